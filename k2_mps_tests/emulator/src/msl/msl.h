@@ -1,0 +1,89 @@
+// The Metal Shading Language (MSL) half of the emulator: compiling a source
+// text to a library of kernels and running one dispatch of a kernel on the
+// host CPU.  It knows nothing of torch and nothing of Objective-C.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mps_emulator::msl {
+
+// Limits of the emulated GPU, those of Apple's GPUs from family Apple7 on.
+inline constexpr unsigned kMaxBuffers = 31;
+inline constexpr unsigned kMaxThreadsPerThreadgroup = 1024;
+inline constexpr unsigned kMaxThreadgroupBytes = 32768;
+inline constexpr unsigned kSimdWidth = 32;
+
+// One parameter of a kernel, in declaration order.
+struct Parameter {
+  enum class Kind { kBuffer, kThreadgroup, kBuiltin };
+  Kind kind;
+  std::string name;
+  unsigned index = 0;      // of [[buffer(i)]] or [[threadgroup(i)]]
+  bool writable = false;   // a `device` pointer or reference to non-const
+  size_t element_size = 0; // bytes of the pointee
+};
+
+struct Kernel {
+  std::string name;
+  std::vector<Parameter> parameters;
+  unsigned static_threadgroup_bytes = 0;
+  unsigned max_total_threads = kMaxThreadsPerThreadgroup;
+  // Set by the front end: the kernel can reach a barrier or a simdgroup
+  // operation, so its threads must be suspendable.
+  bool needs_fibers = false;
+  void *entry = nullptr;
+};
+
+class Library {
+ public:
+  virtual ~Library() = default;
+  virtual const std::vector<Kernel> &kernels() const = 0;
+  // Returns nullptr if there is no such kernel.
+  virtual const Kernel *Find(std::string_view name) const = 0;
+};
+
+struct CompileOptions {
+  bool fast_math = true;  // Metal's default
+  // MTLCompileOptions.languageVersion as major * 65536 + minor; 0: newest
+  uint32_t language_version = 0;
+  // MTLCompileOptions.preprocessorMacros as (name, value)
+  std::vector<std::pair<std::string, std::string>> macros;
+};
+
+// Compiles `source`.  Returns nullptr and sets `*diagnostics` to the
+// compiler's text (with lines of the form `program_source:LINE:COL: error:`)
+// where Metal's compiler would refuse it.  Results are cached by content,
+// on disk and in the process.  Thread-safe.
+std::shared_ptr<const Library> Compile(const std::string &source,
+                                       const CompileOptions &options,
+                                       std::string *diagnostics);
+
+struct Binding {
+  void *data = nullptr;  // nullptr: nothing is bound
+  size_t size = 0;       // bytes from `data` to the end of the buffer
+};
+
+struct Dispatch {
+  std::shared_ptr<const Library> library;  // keeps `kernel` alive
+  const Kernel *kernel = nullptr;
+  std::array<Binding, kMaxBuffers> buffers;
+  std::array<size_t, kMaxBuffers> threadgroup_bytes{};
+  std::array<uint32_t, 3> grid{1, 1, 1};         // in threads
+  std::array<uint32_t, 3> threadgroup{1, 1, 1};  // in threads
+  std::string label;  // the encoder's label, for messages; may be empty
+};
+
+// Runs every thread of the dispatch to its end, on the calling thread.
+// Threadgroups at the grid's edge are partial where grid is not a multiple of
+// threadgroup, as with Metal's dispatchThreads.  Calls Fatal() (core/fatal.h)
+// with one clear line on what is undefined on a GPU: an unbound buffer, a
+// barrier that some threads do not reach, an access outside a buffer, ...
+void Run(const Dispatch &dispatch);
+
+}  // namespace mps_emulator::msl
