@@ -1,0 +1,40 @@
+#include "core/fatal.h"
+
+#include <atomic>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace mps_emulator {
+
+namespace {
+
+std::atomic<FatalHandler> fatal_handler{nullptr};
+
+// Kernel names and compiler texts are part of some messages; anything longer
+// than this is cut, never an error of its own.
+constexpr int kMaxMessage = 4096;
+
+}  // namespace
+
+FatalHandler SetFatalHandler(FatalHandler handler) {
+  return fatal_handler.exchange(handler);
+}
+
+void Fatal(const char *format, ...) {
+  char message[kMaxMessage];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(message, sizeof(message), format, arguments);
+  va_end(arguments);
+
+  if (FatalHandler handler = fatal_handler.load()) handler(message);
+
+  // stdout first, so that what the program printed before comes before.
+  fflush(stdout);
+  fprintf(stderr, "mps emulator: fatal: %s\n", message);
+  fflush(stderr);
+  abort();
+}
+
+}  // namespace mps_emulator
