@@ -1,0 +1,5 @@
+"""`python -m k2mps`."""
+
+from k2mps.cli import run
+
+run()

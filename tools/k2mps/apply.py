@@ -1,0 +1,272 @@
+"""Applying the series: the same commits on every machine, or no change.
+
+The commits are made in a workspace of their own (an index file that is thrown
+away, objects that nothing refers to yet), so that nothing of the user's is
+touched until every patch has applied and the resulting tree is the one that
+upstream.toml locks.  Then the checkout moves there as one transaction.
+
+A commit's author, committer and dates are fixed (the dates are the pin's), so
+its id depends on the pin and on patches/ only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from typing import Mapping
+
+from k2mps import errors, interrupts, status
+from k2mps.checkout import BRANCH, Checkout
+from k2mps.project import Project
+from k2mps.series import Patch, Series, load
+from k2mps.status import State, Status
+from k2mps.upstream import Pin, Upstream
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """What `apply` did.
+
+    Attributes:
+      tip: the commit of branch k2-mps.
+      written: paths of the checkout that were written or removed; empty
+        where it was applied already.
+    """
+
+    tip: str
+    written: tuple[str, ...]
+
+
+def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
+    """Applies the series to a checkout.
+
+    Whatever is raised, the checkout is as before.
+
+    Raises:
+      LockMismatchError, SeriesError: patches/ is not what is locked.
+      DirtyCheckoutError, WrongCommitError, UserCommitsError,
+      ObstructedError, BranchElsewhereError, BusyError: the checkout is in no
+        state to be moved.
+      PatchConflictError, TreeMismatchError: the series does not give the
+        locked tree.
+      DiskFullError: there was no space.
+    """
+    checkout.recover()
+    found = load(project.patches)
+    check_lock(upstream, found)
+    now = status.of_checkout(project, upstream, checkout)
+    if now.state is State.APPLIED:
+        return Applied(now.head.commit, ())
+    _check_movable(project, upstream, checkout, now)
+    with checkout.exclusive():
+        tip = commit_series(checkout, upstream.pin, found)
+        tree = checkout.tree_of(tip)
+        if tree != upstream.lock.tree:
+            raise errors.TreeMismatchError(
+                f"the series gives the tree {tree}, but upstream.toml locks"
+                f" {upstream.lock.tree}",
+                why="the lock was edited or merged by hand",
+                next_command="k2mps lock",
+            )
+        if tip == now.head.commit:
+            return Applied(tip, ())
+        written = checkout.move_to(tip, "apply")
+    return Applied(tip, tuple(written))
+
+
+def check_lock(upstream: Upstream, found: Series) -> None:
+    """Refuses patches that are not the locked ones.
+
+    Raises:
+      LockMismatchError: names each difference.
+    """
+    differences = upstream.lock.differences(found.lock)
+    if differences:
+        raise errors.LockMismatchError(
+            "patches/ is not what upstream.toml locks",
+            why="; ".join(differences),
+            next_command="k2mps lock, if the change is meant; else git"
+            " checkout patches upstream.toml",
+        )
+
+
+def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
+    """Makes the commits of the series; changes no ref and no file.
+
+    The caller holds the checkout's `exclusive`.
+
+    Returns:
+      The id of the last commit; the pin where the series is empty.
+    Raises:
+      PatchConflictError: names the patch, the file and the hunk.
+    """
+    index = checkout.git_dir / "k2mps-index"
+    leavings = (index, index.with_name(f"{index.name}.lock"))
+    try:
+        for path in leavings:
+            path.unlink(missing_ok=True)  # of a run that was killed
+        workspace = _Workspace(checkout, index, pin)
+        blobs = workspace.write_blobs(found)
+        for patch in found.patches:
+            workspace.commit(patch, found, blobs)
+        return workspace.tip
+    finally:
+        with interrupts.deferred():
+            for path in leavings:
+                path.unlink(missing_ok=True)
+
+
+class _Workspace:
+    """An index of its own, in which the series is built up from the pin."""
+
+    def __init__(self, checkout: Checkout, index, pin: Pin):
+        self._git = checkout.git.with_index(index)
+        self._git.bytes("read-tree", pin.commit)
+        self._files = set(
+            os.fsdecode(self._git.bytes("ls-files", "-z")).split("\0")
+        )
+        date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
+        self._dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self.tip = pin.commit
+
+    def write_blobs(self, found: Series) -> Mapping[str, str]:
+        """Stores all new files, byte for byte; their blob ids by path."""
+        if not found.files:
+            return {}
+        sources = "".join(
+            f"{file.source}\n" for file in found.files.values()
+        )
+        ids = self._git.text(
+            "hash-object", "-w", "--no-filters", "--stdin-paths",
+            stdin=os.fsencode(sources),
+        )
+        return dict(zip(found.files, ids.split("\n")))
+
+    def commit(self, patch: Patch, found: Series, blobs) -> None:
+        """Adds one patch with its new files as one commit."""
+        if patch.diff:
+            result = self._git.run("apply", "--cached", "-", stdin=patch.diff)
+            if result.status != 0:
+                raise _conflict(patch, result.stderr)
+        self._check_free(patch)
+        if patch.new_files:
+            entries = "".join(
+                f"{found.files[path].mode} {blobs[path]}\t{path}\0"
+                for path in patch.new_files
+            )
+            self._git.bytes("update-index", "-z", "--index-info",
+                            stdin=os.fsencode(entries))
+        tree = self._git.text("write-tree")
+        self.tip = self._git.text(
+            "commit-tree", tree, "-p", self.tip,
+            stdin=os.fsencode(patch.commit_message()),
+            environment=self._dates,
+        )
+
+    def _check_free(self, patch: Patch) -> None:
+        """Refuses a new file where upstream has a file or a link."""
+        for path in patch.new_files:
+            parts = path.split("/")
+            for end in range(1, len(parts) + 1):
+                place = "/".join(parts[:end])
+                if place in self._files:
+                    raise errors.PatchConflictError(
+                        f"patches/{patch.name} adds {path}, but k2 has"
+                        f" {place}",
+                        why="upstream has added it, or a patch adds what it"
+                        " should edit",
+                        next_command=f"rename patches/files/{path}, or make"
+                        " it an edit",
+                    )
+
+
+def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
+    """Tells which hunk of which file git could not place."""
+    places = []
+    for path, line in re.findall(
+        r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
+    ):
+        hunks = next(
+            (edit.hunks for edit in patch.edits if edit.path == path), ()
+        )
+        number = hunks.index(int(line)) + 1 if int(line) in hunks else 0
+        places.append(
+            f"hunk {number} of {len(hunks)} of {path} (line {line})"
+        )
+    for path in re.findall(
+        r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
+    ):
+        places.append(f"{path}, which k2 does not have")
+    return errors.PatchConflictError(
+        f"patches/{patch.name} does not apply: "
+        + ("; ".join(places) or stderr),
+        why="the pin was moved, an earlier patch of the series changes the"
+        " same lines, or the patch was edited by hand",
+        next_command="git log -- upstream.toml patches, to see what changed;"
+        " git checkout patches upstream.toml brings the locked series back",
+    )
+
+
+def _check_movable(
+    project: Project, upstream: Upstream, checkout: Checkout, now: Status
+) -> None:
+    """Refuses a checkout that holds anything that moving it would hide."""
+    where = checkout.directory
+    operation = checkout.operation_in_progress()
+    if operation or now.edited_files:
+        raise errors.DirtyCheckoutError(
+            f"{where} has {operation} in progress" if operation else
+            f"{where} has uncommitted edits",
+            why="; ".join(now.details),
+            next_command=f"git -C {where} status; finish, commit or stash"
+            " that, then run the same command again",
+        )
+    if now.user_commits:
+        raise errors.UserCommitsError(
+            f"{where} has commits of yours on top of k2",
+            why="; ".join(now.user_commits),
+            next_command="k2mps export, to make patches of them; or git -C"
+            f" {where} checkout {upstream.pin.commit}, to leave them where"
+            " they are",
+        )
+    if now.state is State.OTHER_COMMIT and not _left_by_us(project, checkout):
+        raise errors.WrongCommitError(
+            f"{where} is at commit {now.head.commit[:12]}, the series is for"
+            f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
+            next_command=f"git -C {where} checkout {upstream.pin.commit}",
+        )
+    _check_branch(checkout, upstream)
+
+
+def _left_by_us(project: Project, checkout: Checkout) -> bool:
+    """Whether this is the tool's own clone, at a commit of upstream's: an
+    earlier pin, which nobody loses when it moves on."""
+    if checkout.directory.parent != project.build_root.resolve():
+        return False
+    return bool(
+        checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD",
+                          "refs/remotes")
+    )
+
+
+def _check_branch(checkout: Checkout, upstream: Upstream) -> None:
+    """Refuses a branch k2-mps that is in use or holds the user's work."""
+    elsewhere = checkout.other_worktree_on_branch()
+    if elsewhere:
+        raise errors.BranchElsewhereError(
+            f"branch {BRANCH} is checked out in {elsewhere}",
+            why="two worktrees cannot share a branch",
+            next_command="use that worktree, or a clone of its own",
+        )
+    tip = checkout.branch_tip()
+    if not tip or checkout.is_ancestor(tip, upstream.pin.commit):
+        return
+    if not checkout.commits_of_series(tip):
+        raise errors.UserCommitsError(
+            f"branch {BRANCH} of {checkout.directory} ends in a commit that"
+            " k2mps did not make",
+            why="moving the branch would leave that commit without a name",
+            next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
+            f" my-{BRANCH}; or check the branch out and k2mps export",
+        )

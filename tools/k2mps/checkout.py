@@ -1,0 +1,604 @@
+"""A k2 checkout: finding or cloning it, and what stands in it.
+
+`Checkout` knows a working tree and its repository.  It reads facts (HEAD,
+edits, the commits on top of the pin) and changes one thing only: `move_to`
+takes the working tree from one commit to another as a transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import ContextManager, Optional, Sequence
+
+from k2mps import errors, git, interrupts, transaction
+from k2mps.project import Project, exclusive
+from k2mps.reporter import Reporter
+from k2mps.upstream import Pin
+
+BRANCH = "k2-mps"
+BRANCH_REF = f"refs/heads/{BRANCH}"
+
+# The last commit of the series as it was applied or exported: what the
+# commits on the branch are made from.
+BASE_REF = "refs/k2mps/base"
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
+
+# Files in a git directory that tell of an operation the user is amid.
+_IN_PROGRESS = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or git am",
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+    """A commit, as far as the tool looks at one."""
+
+    id: str
+    parents: tuple[str, ...]
+    committer: str
+    message: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether the tool made it, and nobody has reworded it since."""
+        return self.committer == f"{git.IDENTITY_NAME} {git.IDENTITY_EMAIL}"
+
+    @property
+    def subject(self) -> str:
+        return self.message.split("\n", 1)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """Where a checkout stands.
+
+    Attributes:
+      commit, tree: ids of the commit that is checked out and of its tree.
+      branch: full name of the branch, or None where HEAD is detached.
+    """
+
+    commit: str
+    tree: str
+    branch: Optional[str]
+
+
+class Checkout:
+    """A working tree of k2 and the repository it belongs to.
+
+    Args:
+      directory: its top directory.
+      reporter: told about commands.
+    Raises:
+      CheckoutMissingError: there is no working tree whose top is `directory`.
+    """
+
+    def __init__(self, directory: Path, reporter: Reporter = Reporter()):
+        self.directory = Path(directory)
+        self.reporter = reporter
+        self.git = git.Git(self.directory, reporter=reporter)
+        if not self.directory.is_dir():
+            raise errors.CheckoutMissingError(
+                f"there is no k2 checkout at {self.directory}",
+                next_command="k2mps checkout",
+            )
+        result = self.git.run(
+            "rev-parse", "--show-toplevel", "--absolute-git-dir"
+        )
+        lines = os.fsdecode(result.stdout).splitlines()
+        if result.status != 0 or len(lines) != 2:
+            raise errors.CheckoutMissingError(
+                f"{self.directory} is not a git checkout",
+                why=result.stderr,
+                next_command="give the directory of a clone of k2 as K2",
+            )
+        top, git_dir = lines
+        if not os.path.samefile(top, self.directory):
+            raise errors.CheckoutMissingError(
+                f"{self.directory} is not the top of a git checkout",
+                why=f"it lies in the one at {top}",
+                next_command="give the top directory of a clone of k2 as K2",
+            )
+        self.directory = self.directory.resolve()
+        self.git_dir = Path(git_dir)
+
+    def has(self, commit: str) -> bool:
+        """Whether the repository holds a commit."""
+        return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
+
+    def tree_of(self, commit: str) -> str:
+        """The tree id of a commit."""
+        return self.git.text("rev-parse", f"{commit}^{{tree}}")
+
+    def head(self) -> Head:
+        """Where the checkout stands.
+
+        Raises:
+          WrongCommitError: there is no commit yet.
+        """
+        result = self.git.run(
+            "rev-parse", "HEAD^{commit}", "HEAD^{tree}",
+            "--symbolic-full-name", "HEAD",
+        )
+        lines = os.fsdecode(result.stdout).splitlines()
+        if result.status != 0 or len(lines) != 3:
+            raise errors.WrongCommitError(
+                f"{self.directory} has no commit checked out",
+                why=result.stderr,
+                next_command="git -C DIRECTORY checkout COMMIT",
+            )
+        commit, tree, branch = lines
+        return Head(commit, tree, None if branch == "HEAD" else branch)
+
+    def head_name(self) -> str:
+        """The full name of HEAD's branch, or its commit where detached."""
+        result = self.git.run("symbolic-ref", "--quiet", "HEAD")
+        if result.status == 0:
+            return os.fsdecode(result.stdout).strip()
+        return self.git.text("rev-parse", "HEAD")
+
+    def edited_files(self) -> list[str]:
+        """Tracked files that differ from HEAD, staged or not."""
+        output = self.git.bytes(
+            "status", "--porcelain=v1", "-z", "--no-renames",
+            "--untracked-files=no", "--ignore-submodules=none",
+            work_tree=True,
+        )
+        return [entry[3:] for entry in git.split_z(output)]
+
+    def operation_in_progress(self) -> Optional[str]:
+        """What git operation the user is amid, in words, or None."""
+        for name, words in _IN_PROGRESS.items():
+            if (self.git_dir / name).exists():
+                return words
+        return None
+
+    def commits(self, *revisions: str) -> list[Commit]:
+        """Commits that `git log` lists for these arguments, oldest first,
+        following first parents."""
+        output = self.git.bytes(
+            "log", "-z", "--reverse", "--first-parent", "--no-notes",
+            "--no-decorate", "--format=%H%x00%P%x00%cn %ce%x00%B",
+            *revisions, "--",
+        )
+        fields = git.split_z(output)
+        return [
+            Commit(id_, tuple(parents.split()), committer, message)
+            for id_, parents, committer, message in zip(*[iter(fields)] * 4)
+        ]
+
+    def commits_of_series(self, tip: str) -> list[Commit]:
+        """The commits at `tip` that the tool made, oldest first; empty where
+        the last commit is not one of them."""
+        found: list[Commit] = []
+        step = 64
+        while True:
+            page = self.commits(f"--max-count={step}",
+                                f"--skip={len(found)}", tip)
+            for commit in reversed(page):
+                if not commit.ours:
+                    return found[::-1]
+                found.append(commit)
+            if len(page) < step:
+                return found[::-1]
+
+    def is_ancestor(self, commit: str, tip: str) -> bool:
+        """Whether `commit` is `tip` or one of its ancestors."""
+        return self.has(commit) and self.git.succeeds(
+            "merge-base", "--is-ancestor", commit, tip
+        )
+
+    def branch_tip(self) -> Optional[str]:
+        """The commit of branch k2-mps, or None where there is none."""
+        return self._ref(BRANCH_REF)
+
+    def base(self) -> Optional[str]:
+        """The series' last commit when it was last applied or exported."""
+        return self._ref(BASE_REF)
+
+    def set_base(self, commit: str) -> None:
+        """Notes that patches/ and the branch agree at `commit`."""
+        self.git.bytes("update-ref", BASE_REF, commit)
+
+    def _ref(self, name: str) -> Optional[str]:
+        result = self.git.run(
+            "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
+        )
+        return os.fsdecode(result.stdout).strip() or None
+
+    def other_worktree_on_branch(self) -> Optional[str]:
+        """The directory of another worktree that is on k2-mps, or None."""
+        output = self.git.text("worktree", "list", "--porcelain")
+        for block in output.split("\n\n"):
+            lines = block.splitlines()
+            if f"branch {BRANCH_REF}" not in lines:
+                continue
+            directory = lines[0][len("worktree "):]
+            if not _same_directory(directory, self.directory):
+                return directory
+        return None
+
+    def changed_paths(self, old: str, new: str) -> list[tuple[str, str]]:
+        """What differs between two commits or trees.
+
+        Returns:
+          Pairs of a status letter (A, M, D, T) and a path.
+        """
+        output = self.git.bytes(
+            "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
+        )
+        fields = git.split_z(output)
+        return list(zip(fields[0::2], fields[1::2]))
+
+    def exclusive(self) -> ContextManager[None]:
+        """A context in which no other run of the tool works here."""
+        return exclusive(self.git_dir, str(self.directory))
+
+    @property
+    def area(self) -> Path:
+        """Where a move of this checkout is staged."""
+        here = os.stat(self.directory).st_dev
+        if os.stat(self.git_dir).st_dev == here:
+            return self.git_dir / "k2mps"
+        # The repository of a linked worktree can lie on another disk.
+        return self.directory / ".k2mps"
+
+    def recover(self) -> None:
+        """Undoes what a killed run left half done.
+
+        Raises:
+          BusyError: the run is still going on.
+          DirtyCheckoutError: files were edited since, and undoing would lose
+            that.
+        """
+        if not self.area.exists():
+            return
+        with self.exclusive():
+            leftover = transaction.leftover(self.area)
+            if leftover is None:
+                return
+            if self._arrived(leftover.note):
+                leftover.forget()
+                _release_index(self.git_dir)
+                return
+            edited = leftover.edited_since()
+            if edited:
+                raise errors.DirtyCheckoutError(
+                    f"{self.directory / edited[0]} was edited after a run of"
+                    " k2mps was killed amid its work",
+                    why="undoing that run's changes would lose the edit",
+                    next_command=f"move {edited[0]} away, then run the same"
+                    " command again",
+                )
+            with interrupts.deferred():
+                self._restore_refs(leftover.note)
+                leftover.undo()
+                _release_index(self.git_dir)
+        self.reporter.warn(
+            f"an earlier run was killed while it changed {self.directory};"
+            " its changes have been undone"
+        )
+
+    def move_to(self, commit: str, reason: str) -> list[str]:
+        """Takes branch k2-mps, HEAD, index and files to `commit`.
+
+        All or nothing: an error, Ctrl-C or a full disk leaves everything as
+        it was.  Only files whose content differs are written.  The caller
+        holds `exclusive`, has seen to it that nothing is edited, and has
+        called `recover`.
+
+        Returns:
+          The paths that were written or removed.
+        Raises:
+          ObstructedError: an untracked or hidden file is in the way.
+          BusyError: a git command holds the index.
+        """
+        head = self.head()
+        changes = self.changed_paths(head.commit, commit)
+        self._check_in_place(head, changes)
+        files = transaction.FileTransaction(self.area, self.directory)
+        try:
+            index = self._stage(files, head, commit, changes)
+            with interrupts.deferred() as check:
+                _take_index(self.git_dir)
+                try:
+                    self._swap(files, index, head, commit, changes, reason,
+                               check)
+                finally:
+                    _release_index(self.git_dir)
+        finally:
+            with interrupts.deferred():
+                files.close()
+        return [path for _, path in changes]
+
+    def _stage(self, files, head, commit, changes) -> Path:
+        """Writes the new files and the new index where they harm nobody."""
+        index = files.scratch / "index"
+        shutil.copy2(self.git_dir / "index", index)
+        at_index = self.git.with_index(index)
+        at_index.bytes("read-tree", "-i", "-m", head.commit, commit)
+        wanted = [path for kind, path in changes if kind != "D"]
+        files.staged.mkdir()
+        at_index.bytes(
+            "checkout-index", f"--prefix={files.staged}/", "-z", "--stdin",
+            stdin=b"".join(os.fsencode(path) + b"\0" for path in wanted),
+            work_tree=True,
+        )
+        return index
+
+    def _swap(self, files, index, head, commit, changes, reason, check):
+        """The part that the user's tree sees; undone unless it completes."""
+        refs = {name: self._ref(name) for name in (BRANCH_REF, BASE_REF)}
+        index_path = str(self.git_dir / "index")
+        paths = [path for _, path in changes]
+        note = {
+            "head": head.branch or head.commit, "refs": refs, "to": commit
+        }
+        files.begin(paths, kept=[index_path], note=note)
+        try:
+            for kind, path in changes:
+                check()
+                if kind == "D":
+                    files.remove(path)
+                else:
+                    files.replace(path)
+            self.git.with_index(index).run(
+                "update-index", "-q", "--refresh", work_tree=True
+            )
+            check()
+            os.replace(index, index_path)
+            self.git.bytes(
+                "update-ref", "-m", f"k2mps: {reason}", "--stdin",
+                stdin="".join(
+                    f"update {name} {commit} {before or '0' * 40}\n"
+                    for name, before in refs.items()
+                ).encode(),
+            )
+            check()
+            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}",
+                           "HEAD", BRANCH_REF)
+            files.complete()
+        except BaseException:
+            self._restore_refs(note)
+            files.roll_back()
+            raise
+
+    def _check_in_place(self, head: Head, changes) -> None:
+        """Refuses to replace any byte that git could not bring back."""
+        for kind, path in changes:
+            if kind == "A" and os.path.lexists(self.directory / path):
+                raise errors.ObstructedError(
+                    f"{self.directory / path} stands where the series adds a"
+                    " file",
+                    why="git does not track it, so replacing it would lose"
+                    " it",
+                    next_command=f"move {path} away, then run the same"
+                    " command again",
+                )
+            if kind == "A":
+                self._check_parents(path)
+        tracked = [path for kind, path in changes if kind != "A"]
+        for path in self._differing(head, tracked):
+            raise errors.DirtyCheckoutError(
+                f"{self.directory / path} is not what HEAD has, though git"
+                " reports no edit",
+                why="it is marked assume-unchanged or skip-worktree, or left"
+                " out by a sparse checkout",
+                next_command="git sparse-checkout disable; git update-index"
+                f" --no-assume-unchanged --no-skip-worktree {path}",
+            )
+
+    def _check_parents(self, path: str) -> None:
+        for parent in Path(path).parents:
+            place = self.directory / parent
+            if place.is_symlink() or (place.exists() and not place.is_dir()):
+                raise errors.ObstructedError(
+                    f"{place} stands where the series needs a directory",
+                    next_command=f"move {parent} away, then run the same"
+                    " command again",
+                )
+
+    def _differing(self, head: Head, paths: Sequence[str]) -> list[str]:
+        """Which of these files, as git would add them, are not HEAD's."""
+        missing = [
+            path for path in paths
+            if not (self.directory / path).is_file()
+            or (self.directory / path).is_symlink()
+        ]
+        if missing or not paths:
+            return missing
+        output = self.git.text(
+            "hash-object", "--stdin-paths", work_tree=True,
+            stdin=b"".join(os.fsencode(path) + b"\n" for path in paths),
+        )
+        wanted = dict(self.blobs(head.commit))
+        return [
+            path for path, id_ in zip(paths, output.split("\n"))
+            if wanted[path] != id_
+        ]
+
+    def blobs(self, commit: str) -> list[tuple[str, str]]:
+        """All files of a commit with their blob ids."""
+        output = self.git.bytes("ls-tree", "-r", "-z", commit)
+        result = []
+        for entry in git.split_z(output):
+            facts, path = entry.split("\t", 1)
+            result.append((path, facts.split(" ")[2]))
+        return result
+
+    def _arrived(self, note: dict) -> bool:
+        """Whether the last step of a move has been done."""
+        head = self.head()
+        return head.branch == BRANCH_REF and head.commit == note["to"]
+
+    def _restore_refs(self, note: dict) -> None:
+        if self.head_name() != note["head"]:
+            if note["head"].startswith("refs/"):
+                self.git.bytes("symbolic-ref", "HEAD", note["head"])
+            else:
+                self.git.bytes("update-ref", "--no-deref", "HEAD",
+                               note["head"])
+        for name, before in note["refs"].items():
+            if self._ref(name) != before:
+                change = [name, before] if before else ["-d", name]
+                self.git.bytes("update-ref", *change)
+
+
+def locate(project: Project, choice: Optional[str]) -> Path:
+    """Where the checkout that `choice` means is, or will be.
+
+    Args:
+      project: the clone of k2-mps.
+      choice: a directory, a git URL, or None for the default.
+    """
+    if not choice:
+        return project.default_checkout
+    if is_url(choice):
+        key = hashlib.sha256(choice.encode()).hexdigest()[:8]
+        return project.build_root / f"k2-{key}"
+    return Path(choice).expanduser().absolute()
+
+
+def is_url(choice: str) -> bool:
+    """Whether `K2` names something to clone."""
+    return bool(_URL.match(choice)) and not Path(choice).is_dir()
+
+
+def obtain(
+    project: Project,
+    pin: Pin,
+    choice: Optional[str],
+    reporter: Reporter = Reporter(),
+) -> Checkout:
+    """The checkout that `choice` means, cloned if need be.
+
+    A directory of the user's is taken as it is.  What the tool cloned itself
+    is brought to have the pin.
+
+    Raises:
+      CheckoutMissingError: the user's directory is not a checkout.
+      UnreachableError, CommitMissingError, DiskFullError: cloning failed.
+    """
+    directory = locate(project, choice)
+    managed = not choice or is_url(choice)
+    if managed and not directory.exists():
+        url = choice or pin.url
+        project.build_root.mkdir(exist_ok=True)
+        with exclusive(project.build_root, str(project.build_root)):
+            if not directory.exists():
+                _clone(url, pin, directory, reporter)
+    checkout = Checkout(directory, reporter)
+    if not checkout.has(pin.commit):
+        if not managed:
+            raise errors.CommitMissingError(
+                f"{directory} does not have the pinned commit {pin.commit}",
+                why="it is another repository, an older clone, or a shallow"
+                " one",
+                next_command=f"git -C {directory} fetch {pin.url}"
+                f" {pin.commit}",
+            )
+        _fetch(checkout, choice or pin.url, pin)
+    _check_pin(checkout, pin)
+    return checkout
+
+
+def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
+    """Clones into a directory beside, then renames: all or nothing."""
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        here = git.Git(directory.parent, reporter=reporter)
+        try:
+            # What git does to line ends here is settled for good: the files
+            # are those of the commit.  No template, so no hooks; no filter,
+            # so every blob is there.
+            here.network(
+                f"cloning {git.redacted(url)}", "clone", "--no-checkout",
+                "--no-filter", "--template=", "--origin=origin",
+                "--config=core.autocrlf=false", "--config=core.eol=lf",
+                "--config=core.symlinks=true",
+                url, str(partial),
+            )
+        except errors.UnreachableError as error:
+            raise errors.UnreachableError(
+                f"{git.redacted(url)} could not be cloned", why=error.why,
+                next_command="check the network, or give a clone of k2 that"
+                " you have: k2mps checkout --k2 DIRECTORY",
+            ) from None
+        clone = Checkout(partial, reporter)
+        if not clone.has(pin.commit):
+            _fetch(clone, url, pin)
+        _check_pin(clone, pin)
+        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit,
+                        work_tree=True)
+        partial.rename(directory)
+    finally:
+        with interrupts.deferred():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
+    """Asks for the pinned commit by its id."""
+    try:
+        checkout.git.network(f"fetching {pin.commit[:12]}", "fetch",
+                             "--no-tags", url, pin.commit)
+    except errors.UnreachableError as error:
+        unknown = "not our ref" in error.why or "remote ref" in error.why
+        kind = errors.CommitMissingError if unknown else (
+            errors.UnreachableError)
+        raise kind(
+            f"commit {pin.commit} could not be fetched from"
+            f" {git.redacted(url)}",
+            why=error.why,
+            next_command="check the url and the commit in upstream.toml"
+            if unknown
+            else "check the network, then run the same command again",
+        ) from None
+
+
+def _check_pin(checkout: Checkout, pin: Pin) -> None:
+    tree = checkout.tree_of(pin.commit)
+    if tree != pin.tree:
+        raise errors.ConfigError(
+            f"upstream.toml gives the tree {pin.tree} for the pinned commit,"
+            f" but it is {tree}",
+            next_command="correct [upstream] tree in upstream.toml",
+        )
+
+
+_INDEX_LOCK_MARK = b"k2mps\n"
+
+
+def _take_index(git_dir: Path) -> None:
+    """Keeps git commands away from the index, by git's own convention."""
+    try:
+        with open(git_dir / "index.lock", "xb") as lock:
+            lock.write(_INDEX_LOCK_MARK)
+    except FileExistsError:
+        raise errors.BusyError(
+            f"{git_dir / 'index.lock'} exists",
+            why="a git command is running in the checkout, or one was killed",
+            next_command="if none is running, delete that file",
+        ) from None
+
+
+def _release_index(git_dir: Path) -> None:
+    lock = git_dir / "index.lock"
+    if lock.exists() and lock.read_bytes() == _INDEX_LOCK_MARK:
+        lock.unlink()
+
+
+def _same_directory(one: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError:
+        return False

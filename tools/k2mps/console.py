@@ -1,0 +1,99 @@
+"""What the command line shows: live progress on a terminal, lines elsewhere.
+
+rich is imported on the first use that needs it, so that quick commands stay
+quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from typing import Iterator, Sequence
+
+from k2mps.reporter import Reporter
+
+# Without a terminal a long task says how far it is once in so many seconds.
+_PLAIN_INTERVAL_SECONDS = 15.0
+
+
+class Console(Reporter):
+    """Writes to standard output, warnings and commands to standard error.
+
+    Args:
+      verbose: echo every command as "+ command".
+    """
+
+    def __init__(self, verbose: bool = False):
+        self._verbose = verbose
+        self._live = None
+
+    @property
+    def on_terminal(self) -> bool:
+        return sys.stdout.isatty()
+
+    def info(self, text: str) -> None:
+        self._write(text, sys.stdout)
+
+    def warn(self, text: str) -> None:
+        self._write(f"warning: {text}", sys.stderr)
+
+    def command(self, argv: Sequence[str]) -> None:
+        if self._verbose:
+            words = shlex.join(str(word) for word in argv)
+            self._write(f"+ {words}", sys.stderr)
+
+    @contextlib.contextmanager
+    def task(self, title: str) -> Iterator["_PlainTask | _LiveTask"]:
+        if not self.on_terminal:
+            self.info(f"{title} ...")
+            yield _PlainTask(self, title)
+            return
+        from rich import progress
+
+        with progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[detail]}"),
+            transient=True,
+        ) as live:
+            self._live = live
+            try:
+                bar = live.add_task(title, total=1, detail="")
+                yield _LiveTask(live, bar)
+            finally:
+                self._live = None
+
+    def _write(self, text: str, stream) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=stream, flush=True)
+
+
+class _PlainTask:
+    def __init__(self, console: Console, title: str):
+        self._console = console
+        self._title = title
+        self._last = time.monotonic()
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        now = time.monotonic()
+        if now - self._last < _PLAIN_INTERVAL_SECONDS:
+            return
+        self._last = now
+        self._console.info(f"{self._title}: {done}/{total} {detail}".rstrip())
+
+
+class _LiveTask:
+    def __init__(self, live, bar):
+        self._live = live
+        self._bar = bar
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        self._live.update(
+            self._bar, completed=done, total=total, detail=detail[:60]
+        )

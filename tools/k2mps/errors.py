@@ -1,0 +1,170 @@
+"""Every failure the tool reports, one class and one exit code per cause.
+
+An error carries three things and is printed as such: what failed, why that
+probably happened, and the command to run next.  The library raises these;
+only the command line prints them and turns them into exit codes.
+
+Exit codes are part of the interface: scripts and CI may branch on them, so a
+number is never given a second meaning.  0 is success, 1 an unforeseen error,
+2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+
+class K2mpsError(Exception):
+    """Base of all errors that the tool foresees.
+
+    Args:
+      what: what failed, one line without a full stop.
+      why: the probable cause; may be several lines.
+      next_command: what to run or do next.
+    """
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", next_command: str = ""):
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next_command = next_command
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"why: {self.why}")
+        if self.next_command:
+            lines.append(f"next: {self.next_command}")
+        return "\n".join(lines)
+
+
+class ConfigError(K2mpsError):
+    """upstream.toml is missing, malformed or contradicts itself."""
+
+    exit_code = 3
+
+
+class SeriesError(K2mpsError):
+    """patches/ is malformed: a header, a path, an order file, an owner."""
+
+    exit_code = 4
+
+
+class UnsafePathError(SeriesError):
+    """A patch names a path outside the files it may touch."""
+
+    exit_code = 5
+
+
+class LockMismatchError(K2mpsError):
+    """patches/ is not what upstream.toml locks."""
+
+    exit_code = 6
+
+
+class CheckoutMissingError(K2mpsError):
+    """There is no k2 checkout where one is needed."""
+
+    exit_code = 10
+
+
+class DirtyCheckoutError(K2mpsError):
+    """The checkout has uncommitted edits or an operation in progress."""
+
+    exit_code = 11
+
+
+class WrongCommitError(K2mpsError):
+    """The checkout stands at a commit the series was not made for."""
+
+    exit_code = 12
+
+
+class UserCommitsError(K2mpsError):
+    """Branch k2-mps holds commits that the tool did not make."""
+
+    exit_code = 13
+
+
+class PatchConflictError(K2mpsError):
+    """A patch does not apply."""
+
+    exit_code = 14
+
+
+class TreeMismatchError(K2mpsError):
+    """The series applies, but not to the tree that upstream.toml locks."""
+
+    exit_code = 15
+
+
+class ObstructedError(K2mpsError):
+    """A file that git does not track stands where a new file must go."""
+
+    exit_code = 16
+
+
+class BusyError(K2mpsError):
+    """Another run of the tool, or of git, holds the checkout."""
+
+    exit_code = 17
+
+
+class BranchElsewhereError(K2mpsError):
+    """Branch k2-mps is checked out in another worktree."""
+
+    exit_code = 18
+
+
+class UnreachableError(K2mpsError):
+    """Upstream, or a package index, cannot be reached."""
+
+    exit_code = 20
+
+
+class CommitMissingError(K2mpsError):
+    """Upstream answers but does not have the pinned commit."""
+
+    exit_code = 21
+
+
+class DiskFullError(K2mpsError):
+    """The disk or the quota is full."""
+
+    exit_code = 22
+
+
+class GitError(K2mpsError):
+    """git failed in a way that has no class of its own."""
+
+    exit_code = 23
+
+
+class ExportRefusedError(K2mpsError):
+    """Exporting would lose or garble something."""
+
+    exit_code = 24
+
+
+class CleanRefusedError(K2mpsError):
+    """Cleaning would delete work."""
+
+    exit_code = 25
+
+
+class FileAccessError(K2mpsError):
+    """A file or directory cannot be read or written."""
+
+    exit_code = 26
+
+
+class InterruptedRunError(K2mpsError):
+    """Ctrl-C or a termination signal arrived."""
+
+    exit_code = 130
+
+    def __init__(self, signal_number: int):
+        super().__init__("interrupted")
+        self.signal_number = signal_number
+        # The shell's convention, so that callers see which signal it was.
+        self.exit_code = 128 + signal_number

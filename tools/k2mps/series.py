@@ -1,0 +1,627 @@
+"""patches/: the series, its patch files and the new files beside them.
+
+`patches/series` names the patches in order, one file name a line; lines that
+are empty or start with "#" mean nothing.
+
+A patch file edits files that upstream has.  It is UTF-8 with LF line ends and
+has exactly this shape, so that there is one way to write a given patch:
+
+    From: k2-mps <k2-mps@k2-mps.invalid>
+    Subject: build: one line that says what
+    Upstream-Status: Pending
+    New-files:
+     cmake/example.cmake
+     k2/csrc/mps/example.h
+
+    Why, in as many lines as it takes.
+
+    ---
+    diff --git a/CMakeLists.txt b/CMakeLists.txt
+    index <40 digits>..<40 digits> 100644
+    --- a/CMakeLists.txt
+    +++ b/CMakeLists.txt
+    @@ -12 +12 @@
+    ...
+
+- `git am` reads it as mail.
+- `Upstream-Status` says how the patch stands with upstream: Pending,
+  Submitted, Accepted or Inappropriate, then anything.
+- `New-files` names the files that the patch adds, sorted, one a line after a
+  space; absent where there are none.  They are not in the diff: they lie
+  under patches/files at their place in k2's tree, and each belongs to exactly
+  one patch.
+- The diff has one line of context, full blob ids and no function names after
+  its hunk headers.  It modifies or deletes files, and changes their executable
+  bit; it never adds, renames or copies, and it is text.
+- Either the diff or New-files may be absent, not both.
+
+Everything here is read as hostile: a path that leaves the tree, reaches into
+.git or goes through a symbolic link is refused before git sees it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import stat
+import unicodedata
+from pathlib import Path
+from typing import Optional, Sequence
+
+from k2mps import errors, git, upstream
+
+FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
+DEFAULT_STATUS = "Pending"
+STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
+
+FILE_MODE = "100644"
+EXECUTABLE_MODE = "100755"
+
+_PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
+_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
+_DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
+_ZERO_ID = "0" * 40
+
+
+@dataclasses.dataclass(frozen=True)
+class NewFile:
+    """A file that a patch adds to k2's tree.
+
+    Attributes:
+      path: where it goes in k2's tree, with forward slashes.
+      mode: FILE_MODE or EXECUTABLE_MODE.
+      source: where it lies, under patches/files.
+      sha256: of its bytes.
+    """
+
+    path: str
+    mode: str
+    source: Path
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Edit:
+    """What a patch's diff does to one file.
+
+    Attributes:
+      path: the file, in k2's tree.
+      old_id: blob id before, or None where only the mode changes.
+      new_id: blob id after, all zeros for a deletion, None as above.
+      old_mode: mode before where the diff gives it, else None.
+      new_mode: mode after, as above; None for a deletion.
+      hunks: first line, before the patch, of each hunk.
+    """
+
+    path: str
+    old_id: Optional[str]
+    new_id: Optional[str]
+    old_mode: Optional[str]
+    new_mode: Optional[str]
+    hunks: tuple[int, ...]
+
+    @property
+    def deletes(self) -> bool:
+        return self.new_id == _ZERO_ID
+
+
+@dataclasses.dataclass(frozen=True)
+class Patch:
+    """One patch file, or one commit on its way to becoming one.
+
+    Attributes:
+      name: its file name under patches/.
+      subject: what it does, one line.
+      status: the value of Upstream-Status.
+      body: why, without trailing newline; may be empty.
+      new_files: paths that it adds, sorted.
+      diff: its diff as bytes, empty where it only adds files.
+      edits: the same diff, understood.
+    """
+
+    name: str
+    subject: str
+    status: str
+    body: str
+    new_files: tuple[str, ...]
+    diff: bytes
+    edits: tuple[Edit, ...]
+
+    def render(self) -> bytes:
+        """The patch file."""
+        lines = [
+            f"From: {FROM}",
+            f"Subject: {self.subject}",
+            f"Upstream-Status: {self.status}",
+        ]
+        if self.new_files:
+            lines.append("New-files:")
+            lines += [f" {path}" for path in self.new_files]
+        lines.append("")
+        if self.body:
+            lines += [self.body, ""]
+        lines.append("---\n")
+        return os.fsencode("\n".join(lines)) + self.diff
+
+    def commit_message(self) -> str:
+        """The message of the commit that the patch becomes."""
+        trailers = (
+            f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
+        )
+        parts = [self.subject, self.body, trailers]
+        return "\n\n".join(part for part in parts if part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """patches/ as a whole.
+
+    Attributes:
+      patches: the patches, in order.
+      files: the new files, by path in k2's tree.
+      lock: what upstream.toml says of these bytes, but for the tree.
+    """
+
+    patches: tuple[Patch, ...]
+    files: dict[str, NewFile]
+    lock: upstream.Lock
+
+
+def load(directory: Path) -> Series:
+    """Reads patches/ and checks that it is sound.
+
+    Raises:
+      SeriesError: a file is missing, malformed or belongs to no patch.
+      UnsafePathError: a path is one that a patch must not touch.
+    """
+    order = _read(directory / "series")
+    names = parse_order(order)
+    raw = {name: _read(directory / name) for name in names}
+    patches = tuple(parse(name, raw[name]) for name in names)
+    owners = _owners(patches)
+    files = {
+        path: _read_new_file(directory / "files", path)
+        for path in sorted(owners)
+    }
+    _check_nothing_unowned(directory, set(names), set(owners))
+    lock = upstream.Lock(
+        tree="",
+        series=upstream.sha256(order),
+        patches={name: upstream.sha256(raw[name]) for name in names},
+        files={path: file.sha256 for path, file in files.items()},
+    )
+    return Series(patches, files, lock)
+
+
+def parse_order(order: bytes) -> list[str]:
+    """The patch names in patches/series.
+
+    Raises:
+      SeriesError: a name is not one of a patch file, or stands twice.
+    """
+    names: list[str] = []
+    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
+        name = line.strip()
+        if not name or name.startswith("#"):
+            continue
+        check_name(name, f"patches/series:{number}")
+        if name in names:
+            raise errors.SeriesError(
+                f"patches/series:{number}: {name} stands twice"
+            )
+        names.append(name)
+    return names
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuses what cannot be the file name of a patch.
+
+    Raises:
+      SeriesError: always, if it is refused.
+    """
+    if not _PATCH_NAME.fullmatch(name):
+        raise errors.SeriesError(
+            f"{where}: {name!r} is no patch name",
+            why="a patch is a file in patches/ whose name has letters, digits,"
+            " dots and dashes and ends in .patch",
+        )
+
+
+def render_order(old: bytes, names: Sequence[str]) -> bytes:
+    """patches/series for these names.
+
+    The old bytes are kept where they say the same; else only the comment
+    lines at the top are.
+    """
+    try:
+        if parse_order(old) == list(names):
+            return old
+    except errors.SeriesError:
+        pass
+    comment = []
+    for line in os.fsdecode(old).splitlines():
+        if not line.startswith("#"):
+            break
+        comment.append(line)
+    return os.fsencode("".join(f"{line}\n" for line in [*comment, *names]))
+
+
+def check_path(path: str, where: str) -> None:
+    """Refuses a path that a patch must not touch.
+
+    Args:
+      path: the path, relative to the top of k2's tree.
+      where: what names it, for the message.
+    Raises:
+      UnsafePathError: always, if it is refused.
+    """
+    reason = _unsafe(path)
+    if reason:
+        raise errors.UnsafePathError(
+            f"{where} names the path {path!r}, which is refused",
+            why=reason,
+            next_command="do not apply patches from a source you do not"
+            " trust; if it is yours, correct the path",
+        )
+
+
+def parse(name: str, raw: bytes) -> Patch:
+    """Reads one patch file.
+
+    Args:
+      name: its file name.
+      raw: its bytes.
+    Raises:
+      SeriesError: it has not the shape that this module describes.
+      UnsafePathError: it names a path that it must not touch.
+    """
+    head, separator, diff = raw.partition(b"\n---\n")
+    if not separator:
+        raise _malformed(name, 1, "there is no line '---'")
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError:
+        raise _malformed(name, 1, "the text is not UTF-8") from None
+    lines = os.fsdecode(head).split("\n")
+    if lines[-1] != "":
+        raise _malformed(
+            name, len(lines), "an empty line must come before '---'"
+        )
+    reader = _HeaderReader(name, lines)
+    if reader.field("From") != FROM:
+        raise _malformed(name, 1, f"the first line must be 'From: {FROM}'")
+    subject = reader.field("Subject")
+    status = reader.field("Upstream-Status")
+    new_files = reader.listing("New-files")
+    body = reader.rest()
+    if not subject:
+        raise _malformed(name, 2, "the subject is empty")
+    if status.split(" ")[0] not in STATUSES:
+        raise _malformed(
+            name, 3, f"Upstream-Status must start with one of {STATUSES}"
+        )
+    for path in new_files:
+        check_path(path, f"patches/{name}")
+    if list(new_files) != sorted(set(new_files)):
+        raise _malformed(name, 4, "New-files must be sorted, each path once")
+    edits = parse_diff(name, diff, first_line=len(lines) + 2)
+    for edit in edits:
+        if edit.path in new_files:
+            raise errors.SeriesError(
+                f"patches/{name} both adds and edits {edit.path}"
+            )
+    if not new_files and not edits:
+        raise errors.SeriesError(f"patches/{name} changes nothing")
+    return Patch(name, subject, status, body, new_files, diff, edits)
+
+
+def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
+    """Reads a diff strictly: every line must be one that git would write.
+
+    What git would apply and what is checked here are thus the same.
+
+    Args:
+      name: the patch's file name, for messages.
+      diff: the diff.
+      first_line: the line of the patch file on which it starts.
+    Returns:
+      A tuple of `Edit`, one a file.
+    Raises:
+      SeriesError, UnsafePathError: as `parse`.
+    """
+    if not diff:
+        return ()
+    if not diff.endswith(b"\n"):
+        raise _malformed(name, first_line, "the last line is not ended")
+    reader = _DiffReader(name, diff[:-1].split(b"\n"), first_line)
+    edits = []
+    while not reader.at_end():
+        edits.append(reader.edit())
+    paths = [edit.path for edit in edits]
+    if len(set(paths)) != len(paths):
+        raise _malformed(name, first_line, "a file is edited twice")
+    return tuple(edits)
+
+
+class _HeaderReader:
+    """Takes header fields off the top of a patch file, in a fixed order."""
+
+    def __init__(self, name: str, lines: Sequence[str]):
+        self._name = name
+        self._lines = lines
+        self._at = 0
+
+    def field(self, key: str) -> str:
+        line = self._lines[self._at]
+        if not line.startswith(f"{key}: "):
+            raise self._error(f"'{key}: ...' is expected here")
+        self._at += 1
+        value = line[len(key) + 2:]
+        if value != value.strip():
+            raise self._error(f"{key} has spaces around its value")
+        return value
+
+    def listing(self, key: str) -> tuple[str, ...]:
+        if self._lines[self._at] != f"{key}:":
+            return ()
+        self._at += 1
+        paths = []
+        while self._lines[self._at].startswith(" "):
+            paths.append(self._lines[self._at][1:])
+            self._at += 1
+        if not paths:
+            raise self._error(f"{key} has no entries")
+        return tuple(paths)
+
+    def rest(self) -> str:
+        if self._lines[self._at] != "":
+            raise self._error("an empty line must end the header")
+        body = "\n".join(self._lines[self._at + 1:-1])
+        if body != body.strip("\n"):
+            raise self._error("the text must not begin or end with an empty"
+                              " line")
+        return body
+
+    def _error(self, reason: str) -> errors.SeriesError:
+        return _malformed(self._name, self._at + 1, reason)
+
+
+class _DiffReader:
+    """Reads the edits of a diff one after the other."""
+
+    def __init__(self, name: str, lines: Sequence[bytes], first_line: int):
+        self._name = name
+        self._lines = lines
+        self._first_line = first_line
+        self._at = 0
+
+    def at_end(self) -> bool:
+        return self._at >= len(self._lines)
+
+    def _at_next_file(self) -> bool:
+        return self.at_end() or bool(_DIFF_HEADER.match(self._lines[self._at]))
+
+    def edit(self) -> Edit:
+        path = self._path()
+        old_mode, new_mode, deletes = self._modes()
+        old_id = new_id = None
+        match = self._match(_INDEX)
+        if match:
+            old_id, new_id = match[1].decode(), match[2].decode()
+            if match[3]:
+                old_mode = new_mode = self._mode(match[3])
+        hunks = self._hunks(path, deletes) if match else ()
+        if deletes != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
+            raise self._error("the blob ids do not fit what is done")
+        if not hunks and old_mode == new_mode:
+            raise self._error(f"nothing is done to {path}")
+        return Edit(path, old_id, new_id, old_mode, new_mode, hunks)
+
+    def _path(self) -> str:
+        match = self._match(_DIFF_HEADER)
+        if not match or match[1] != match[2]:
+            raise self._error(
+                "'diff --git a/PATH b/PATH' with one plain path is expected"
+            )
+        path = os.fsdecode(match[1])
+        check_path(path, f"patches/{self._name}")
+        return path
+
+    def _modes(self) -> tuple[Optional[str], Optional[str], bool]:
+        match = self._match(re.compile(rb"deleted file mode (\d{6})"))
+        if match:
+            return self._mode(match[1]), None, True
+        match = self._match(re.compile(rb"old mode (\d{6})"))
+        if not match:
+            return None, None, False
+        old_mode = self._mode(match[1])
+        match = self._match(re.compile(rb"new mode (\d{6})"))
+        if not match:
+            raise self._error("'new mode' is expected")
+        return old_mode, self._mode(match[1]), False
+
+    def _mode(self, digits: bytes) -> str:
+        mode = digits.decode()
+        if mode not in (FILE_MODE, EXECUTABLE_MODE):
+            raise self._error(
+                f"mode {mode} is refused: patches touch regular files only"
+            )
+        return mode
+
+    def _hunks(self, path: str, deletes: bool) -> tuple[int, ...]:
+        encoded = os.fsencode(path)
+        # git ends these lines with a tab where the path has a space.
+        tail = b"\t" if b" " in encoded else b""
+        new_name = b"/dev/null" if deletes else b"b/" + encoded + tail
+        if deletes and self._at_next_file():
+            return ()  # an empty file has no hunks to delete
+        for line in (b"--- a/" + encoded + tail, b"+++ " + new_name):
+            if self.at_end() or self._lines[self._at] != line:
+                raise self._error(f"'{os.fsdecode(line)}' is expected")
+            self._at += 1
+        hunks = []
+        while not self.at_end() and self._lines[self._at].startswith(b"@@"):
+            hunks.append(self._hunk())
+        if not hunks:
+            raise self._error("a hunk is expected")
+        return tuple(hunks)
+
+    def _hunk(self) -> int:
+        match = self._match(_HUNK)
+        if not match:
+            raise self._error("the hunk header is malformed")
+        old = int(match[2] or 1)
+        new = int(match[4] or 1)
+        while old > 0 or new > 0:
+            kind = b"" if self.at_end() else self._lines[self._at][:1]
+            if kind not in (b" ", b"-", b"+"):
+                raise self._error("the hunk is shorter than its header says")
+            old -= kind in (b" ", b"-")
+            new -= kind in (b" ", b"+")
+            self._at += 1
+            self._skip_no_newline()
+        if old < 0 or new < 0:
+            raise self._error("the hunk does not fit its header")
+        return int(match[1])
+
+    def _skip_no_newline(self) -> None:
+        marker = b"\\ No newline at end of file"
+        if not self.at_end() and self._lines[self._at] == marker:
+            self._at += 1
+
+    def _match(self, pattern: re.Pattern) -> Optional[re.Match]:
+        if self.at_end():
+            return None
+        match = pattern.fullmatch(self._lines[self._at])
+        if match:
+            self._at += 1
+        return match
+
+    def _error(self, reason: str) -> errors.SeriesError:
+        return _malformed(self._name, self._first_line + self._at, reason)
+
+
+def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
+    return errors.SeriesError(
+        f"patches/{name}:{line}: {reason}",
+        why="patch files are written by `k2mps export`; its form is described"
+        " in tools/k2mps/series.py",
+        next_command="k2mps export, from a checkout that has the commits",
+    )
+
+
+def _unsafe(path: str) -> str:
+    """Why a path is refused, or an empty text."""
+    parts = path.split("/")
+    if not path or path.startswith("/"):
+        return "it is not relative to k2's tree"
+    if any(part in ("", ".", "..") for part in parts):
+        return "it does not stay inside k2's tree"
+    if any(unicodedata.category(letter) in ("Cc", "Cf") for letter in path):
+        return "it has control or invisible characters"
+    if any(letter in path for letter in '\\":'):
+        return "it has a backslash, a colon or a quotation mark"
+    if any(_reserved(part) for part in parts):
+        return "it reaches into git's own files"
+    return ""
+
+
+def _reserved(part: str) -> bool:
+    # Case-insensitive and Windows file systems take these for .git as well.
+    plain = part.lower().rstrip(" .")
+    return plain in (".git", ".gitmodules") or plain.startswith("git~")
+
+
+def _read(path: Path) -> bytes:
+    where = f"patches/{path.name}"
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise errors.UnsafePathError(
+                f"{where} is not a regular file",
+                why="a symbolic link could lead anywhere",
+            )
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise errors.SeriesError(
+            f"{where} does not exist",
+            why="patches/series names it, or is itself missing",
+            next_command="git status patches",
+        ) from None
+
+
+def _owners(patches: Sequence[Patch]) -> dict[str, str]:
+    """Which patch adds each new file."""
+    owners: dict[str, str] = {}
+    for patch in patches:
+        for edit in patch.edits:
+            if edit.path in owners:
+                raise errors.SeriesError(
+                    f"patches/{patch.name} edits {edit.path}, which"
+                    f" {owners[edit.path]} adds",
+                    why="a new file has one state: the one under"
+                    " patches/files",
+                    next_command=f"edit patches/files/{edit.path} and take it"
+                    f" out of patches/{patch.name}, then k2mps lock",
+                )
+        for path in patch.new_files:
+            if path in owners:
+                raise errors.SeriesError(
+                    f"patches/files/{path} belongs to both {owners[path]} and"
+                    f" {patch.name}"
+                )
+            owners[path] = patch.name
+    return owners
+
+
+def _read_new_file(files: Path, path: str) -> NewFile:
+    target = files
+    for part in path.split("/"):
+        target = target / part
+        if target.is_symlink():
+            raise errors.UnsafePathError(
+                f"patches/files/{path} is, or goes through, a symbolic link",
+                why="a symbolic link could lead anywhere",
+            )
+    try:
+        executable = target.stat().st_mode & stat.S_IXUSR
+        return NewFile(
+            path,
+            EXECUTABLE_MODE if executable else FILE_MODE,
+            target,
+            upstream.sha256(target.read_bytes()),
+        )
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise errors.SeriesError(
+            f"patches/files/{path} does not exist",
+            why="a patch names it under New-files",
+        ) from None
+
+
+def _check_nothing_unowned(
+    directory: Path, names: set[str], owned: set[str]
+) -> None:
+    """Refuses what lies in patches/ but would silently not be applied."""
+    unlisted = sorted(
+        entry.name
+        for entry in directory.iterdir()
+        if entry.name not in names
+        and entry.name not in ("series", "files")
+        and not entry.name.startswith(".")
+    )
+    if unlisted:
+        raise errors.SeriesError(
+            f"patches/{unlisted[0]} is not in patches/series",
+            next_command="add its name to patches/series or delete the file",
+        )
+    for folder, _, entries in os.walk(directory / "files"):
+        for entry in entries:
+            path = Path(folder, entry).relative_to(directory / "files")
+            if path.as_posix() not in owned and entry != ".DS_Store":
+                raise errors.SeriesError(
+                    f"patches/files/{path.as_posix()} belongs to no patch",
+                    next_command="name it under New-files of the patch that"
+                    " adds it, then k2mps lock; or delete it",
+                )

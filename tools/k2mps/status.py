@@ -1,0 +1,155 @@
+"""What state a checkout and patches/ are in, told from trees.
+
+No stamp file is believed: a checkout is "applied" if and only if its files
+are the tree that upstream.toml locks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Optional
+
+from k2mps import errors, series
+from k2mps.checkout import BRANCH, Checkout, Head
+from k2mps.project import Project
+from k2mps.upstream import Upstream
+
+
+class State(enum.Enum):
+    """The states of a checkout."""
+
+    ABSENT = "absent"
+    PRISTINE = "pristine"
+    APPLIED = "applied"
+    OTHER_SERIES = "applied by another version of the series"
+    EDITED = "edited"
+    OTHER_COMMIT = "other commit"
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What `k2mps status` tells.
+
+    Attributes:
+      state: of the checkout.
+      details: what makes it so, one line each.
+      next_command: what brings the user on; empty where nothing has to be
+        done.
+      head: where the checkout stands, None where there is none.
+      edited_files: tracked files that differ from HEAD.
+      user_commits: commits on top of the pin that are not the tool's own, as
+        "id subject".
+      patch_changes: how patches/ differs from the lock, one line each; empty
+        where it does not.
+    """
+
+    state: State
+    details: tuple[str, ...]
+    next_command: str
+    head: Optional[Head]
+    edited_files: tuple[str, ...]
+    user_commits: tuple[str, ...]
+    patch_changes: tuple[str, ...]
+
+    def as_dict(self) -> dict:
+        """The same for `--json`."""
+        return {
+            "state": self.state.value,
+            "details": list(self.details),
+            "next_command": self.next_command,
+            "head": self.head and dataclasses.asdict(self.head),
+            "edited_files": list(self.edited_files),
+            "user_commits": list(self.user_commits),
+            "patches": "changed" if self.patch_changes else "locked",
+            "patch_changes": list(self.patch_changes),
+        }
+
+
+def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
+    """How patches/ differs from the lock; a malformed one differs."""
+    try:
+        found = series.load(project.patches).lock
+    except errors.SeriesError as error:
+        return (error.what,)
+    return tuple(upstream.lock.differences(found))
+
+
+def of_checkout(
+    project: Project, upstream: Upstream, checkout: Optional[Checkout]
+) -> Status:
+    """The status of a checkout, or of its absence."""
+    changes = patch_changes(project, upstream)
+    if checkout is None:
+        return Status(State.ABSENT, (), "k2mps apply", None, (), (), changes)
+    head = checkout.head()
+    edited = tuple(checkout.edited_files())
+    state, commits, details = _judge(upstream, checkout, head, edited)
+    operation = checkout.operation_in_progress()
+    if operation:
+        details.append(f"{operation} is in progress")
+    if edited:
+        details.append(_edits(edited))
+    return Status(
+        state, tuple(details), _next_command(state, edited, commits, changes),
+        head, edited, commits, changes,
+    )
+
+
+def _judge(
+    upstream: Upstream, checkout: Checkout, head: Head, edited
+) -> tuple[State, tuple[str, ...], list[str]]:
+    """The state, the user's commits and the details."""
+    pin = upstream.pin
+    if head.tree == upstream.lock.tree and head.commit != pin.commit:
+        return State.EDITED if edited else State.APPLIED, (), []
+    if head.commit == pin.commit:
+        return State.EDITED if edited else State.PRISTINE, (), []
+    if checkout.is_ancestor(pin.commit, head.commit):
+        # What has been exported is in patches/; only what came after is the
+        # user's alone.
+        base = checkout.base()
+        if not base or not checkout.is_ancestor(base, head.commit):
+            base = pin.commit
+        above = checkout.commits(f"{base}..{head.commit}")
+        users = tuple(
+            f"{commit.id[:12]} {commit.subject}"
+            for commit in above
+            if not commit.ours
+        )
+        if users:
+            details = [f"{len(users)} commit(s) of yours on top of the pin"]
+            return State.EDITED, users, details
+        state = State.EDITED if edited else State.OTHER_SERIES
+        return state, (), ["the series was applied in another version"]
+    ours = checkout.commits_of_series(head.commit)
+    if ours and not edited:
+        base = ours[0].parents[0][:12]
+        return State.OTHER_SERIES, (), [
+            f"the series was applied to another commit, {base}"
+        ]
+    return State.OTHER_COMMIT, (), [
+        f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]}"
+        f" (k2 {pin.version})"
+    ]
+
+
+def _edits(edited: tuple[str, ...]) -> str:
+    shown = ", ".join(edited[:3])
+    more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
+    return f"{len(edited)} file(s) with uncommitted edits: {shown}{more}"
+
+
+def _next_command(state, edited, commits, changes) -> str:
+    if changes:
+        return ("k2mps lock, if the change of patches/ is meant; else"
+                " git checkout patches upstream.toml")
+    if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
+        return "k2mps apply"
+    if state is State.EDITED and edited:
+        return f"commit on branch {BRANCH}, then k2mps export"
+    if state is State.EDITED and commits:
+        return "k2mps export"
+    if state is State.OTHER_COMMIT:
+        return "git checkout the pinned commit there, then k2mps apply"
+    return ""

@@ -1,0 +1,204 @@
+"""upstream.toml: which k2 the series is for, and the lock of the series.
+
+    [upstream]
+    url, commit, tree, version    the pin: k2's repository, the commit that
+                                  the series starts from, its tree and the
+                                  version k2 gives itself there
+    [torch]
+    default, supported            the torch version that a build uses unless
+                                  told otherwise, and all that may be chosen
+    [lock]
+    tree, series                  the tree that the whole series gives, and
+                                  the sha256 of patches/series
+    [lock.patches], [lock.files]  the sha256 of each patch and each new file
+
+The lock is written by `k2mps lock` and `k2mps export` only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import sys
+from pathlib import Path
+from typing import Mapping
+
+from k2mps import errors
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """The upstream commit that the series starts from."""
+
+    url: str
+    commit: str
+    tree: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Torch:
+    """The torch versions that a build may use."""
+
+    default: str
+    supported: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """What patches/ was when it was last locked.
+
+    Attributes:
+      tree: the tree that the series gives on top of the pin.
+      series: sha256 of patches/series.
+      patches: file name of a patch to its sha256.
+      files: path of a new file in k2's tree to its sha256.
+    """
+
+    tree: str
+    series: str
+    patches: Mapping[str, str]
+    files: Mapping[str, str]
+
+    def differences(self, other: "Lock") -> list[str]:
+        """Names what differs in `other`, one short line each."""
+        lines = []
+        if self.series != other.series:
+            lines.append("series: changed")
+        for kind, mine, theirs in (
+            ("", self.patches, other.patches),
+            ("files/", self.files, other.files),
+        ):
+            for name in sorted(mine.keys() | theirs.keys()):
+                if name not in theirs:
+                    lines.append(f"{kind}{name}: missing")
+                elif name not in mine:
+                    lines.append(f"{kind}{name}: not in the lock")
+                elif mine[name] != theirs[name]:
+                    lines.append(f"{kind}{name}: changed")
+        return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Upstream:
+    """All of upstream.toml."""
+
+    pin: Pin
+    torch: Torch
+    lock: Lock
+
+
+def sha256(content: bytes) -> str:
+    """The sha256 of some bytes, as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def load(path: Path) -> Upstream:
+    """Reads upstream.toml.
+
+    Raises:
+      ConfigError: it is missing, malformed or incomplete.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise errors.ConfigError(
+            f"{path} does not exist",
+            why="the tool runs in a clone of k2-mps only",
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.ConfigError(
+            f"{path.name} is not valid TOML", why=str(error)
+        ) from None
+    reader = _Reader(path.name, document)
+    return Upstream(
+        pin=Pin(
+            url=reader.text("upstream", "url"),
+            commit=reader.object_id("upstream", "commit"),
+            tree=reader.object_id("upstream", "tree"),
+            version=reader.text("upstream", "version"),
+        ),
+        torch=reader.torch(),
+        lock=Lock(
+            tree=reader.object_id("lock", "tree"),
+            series=reader.text("lock", "series"),
+            patches=reader.table("lock", "patches"),
+            files=reader.table("lock", "files"),
+        ),
+    )
+
+
+def with_lock(text: str, lock: Lock) -> str:
+    """upstream.toml's text with another lock; all else stays as written."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    table = document["lock"]
+    table["tree"] = lock.tree
+    table["series"] = lock.series
+    for name, content in (("patches", lock.patches), ("files", lock.files)):
+        entries = tomlkit.table()
+        for key in sorted(content):
+            entries.add(key, content[key])
+        table[name] = entries
+    return tomlkit.dumps(document)
+
+
+class _Reader:
+    """Takes typed values out of a parsed document, or says what is wrong."""
+
+    def __init__(self, name: str, document: dict):
+        self._name = name
+        self._document = document
+
+    def text(self, table: str, key: str) -> str:
+        value = self._table(table).get(key)
+        if not isinstance(value, str) or not value:
+            raise errors.ConfigError(
+                f"{self._name}: [{table}] {key} must be a text"
+            )
+        return value
+
+    def object_id(self, table: str, key: str) -> str:
+        value = self.text(table, key)
+        if not _OBJECT_ID.fullmatch(value):
+            raise errors.ConfigError(
+                f"{self._name}: [{table}] {key} must be a full object id,"
+                " 40 hexadecimal digits",
+                why=f"it is {value!r}",
+            )
+        return value
+
+    def table(self, table: str, key: str) -> dict[str, str]:
+        value = self._table(table).get(key, {})
+        if not isinstance(value, dict) or not all(
+            isinstance(entry, str) for entry in value.values()
+        ):
+            raise errors.ConfigError(
+                f"{self._name}: [{table}.{key}] must map names to texts"
+            )
+        return value
+
+    def torch(self) -> Torch:
+        default = self.text("torch", "default")
+        supported = self._table("torch").get("supported")
+        if not isinstance(supported, list) or default not in supported:
+            raise errors.ConfigError(
+                f"{self._name}: [torch] supported must be a list that"
+                " contains the default"
+            )
+        return Torch(default, tuple(str(entry) for entry in supported))
+
+    def _table(self, table: str) -> dict:
+        value = self._document.get(table)
+        if not isinstance(value, dict):
+            raise errors.ConfigError(f"{self._name}: [{table}] is missing")
+        return value
