@@ -155,6 +155,13 @@ class Checkout:
         )
         return [entry[3:] for entry in git.split_z(output)]
 
+    def untracked_files(self) -> list[str]:
+        """Files that git neither tracks nor ignores."""
+        output = self.git.bytes(
+            "ls-files", "-z", "--others", "--exclude-standard", work_tree=True
+        )
+        return git.split_z(output)
+
     def operation_in_progress(self) -> Optional[str]:
         """What git operation the user is amid, in words, or None."""
         for name, words in _IN_PROGRESS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import sys
@@ -173,6 +174,141 @@ def lock(context: _Context, k2: Optional[str]) -> None:
         f"{len(fresh.patches)} patches, tree {fresh.tree[:12]}"
         + (", as before" if same else "; upstream.toml written")
     )
+
+
+_DEVICES = ("mps", "cpu")
+
+
+def _build_options(command):
+    for option in (
+        click.option("--torch", metavar="VERSION",
+                     help="a torch version that upstream.toml supports"),
+        click.option("-j", "--jobs", type=click.IntRange(1),
+                     help="compilers at once; default what fits"),
+    ):
+        command = option(command)
+    return _k2_option(command)
+
+
+@_command
+@_build_options
+@click.option("--device", type=click.Choice(_DEVICES), default="mps",
+              help="what to build for; on Linux mps is emulated")
+@click.option("--demo/--no-demo", default=True,
+              help="whether to end with a demonstration")
+@click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
+def build(
+    context: _Context,
+    k2: Optional[str],
+    torch: Optional[str],
+    jobs: Optional[int],
+    device: str,
+    demo: bool,
+    cmake_arguments: tuple[str, ...],
+) -> None:
+    """Build k2's Python module; after `--`, arguments for cmake."""
+    from k2mps import build as building
+    from k2mps.doctor import Device
+
+    request = building.Request(Device(device), torch, jobs, cmake_arguments)
+    builder = building.Builder(
+        context.project, context.upstream, context.obtain(k2), context.console
+    )
+    built = builder.build(request)
+    building.register(context.project, built)
+    done = f"{built.steps} steps" if built.steps else "nothing to do"
+    context.console.info(f"built {built.directory.name}: {done}")
+    if demo:
+        building.demonstrate(context.project, built.device, context.console)
+
+
+@_command
+def demo(context: _Context) -> None:
+    """Run the demonstration on the build that `k2mps build` made last."""
+    from k2mps import build as building
+    from k2mps.doctor import Device
+
+    building.demonstrate(context.project, Device.MPS, context.console)
+
+
+@_command
+@click.option("--device", type=click.Choice(_DEVICES), default="mps")
+@click.option("--torch", metavar="VERSION")
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def doctor(
+    context: _Context, device: str, torch: Optional[str], as_json: bool
+) -> None:
+    """Tell what a build needs, what is found, and how to get the rest."""
+    from k2mps import doctor as examining
+
+    checks = examining.examine(
+        context.project, context.upstream, examining.Device(device), torch,
+        context.console,
+    )
+    if as_json:
+        facts = [dataclasses.asdict(check) for check in checks]
+        context.console.info(json.dumps(facts, indent=2))
+    else:
+        context.console.table(
+            ("", "what", "found", "wanted", "how to get it"),
+            [
+                (
+                    "ok" if check.ok else
+                    "MISSING" if check.needed else "absent",
+                    check.name,
+                    check.found or "nothing",
+                    check.wanted,
+                    "" if check.ok else check.fix,
+                )
+                for check in checks
+            ],
+        )
+    lacking = [check for check in checks if check.needed and not check.ok]
+    if lacking:
+        raise errors.RequirementMissingError(
+            f"a build for {device} needs "
+            + ", ".join(check.name for check in lacking),
+            next_command="; ".join(check.fix for check in lacking),
+        )
+
+
+@_command
+@_build_options
+@click.option("--pytest", "pytest_arguments", metavar="ARGS", default="",
+              help="further arguments for pytest, as one text")
+@click.argument("suite", nargs=-1)
+def test(
+    context: _Context,
+    k2: Optional[str],
+    torch: Optional[str],
+    jobs: Optional[int],
+    pytest_arguments: str,
+    suite: tuple[str, ...],
+) -> None:
+    """Build what the suites need and run them; default all suites."""
+    import shlex
+
+    from k2mps import testing
+
+    results = testing.run_all(
+        context.project, context.upstream, k2, suite,
+        torch=torch, jobs=jobs, arguments=shlex.split(pytest_arguments),
+        reporter=context.console,
+    )
+    testing.report(results, context.console)
+
+
+@_command
+@click.option("--all", "everything", is_flag=True,
+              help="the clones of k2 as well, unless they hold work")
+def clean(context: _Context, everything: bool) -> None:
+    """Delete the build trees."""
+    from k2mps import clean as cleaning
+
+    for path in cleaning.clean(
+        context.project, context.upstream.pin, everything
+    ):
+        context.console.info(f"deleted {path}")
 
 
 def _as_error(error: OSError) -> errors.K2mpsError:

@@ -44,6 +44,21 @@ class Console(Reporter):
             words = shlex.join(str(word) for word in argv)
             self._write(f"+ {words}", sys.stderr)
 
+    def table(
+        self, head: Sequence[str], rows: Sequence[Sequence[str]]
+    ) -> None:
+        """A table; one line a row, with tabs, where there is no terminal."""
+        if not self.on_terminal:
+            for row in rows:
+                self.info("\t".join(row).rstrip())
+            return
+        from rich import box, console, table
+
+        shown = table.Table(*head, box=box.SIMPLE_HEAD)
+        for row in rows:
+            shown.add_row(*row)
+        console.Console().print(shown, markup=False)
+
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator["_PlainTask | _LiveTask"]:
         if not self.on_terminal:
@@ -55,14 +70,14 @@ class Console(Reporter):
         with progress.Progress(
             progress.TextColumn("{task.description}"),
             progress.BarColumn(),
-            progress.TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            progress.MofNCompleteColumn(),
             progress.TimeElapsedColumn(),
             progress.TextColumn("{task.fields[detail]}"),
             transient=True,
         ) as live:
             self._live = live
             try:
-                bar = live.add_task(title, total=1, detail="")
+                bar = live.add_task(title, total=None, detail="")
                 yield _LiveTask(live, bar)
             finally:
                 self._live = None
@@ -85,7 +100,8 @@ class _PlainTask:
         if now - self._last < _PLAIN_INTERVAL_SECONDS:
             return
         self._last = now
-        self._console.info(f"{self._title}: {done}/{total} {detail}".rstrip())
+        count = f"{done}/{total} " if total else ""
+        self._console.info(f"{self._title}: {count}{detail}".rstrip())
 
 
 class _LiveTask:
@@ -95,5 +111,5 @@ class _LiveTask:
 
     def update(self, done: int, total: int, detail: str = "") -> None:
         self._live.update(
-            self._bar, completed=done, total=total, detail=detail[:60]
+            self._bar, completed=done, total=total or None, detail=detail[:60]
         )

@@ -158,6 +158,36 @@ class FileAccessError(K2mpsError):
     exit_code = 26
 
 
+class RequirementMissingError(K2mpsError):
+    """Something that the build needs is not installed."""
+
+    exit_code = 30
+
+
+class ConfigureError(K2mpsError):
+    """CMake could not configure k2."""
+
+    exit_code = 31
+
+
+class CompileError(K2mpsError):
+    """k2 does not compile or link."""
+
+    exit_code = 32
+
+
+class DemoError(K2mpsError):
+    """k2 was built, but the demonstration fails."""
+
+    exit_code = 33
+
+
+class TestsFailedError(K2mpsError):
+    """A suite has failures, or has collected nothing."""
+
+    exit_code = 34
+
+
 class InterruptedRunError(K2mpsError):
     """Ctrl-C or a termination signal arrived."""
 

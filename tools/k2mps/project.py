@@ -74,10 +74,12 @@ def find(start: Optional[Path] = None) -> Project:
 
 
 @contextlib.contextmanager
-def exclusive(directory: Path, what: str) -> Iterator[None]:
+def exclusive(directory: Path, what: str) -> Iterator[int]:
     """Keeps other runs of the tool away from `directory` meanwhile.
 
     The lock goes with the process, however it ends: nothing is left behind.
+    Yields the descriptor that holds it; a child process that inherits that
+    holds the lock as well.
 
     Raises:
       BusyError: another run holds it.
@@ -92,6 +94,6 @@ def exclusive(directory: Path, what: str) -> Iterator[None]:
                 next_command="wait for it to end, then run the same command"
                 " again",
             ) from None
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)

@@ -1,0 +1,468 @@
+"""Building k2's Python module: environment, patches, cmake, ninja, demo.
+
+Build trees lie under build/, one for each (device, torch, Python, patched
+tree, flags), so that switching between any two of them rebuilds nothing.  A
+checkout with the contributor's own edits has one tree, keyed "edited", that
+follows the edits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Optional, Sequence
+
+from k2mps import apply, doctor, errors, process, status
+from k2mps.checkout import Checkout
+from k2mps.doctor import Device
+from k2mps.environment import Environment, torch_requirement
+from k2mps.project import Project, exclusive
+from k2mps.reporter import Reporter
+from k2mps.status import State
+from k2mps.upstream import Upstream
+
+TARGET = "_k2"
+
+_STAMP = "k2mps-configured.json"
+_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] (.*)")
+_SHOWN_LINES = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What to build.
+
+    Attributes:
+      device: what for.
+      torch: a torch version among the supported ones, or None for the
+        default.
+      jobs: how many compilers run at once, or None for what fits.
+      cmake_arguments: further arguments for cmake.
+    """
+
+    device: Device = Device.MPS
+    torch: Optional[str] = None
+    jobs: Optional[int] = None
+    cmake_arguments: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Built:
+    """A finished build.
+
+    Attributes:
+      device: what for.
+      checkout: the k2 that was built.
+      directory: its build tree.
+      python_path: what makes `import k2` work, in order.
+      steps: how many build steps ran; 0 where nothing had changed.
+    """
+
+    device: Device
+    checkout: Path
+    directory: Path
+    python_path: tuple[Path, Path]
+    steps: int
+
+
+class Builder:
+    """Builds one checkout, for one or several devices.
+
+    Args:
+      project: the clone of k2-mps.
+      upstream: its upstream.toml.
+      checkout: the k2 to build.
+      reporter: told about progress.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        upstream: Upstream,
+        checkout: Checkout,
+        reporter: Reporter = Reporter(),
+    ):
+        self._project = project
+        self._upstream = upstream
+        self._checkout = checkout
+        self._reporter = reporter
+        self._environment = Environment(project, reporter)
+
+    def build(self, request: Request) -> Built:
+        """Applies the series if need be and brings the build up to date.
+
+        Raises:
+          RequirementMissingError, UnreachableError: something that the build
+            needs cannot be had.
+          what `apply.apply` raises: the checkout cannot be patched.
+          ConfigureError, CompileError, DiskFullError: the build fails.
+        """
+        tree = self._patched_tree()
+        prepare(self._project, self._upstream, request, self._reporter)
+        plan = _Plan(self._project, self._checkout, request, tree)
+        plan.directory.mkdir(parents=True, exist_ok=True)
+        # The compilers inherit the lock: should this process be killed, the
+        # next run waits until they have ended too.
+        with exclusive(plan.directory, str(plan.directory)) as lock:
+            if plan.must_configure():
+                self._configure(plan, lock)
+            steps = self._compile(plan, lock)
+        python_path = (
+            self._checkout.directory / "k2" / "python",
+            plan.directory / "lib",
+        )
+        return Built(
+            request.device, self._checkout.directory, plan.directory,
+            python_path, steps,
+        )
+
+    def _patched_tree(self) -> str:
+        """Patches the checkout; the first digits of its tree, or "edited"."""
+        checkout, upstream = self._checkout, self._upstream
+        checkout.recover()
+        now = status.of_checkout(self._project, upstream, checkout)
+        if now.state is State.EDITED and now.head.commit != (
+            upstream.pin.commit
+        ):
+            self._reporter.info(f"building your edits: {now.details[0]}")
+            if now.patch_changes:
+                self._reporter.warn(
+                    "patches/ is not what upstream.toml locks, and is not"
+                    " part of this build: " + "; ".join(now.patch_changes)
+                )
+            return "edited"
+        result = apply.apply(self._project, upstream, checkout)
+        if result.written:
+            self._reporter.info(
+                f"applied {len(upstream.lock.patches)} patches to"
+                f" {checkout.directory}"
+            )
+        return upstream.lock.tree[:12]
+
+    def _configure(self, plan: "_Plan", lock: int) -> None:
+        log = plan.directory / "configure.log"
+        with self._reporter.task(f"configuring {plan.name}"):
+            outcome = process.run(
+                plan.configure_command(), reporter=self._reporter, log=log,
+                environment=plan.variables(), keep_open=[lock],
+            )
+        _check_space(outcome)
+        if outcome.status != 0:
+            raise errors.ConfigureError(
+                "cmake could not configure k2",
+                why=_cmake_errors(outcome.lines),
+                next_command=f"read {log}; k2mps doctor tells what is missing",
+            )
+        plan.note_configured()
+
+    def _compile(self, plan: "_Plan", lock: int) -> int:
+        """Runs ninja; the number of steps it took."""
+        log = plan.directory / "build.log"
+        steps = [0]
+        with self._reporter.task(f"building {plan.name}") as task:
+
+            def follow(line: str) -> None:
+                match = _PROGRESS.match(line)
+                if match:
+                    steps[0] = int(match[1])
+                    task.update(steps[0], int(match[2]), match[3])
+
+            outcome = process.run(
+                plan.build_command(), reporter=self._reporter, log=log,
+                environment=plan.variables(), on_line=follow,
+                keep_open=[lock],
+            )
+        _check_space(outcome)
+        if outcome.status != 0:
+            raise errors.CompileError(
+                f"k2 does not build for {plan.name}",
+                why=_first_failure(log),
+                next_command=f"read {log}; k2mps build goes on where it"
+                " stopped",
+            )
+        return steps[0]
+
+
+def prepare(
+    project: Project,
+    upstream: Upstream,
+    request: Request,
+    reporter: Reporter,
+) -> None:
+    """Brings .venv to what a build and its tests need.
+
+    Raises:
+      RequirementMissingError, UnreachableError: something cannot be had.
+    """
+    checks = doctor.system_checks(request.device, reporter)
+    environment = Environment(project, reporter)
+    if not environment.exists:
+        checks += doctor.room_checks(project)
+    doctor.provide([check for check in checks if not check.ok], reporter)
+    environment.create()
+    environment.install([
+        torch_requirement(upstream.torch, request.torch),
+        *environment.requirements("build"),
+        *environment.requirements("test"),
+    ])
+    if request.device.emulated:
+        environment.install_tree(
+            "the mps emulator", _emulator(project),
+            _compiler_settings(request.device),
+        )
+
+
+def register(project: Project, built: Built) -> None:
+    """Makes `import k2` in .venv take this build."""
+    target = Environment(project).site_packages / "k2mps-build.pth"
+    text = "".join(f"{path}\n" for path in built.python_path)
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        draft = target.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+
+
+def demonstrate(project: Project, device: Device, reporter: Reporter) -> None:
+    """Runs the demonstration on the build that is registered.
+
+    Raises:
+      DemoError: it fails.
+    """
+    environment = Environment(project, reporter)
+    outcome = process.run(
+        [environment.python, "-m", "k2mps.demo"],
+        reporter=reporter,
+        environment={"PYTHONPATH": str(project.root / "tools")},
+        on_line=reporter.info,
+    )
+    if outcome.status != 0:
+        raise errors.DemoError(
+            f"the demonstration failed on {device.label}",
+            why=f"python -m k2mps.demo ended with status {outcome.status}",
+            next_command="k2mps test, to see what else fails",
+        )
+
+
+class _Plan:
+    """Where one build lies and the commands that make it."""
+
+    def __init__(
+        self,
+        project: Project,
+        checkout: Checkout,
+        request: Request,
+        tree: str,
+    ):
+        self._project = project
+        self._checkout = checkout
+        self._request = request
+        self._environment = Environment(project)
+        self._compilers = doctor.compilers(request.device)
+        self._ccache = shutil.which("ccache")
+        torch = self._environment.version_of("torch")
+        parts = (
+            request.device.label,
+            f"torch{torch}",
+            self._environment.python_tag,
+            tree,
+            self._flags_key(),
+        )
+        self.name = "-".join(parts)
+        self.directory = project.build_root / self.name
+
+    def configure_command(self) -> list[str]:
+        settings = self._settings()
+        if self._request.device.emulated:
+            settings["mps_emulator_DIR"] = self._emulator_package()
+        return [
+            str(self._environment.program("cmake")),
+            "-S", str(self._checkout.directory),
+            "-B", str(self.directory),
+            "-G", "Ninja",
+            *(f"-D{name}={value}" for name, value in settings.items()),
+            *self._request.cmake_arguments,
+        ]
+
+    def build_command(self) -> list[str]:
+        return [
+            str(self._environment.program("ninja")),
+            "-C", str(self.directory),
+            "-j", str(self._request.jobs or _fitting_jobs()),
+            TARGET,
+        ]
+
+    def variables(self) -> dict[str, str]:
+        """The environment of cmake, ninja and the compilers."""
+        # One object serves all build trees, whose paths differ only below
+        # the project's directory.
+        return {
+            "CCACHE_BASEDIR": str(self._project.root),
+            "CCACHE_NOHASHDIR": "true",
+            "NINJA_STATUS": "[%f/%t] ",
+            # CMake asks torch where it lies; no device is needed for that.
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        }
+
+    def must_configure(self) -> bool:
+        """Whether cmake has to run before ninja, which by itself notices
+        only edits of k2's CMake files."""
+        stamp = self.directory / _STAMP
+        if not (self.directory / "build.ninja").exists():
+            return True
+        try:
+            return json.loads(stamp.read_text()) != self._inputs()
+        except (FileNotFoundError, ValueError):
+            return True
+
+    def note_configured(self) -> None:
+        """Remembers what this configuration was made from."""
+        stamp = self.directory / _STAMP
+        stamp.write_text(json.dumps(self._inputs(), indent=2))
+
+    def _inputs(self) -> dict:
+        """What a configuration depends on besides the key of its tree."""
+        environment = self._environment
+        inputs = {
+            "settings": self._settings(),
+            # k2 compiles the commit's id into its version information.
+            "commit": self._checkout.head().commit,
+            # k2's configure step writes this file into the checkout, where a
+            # build for another torch overwrites it.
+            "torch_version.py": self._torch_version_hash(),
+            "pybind11": environment.version_of("pybind11"),
+            "cmake": environment.version_of("cmake"),
+        }
+        if self._request.device.emulated:
+            inputs["emulator"] = environment.tree_key(_emulator(self._project))
+        return inputs
+
+    def _settings(self) -> dict[str, str]:
+        """CMake variables, but for those that take a process to find."""
+        on_mps = self._request.device is Device.MPS
+        settings = {
+            "CMAKE_BUILD_TYPE": "Release",
+            "CMAKE_CXX_STANDARD": "20",  # what torch's own package asks for
+            "CMAKE_MAKE_PROGRAM": str(self._environment.program("ninja")),
+            "CMAKE_PROJECT_k2_INCLUDE": str(
+                self._project.root / "CMakeLists.overlay.cmake"
+            ),
+            "K2_ENABLE_TESTS": "OFF",
+            "K2_WITH_CUDA": "OFF",
+            "K2_WITH_MPS": "ON" if on_mps else "OFF",
+            "PYTHON_EXECUTABLE": str(self._environment.python),
+            "pybind11_DIR": str(
+                self._environment.site_packages
+                / "pybind11" / "share" / "cmake" / "pybind11"
+            ),
+        }
+        for language, compiler in self._compilers.items():
+            settings[f"CMAKE_{language}_COMPILER"] = compiler
+        if self._ccache:
+            for language in ("C", "CXX", "OBJCXX"):
+                settings[f"CMAKE_{language}_COMPILER_LAUNCHER"] = self._ccache
+        return settings
+
+    def _flags_key(self) -> str:
+        """What else tells two build trees apart: the paths that CMake bakes
+        in, the compilers and the user's own arguments."""
+        text = json.dumps([
+            str(self._project.root),
+            str(self._checkout.directory),
+            self._compilers,
+            self._request.cmake_arguments,
+        ])
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def _torch_version_hash(self) -> str:
+        path = self._checkout.directory / "k2/python/k2/torch_version.py"
+        if not path.exists():
+            return ""
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def _emulator_package(self) -> str:
+        command = [self._environment.python, "-m", "mps_emulator",
+                   "--cmake-dir"]
+        found = process.output(command)
+        if not found:
+            raise errors.ConfigureError(
+                "the emulator does not say where its CMake package is",
+                why=" ".join(map(str, command)) + " failed",
+                next_command="run that command",
+            )
+        return found
+
+
+def _emulator(project: Project) -> Path:
+    return project.root / "k2_mps_tests" / "emulator"
+
+
+def _compiler_settings(device: Device) -> dict[str, str]:
+    """The compilers as the variables that CMake's first run reads."""
+    names = {"C": "CC", "CXX": "CXX", "OBJC": "OBJC", "OBJCXX": "OBJCXX"}
+    return {
+        names[language]: compiler
+        for language, compiler in doctor.compilers(device).items()
+    }
+
+
+def _fitting_jobs() -> int:
+    """As many compilers as there are processors and memory for."""
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    else:
+        processors = os.cpu_count() or 1
+    memory = doctor.available_memory()
+    if memory is not None:
+        fitting = memory // doctor.MEMORY_BYTES_PER_JOB
+        processors = min(processors, max(1, fitting))
+    return processors
+
+
+def _check_space(outcome: process.Outcome) -> None:
+    for line in outcome.lines:
+        if outcome.status != 0 and "No space left on device" in line:
+            raise errors.DiskFullError(
+                "no space left while building",
+                why=line,
+                next_command="free some space or k2mps clean, then run the"
+                " same command again: it goes on where it stopped",
+            )
+
+
+def _cmake_errors(lines: Sequence[str]) -> str:
+    """CMake's own error messages, without the rest of its output."""
+    starts = [
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("CMake Error")
+    ]
+    shown = lines[starts[0]:] if starts else lines
+    return "\n".join(shown[:_SHOWN_LINES])
+
+
+def _first_failure(log: Path) -> str:
+    """What the first failing step wrote, from ninja's log."""
+    shown: list[str] = []
+    inside = False
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            line = line.rstrip("\n")
+            if line.startswith("FAILED:"):
+                inside = True
+                shown.append(line)
+                next(lines, None)  # the command, which is long; the log has it
+            elif inside and (
+                _PROGRESS.match(line) or line.startswith("ninja: ")
+            ):
+                break
+            elif inside:
+                shown.append(line)
+    if len(shown) > _SHOWN_LINES:
+        more = len(shown) - _SHOWN_LINES
+        shown = [*shown[:_SHOWN_LINES], f"... {more} more lines"]
+    return "\n".join(shown)

@@ -1,0 +1,284 @@
+"""The test suites: what they are, running them, and the honest summary.
+
+Each suite is one pytest run in .venv, told about by its own JUnit file.
+`SUITES` is the one place to edit to add or change a suite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Mapping, Optional, Sequence
+
+from k2mps import errors, process
+from k2mps.build import Built
+from k2mps.doctor import Device
+from k2mps.environment import Environment
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+
+_COUNTER = re.compile(r"\[ *(\d+)%\]")
+_NOTHING_COLLECTED = 5
+_SHOWN_LINES = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """One pytest run.
+
+    Attributes:
+      name: how the command line calls it.
+      covers: what it tests, in words.
+      tests: what pytest collects, relative to the project; relative to the
+        checkout where it starts with "{k2}/".
+      device: the build of k2 that it runs on, or None where it needs none.
+      arguments: further arguments for pytest.
+      variables: environment variables for the run.
+      platforms: on which systems it exists, as `sys.platform` says.
+    """
+
+    name: str
+    covers: str
+    tests: str
+    device: Optional[Device] = None
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    platforms: tuple[str, ...] = ("linux", "darwin")
+
+    @property
+    def title(self) -> str:
+        """The name, with "emulated" wherever that is the case."""
+        emulated = self.device is not None and self.device.emulated
+        return f"{self.name} (emulated)" if emulated else self.name
+
+
+SUITES = (
+    Suite(
+        "tooling",
+        "the tool, on git repositories that the tests make",
+        "k2_mps_tests/tooling",
+    ),
+    Suite(
+        "emulator",
+        "the Linux stand-in for Metal and torch's mps device",
+        "k2_mps_tests/emulator/tests",
+        platforms=("linux",),
+    ),
+    Suite(
+        "parity",
+        "mps against CPU, on real k2",
+        "k2_mps_tests/parity",
+        device=Device.MPS,
+    ),
+    Suite(
+        "upstream-cpu",
+        "k2's own suite on CPU, built without mps",
+        "{k2}/k2/python/tests",
+        device=Device.CPU,
+        # Nothing of the mps device may be there, not even emulated.
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    ),
+    Suite(
+        "upstream-mps",
+        "k2's own suite, unedited, on mps",
+        "{k2}/k2/python/tests",
+        device=Device.MPS,
+        arguments=("-p", "k2_mps_tests.upstream.plugin"),
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a suite went.
+
+    Attributes:
+      suite: which.
+      passed, failed, errors, skipped: numbers of tests.
+      seconds: how long it took.
+      reasons: why tests were skipped, to how many.
+      output: the last lines of pytest, where it went wrong.
+      not_run: why the suite could not be run at all, or an empty text.
+      broken: what is wrong besides failing tests, or an empty text.
+    """
+
+    suite: Suite
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    output: tuple[str, ...] = ()
+    not_run: str = ""
+    broken: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed.  A suite that could not be run, because
+        upstream is unreachable, has not failed; it is shown as not run."""
+        return not (self.failed or self.errors or self.broken)
+
+    @property
+    def ran(self) -> int:
+        return self.passed + self.failed + self.errors
+
+
+def choose(names: Sequence[str]) -> tuple[Suite, ...]:
+    """The suites of these names, in the order of `SUITES`; all that exist on
+    this system where there are no names.
+
+    Raises:
+      ConfigError: there is no suite of a name, or not on this system.
+    """
+    here = [suite for suite in SUITES if sys.platform in suite.platforms]
+    known = {suite.name for suite in here}
+    for name in names:
+        if name not in known:
+            raise errors.ConfigError(
+                f"there is no suite {name!r} on this system",
+                next_command=f"k2mps test {' '.join(sorted(known))}",
+            )
+    return tuple(
+        suite for suite in here if not names or suite.name in names
+    )
+
+
+def run(
+    project: Project,
+    suite: Suite,
+    built: Optional[Built],
+    arguments: Sequence[str],
+    reporter: Reporter,
+) -> Result:
+    """Runs one suite.
+
+    Args:
+      project: the clone of k2-mps.
+      suite: which.
+      built: the build that it runs on, where it needs one.
+      arguments: further arguments for pytest, from the user.
+      reporter: told about progress.
+    """
+    environment = Environment(project, reporter)
+    folder = project.build_root / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    report = folder / f"{suite.name}.xml"
+    report.unlink(missing_ok=True)
+    target = suite.tests
+    if built:
+        target = target.replace("{k2}", str(built.checkout))
+    variables = dict(suite.variables)
+    paths = [str(project.root), *map(str, built.python_path if built else ())]
+    variables["PYTHONPATH"] = os.pathsep.join(paths)
+    started = time.monotonic()
+    with reporter.task(f"testing {suite.title}") as task:
+
+        def follow(line: str) -> None:
+            match = _COUNTER.search(line)
+            if match:
+                task.update(int(match[1]), 100, line.split(" ")[0])
+
+        outcome = process.run(
+            [
+                environment.python, "-m", "pytest", target,
+                # Neither configuration nor caches of the tested checkout's.
+                f"--rootdir={project.root}", "-c", os.devnull,
+                "-p", "no:cacheprovider", "--import-mode=importlib",
+                "-v", "--tb=short", f"--junitxml={report}",
+                *suite.arguments, *arguments,
+            ],
+            cwd=project.root,
+            reporter=reporter,
+            environment=variables,
+            on_line=follow,
+            log=folder / f"{suite.name}.log",
+        )
+    seconds = time.monotonic() - started
+    return _read(suite, report, outcome, seconds)
+
+
+def summary(results: Sequence[Result]) -> list[str]:
+    """The table and what has to be said about it, as lines."""
+    rows = [("suite", "passed", "failed", "errors", "skipped", "seconds")]
+    for result in results:
+        if result.not_run:
+            rows.append((result.suite.title, "not run", "", "", "", ""))
+            continue
+        numbers = (result.passed, result.failed, result.errors,
+                   result.skipped)
+        rows.append((result.suite.title, *map(str, numbers),
+                     f"{result.seconds:.0f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+    for result in results:
+        for reason, count in sorted(result.reasons.items()):
+            lines.append(
+                f"skipped in {result.suite.title}, {count}: {reason}"
+            )
+        if result.not_run:
+            lines.append(f"not run: {result.suite.title}: {result.not_run}")
+        if result.broken:
+            lines.append(f"broken: {result.suite.title}: {result.broken}")
+    on_k2 = [result for result in results if result.suite.device]
+    lines.append(
+        f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
+        f" {sum(result.ran for result in results if result not in on_k2)}"
+        " needed none,"
+        f" {sum(result.skipped for result in results)} were skipped"
+    )
+    return lines
+
+
+def _read(
+    suite: Suite, report: Path, outcome: process.Outcome, seconds: float
+) -> Result:
+    """Takes the numbers from the JUnit file, and doubts them."""
+    counts = {"passed": 0, "failure": 0, "error": 0, "skipped": 0}
+    reasons: dict[str, int] = {}
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        cases = []
+    for case in cases:
+        kinds = {child.tag: child for child in case}
+        kind = next(
+            (tag for tag in ("error", "failure", "skipped") if tag in kinds),
+            "passed",
+        )
+        counts[kind] += 1
+        if kind == "skipped":
+            reason = kinds[kind].get("message") or "no reason given"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    broken = ""
+    if outcome.status == _NOTHING_COLLECTED or (
+        outcome.status == 0 and not cases
+    ):
+        broken = "no test was collected"
+    elif outcome.status != 0 and not counts["failure"] + counts["error"]:
+        broken = f"pytest ended with status {outcome.status}"
+    elif not counts["passed"] and not counts["failure"] + counts["error"]:
+        broken = "every test was skipped"
+    failed = broken or counts["failure"] or counts["error"]
+    return Result(
+        suite,
+        passed=counts["passed"],
+        failed=counts["failure"],
+        errors=counts["error"],
+        skipped=counts["skipped"],
+        seconds=seconds,
+        reasons=reasons,
+        output=outcome.lines[-_SHOWN_LINES:] if failed else (),
+        broken=broken,
+    )
