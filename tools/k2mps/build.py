@@ -8,6 +8,7 @@ follows the edits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -29,7 +30,8 @@ from k2mps.upstream import Upstream
 TARGET = "_k2"
 
 _STAMP = "k2mps-configured.json"
-_PROGRESS = re.compile(r"\[(\d+)/(\d+)\] (.*)")
+# Step 0 is ninja looking whether there is anything to do.
+_PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 _SHOWN_LINES = 60
 
 
@@ -163,14 +165,20 @@ class Builder:
     def _compile(self, plan: "_Plan", lock: int) -> int:
         """Runs ninja; the number of steps it took."""
         log = plan.directory / "build.log"
-        steps = [0]
-        with self._reporter.task(f"building {plan.name}") as task:
+        steps, shown = 0, None
+        with contextlib.ExitStack() as stack:
 
             def follow(line: str) -> None:
+                nonlocal steps, shown
                 match = _PROGRESS.match(line)
-                if match:
-                    steps[0] = int(match[1])
-                    task.update(steps[0], int(match[2]), match[3])
+                if not match:
+                    return
+                if shown is None:  # now there is something to do
+                    shown = stack.enter_context(
+                        self._reporter.task(f"building {plan.name}")
+                    )
+                steps = int(match[1])
+                shown.update(steps, int(match[2]), match[3])
 
             outcome = process.run(
                 plan.build_command(), reporter=self._reporter, log=log,
@@ -185,7 +193,7 @@ class Builder:
                 next_command=f"read {log}; k2mps build goes on where it"
                 " stopped",
             )
-        return steps[0]
+        return steps
 
 
 def prepare(

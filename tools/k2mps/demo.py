@@ -11,7 +11,7 @@ def main() -> None:
     fsa = k2.Fsa.from_str("0 1 1 0.5\n0 1 2 1.5\n1 2 -1 2.0\n2")
     fsas = k2.create_fsa_vec([fsa])
     scores = fsas.get_tot_scores(log_semiring=True, use_double_scores=False)
-    print(f"torch {torch.__version__}, k2 {k2.__version__}")
+    print(f"torch {torch.__version__}")
     print(f"total score on cpu: {scores.item():.6f}")
 
 

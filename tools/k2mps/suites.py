@@ -22,7 +22,8 @@ from k2mps.environment import Environment
 from k2mps.project import Project
 from k2mps.reporter import Reporter
 
-_COUNTER = re.compile(r"\[ *(\d+)%\]")
+_COLLECTED = re.compile(r"collected (\d+) items?")
+_DONE = re.compile(r"(\S+) (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
 
@@ -177,12 +178,16 @@ def run(
     paths = [str(project.root), *map(str, built.python_path if built else ())]
     variables["PYTHONPATH"] = os.pathsep.join(paths)
     started = time.monotonic()
+    total = done = 0
     with reporter.task(f"testing {suite.title}") as task:
 
         def follow(line: str) -> None:
-            match = _COUNTER.search(line)
-            if match:
-                task.update(int(match[1]), 100, line.split(" ")[0])
+            nonlocal total, done
+            if match := _COLLECTED.match(line):
+                total = int(match[1])
+            elif match := _DONE.match(line):
+                done += 1
+                task.update(done, total, match[1].rsplit("/", 1)[-1])
 
         outcome = process.run(
             [
