@@ -1,0 +1,45 @@
+# What our builds of k2 need and upstream does not.
+#
+# CMake reads this file at the end of k2's project() call:
+#
+#   cmake -DCMAKE_PROJECT_k2_INCLUDE=<this file> ...
+#
+# so that k2's own files need no edit for any of it:
+#
+# - Nothing is fetched while configuring.  k2 finds its helper modules with
+#   include(NAME); ours come first on the module path.
+# - Only the Python extension `_k2` is meant to be built.  k2/torch, which
+#   needs kaldifeat, is configured but never part of that target.
+# - On Linux, the emulator's target takes the place of Apple's frameworks.
+#
+# Read from the command line:
+#   PYTHON_EXECUTABLE   the interpreter to build for (it has torch)
+#   pybind11_DIR        where pybind11's CMake package lies
+#   mps_emulator_DIR    Linux with K2_WITH_MPS=ON only: where the emulator's
+#                       CMake package lies
+
+set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
+list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
+
+# Found here, in the top directory, since imported targets live in the
+# directory that finds them.
+set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+set(PYBIND11_FINDPYTHON ON)
+find_package(pybind11 CONFIG REQUIRED)
+
+# The names under which k2 expects what its own pybind11 module would find.
+set(PYTHON_INCLUDE_DIRS "${Python_INCLUDE_DIRS}")
+set(PYTHON_VERSION_MAJOR "${Python_VERSION_MAJOR}")
+set(PYTHON_VERSION_MINOR "${Python_VERSION_MINOR}")
+
+file(WRITE "${_k2_overlay_modules}/pybind11.cmake"
+  "message(STATUS \"pybind11 ${pybind11_VERSION}: ${pybind11_DIR}\")\n")
+file(WRITE "${_k2_overlay_modules}/kaldifeat.cmake"
+  "add_library(kaldifeat_core INTERFACE)\n")
+
+if(K2_WITH_MPS AND NOT APPLE)
+  find_package(mps_emulator CONFIG REQUIRED)
+  add_library(k2_metal INTERFACE)
+  target_link_libraries(k2_metal INTERFACE mps_emulator::metal)
+endif()

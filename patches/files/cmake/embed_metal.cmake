@@ -1,0 +1,62 @@
+# Copyright     2026  The k2-mps authors
+#
+# See ../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Run with cmake -P.  Writes a C++ source that registers the text of one
+# Metal file under its name (see k2/csrc/mps/metal.h).
+#
+#   NAME     the name, e.g. mutual_information
+#   SOURCE   the .metal file
+#   ROOT     what its #include "k2/..." are relative to
+#   OUTPUT   the C++ source to write
+
+cmake_minimum_required(VERSION 3.16)
+
+file(READ "${SOURCE}" text)
+set(seen)
+while(text MATCHES "(^|\n)#include \"([^\"\n]+)\"[^\n]*")
+  set(line "${CMAKE_MATCH_0}")
+  set(header "${CMAKE_MATCH_2}")
+  set(body "")
+  if(NOT header IN_LIST seen)
+    list(APPEND seen "${header}")
+    if(NOT EXISTS "${ROOT}/${header}")
+      message(FATAL_ERROR "${SOURCE} includes ${header}, which is not a file "
+        "of ${ROOT}")
+    endif()
+    file(READ "${ROOT}/${header}" body)
+  endif()
+  string(REPLACE "${line}" "\n${body}" text "${text}")
+endwhile()
+
+# Compilers limit the length of one literal (65,536 characters by the
+# standard); adjacent ones are joined.
+set(literals "")
+set(delimiter "k2_metal")
+string(LENGTH "${text}" length)
+set(begin 0)
+while(begin LESS length)
+  string(SUBSTRING "${text}" ${begin} 8192 part)
+  string(APPEND literals "    R\"${delimiter}(${part})${delimiter}\"\n")
+  math(EXPR begin "${begin} + 8192")
+endwhile()
+
+file(WRITE "${OUTPUT}" "// Made from ${NAME}.metal by embed_metal.cmake.
+#include \"k2/csrc/mps/metal.h\"
+
+static const k2::mps::KernelSource k2_kernel_source(
+    \"${NAME}\",
+${literals});
+")

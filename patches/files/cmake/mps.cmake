@@ -1,0 +1,98 @@
+# Copyright     2026  The k2-mps authors
+#
+# See ../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# The MPS backend: k2 on the GPU of an Apple device, through Metal.
+#
+# Reads
+#   K2_WITH_MPS   whether to build it
+# Defines
+#   k2_metal      with K2_WITH_MPS, an interface target that stands for Metal
+#                 and Foundation; a toolchain may define it before this file
+#                 is read, else it is Apple's frameworks
+#   k2_mps_sources(<variable>)
+#                 the backend's sources, those that tell that it was not built
+#                 where K2_WITH_MPS is off
+#   k2_use_mps(<target>)
+#                 to be called for the target that compiles them
+#
+# The sources are all files of k2/csrc/mps with the right name: *.mm with
+# K2_WITH_MPS, no_*.cc without.  The kernels are the *.metal files of
+# k2/csrc/mps/kernels.
+
+if(K2_WITH_MPS)
+  if(CMAKE_VERSION VERSION_LESS 3.16)
+    message(FATAL_ERROR "K2_WITH_MPS needs CMake 3.16 or newer, the first one "
+      "that compiles Objective-C++. This is CMake ${CMAKE_VERSION}.")
+  endif()
+  if(K2_WITH_CUDA)
+    message(FATAL_ERROR "Please choose one of K2_WITH_MPS and K2_WITH_CUDA.")
+  endif()
+  if(K2_TORCH_VERSION VERSION_LESS 2.12)
+    # Older ones keep tensors in private memory, which the host cannot read.
+    message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
+      "This is torch ${K2_TORCH_VERSION}.")
+  endif()
+
+  set(CMAKE_OBJCXX_STANDARD ${CMAKE_CXX_STANDARD})
+  set(CMAKE_OBJCXX_EXTENSIONS OFF)
+  enable_language(OBJCXX)
+  string(APPEND CMAKE_OBJCXX_FLAGS " ${TORCH_CXX_FLAGS}")
+
+  if(NOT TARGET k2_metal)
+    if(NOT APPLE)
+      message(FATAL_ERROR "K2_WITH_MPS needs Metal, which only macOS has.")
+    endif()
+    add_library(k2_metal INTERFACE)
+    target_link_libraries(k2_metal INTERFACE
+      "-framework Foundation" "-framework Metal")
+  endif()
+endif()
+
+function(k2_mps_sources variable)
+  set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps)
+  if(K2_WITH_MPS)
+    file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.mm)
+  else()
+    file(GLOB sources CONFIGURE_DEPENDS ${dir}/no_*.cc)
+  endif()
+  set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# Makes of each kernel file a C++ source that holds its text, with the files
+# of k2 that it includes in their place, since Metal compiles a single string.
+function(k2_use_mps target)
+  if(NOT K2_WITH_MPS)
+    return()
+  endif()
+  target_link_libraries(${target} PRIVATE k2_metal)
+
+  set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps/kernels)
+  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.metal)
+  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h)
+  foreach(kernel IN LISTS kernels)
+    get_filename_component(name ${kernel} NAME_WE)
+    set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
+    add_custom_command(OUTPUT ${embedded}
+      COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DSOURCE=${kernel}
+        -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${embedded}
+        -P ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
+      DEPENDS ${kernel} ${headers}
+        ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
+      COMMENT "Embedding k2/csrc/mps/kernels/${name}.metal"
+      VERBATIM)
+    target_sources(${target} PRIVATE ${embedded})
+  endforeach()
+endfunction()

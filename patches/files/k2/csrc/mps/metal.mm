@@ -1,0 +1,207 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/metal.h"
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "k2/csrc/log.h"
+#include "k2/csrc/mps/stream.h"
+
+namespace k2 {
+namespace mps {
+
+namespace {
+
+std::map<std::string, const char *> &Sources() {
+  static auto *sources = new std::map<std::string, const char *>;
+  return *sources;
+}
+
+std::string TextOf(NSError *error) {
+  return error == nil ? "no reason given"
+                      : [[error localizedDescription] UTF8String];
+}
+
+NSString *ToNSString(const std::string &s) {
+  return [NSString stringWithUTF8String:s.c_str()];
+}
+
+// The compiled kernels of this process.  They are never released.
+class Pipelines {
+ public:
+  static Pipelines &Get() {
+    static auto *pipelines = new Pipelines;
+    return *pipelines;
+  }
+
+  // Compiles on first use, which may take a second.
+  id<MTLComputePipelineState> Find(id<MTLDevice> device,
+                                   const std::string &source,
+                                   const std::string &kernel) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    id<MTLComputePipelineState> &pipeline = pipelines_[{source, kernel}];
+    if (pipeline == nil) {
+      @autoreleasepool {
+        pipeline = Compile(device, source, kernel);
+      }
+    }
+    return pipeline;
+  }
+
+ private:
+  id<MTLLibrary> Library(id<MTLDevice> device, const std::string &source) {
+    id<MTLLibrary> &library = libraries_[source];
+    if (library != nil) return library;
+
+    auto it = Sources().find(source);
+    K2_CHECK(it != Sources().end())
+        << "There is no kernel source " << source << ".metal in this k2";
+
+    MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
+    // Scores may be infinite, and NaN must remain what it is.
+    options.fastMathEnabled = NO;
+    NSError *error = nil;
+    library = [device
+        newLibraryWithSource:[NSString stringWithUTF8String:it->second]
+                     options:options
+                       error:&error];
+    K2_CHECK(library != nil)
+        << "Metal cannot compile " << source << ".metal:\n" << TextOf(error);
+    return library;
+  }
+
+  id<MTLComputePipelineState> Compile(id<MTLDevice> device,
+                                      const std::string &source,
+                                      const std::string &kernel) {
+    id<MTLLibrary> library = Library(device, source);
+    id<MTLFunction> function =
+        [[library newFunctionWithName:ToNSString(kernel)] autorelease];
+    K2_CHECK(function != nil)
+        << "There is no kernel " << kernel << " in " << source << ".metal";
+
+    NSError *error = nil;
+    id<MTLComputePipelineState> pipeline =
+        [device newComputePipelineStateWithFunction:function error:&error];
+    K2_CHECK(pipeline != nil) << "Metal cannot make a pipeline of the kernel "
+                              << kernel << " of " << source
+                              << ".metal: " << TextOf(error);
+    return pipeline;
+  }
+
+  std::mutex mutex_;
+  std::map<std::string, id<MTLLibrary>> libraries_;
+  std::map<std::pair<std::string, std::string>, id<MTLComputePipelineState>>
+      pipelines_;
+};
+
+// One compute encoder on torch's open command buffer.  Lives inside of torch's
+// dispatch queue; ends the encoding whatever happens.
+class Encoder {
+ public:
+  explicit Encoder(const std::string &label)
+      : encoder_([torch::mps::get_command_buffer() computeCommandEncoder]) {
+    K2_CHECK(encoder_ != nil) << "Metal gives no encoder for " << label;
+    encoder_.label = ToNSString(label);
+  }
+
+  ~Encoder() { [encoder_ endEncoding]; }
+
+  Encoder(const Encoder &) = delete;
+  Encoder &operator=(const Encoder &) = delete;
+
+  void Bind(NSUInteger index, const Argument &argument) {
+    if (argument.IsTensor()) {
+      const torch::Tensor &tensor = argument.tensor();
+      [encoder_ setBuffer:BufferOf(tensor.storage())
+                   offset:tensor.storage_offset() * tensor.itemsize()
+                  atIndex:index];
+    } else {
+      [encoder_ setBytes:argument.bytes().data()
+                  length:argument.bytes().size()
+                 atIndex:index];
+    }
+  }
+
+  void Dispatch(id<MTLComputePipelineState> pipeline, Grid grid) {
+    [encoder_ setComputePipelineState:pipeline];
+    [encoder_ dispatchThreadgroups:MTLSizeMake(grid.threadgroups, 1, 1)
+             threadsPerThreadgroup:MTLSizeMake(grid.threads_per_threadgroup, 1,
+                                               1)];
+  }
+
+ private:
+  id<MTLComputeCommandEncoder> encoder_;  // lives as long as the pool around
+};
+
+id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {
+  return [BufferOf(tensor.storage()) device];
+}
+
+}  // namespace
+
+KernelSource::KernelSource(const char *name, const char *text) {
+  Sources()[name] = text;
+}
+
+void Launch(const std::string &source, const std::string &kernel, Grid grid,
+            const std::vector<Argument> &arguments) {
+  if (grid.threadgroups == 0 || grid.threads_per_threadgroup == 0) return;
+
+  id<MTLDevice> device = nil;
+  for (size_t i = 0; i != arguments.size(); ++i) {
+    if (!arguments[i].IsTensor()) continue;
+    const torch::Tensor &tensor = arguments[i].tensor();
+    K2_CHECK(tensor.is_mps() && tensor.numel() != 0)
+        << "Argument " << i << " of the kernel " << kernel
+        << " must be a tensor on mps with elements. Given: "
+        << tensor.toString() << " of shape " << tensor.sizes();
+    device = DeviceOf(tensor);
+  }
+  K2_CHECK(device != nil) << "The kernel " << kernel << " has no tensor";
+
+  id<MTLComputePipelineState> pipeline =
+      Pipelines::Get().Find(device, source, kernel);
+  K2_CHECK_LE(grid.threads_per_threadgroup,
+              [pipeline maxTotalThreadsPerThreadgroup])
+      << "Too many threads in a threadgroup of the kernel " << kernel;
+
+  RunInStream([&] {
+    @autoreleasepool {
+      Encoder encoder("k2 " + kernel);
+      for (size_t i = 0; i != arguments.size(); ++i)
+        encoder.Bind(i, arguments[i]);
+      encoder.Dispatch(pipeline, grid);
+    }
+  });
+}
+
+uint32_t MaxThreadsPerThreadgroup(const std::string &source,
+                                  const std::string &kernel,
+                                  const torch::Tensor &device_of) {
+  return [Pipelines::Get().Find(DeviceOf(device_of), source, kernel)
+      maxTotalThreadsPerThreadgroup];
+}
+
+}  // namespace mps
+}  // namespace k2

@@ -1,0 +1,93 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_MPS_CONTEXT_H_
+#define K2_CSRC_MPS_MPS_CONTEXT_H_
+
+#include "k2/csrc/context.h"
+#include "torch/all.h"
+
+// k2 on torch's mps device.
+//
+// The GPU of an Apple device shares the memory of the host.  A context of
+// type kMps therefore hands out what torch's allocator for that device gives,
+// and Region::data is the address at which the host finds it.  All code of k2
+// that runs on the host works there in place, after Context::HostReady() has
+// waited for the GPU; a tensor becomes a Region, and a Region a tensor,
+// without any copy.
+//
+// Where k2 is built without K2_WITH_MPS, GetMpsContext() tells so and the
+// other functions are never reached.
+
+namespace k2 {
+
+/* Returns the context of torch's mps device (there is one such device).
+
+   Dies with an explanation if k2 was built without K2_WITH_MPS or torch finds
+   no mps device.
+ */
+ContextPtr GetMpsContext();
+
+/* Returns a Region that shares the memory of `tensor` and keeps it alive.
+
+   @param [in] tensor   On device mps, of any shape, strides and dtype.
+   @return   A region in GetMpsContext().  Its data is the address of the
+             tensor's first element, its num_bytes what remains of the
+             tensor's storage from there.
+ */
+RegionPtr NewMpsRegion(const torch::Tensor &tensor);
+
+/* Returns a tensor that shares the memory of a region and keeps it alive.
+
+   @param [in] region   In GetMpsContext().
+   @param [in] data     The address of the first element, inside of `region`.
+   @param [in] sizes    The shape of the tensor.
+   @param [in] strides  Its strides, in elements.
+   @param [in] dtype    Its type of elements.
+   @return  A tensor on device mps.  There are no tensors of torch.float64 on
+            that device: if this is `dtype`, then the tensor is on the CPU,
+            over the same memory.
+ */
+torch::Tensor MpsToTorch(const RegionPtr &region, const void *data,
+                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
+                         torch::ScalarType dtype);
+
+/* Returns a tensor over the same memory, of the same shape and strides, whose
+   elements are taken as another type of the same size.  It is detached from
+   the autograd graph.
+
+   @param [in] tensor   On device mps.
+   @param [in] dtype    A type of as many bytes as that of `tensor`.
+ */
+torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
+                             torch::ScalarType dtype);
+
+/* Waits until the GPU is done with all work given to it, then returns the
+   address at which the host may read and write the first element.
+
+   @param [in] tensor   On device mps.
+   @param [in] dtype    What the caller takes its elements for.  Throws if it
+                        is not what they are.
+   @return  The address; it is valid as long as the tensor's storage lives.
+            nullptr if the tensor has no elements.
+ */
+void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_MPS_CONTEXT_H_

@@ -1,0 +1,185 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/mps_context.h"
+
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "ATen/detail/MPSHooksInterface.h"
+#include "k2/csrc/log.h"
+#include "k2/csrc/mps/stream.h"
+
+namespace k2 {
+
+namespace {
+
+// Returns where the host finds the first byte of `storage`; nullptr if it is
+// empty.
+void *HostAddress(const c10::Storage &storage) {
+  if (storage.nbytes() == 0 || storage.data() == nullptr) return nullptr;
+  void *address = [mps::BufferOf(storage) contents];
+  K2_CHECK(address != nullptr)
+      << "This mps tensor is in memory that the host cannot read. All memory "
+         "of torch's own allocator can be read from torch 2.12 on.";
+  return address;
+}
+
+torch::Device MpsDevice() { return torch::Device(torch::kMPS, 0); }
+
+}  // namespace
+
+// Region::deleter_context of every Region of a PytorchMpsContext is the
+// c10::Storage that owns its memory, so that each of them can become a tensor.
+class PytorchMpsContext : public Context {
+ public:
+  PytorchMpsContext()
+      : allocator_(at::detail::getMPSHooks().getMPSDeviceAllocator()) {}
+
+  DeviceType GetDeviceType() const override { return kMps; }
+
+  int32_t GetDeviceId() const override { return 0; }
+
+  void *Allocate(size_t bytes, void **deleter_context) override {
+    *deleter_context = nullptr;
+    if (bytes == 0) return nullptr;
+
+    auto storage = std::make_unique<c10::Storage>(
+        c10::Storage::use_byte_size_t(), bytes, allocator_->allocate(bytes),
+        allocator_, /*resizable*/ false);
+    void *data = HostAddress(*storage);
+    *deleter_context = storage.release();
+    return data;
+  }
+
+  void Deallocate(void *data, void *deleter_context) override {
+    // The GPU may still use this memory.  torch hands it to nobody but later
+    // work of the same stream, or to a host that waits first.
+    delete static_cast<c10::Storage *>(deleter_context);
+  }
+
+  bool IsCompatible(const Context &other) const override {
+    return other.GetDeviceType() == kMps;
+  }
+
+  bool HostReady() const override {
+    mps::Synchronize();
+    return true;
+  }
+
+  void Sync() const override { mps::Synchronize(); }
+
+  void CopyDataTo(size_t num_bytes, const void *src, ContextPtr dst_context,
+                  void *dst) override {
+    DeviceType dst_type = dst_context->GetDeviceType();
+    K2_CHECK(dst_type == kMps || dst_type == kCpu)
+        << "Cannot copy from mps to " << dst_type;
+    HostReady();
+    // `src` and `dst` may both be nullptr if there is nothing to copy.
+    if (num_bytes != 0) memcpy(dst, src, num_bytes);
+  }
+
+ private:
+  at::Allocator *allocator_;  // NOT owned here
+};
+
+ContextPtr GetMpsContext() {
+  // Never destroyed, since Regions may outlive static objects.
+  static ContextPtr *context = [] {
+    K2_CHECK(at::detail::getMPSHooks().hasMPS())
+        << "torch finds no mps device. torch.backends.mps.is_available() "
+           "tells whether there is one, and "
+           "torch.backends.mps.is_built() whether torch can use it.";
+    return new ContextPtr(std::make_shared<PytorchMpsContext>());
+  }();
+  return *context;
+}
+
+RegionPtr NewMpsRegion(const torch::Tensor &tensor) {
+  K2_CHECK(tensor.is_mps()) << "Expected a tensor on mps. Given: "
+                            << tensor.device();
+  const c10::Storage &storage = tensor.storage();
+  size_t offset = tensor.storage_offset() * tensor.itemsize();
+  char *base = static_cast<char *>(HostAddress(storage));
+
+  auto ans = std::make_shared<Region>();
+  ans->context = GetMpsContext();
+  ans->data = base == nullptr ? nullptr : base + offset;
+  ans->deleter_context = new c10::Storage(storage);
+  ans->num_bytes = storage.nbytes() - std::min(offset, storage.nbytes());
+  ans->bytes_used = ans->num_bytes;
+  return ans;
+}
+
+// Makes a tensor on mps over a storage.  `offset` is in elements.
+static torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
+                                int64_t offset, torch::IntArrayRef sizes,
+                                torch::IntArrayRef strides) {
+  auto ans = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::MPS),
+      c10::scalarTypeToTypeMeta(dtype));
+  ans.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return ans;
+}
+
+torch::Tensor MpsToTorch(const RegionPtr &region, const void *data,
+                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
+                         torch::ScalarType dtype) {
+  bool on_host = dtype == torch::kDouble;
+  auto options = torch::dtype(dtype).device(on_host ? torch::Device(torch::kCPU)
+                                                    : MpsDevice());
+  if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
+
+  if (on_host) {
+    // Nobody will ask HostReady() on behalf of a tensor on the CPU.
+    region->context->HostReady();
+    return torch::from_blob(
+        const_cast<void *>(data), sizes, strides, [region](void *) {}, options);
+  }
+
+  auto *storage = static_cast<c10::Storage *>(region->deleter_context);
+  K2_CHECK(storage != nullptr && storage->device_type() == torch::kMPS);
+  size_t offset = static_cast<const char *>(data) -
+                  static_cast<const char *>(HostAddress(*storage));
+  size_t itemsize = c10::elementSize(dtype);
+  K2_CHECK_EQ(offset % itemsize, 0u)
+      << "An mps tensor of " << dtype << " cannot begin at byte " << offset
+      << " of its storage";
+  return MakeTensor(*storage, dtype, offset / itemsize, sizes, strides);
+}
+
+torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
+                             torch::ScalarType dtype) {
+  K2_CHECK_EQ(tensor.itemsize(), c10::elementSize(dtype));
+  return MakeTensor(tensor.storage(), dtype, tensor.storage_offset(),
+                    tensor.sizes(), tensor.strides());
+}
+
+void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype) {
+  K2_CHECK_EQ(tensor.scalar_type(), dtype)
+      << "Expected a tensor of " << dtype << ". Given one of "
+      << tensor.scalar_type();
+  mps::Synchronize();
+  auto *base = static_cast<char *>(HostAddress(tensor.storage()));
+  if (base == nullptr) return nullptr;
+  return base + tensor.storage_offset() * tensor.itemsize();
+}
+
+}  // namespace k2

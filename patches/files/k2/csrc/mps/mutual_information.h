@@ -1,0 +1,58 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_MUTUAL_INFORMATION_H_
+#define K2_CSRC_MPS_MUTUAL_INFORMATION_H_
+
+#include <vector>
+
+#include "torch/all.h"
+
+namespace k2 {
+
+/* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
+   k2/python/csrc/torch/mutual_information.h for what they compute.  Each is
+   one dispatch, and waits for nothing.
+
+   All tensors are torch.float32 on device mps, but for `boundary`, which is
+   torch.int64.
+
+   @param [in] px          [B][S][T + 1], or [B][S][T] if modified.
+   @param [in] py          [B][S + 1][T].
+   @param [in] boundary    [B][4], (s_begin, t_begin, s_end, t_end); it is
+                           (0, 0, S, T) if not given.
+   @param [in,out] p       [B][S + 1][T + 1], contiguous.  Written by the
+                           forward pass inside of the boundary.
+   @param [in] ans_grad    [B], the gradient of what the forward pass returns.
+
+   @return  The forward pass returns p[b][s_end][t_end], of shape [B].  The
+            backward pass returns the gradients of px and py; they are 0
+            outside of the boundary.
+ */
+torch::Tensor MutualInformationMps(
+    torch::Tensor px, torch::Tensor py,
+    const torch::optional<torch::Tensor> &boundary, torch::Tensor p);
+
+std::vector<torch::Tensor> MutualInformationBackwardMps(
+    torch::Tensor px, torch::Tensor py,
+    const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
+    torch::Tensor ans_grad);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_MUTUAL_INFORMATION_H_

@@ -1,0 +1,136 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/mutual_information.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "k2/csrc/mps/kernels/mutual_information.h"
+#include "k2/csrc/mps/metal.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kSource = "mutual_information";
+
+using Params = MutualInformationParams;
+
+// Checks types and shapes, and returns what the kernels need to know of them.
+Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
+                 const torch::optional<torch::Tensor> &boundary,
+                 const torch::Tensor &p) {
+  for (const torch::Tensor &x : {px, py, p}) {
+    TORCH_CHECK(x.is_mps() && x.scalar_type() == torch::kFloat && x.dim() == 3,
+                "px, py and p must be 3-dimensional tensors of torch.float32 "
+                "on mps. Given: ",
+                x.toString(), " of shape ", x.sizes());
+  }
+  const int64_t B = px.size(0), S = px.size(1), T = py.size(2);
+  const bool modified = px.size(2) == T;
+  TORCH_CHECK(modified || px.size(2) == T + 1, "px has shape ", px.sizes(),
+              ", which does not go with py of shape ", py.sizes());
+  TORCH_CHECK(py.size(0) == B && py.size(1) == S + 1, "py has shape ",
+              py.sizes(), ", which does not go with px of shape ", px.sizes());
+  TORCH_CHECK(p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) &&
+                  p.is_contiguous(),
+              "p must be contiguous, of shape ",
+              torch::IntArrayRef({B, S + 1, T + 1}), ". Given: ", p.sizes());
+  TORCH_CHECK((S + 1) * (T + 1) <= std::numeric_limits<int32_t>::max(),
+              "A sequence pair of lengths ", S, " and ", T,
+              " has too many cells");
+  if (boundary.has_value()) {
+    TORCH_CHECK(boundary->is_mps() && boundary->scalar_type() == torch::kLong &&
+                    boundary->sizes() == torch::IntArrayRef({B, 4}),
+                "boundary must be a tensor of torch.int64 on mps of shape ",
+                torch::IntArrayRef({B, 4}), ". Given: ", boundary->toString(),
+                " of shape ", boundary->sizes());
+  }
+  return Params{static_cast<int>(S), static_cast<int>(T), modified ? -1 : 0,
+                boundary.has_value()};
+}
+
+// Metal binds no empty buffer.  Of a tensor without elements nothing is read,
+// so another one may stand for it.
+const torch::Tensor &Or(const torch::Tensor &tensor,
+                        const torch::Tensor &other) {
+  return tensor.defined() && tensor.numel() != 0 ? tensor : other;
+}
+
+// One threadgroup for each sequence, with a thread for each cell of the
+// longest diagonal, as far as there are that many.
+mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p) {
+  const int64_t simd_width = 32;
+  int64_t cells = std::min(p.size(1), p.size(2));
+  cells = (cells + simd_width - 1) / simd_width * simd_width;
+  int64_t most = mps::MaxThreadsPerThreadgroup(kSource, kernel, p);
+  return {static_cast<uint32_t>(p.size(0)),
+          static_cast<uint32_t>(std::min(cells, most))};
+}
+
+}  // namespace
+
+torch::Tensor MutualInformationMps(
+    torch::Tensor px, torch::Tensor py,
+    const torch::optional<torch::Tensor> &boundary, torch::Tensor p) {
+  Params params = GetParams(px, py, boundary, p);
+  torch::Tensor ans = torch::empty({p.size(0)}, p.options());
+  if (p.numel() == 0) return ans;
+
+  px = px.contiguous();
+  py = py.contiguous();
+  torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
+  const char *kernel = "mutual_information_forward";
+  mps::Launch(kSource, kernel, GetGrid(kernel, p),
+              {Or(px, p), Or(py, p), bound, p, ans, params});
+  return ans;
+}
+
+std::vector<torch::Tensor> MutualInformationBackwardMps(
+    torch::Tensor px, torch::Tensor py,
+    const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
+    torch::Tensor ans_grad) {
+  Params params = GetParams(px, py, boundary, p);
+  TORCH_CHECK(ans_grad.is_mps() && ans_grad.scalar_type() == torch::kFloat &&
+                  ans_grad.sizes() == torch::IntArrayRef({p.size(0)}),
+              "ans_grad must be a tensor of torch.float32 on mps of shape [",
+              p.size(0), "]. Given: ", ans_grad.toString(), " of shape ",
+              ans_grad.sizes());
+
+  // Without a boundary every element of them is written.
+  torch::Tensor px_grad = boundary.has_value()
+                              ? torch::zeros(px.sizes(), p.options())
+                              : torch::empty(px.sizes(), p.options()),
+                py_grad = boundary.has_value()
+                              ? torch::zeros(py.sizes(), p.options())
+                              : torch::empty(py.sizes(), p.options());
+  if (p.numel() == 0) return {px_grad, py_grad};
+
+  px = px.contiguous();
+  ans_grad = ans_grad.contiguous();
+  torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
+  const char *kernel = "mutual_information_backward";
+  mps::Launch(kSource, kernel, GetGrid(kernel, p),
+              {Or(px, p), bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p),
+               params});
+  return {px_grad, py_grad};
+}
+
+}  // namespace k2

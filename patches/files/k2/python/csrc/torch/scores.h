@@ -1,0 +1,123 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_SCORES_H_
+#define K2_PYTHON_CSRC_TORCH_SCORES_H_
+
+#include <memory>
+#include <type_traits>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/fsa.h"
+#include "k2/csrc/macros.h"
+#include "k2/csrc/torch_util.h"
+#include "k2/python/csrc/torch.h"
+
+// Scores in double precision where tensors cannot be torch.float64 (mps).
+//
+// k2 computes such scores in double precision all the same, on the host and
+// in the memory of the context.  While they stay inside of k2 (the caches of
+// an Fsa, what one autograd function hands to the next), the tensor that
+// stands for them is torch.float64 on the CPU.  It becomes torch.float32 on
+// the device where a user gets it, and back where a gradient comes in.
+//
+// On other devices all of the following changes nothing.
+
+namespace k2 {
+
+inline bool HasNoDouble(const ContextPtr &c) {
+  return c->GetDeviceType() == kMps;
+}
+
+/* Returns scores from Python as an array in the context of some FSAs.
+
+   @tparam T           float or double.
+   @param [in] fsas    The FSAs that the scores belong to.
+   @param [in] tensor  A 1-D tensor.  Its dtype is that of T and its device
+                       that of `fsas`, with stride 1.  If there is no float64
+                       on that device and T is double, then it is either
+                       torch.float64 on the CPU (as the scores inside of k2
+                       are), whose memory the array shares, or torch.float32 on
+                       the device, which is converted; each with any stride.
+ */
+template <typename T>
+Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
+  ContextPtr &c = fsas.Context();
+  if (!HasNoDouble(c) || !std::is_same<T, double>::value)
+    return FromTorch<T>(tensor);
+
+  if (tensor.scalar_type() != torch::kDouble) {
+    K2_CHECK(c->IsCompatible(*GetContext(tensor)))
+        << "Expected scores on the device of the FSAs. Given: "
+        << tensor.device();
+    Array1<T> ans(c, tensor.numel());
+    T *ans_data = ans.Data();
+    auto scores = HostAccessor<float, 1>(tensor);
+    K2_EVAL(
+        c, ans.Dim(), lambda_convert,
+        (int32_t i)->void { ans_data[i] = scores[i]; });
+    return ans;
+  }
+
+  if (tensor.numel() != 0 && tensor.stride(0) != 1)
+    tensor = tensor.clone(torch::MemoryFormat::Contiguous);
+  Array1<T> on_cpu = FromTorch<T>(tensor);
+  // Host code is all that ever reads doubles in `c`, so they may lie in the
+  // CPU's own memory.
+  auto region = std::make_shared<Region>();
+  region->context = c;
+  region->data = on_cpu.Data();
+  region->deleter_context = new c10::Storage(tensor.storage());
+  region->num_bytes = on_cpu.Dim() * sizeof(T);
+  region->bytes_used = region->num_bytes;
+  return Array1<T>(on_cpu.Dim(), region, 0);
+}
+
+// Returns the scores that a user may see: `scores` itself, or torch.float32
+// on the device of `fsas` if it is torch.float64 on the CPU for lack of that.
+inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
+  if (!HasNoDouble(fsas.Context()) || scores.scalar_type() != torch::kDouble)
+    return scores;
+  Array1<float> ans = ScoresOf<double>(fsas, scores).AsType<float>();
+  return ToTorch(ans);
+}
+
+// The inverse of PublicScores, for gradients.
+inline torch::Tensor InternalScores(FsaOrVec &fsas, torch::Tensor scores) {
+  if (!HasNoDouble(fsas.Context())) return scores;
+  Array1<double> ans = ScoresOf<double>(fsas, scores);
+  return ToTorch(ans);
+}
+
+inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
+  ContextPtr &c = fsas.Context();
+  return {ToTorchDeviceType(c->GetDeviceType()),
+          static_cast<torch::DeviceIndex>(c->GetDeviceId())};
+}
+
+// Throws what torch throws for a tensor of this type in the device of `c`.
+inline void CheckDtype(const ContextPtr &c, Dtype t) {
+  if (t == kDoubleDtype && HasNoDouble(c))
+    throw py::type_error(
+        "Cannot convert a MPS Tensor to float64 dtype as the MPS framework "
+        "doesn't support float64. Please use float32 instead.");
+}
+
+}  // namespace k2
+
+#endif  // K2_PYTHON_CSRC_TORCH_SCORES_H_

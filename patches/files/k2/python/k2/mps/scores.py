@@ -1,0 +1,51 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Scores in double precision on a device that has no ``torch.float64``.'''
+import torch
+import _k2
+
+
+class _PublicScores(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, fsas, scores: torch.Tensor) -> torch.Tensor:
+        ctx.fsas = fsas
+        return _k2.public_scores(fsas.arcs, scores)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor):
+        return None, _k2.internal_scores(ctx.fsas.arcs, grad)
+
+
+def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
+    '''Return scores as a user of k2 gets them.
+
+    While scores in double precision stay inside of k2, they are
+    ``torch.float64`` on the CPU if the FSAs are on mps.  Here they become
+    ``torch.float32`` on mps; their gradient goes the other way.
+
+    Args:
+      fsas:
+        The k2.Fsa that the scores belong to.
+      scores:
+        A 1-D tensor of ``torch.float32`` or ``torch.float64``.
+    Returns:
+      ``scores`` itself, unless it is ``torch.float64`` and ``fsas`` is on
+      mps.  Supports autograd.
+    '''
+    if fsas.device.type != 'mps' or scores.dtype != torch.float64:
+        return scores
+    return _PublicScores.apply(fsas, scores)
