@@ -56,8 +56,8 @@ class Argument {
   Argument(const torch::Tensor &tensor) : tensor_(tensor) {}  // NOLINT
 
   // The bytes of a struct that host and kernel share, 4096 at most.
-  template <typename T, typename = std::enable_if_t<
-                            std::is_trivially_copyable<T>::value>>
+  template <typename T,
+            typename = std::enable_if_t<std::is_trivially_copyable<T>::value>>
   Argument(const T &value)  // NOLINT
       : bytes_(reinterpret_cast<const char *>(&value), sizeof(T)) {
     static_assert(sizeof(T) <= 4096, "Metal takes 4096 bytes at most");

@@ -82,12 +82,12 @@ class Pipelines {
     // Scores may be infinite, and NaN must remain what it is.
     options.fastMathEnabled = NO;
     NSError *error = nil;
-    library = [device
-        newLibraryWithSource:[NSString stringWithUTF8String:it->second]
-                     options:options
-                       error:&error];
-    K2_CHECK(library != nil)
-        << "Metal cannot compile " << source << ".metal:\n" << TextOf(error);
+    library =
+        [device newLibraryWithSource:[NSString stringWithUTF8String:it->second]
+                             options:options
+                               error:&error];
+    K2_CHECK(library != nil) << "Metal cannot compile " << source << ".metal:\n"
+                             << TextOf(error);
     return library;
   }
 
@@ -103,9 +103,9 @@ class Pipelines {
     NSError *error = nil;
     id<MTLComputePipelineState> pipeline =
         [device newComputePipelineStateWithFunction:function error:&error];
-    K2_CHECK(pipeline != nil) << "Metal cannot make a pipeline of the kernel "
-                              << kernel << " of " << source
-                              << ".metal: " << TextOf(error);
+    K2_CHECK(pipeline != nil)
+        << "Metal cannot make a pipeline of the kernel " << kernel << " of "
+        << source << ".metal: " << TextOf(error);
     return pipeline;
   }
 
@@ -145,9 +145,9 @@ class Encoder {
 
   void Dispatch(id<MTLComputePipelineState> pipeline, Grid grid) {
     [encoder_ setComputePipelineState:pipeline];
-    [encoder_ dispatchThreadgroups:MTLSizeMake(grid.threadgroups, 1, 1)
-             threadsPerThreadgroup:MTLSizeMake(grid.threads_per_threadgroup, 1,
-                                               1)];
+    [encoder_
+         dispatchThreadgroups:MTLSizeMake(grid.threadgroups, 1, 1)
+        threadsPerThreadgroup:MTLSizeMake(grid.threads_per_threadgroup, 1, 1)];
   }
 
  private:

@@ -113,8 +113,8 @@ ContextPtr GetMpsContext() {
 }
 
 RegionPtr NewMpsRegion(const torch::Tensor &tensor) {
-  K2_CHECK(tensor.is_mps()) << "Expected a tensor on mps. Given: "
-                            << tensor.device();
+  K2_CHECK(tensor.is_mps())
+      << "Expected a tensor on mps. Given: " << tensor.device();
   const c10::Storage &storage = tensor.storage();
   size_t offset = tensor.storage_offset() * tensor.itemsize();
   char *base = static_cast<char *>(HostAddress(storage));

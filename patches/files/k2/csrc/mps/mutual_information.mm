@@ -49,10 +49,10 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
               ", which does not go with py of shape ", py.sizes());
   TORCH_CHECK(py.size(0) == B && py.size(1) == S + 1, "py has shape ",
               py.sizes(), ", which does not go with px of shape ", px.sizes());
-  TORCH_CHECK(p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) &&
-                  p.is_contiguous(),
-              "p must be contiguous, of shape ",
-              torch::IntArrayRef({B, S + 1, T + 1}), ". Given: ", p.sizes());
+  TORCH_CHECK(
+      p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
+      "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
+      ". Given: ", p.sizes());
   TORCH_CHECK((S + 1) * (T + 1) <= std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,
               " has too many cells");
@@ -127,9 +127,9 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
   ans_grad = ans_grad.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
   const char *kernel = "mutual_information_backward";
-  mps::Launch(kSource, kernel, GetGrid(kernel, p),
-              {Or(px, p), bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p),
-               params});
+  mps::Launch(
+      kSource, kernel, GetGrid(kernel, p),
+      {Or(px, p), bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p), params});
   return {px_grad, py_grad};
 }
 

@@ -102,9 +102,9 @@ kernel void mutual_information_forward(
       if (s == range.s_begin && t == range.t_begin) {
         value = 0.0f;
       } else if (t == range.t_begin) {
-        value = t_offset != 0 ? -INFINITY
-                              : p[(s - 1) * p_stride + t] +
-                                    px[(s - 1) * px_stride + t];
+        value = t_offset != 0
+                    ? -INFINITY
+                    : p[(s - 1) * p_stride + t] + px[(s - 1) * px_stride + t];
       } else if (s == range.s_begin) {
         value = p[s * p_stride + t - 1] + py[s * py_stride + t - 1];
       } else {
