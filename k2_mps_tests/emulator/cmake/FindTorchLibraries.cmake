@@ -1,0 +1,25 @@
+# Finds the installed torch's headers and libraries: TORCH_INCLUDES and
+# TORCH_LIBRARIES.  (torch's own TorchConfig.cmake asks for a CUDA toolkit where
+# torch was built with CUDA; nothing here needs one.)
+
+execute_process(
+  COMMAND "${Python_EXECUTABLE}" -c
+    "import importlib.util, os
+spec = importlib.util.find_spec('torch')
+print(os.path.dirname(spec.origin) if spec else '')"
+  OUTPUT_VARIABLE TORCH_ROOT
+  OUTPUT_STRIP_TRAILING_WHITESPACE
+  COMMAND_ERROR_IS_FATAL ANY)
+
+if(NOT EXISTS "${TORCH_ROOT}/include/ATen/mps/MPSStream.h")
+  message(FATAL_ERROR
+    "mps-emulator is compiled against the torch it will be used with, and "
+    "${Python_EXECUTABLE} has none with headers. Install torch first, then "
+    "use `pip install --no-build-isolation`.")
+endif()
+
+set(TORCH_INCLUDES
+  "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
+set(TORCH_LIBRARIES
+  "${TORCH_ROOT}/lib/libtorch_cpu.so" "${TORCH_ROOT}/lib/libc10.so")
+message(STATUS "torch: ${TORCH_ROOT}")

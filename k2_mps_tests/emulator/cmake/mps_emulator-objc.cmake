@@ -1,0 +1,36 @@
+# How clang compiles Objective-C++ for GCC's Objective-C runtime, for the
+# emulator itself and for programs that use it:
+#
+#   MPS_EMULATOR_OBJCXX_OPTIONS    compile options, for OBJCXX sources only
+#   MPS_EMULATOR_OBJCXX_LIBRARIES  libobjc and libBlocksRuntime
+
+# The runtime's headers (objc/objc.h) come with gcc, beside headers that clang
+# has of its own: these must come first.
+file(GLOB _mps_emulator_objc_headers "/usr/lib/gcc/*/*/include/objc/objc.h")
+if(NOT _mps_emulator_objc_headers)
+  message(FATAL_ERROR
+    "GCC's Objective-C runtime headers (objc/objc.h) are missing: "
+    "apt install libobjc-12-dev (or another version)")
+endif()
+list(SORT _mps_emulator_objc_headers COMPARE NATURAL ORDER DESCENDING)
+list(GET _mps_emulator_objc_headers 0 _mps_emulator_objc_header)
+get_filename_component(_mps_emulator_objc_include
+  "${_mps_emulator_objc_header}" DIRECTORY)
+get_filename_component(_mps_emulator_objc_include
+  "${_mps_emulator_objc_include}" DIRECTORY)
+get_filename_component(_mps_emulator_gcc_directory
+  "${_mps_emulator_objc_include}" DIRECTORY)
+
+set(MPS_EMULATOR_OBJCXX_OPTIONS
+  "$<$<COMPILE_LANGUAGE:OBJCXX>:-fobjc-runtime=gcc;-fobjc-exceptions;-fblocks;-fconstant-string-class=NSConstantString;SHELL:-idirafter ${_mps_emulator_objc_include}>")
+
+find_library(MPS_EMULATOR_LIBOBJC objc
+  HINTS "${_mps_emulator_gcc_directory}")
+find_library(MPS_EMULATOR_LIBBLOCKS BlocksRuntime)
+if(NOT MPS_EMULATOR_LIBOBJC OR NOT MPS_EMULATOR_LIBBLOCKS)
+  message(FATAL_ERROR
+    "libobjc or libBlocksRuntime is missing: "
+    "apt install libobjc-12-dev libblocksruntime-dev")
+endif()
+set(MPS_EMULATOR_OBJCXX_LIBRARIES
+  "${MPS_EMULATOR_LIBOBJC}" "${MPS_EMULATOR_LIBBLOCKS}")

@@ -1,0 +1,51 @@
+# CMake package of the emulator.
+#
+#   execute_process(COMMAND ${Python_EXECUTABLE} -m mps_emulator --cmake-dir
+#                   OUTPUT_VARIABLE mps_emulator_DIR
+#                   OUTPUT_STRIP_TRAILING_WHITESPACE)
+#   find_package(mps_emulator CONFIG REQUIRED)
+#   target_link_libraries(my_extension PRIVATE mps_emulator::metal)
+#
+# mps_emulator::metal stands for what `-framework Metal -framework Foundation`
+# is on a Mac: the headers, the options that Objective-C++ sources need, and
+# the libraries in the order that the emulator needs.  The compiler of both
+# languages has to be clang.
+#
+# Building a program this way makes a program for the emulator; the sources are
+# those that a Mac compiles.
+
+if(TARGET mps_emulator::metal)
+  return()
+endif()
+
+include("${CMAKE_CURRENT_LIST_DIR}/mps_emulator-objc.cmake")
+get_filename_component(_mps_emulator_root
+  "${CMAKE_CURRENT_LIST_DIR}/.." ABSOLUTE)
+
+# CMake knows for Apple only how a linker that is driven as Objective-C++ takes
+# a run-time search path; on Linux it is as for C++.
+foreach(_mps_emulator_kind SHARED_LIBRARY EXECUTABLE)
+  foreach(_mps_emulator_suffix FLAG FLAG_SEP)
+    if(NOT CMAKE_${_mps_emulator_kind}_RUNTIME_OBJCXX_${_mps_emulator_suffix})
+      set(CMAKE_${_mps_emulator_kind}_RUNTIME_OBJCXX_${_mps_emulator_suffix}
+        "${CMAKE_SHARED_LIBRARY_RUNTIME_CXX_${_mps_emulator_suffix}}")
+    endif()
+  endforeach()
+endforeach()
+
+add_library(mps_emulator::library SHARED IMPORTED)
+set_target_properties(mps_emulator::library PROPERTIES
+  IMPORTED_LOCATION "${_mps_emulator_root}/libmps_emulator.so"
+  IMPORTED_SONAME "libmps_emulator.so")
+
+add_library(mps_emulator::metal INTERFACE IMPORTED)
+set_target_properties(mps_emulator::metal PROPERTIES
+  INTERFACE_INCLUDE_DIRECTORIES "${_mps_emulator_root}/include"
+  INTERFACE_COMPILE_OPTIONS "${MPS_EMULATOR_OBJCXX_OPTIONS}")
+# The emulator in front of libobjc: it replaces the runtime's message lookup.
+# --no-as-needed: a program that only asks for the device needs all three.
+set_property(TARGET mps_emulator::metal PROPERTY INTERFACE_LINK_LIBRARIES
+  "-Wl,--push-state,--no-as-needed" mps_emulator::library
+  ${MPS_EMULATOR_OBJCXX_LIBRARIES} "-Wl,--pop-state")
+
+set(mps_emulator_FOUND TRUE)

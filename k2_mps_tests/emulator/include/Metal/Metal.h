@@ -1,0 +1,434 @@
+// Metal, the part of it that compute programs use, with Apple's selectors,
+// types and values.  What the emulated device does not do is not declared, so
+// that a program which needs it fails to compile and not to run.
+#pragma once
+
+#include <Foundation/Foundation.h>
+
+@protocol MTLDevice;
+@protocol MTLBuffer;
+@protocol MTLLibrary;
+@protocol MTLFunction;
+@protocol MTLComputePipelineState;
+@protocol MTLCommandQueue;
+@protocol MTLCommandBuffer;
+@protocol MTLComputeCommandEncoder;
+@protocol MTLBlitCommandEncoder;
+@protocol MTLEvent;
+@protocol MTLSharedEvent;
+@protocol MTLFence;
+
+// ---- MTLTypes.h
+typedef struct {
+  NSUInteger width, height, depth;
+} MTLSize;
+
+static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
+                                  NSUInteger depth) {
+  MTLSize size = {width, height, depth};
+  return size;
+}
+
+// ---- MTLResource.h
+typedef NS_ENUM(NSUInteger, MTLPurgeableState){
+    MTLPurgeableStateKeepCurrent = 1,
+    MTLPurgeableStateNonVolatile = 2,
+    MTLPurgeableStateVolatile = 3,
+    MTLPurgeableStateEmpty = 4,
+};
+
+typedef NS_ENUM(NSUInteger, MTLCPUCacheMode){
+    MTLCPUCacheModeDefaultCache = 0,
+    MTLCPUCacheModeWriteCombined = 1,
+};
+
+typedef NS_ENUM(NSUInteger, MTLStorageMode){
+    MTLStorageModeShared = 0,
+    MTLStorageModeManaged = 1,
+    MTLStorageModePrivate = 2,
+    MTLStorageModeMemoryless = 3,
+};
+
+typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode){
+    MTLHazardTrackingModeDefault = 0,
+    MTLHazardTrackingModeUntracked = 1,
+    MTLHazardTrackingModeTracked = 2,
+};
+
+#define MTLResourceCPUCacheModeShift 0
+#define MTLResourceStorageModeShift 4
+#define MTLResourceHazardTrackingModeShift 8
+
+typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){
+    MTLResourceCPUCacheModeDefaultCache = 0,
+    MTLResourceCPUCacheModeWriteCombined = 1,
+    MTLResourceStorageModeShared = 0,
+    MTLResourceStorageModeManaged = 16,
+    MTLResourceStorageModePrivate = 32,
+    MTLResourceStorageModeMemoryless = 48,
+    MTLResourceHazardTrackingModeDefault = 0,
+    MTLResourceHazardTrackingModeUntracked = 256,
+    MTLResourceHazardTrackingModeTracked = 512,
+};
+
+@protocol MTLResource <NSObject>
+@property(copy, atomic) NSString *label;
+@property(readonly) id<MTLDevice> device;
+@property(readonly) MTLCPUCacheMode cpuCacheMode;
+@property(readonly) MTLStorageMode storageMode;
+@property(readonly) MTLHazardTrackingMode hazardTrackingMode;
+@property(readonly) MTLResourceOptions resourceOptions;
+@property(readonly) NSUInteger allocatedSize;
+- (MTLPurgeableState)setPurgeableState:(MTLPurgeableState)state;
+@end
+
+// ---- MTLBuffer.h
+@protocol MTLBuffer <MTLResource>
+@property(readonly) NSUInteger length;
+- (void *)contents NS_RETURNS_INNER_POINTER;
+- (void)didModifyRange:(NSRange)range;
+@property(readonly) uint64_t gpuAddress;
+@end
+
+// ---- MTLLibrary.h
+typedef NS_ENUM(NSUInteger, MTLFunctionType){
+    MTLFunctionTypeVertex = 1,
+    MTLFunctionTypeFragment = 2,
+    MTLFunctionTypeKernel = 3,
+};
+
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion){
+    MTLLanguageVersion1_1 = (1 << 16) + 1,
+    MTLLanguageVersion1_2 = (1 << 16) + 2,
+    MTLLanguageVersion2_0 = (2 << 16),
+    MTLLanguageVersion2_1 = (2 << 16) + 1,
+    MTLLanguageVersion2_2 = (2 << 16) + 2,
+    MTLLanguageVersion2_3 = (2 << 16) + 3,
+    MTLLanguageVersion2_4 = (2 << 16) + 4,
+    MTLLanguageVersion3_0 = (3 << 16) + 0,
+    MTLLanguageVersion3_1 = (3 << 16) + 1,
+    MTLLanguageVersion3_2 = (3 << 16) + 2,
+    MTLLanguageVersion4_0 = (4 << 16) + 0,
+};
+
+typedef NS_ENUM(NSInteger, MTLMathMode){
+    MTLMathModeSafe = 0,
+    MTLMathModeRelaxed = 1,
+    MTLMathModeFast = 2,
+};
+
+typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions){
+    MTLMathFloatingPointFunctionsFast = 0,
+    MTLMathFloatingPointFunctionsPrecise = 1,
+};
+
+typedef NS_ENUM(NSInteger, MTLLibraryOptimizationLevel){
+    MTLLibraryOptimizationLevelDefault = 0,
+    MTLLibraryOptimizationLevelSize = 1,
+};
+
+FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
+
+typedef NS_ENUM(NSUInteger, MTLLibraryError){
+    MTLLibraryErrorUnsupported = 1,
+    MTLLibraryErrorInternal = 2,
+    MTLLibraryErrorCompileFailure = 3,
+    MTLLibraryErrorCompileWarning = 4,
+    MTLLibraryErrorFunctionNotFound = 5,
+    MTLLibraryErrorFileNotFound = 6,
+};
+
+MPS_EMULATOR_CLASS
+@interface MTLCompileOptions : NSObject <NSCopying> {
+  NSDictionary *_preprocessorMacros;
+  BOOL _fastMathEnabled;
+  BOOL _preserveInvariance;
+  MTLMathMode _mathMode;
+  MTLMathFloatingPointFunctions _mathFloatingPointFunctions;
+  MTLLanguageVersion _languageVersion;
+  MTLLibraryOptimizationLevel _optimizationLevel;
+  NSUInteger _maxTotalThreadsPerThreadgroup;
+}
+@property(readwrite, nonatomic, copy)
+    NSDictionary<NSString *, NSObject *> *preprocessorMacros;
+@property(readwrite, nonatomic) BOOL fastMathEnabled;
+@property(readwrite, nonatomic) MTLMathMode mathMode;
+@property(readwrite, nonatomic)
+    MTLMathFloatingPointFunctions mathFloatingPointFunctions;
+@property(readwrite, nonatomic) MTLLanguageVersion languageVersion;
+@property(readwrite, nonatomic) BOOL preserveInvariance;
+@property(readwrite, nonatomic) MTLLibraryOptimizationLevel optimizationLevel;
+@property(readwrite, nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
+@end
+
+@protocol MTLFunction <NSObject>
+@property(copy, atomic) NSString *label;
+@property(readonly) id<MTLDevice> device;
+@property(readonly) MTLFunctionType functionType;
+@property(readonly) NSString *name;
+@end
+
+@protocol MTLLibrary <NSObject>
+@property(copy, atomic) NSString *label;
+@property(readonly) id<MTLDevice> device;
+- (id<MTLFunction>)newFunctionWithName:(NSString *)functionName;
+@property(readonly) NSArray<NSString *> *functionNames;
+@end
+
+// ---- MTLComputePipeline.h
+MPS_EMULATOR_CLASS
+@interface MTLComputePipelineDescriptor : NSObject <NSCopying> {
+  NSString *_label;
+  id<MTLFunction> _computeFunction;
+  BOOL _threadGroupSizeIsMultipleOfThreadExecutionWidth;
+  NSUInteger _maxTotalThreadsPerThreadgroup;
+}
+@property(copy, nonatomic) NSString *label;
+@property(readwrite, nonatomic, strong) id<MTLFunction> computeFunction;
+@property(readwrite, nonatomic)
+    BOOL threadGroupSizeIsMultipleOfThreadExecutionWidth;
+@property(readwrite, nonatomic) NSUInteger maxTotalThreadsPerThreadgroup;
+- (void)reset;
+@end
+
+@class MTLComputePipelineReflection;
+typedef MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
+
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption){
+    MTLPipelineOptionNone = 0,
+    MTLPipelineOptionBindingInfo = 1,
+    MTLPipelineOptionBufferTypeInfo = 2,
+};
+
+@protocol MTLComputePipelineState <NSObject>
+@property(readonly) NSString *label;
+@property(readonly) id<MTLDevice> device;
+@property(readonly) NSUInteger maxTotalThreadsPerThreadgroup;
+@property(readonly) NSUInteger threadExecutionWidth;
+@property(readonly) NSUInteger staticThreadgroupMemoryLength;
+@end
+
+// ---- MTLCommandQueue.h
+@protocol MTLCommandQueue <NSObject>
+@property(copy, atomic) NSString *label;
+@property(readonly) id<MTLDevice> device;
+- (id<MTLCommandBuffer>)commandBuffer;
+- (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences;
+@end
+
+// ---- MTLCommandBuffer.h
+typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus){
+    MTLCommandBufferStatusNotEnqueued = 0,
+    MTLCommandBufferStatusEnqueued = 1,
+    MTLCommandBufferStatusCommitted = 2,
+    MTLCommandBufferStatusScheduled = 3,
+    MTLCommandBufferStatusCompleted = 4,
+    MTLCommandBufferStatusError = 5,
+};
+
+typedef NS_ENUM(NSUInteger, MTLDispatchType){
+    MTLDispatchTypeSerial = 0,
+    MTLDispatchTypeConcurrent = 1,
+};
+
+typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
+
+@protocol MTLCommandBuffer <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(readonly) id<MTLCommandQueue> commandQueue;
+@property(readonly) BOOL retainedReferences;
+@property(copy, atomic) NSString *label;
+@property(readonly) CFTimeInterval kernelStartTime;
+@property(readonly) CFTimeInterval kernelEndTime;
+@property(readonly) CFTimeInterval GPUStartTime;
+@property(readonly) CFTimeInterval GPUEndTime;
+- (void)enqueue;
+- (void)commit;
+- (void)addScheduledHandler:(MTLCommandBufferHandler)block;
+- (void)waitUntilScheduled;
+- (void)addCompletedHandler:(MTLCommandBufferHandler)block;
+- (void)waitUntilCompleted;
+@property(readonly) MTLCommandBufferStatus status;
+@property(readonly) NSError *error;
+- (id<MTLBlitCommandEncoder>)blitCommandEncoder;
+- (id<MTLComputeCommandEncoder>)computeCommandEncoder;
+- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:
+    (MTLDispatchType)dispatchType;
+- (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value;
+- (void)encodeSignalEvent:(id<MTLEvent>)event value:(uint64_t)value;
+- (void)pushDebugGroup:(NSString *)string;
+- (void)popDebugGroup;
+@end
+
+// ---- MTLCommandEncoder.h
+typedef NS_OPTIONS(NSUInteger, MTLResourceUsage){
+    MTLResourceUsageRead = 1,
+    MTLResourceUsageWrite = 2,
+    MTLResourceUsageSample = 4,
+};
+
+typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
+    MTLBarrierScopeBuffers = 1,
+    MTLBarrierScopeTextures = 2,
+    MTLBarrierScopeRenderTargets = 4,
+};
+
+@protocol MTLCommandEncoder <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(copy, atomic) NSString *label;
+- (void)endEncoding;
+- (void)insertDebugSignpost:(NSString *)string;
+- (void)pushDebugGroup:(NSString *)string;
+- (void)popDebugGroup;
+@end
+
+// ---- MTLComputeCommandEncoder.h
+@protocol MTLComputeCommandEncoder <MTLCommandEncoder>
+@property(readonly) MTLDispatchType dispatchType;
+- (void)setComputePipelineState:(id<MTLComputePipelineState>)state;
+- (void)setBytes:(const void *)bytes
+          length:(NSUInteger)length
+         atIndex:(NSUInteger)index;
+- (void)setBuffer:(id<MTLBuffer>)buffer
+           offset:(NSUInteger)offset
+          atIndex:(NSUInteger)index;
+- (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index;
+- (void)setBuffers:(const id<MTLBuffer>[])buffers
+           offsets:(const NSUInteger[])offsets
+         withRange:(NSRange)range;
+- (void)setThreadgroupMemoryLength:(NSUInteger)length
+                           atIndex:(NSUInteger)index;
+- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
+       threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
+- (void)dispatchThreads:(MTLSize)threadsPerGrid
+    threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
+- (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
+@end
+
+// ---- MTLBlitCommandEncoder.h
+@protocol MTLBlitCommandEncoder <MTLCommandEncoder>
+- (void)copyFromBuffer:(id<MTLBuffer>)sourceBuffer
+          sourceOffset:(NSUInteger)sourceOffset
+              toBuffer:(id<MTLBuffer>)destinationBuffer
+     destinationOffset:(NSUInteger)destinationOffset
+                  size:(NSUInteger)size;
+- (void)fillBuffer:(id<MTLBuffer>)buffer
+             range:(NSRange)range
+             value:(uint8_t)value;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
+@end
+
+// ---- MTLFence.h, MTLEvent.h
+@protocol MTLFence <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(copy, atomic) NSString *label;
+@end
+
+@protocol MTLEvent <NSObject>
+@property(readonly) id<MTLDevice> device;
+@property(copy, atomic) NSString *label;
+@end
+
+MPS_EMULATOR_CLASS
+@interface MTLSharedEventListener : NSObject {
+  dispatch_queue_t _dispatchQueue;
+}
+- (instancetype)init;
+- (instancetype)initWithDispatchQueue:(dispatch_queue_t)dispatchQueue;
+@property(nonatomic, readonly) dispatch_queue_t dispatchQueue;
+@end
+
+typedef void (^MTLSharedEventNotificationBlock)(id<MTLSharedEvent>,
+                                                uint64_t value);
+
+@protocol MTLSharedEvent <MTLEvent>
+- (void)notifyListener:(MTLSharedEventListener *)listener
+               atValue:(uint64_t)value
+                 block:(MTLSharedEventNotificationBlock)block;
+@property(readwrite) uint64_t signaledValue;
+@end
+
+// ---- MTLDevice.h
+typedef NS_ENUM(NSInteger, MTLGPUFamily){
+    MTLGPUFamilyApple1 = 1001,
+    MTLGPUFamilyApple2 = 1002,
+    MTLGPUFamilyApple3 = 1003,
+    MTLGPUFamilyApple4 = 1004,
+    MTLGPUFamilyApple5 = 1005,
+    MTLGPUFamilyApple6 = 1006,
+    MTLGPUFamilyApple7 = 1007,
+    MTLGPUFamilyApple8 = 1008,
+    MTLGPUFamilyApple9 = 1009,
+    MTLGPUFamilyMac1 = 2001,
+    MTLGPUFamilyMac2 = 2002,
+    MTLGPUFamilyCommon1 = 3001,
+    MTLGPUFamilyCommon2 = 3002,
+    MTLGPUFamilyCommon3 = 3003,
+    MTLGPUFamilyMetal3 = 5001,
+};
+
+typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
+
+@protocol MTLDevice <NSObject>
+@property(readonly) NSString *name;
+@property(readonly) uint64_t registryID;
+@property(readonly) MTLSize maxThreadsPerThreadgroup;
+@property(readonly, getter=isLowPower) BOOL lowPower;
+@property(readonly, getter=isHeadless) BOOL headless;
+@property(readonly, getter=isRemovable) BOOL removable;
+@property(readonly) BOOL hasUnifiedMemory;
+@property(readonly) uint64_t recommendedMaxWorkingSetSize;
+@property(readonly) NSUInteger currentAllocatedSize;
+@property(readonly) NSUInteger maxThreadgroupMemoryLength;
+@property(readonly) NSUInteger maxBufferLength;
+- (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily;
+- (id<MTLCommandQueue>)newCommandQueue;
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:
+    (NSUInteger)maxCommandBufferCount;
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
+                             options:(MTLResourceOptions)options;
+- (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
+                             length:(NSUInteger)length
+                            options:(MTLResourceOptions)options;
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:
+                                  (void (^)(void *pointer,
+                                            NSUInteger length))deallocator;
+// A compiled .metallib holds code for Apple's GPUs: always an error here.
+- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
+                               options:(MTLCompileOptions *)options
+                                 error:(NSError **)error;
+- (void)newLibraryWithSource:(NSString *)source
+                     options:(MTLCompileOptions *)options
+           completionHandler:(MTLNewLibraryCompletionHandler)completionHandler;
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                  error:(NSError **)error;
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                options:(MTLPipelineOption)options
+                             reflection:
+                                 (MTLAutoreleasedComputePipelineReflection *)
+                                     reflection
+                                  error:(NSError **)error;
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithDescriptor:
+        (MTLComputePipelineDescriptor *)descriptor
+                                  options:(MTLPipelineOption)options
+                               reflection:
+                                   (MTLAutoreleasedComputePipelineReflection *)
+                                       reflection
+                                    error:(NSError **)error;
+- (id<MTLFence>)newFence;
+- (id<MTLEvent>)newEvent;
+- (id<MTLSharedEvent>)newSharedEvent;
+@end
+
+FOUNDATION_EXPORT id<MTLDevice> MTLCreateSystemDefaultDevice(void);
+FOUNDATION_EXPORT NSArray<id<MTLDevice>> *MTLCopyAllDevices(void);

@@ -1,0 +1,96 @@
+// Grand Central Dispatch, the part of it that Metal programs use: serial
+// queues, one-time initialisation, time and semaphores.
+//
+// Differences from libdispatch: in Objective-C, too, the objects are plain C
+// pointers; every queue is serial; dispatch_sync() on the queue that is
+// running the caller, and an exception that leaves a block, end the program
+// with a message instead of a hang or a bare std::terminate().
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define DISPATCH_EXPORT __attribute__((visibility("default")))
+
+// In C++ every kind of object converts to dispatch_object_t.
+#ifdef __cplusplus
+typedef struct dispatch_object_s {
+} *dispatch_object_t;
+#define DISPATCH_DECL(name)                     \
+  typedef struct name##_s : dispatch_object_s { \
+  } *name##_t
+#else
+typedef void *dispatch_object_t;
+#define DISPATCH_DECL(name) typedef struct name##_s *name##_t
+#endif
+
+DISPATCH_DECL(dispatch_queue);
+DISPATCH_DECL(dispatch_queue_attr);
+DISPATCH_DECL(dispatch_semaphore);
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef void (*dispatch_function_t)(void *);
+#ifdef __BLOCKS__
+typedef void (^dispatch_block_t)(void);
+#endif
+
+// ---- reference counts
+DISPATCH_EXPORT void dispatch_retain(dispatch_object_t object);
+DISPATCH_EXPORT void dispatch_release(dispatch_object_t object);
+
+// ---- queues
+#define DISPATCH_QUEUE_SERIAL ((dispatch_queue_attr_t)0)
+
+DISPATCH_EXPORT dispatch_queue_t dispatch_queue_create(
+    const char *label, dispatch_queue_attr_t attributes);
+DISPATCH_EXPORT const char *dispatch_queue_get_label(dispatch_queue_t queue);
+DISPATCH_EXPORT void dispatch_sync_f(dispatch_queue_t queue, void *context,
+                                     dispatch_function_t work);
+DISPATCH_EXPORT void dispatch_async_f(dispatch_queue_t queue, void *context,
+                                      dispatch_function_t work);
+#ifdef __BLOCKS__
+DISPATCH_EXPORT void dispatch_sync(dispatch_queue_t queue,
+                                   dispatch_block_t block);
+DISPATCH_EXPORT void dispatch_async(dispatch_queue_t queue,
+                                    dispatch_block_t block);
+#endif
+// End the program where the caller does not, or does, run on `queue`.
+DISPATCH_EXPORT void dispatch_assert_queue(dispatch_queue_t queue);
+DISPATCH_EXPORT void dispatch_assert_queue_not(dispatch_queue_t queue);
+
+// ---- once
+typedef intptr_t dispatch_once_t;
+DISPATCH_EXPORT void dispatch_once_f(dispatch_once_t *predicate, void *context,
+                                     dispatch_function_t function);
+#ifdef __BLOCKS__
+DISPATCH_EXPORT void dispatch_once(dispatch_once_t *predicate,
+                                   dispatch_block_t block);
+#endif
+
+// ---- time: nanoseconds on a steady clock
+typedef uint64_t dispatch_time_t;
+#define DISPATCH_TIME_NOW (0ull)
+#define DISPATCH_TIME_FOREVER (~0ull)
+#define NSEC_PER_SEC 1000000000ull
+#define NSEC_PER_MSEC 1000000ull
+#define NSEC_PER_USEC 1000ull
+
+DISPATCH_EXPORT dispatch_time_t dispatch_time(dispatch_time_t when,
+                                              int64_t delta);
+
+// ---- semaphores
+DISPATCH_EXPORT dispatch_semaphore_t dispatch_semaphore_create(intptr_t value);
+// Before it waits it lets the emulated device run what was committed: a
+// completed handler may be what signals.  Returns 0, or nonzero where
+// `timeout` passed.
+DISPATCH_EXPORT intptr_t dispatch_semaphore_wait(dispatch_semaphore_t semaphore,
+                                                 dispatch_time_t timeout);
+DISPATCH_EXPORT intptr_t
+dispatch_semaphore_signal(dispatch_semaphore_t semaphore);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif

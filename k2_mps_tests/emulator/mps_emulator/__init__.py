@@ -1,0 +1,25 @@
+"""torch's mps device and Metal, emulated on Linux.
+
+`import torch` loads the emulator in environments where it is installed, by
+torch's backend autoload; after that `torch.device("mps")` works.  Everything
+that runs there is emulated: results are the CPU's, timings mean nothing.
+
+    with mps_emulator.counters() as counted:
+        ...
+    assert counted.synchronizations == 1
+"""
+
+from ._counters import Counters, counters
+from ._load import load
+from ._paths import cmake_dir, include_dir, library_path
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Counters",
+    "cmake_dir",
+    "counters",
+    "include_dir",
+    "library_path",
+    "load",
+]

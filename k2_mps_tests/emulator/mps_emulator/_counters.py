@@ -1,0 +1,67 @@
+"""What the emulated device did, counted."""
+
+import contextlib
+import ctypes
+import dataclasses
+from typing import Iterator
+
+from ._load import load
+
+
+@dataclasses.dataclass
+class Counters:
+    """Counts since the process began, or between two moments."""
+
+    dispatches: int = 0  # Metal compute dispatches that ran
+    blits: int = 0  # Metal blit commands that ran
+    synchronizations: int = 0  # calls that wait for the device
+    waits_with_work: int = 0  # those that found work in flight
+    host_to_device_copies: int = 0  # copies by torch operators
+    host_to_device_bytes: int = 0
+    device_to_host_copies: int = 0
+    device_to_host_bytes: int = 0
+    device_to_device_copies: int = 0
+    device_to_device_bytes: int = 0
+    operators: int = 0  # aten operators that the CPU carried out
+    allocations: int = 0  # device buffers handed out
+    allocated_bytes: int = 0
+    command_buffers: int = 0  # command buffers committed
+
+    def __sub__(self, other: "Counters") -> "Counters":
+        return Counters(
+            *(
+                a - b
+                for a, b in zip(
+                    dataclasses.astuple(self), dataclasses.astuple(other)
+                )
+            )
+        )
+
+
+_FIELDS = len(dataclasses.fields(Counters))
+
+
+def snapshot() -> Counters:
+    """The counts since the process began."""
+    values = (ctypes.c_uint64 * _FIELDS)()
+    count = load().mps_emulator_counters(values, _FIELDS)
+    if count != _FIELDS:
+        raise RuntimeError(
+            f"libmps_emulator.so has {count} counters, the Python package "
+            f"{_FIELDS}: reinstall mps-emulator"
+        )
+    return Counters(*values)
+
+
+@contextlib.contextmanager
+def counters() -> Iterator[Counters]:
+    """Count what the device does inside a `with` block.
+
+    Yields a Counters object that is filled when the block ends.
+    """
+    counted = Counters()
+    before = snapshot()
+    try:
+        yield counted
+    finally:
+        counted.__dict__.update((snapshot() - before).__dict__)

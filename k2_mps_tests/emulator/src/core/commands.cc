@@ -1,0 +1,161 @@
+#include "core/commands.h"
+
+#include <chrono>
+
+#include "core/counters.h"
+#include "core/fatal.h"
+
+namespace mps_emulator {
+
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+CommandBuffer::~CommandBuffer() {
+  // Commands that were never committed, or committed and never waited for.
+  for (const Command &command : commands_)
+    for (const BufferUse &use : command.uses) EndUse(use);
+  queue_->commands_left_ -= commands_.size();
+}
+
+void CommandBuffer::RequireNotCommitted(const char *what) const {
+  if (committed())
+    Fatal(
+        "%s: the command buffer was committed before; get a new one "
+        "(torch::mps::get_command_buffer()) for each piece of work",
+        what);
+}
+
+void CommandBuffer::OpenEncoder(const char *kind) {
+  RequireNotCommitted(kind);
+  if (open_encoder_)
+    Fatal(
+        "%s: a %s is already encoding to this command buffer; end it with "
+        "endEncoding first",
+        kind, open_encoder_);
+  open_encoder_ = kind;
+}
+
+void CommandBuffer::CloseEncoder() { open_encoder_ = nullptr; }
+
+void CommandBuffer::Encode(Command command) {
+  ++queue_->commands_left_;
+  queue_->NoteWork();
+  commands_.push_back(std::move(command));
+}
+
+void CommandBuffer::Enqueue() {
+  std::lock_guard<std::mutex> lock(queue_->mutex_);
+  if (status() != Status::kNotEnqueued) return;
+  status_ = Status::kEnqueued;
+  queue_->enqueued_.push_back(shared_from_this());
+}
+
+void CommandBuffer::Commit() {
+  RequireNotCommitted("commit");
+  if (open_encoder_)
+    Fatal("commit: the %s of this command buffer lacks endEncoding",
+          open_encoder_);
+  Count(kCommandBuffers);
+  Enqueue();
+  queue_->NoteWork();
+  status_ = Status::kCommitted;
+}
+
+void CommandBuffer::Wait() {
+  if (!committed())
+    Fatal(
+        "waitUntilCompleted: the command buffer was not committed, so on a Mac "
+        "the wait never ends");
+  Poll();
+  queue_->Publish();
+}
+
+void CommandBuffer::Poll() {
+  if (committed() && status() != Status::kCompleted) queue_->Run(this);
+}
+
+void CommandBuffer::AddScheduledHandler(Handler handler) {
+  RequireNotCommitted("addScheduledHandler:");
+  scheduled_handlers_.push_back(std::move(handler));
+}
+
+void CommandBuffer::AddCompletedHandler(Handler handler) {
+  RequireNotCommitted("addCompletedHandler:");
+  completed_handlers_.push_back(std::move(handler));
+}
+
+void CommandBuffer::Run() {
+  if (start_time_ == 0) start_time_ = Now();
+  std::vector<char *> device;
+  while (!commands_.empty()) {
+    Command command = std::move(commands_.front());
+    commands_.pop_front();
+    --queue_->commands_left_;
+    device.clear();
+    for (const BufferUse &use : command.uses)
+      device.push_back(queue_->used().Begin(use));
+    command.run(device.data());
+    for (const BufferUse &use : command.uses) {
+      if (use.writes) CheckRedzone(use, command.name.c_str());
+      EndUse(use);
+    }
+  }
+  end_time_ = Now();
+}
+
+void CommandBuffer::RunHandlers(std::vector<Handler> *handlers) {
+  std::vector<Handler> mine = std::move(*handlers);
+  handlers->clear();
+  for (Handler &handler : mine) handler();
+}
+
+std::recursive_mutex &CommandQueue::execution_lock() {
+  static auto *lock = new std::recursive_mutex;
+  return *lock;
+}
+
+void CommandQueue::Run(const CommandBuffer *last) {
+  for (;;) {
+    std::shared_ptr<CommandBuffer> buffer;
+    {
+      std::lock_guard<std::recursive_mutex> execution(execution_lock());
+      {
+        std::lock_guard<std::mutex> lock(mutex_);
+        if (last && last->status() == CommandBuffer::Status::kCompleted) return;
+        if (enqueued_.empty()) return;
+        buffer = enqueued_.front();
+        if (!buffer->committed()) {
+          if (!last) return;
+          Fatal(
+              "waitUntilCompleted: a command buffer that was enqueued earlier "
+              "was never committed, so on a Mac the wait never ends");
+        }
+        enqueued_.pop_front();
+      }
+      buffer->status_ = CommandBuffer::Status::kScheduled;
+      buffer->Run();
+      buffer->status_ = CommandBuffer::Status::kCompleted;
+    }
+    // Without the execution lock: a handler may use the device.
+    buffer->RunHandlers(&buffer->scheduled_handlers_);
+    buffer->RunHandlers(&buffer->completed_handlers_);
+    if (buffer.get() == last) return;
+  }
+}
+
+void CommandQueue::Publish() {
+  std::lock_guard<std::recursive_mutex> execution(execution_lock());
+  used_.Publish();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (enqueued_.empty() && commands_left_ == 0)
+    has_work_.store(false, std::memory_order_release);
+}
+
+}  // namespace mps_emulator

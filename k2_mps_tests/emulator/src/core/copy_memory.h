@@ -1,0 +1,53 @@
+// Plain memory for the copies of a block.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace mps_emulator {
+
+// Capacities come in size classes, four to a doubling, so that a freed copy
+// fits the next request of about the same size.
+struct SizeClass {
+  unsigned index;
+  size_t capacity;  // bytes
+};
+
+// The smallest class that holds `size` bytes.  `size` is at most 2^40.
+SizeClass SizeClassOf(size_t size);
+
+inline constexpr unsigned kNumSizeClasses = 160;
+
+// Small copies are cut from slabs, large ones are mappings of their own with a
+// page behind them that faults.  A kernel that reads far past the end of a
+// small buffer therefore goes unnoticed, unless MPS_EMULATOR_GUARD=1 is set:
+// then every copy ends at an unmapped page (and no more than about 10,000
+// buffers can live at a time, Linux' limit on mappings).
+class CopyMemory {
+ public:
+  CopyMemory();
+
+  // True with MPS_EMULATOR_GUARD=1.
+  bool guards_everything() const { return guards_everything_; }
+
+  // `capacity` bytes aligned to 64 (16 where everything is guarded), not
+  // initialised.  nullptr: no memory is left.
+  char *Allocate(size_t capacity);
+
+  void Free(char *memory, size_t capacity);
+
+ private:
+  static constexpr size_t kSlabBytes = size_t{4} << 20;
+  static constexpr size_t kLargeBytes = size_t{256} << 10;
+
+  bool IsLarge(size_t capacity) const {
+    return guards_everything_ || capacity >= kLargeBytes;
+  }
+
+  bool guards_everything_;
+  std::vector<char *> free_[kNumSizeClasses];  // small ones, by class
+  char *slab_ = nullptr;
+  size_t slab_left_ = 0;
+};
+
+}  // namespace mps_emulator

@@ -1,0 +1,34 @@
+// What the emulated device did so far, for tests that hold an operation to a
+// budget.  Plain data; mps_emulator/_counters.py mirrors its order.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace mps_emulator {
+
+enum Counter : unsigned {
+  kDispatches,          // Metal compute dispatches executed
+  kBlits,               // Metal blit commands executed
+  kSynchronizations,    // calls that wait for the device
+  kWaitsWithWork,       // those of them that found work in flight
+  kHostToDeviceCopies,  // copies that torch operators made, and their bytes
+  kHostToDeviceBytes,
+  kDeviceToHostCopies,
+  kDeviceToHostBytes,
+  kDeviceToDeviceCopies,
+  kDeviceToDeviceBytes,
+  kOperators,    // aten operators that ran on the host CPU instead
+  kAllocations,  // device buffers handed out, and their bytes
+  kAllocatedBytes,
+  kCommandBuffers,  // command buffers committed
+  kNumCounters
+};
+
+extern std::atomic<uint64_t> counters[kNumCounters];
+
+inline void Count(Counter counter, uint64_t amount = 1) {
+  counters[counter].fetch_add(amount, std::memory_order_relaxed);
+}
+
+}  // namespace mps_emulator

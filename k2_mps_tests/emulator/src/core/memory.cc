@@ -1,0 +1,537 @@
+#include "core/memory.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "core/copy_memory.h"
+#include "core/counters.h"
+#include "core/fatal.h"
+#include "core/handle_space.h"
+#include "core/host_fault.h"
+
+namespace mps_emulator {
+
+// The memory behind a buffer; see the memory model in memory.h.
+//
+// The copies outlive the buffer: a block is recycled with them.  `*_user` says
+// for which buffer (by id, so that younger is larger) a copy was last brought
+// into its fresh state.  A command of an older buffer must not do that again.
+struct Block {
+  SizeClass size_class;
+  Origin origin;
+
+  char *device = nullptr;
+  uint64_t device_user = 0;
+  size_t device_size = 0;  // size of that buffer
+
+  char *host = nullptr;
+  char *published = nullptr;
+  // Read without the lock by HostContents().
+  std::atomic<uint64_t> host_user{0};
+  size_t host_size = 0;
+
+  // Commands that were announced and have not come to their end.
+  uint32_t pending = 0;
+  // The device copy holds results that no wait has published.
+  bool unpublished_results = false;
+
+  // The lists of used blocks this one is on, the last of them, and the last
+  // use that put it there.
+  uint32_t listings = 0;
+  UsedBlocks *listed_in = nullptr;
+  uint64_t last_use_id = 0;
+  size_t last_use_size = 0;
+
+  // For Origin::kHost: what tells the program that its memory is free again.
+  std::function<void()> deallocator;
+
+  bool InFlight() const { return pending != 0 || listings != 0; }
+  // The host copy belongs to the buffer whose data the device copy holds, or
+  // to a younger one on the same block.
+  bool HostCounts() const {
+    uint64_t user = host_user.load(std::memory_order_relaxed);
+    return user != 0 && user >= device_user;
+  }
+};
+
+std::atomic<uintptr_t> handles_begin{0};
+std::atomic<uintptr_t> handles_size{0};
+
+namespace {
+
+// Bytes behind a buffer that must keep their pattern, as far as the block's
+// capacity goes; every block has room for kMinRedzone.
+constexpr size_t kMinRedzone = 16;
+constexpr size_t kMaxRedzone = 64;
+constexpr unsigned char kRedzonePattern = 0x5E;
+
+// Host and published copies are compared in steps of this many bytes.
+constexpr size_t kCompareStep = 4096;
+
+class Memory {
+ public:
+  static Memory &Get() {
+    // Never destroyed: buffers are released during exit, too.
+    static Memory *memory = new Memory;
+    return *memory;
+  }
+
+  // Holds the lock for its lifetime; afterwards calls the deallocators that
+  // have become due, which belong to the program and may do anything.
+  class Lock {
+   public:
+    explicit Lock(Memory *memory) : memory_(memory) { memory_->mutex_.lock(); }
+    ~Lock() {
+      std::vector<std::function<void()>> due;
+      due.swap(memory_->due_);
+      memory_->mutex_.unlock();
+      for (auto &deallocator : due) deallocator();
+    }
+    Lock(const Lock &) = delete;
+
+   private:
+    Memory *memory_;
+  };
+
+  HandleSpace handles;
+
+  // The rest is for holders of the lock.
+  Buffer *Allocate(size_t size, Origin origin);
+  Buffer *Wrap(char *memory, size_t size, std::function<void()> deallocator);
+  void Free(Buffer *buffer);
+  char *Expose(Buffer *buffer);
+  char *Begin(Block *block, uint64_t buffer_id, size_t size,
+              bool overwrites_all);
+  void Publish(Block *block);
+  void ReleaseCached();
+  void DestroyFreedHostBlocks() {
+    if (!free_host_.empty()) Destroy(&free_host_);
+  }
+  MemoryStatistics statistics{};
+
+ private:
+  Memory() {
+    handles_size = handles.size();
+    handles_begin = handles.begin();
+    InstallHostFaultHandler();
+  }
+
+  Block *TakeBlock(size_t size, Origin origin);
+  Buffer *Own(Block *block, size_t size);
+  void Destroy(Block *block);
+  char *MakeCopy(Block *block);
+  void Destroy(std::vector<Block *> *blocks);
+  size_t RedzoneOf(const Block *block, size_t size) const;
+  bool EnterHostWrites(Block *block);
+  bool HostWrote(const Block *block) const;
+
+  std::mutex mutex_;
+  CopyMemory copies_;
+  std::vector<Block *> free_[2][kNumSizeClasses];  // by origin and class
+  std::vector<Block *> free_host_;  // kHost: waiting until nothing uses them
+  std::vector<std::function<void()>> due_;  // deallocators to call, unlocked
+  uint64_t last_id_ = 0;
+
+  friend void mps_emulator::CheckRedzone(const BufferUse &, const char *);
+};
+
+// A block that suits, from the free list or new.  The youngest free block
+// first, as a caching allocator does: its memory is warm.
+Block *Memory::TakeBlock(size_t size, Origin origin) {
+  SizeClass size_class = SizeClassOf(size + kMinRedzone);
+  if (copies_.guards_everything()) {
+    // Copies end exactly where the buffer ends, so blocks do not fit others.
+    for (auto &blocks : free_)
+      for (auto &of_class : blocks) Destroy(&of_class);
+    size_class.capacity = (size + 15) / 16 * 16;
+  } else {
+    std::vector<Block *> &free =
+        free_[static_cast<int>(origin)][size_class.index];
+    // Memory that a program gets from the MTLDevice is new memory, so nothing
+    // in flight may use it.  Looking at a few blocks suffices: in a program
+    // that waits now and then most are at rest.
+    constexpr size_t kTries = 8;
+    for (size_t i = 0; i < std::min(kTries, free.size()); ++i) {
+      Block *&candidate = free[free.size() - 1 - i];
+      if (origin == Origin::kDevice && candidate->InFlight()) continue;
+      Block *block = candidate;
+      candidate = free.back();
+      free.pop_back();
+      return block;
+    }
+  }
+  Block *block = new (std::nothrow) Block;
+  if (!block) return nullptr;
+  block->size_class = size_class;
+  block->origin = origin;
+  statistics.reserved += size_class.capacity;
+  return block;
+}
+
+void Memory::Destroy(Block *block) {
+  copies_.Free(block->device, block->size_class.capacity);
+  if (block->origin == Origin::kHost)
+    due_.push_back(std::move(block->deallocator));
+  else
+    copies_.Free(block->host, block->size_class.capacity);
+  copies_.Free(block->published, block->size_class.capacity);
+  statistics.reserved -= block->size_class.capacity;
+  delete block;
+}
+
+// Destroys those of `blocks` that nothing uses any more.
+void Memory::Destroy(std::vector<Block *> *blocks) {
+  auto keep = std::partition(blocks->begin(), blocks->end(),
+                             [](Block *block) { return block->InFlight(); });
+  std::for_each(keep, blocks->end(), [this](Block *block) { Destroy(block); });
+  blocks->erase(keep, blocks->end());
+}
+
+void Memory::ReleaseCached() {
+  Destroy(&free_host_);
+  for (auto &blocks : free_)
+    for (auto &of_class : blocks) Destroy(&of_class);
+}
+
+// A new buffer for `block`; without a handle for it, destroys the block.
+Buffer *Memory::Own(Block *block, size_t size) {
+  Buffer *buffer = handles.Take(size);
+  if (!buffer) {
+    Destroy(block);
+    return nullptr;
+  }
+  buffer->size = size;
+  buffer->id = ++last_id_;
+  buffer->block = block;
+  buffer->origin = block->origin;
+  buffer->device_only = false;
+  buffer->references.store(1, std::memory_order_release);
+  return buffer;
+}
+
+Buffer *Memory::Wrap(char *memory, size_t size,
+                     std::function<void()> deallocator) {
+  Block *block = new (std::nothrow) Block;
+  if (!block) return nullptr;
+  block->size_class = SizeClassOf(size + kMinRedzone);
+  block->origin = Origin::kHost;
+  block->deallocator = std::move(deallocator);
+  statistics.reserved += block->size_class.capacity;
+  Buffer *buffer = Own(block, size);
+  if (!buffer) return nullptr;
+  block->host = memory;
+  block->host_size = size;
+  block->host_user = buffer->id;
+  return buffer;
+}
+
+Buffer *Memory::Allocate(size_t size, Origin origin) {
+  Block *block = TakeBlock(size, origin);
+  if (!block) return nullptr;
+  Buffer *buffer = Own(block, size);
+  if (!buffer) return nullptr;
+  if (origin == Origin::kTorch) {
+    statistics.in_use += block->size_class.capacity;
+    statistics.peak_in_use =
+        std::max(statistics.peak_in_use, statistics.in_use);
+  }
+  return buffer;
+}
+
+void Memory::Free(Buffer *buffer) {
+  Block *block = buffer->block;
+  // The CPU writes made so far count for the commands that still wait; those
+  // that come through the next buffer on this block are another matter.
+  if (block->pending && block->host_user == buffer->id)
+    Begin(block, buffer->id, buffer->size, false);
+  if (block->origin == Origin::kTorch)
+    statistics.in_use -= block->size_class.capacity;
+  buffer->block = nullptr;
+  delete buffer->label;
+  buffer->label = nullptr;
+  handles.GiveBack(buffer);
+  if (block->origin == Origin::kHost) {
+    free_host_.push_back(block);
+    Destroy(&free_host_);
+    return;
+  }
+  free_[static_cast<int>(block->origin)][block->size_class.index].push_back(
+      block);
+}
+
+char *Memory::MakeCopy(Block *block) {
+  char *copy = copies_.Allocate(block->size_class.capacity);
+  if (!copy)
+    Fatal("out of memory: no %zu bytes left for a copy of a buffer",
+          block->size_class.capacity);
+  return copy;
+}
+
+size_t Memory::RedzoneOf(const Block *block, size_t size) const {
+  return std::min(block->size_class.capacity - size, kMaxRedzone);
+}
+
+char *Memory::Expose(Buffer *buffer) {
+  Block *block = buffer->block;
+  if (block->host_user == buffer->id) return block->host;
+  if (!block->host) block->host = MakeCopy(block);
+  if (!block->published && (block->device || block->pending))
+    block->published = MakeCopy(block);
+
+  bool device_is_mine = block->device_user == buffer->id;
+  if (device_is_mine && !block->unpublished_results)
+    memcpy(block->host, block->device, buffer->size);
+  else
+    memset(block->host, kPoison, buffer->size);
+  if (block->published) memcpy(block->published, block->host, buffer->size);
+  block->host_size = buffer->size;
+  block->host_user.store(buffer->id, std::memory_order_release);
+  return block->host;
+}
+
+// Lets bytes that the CPU wrote since host and device last agreed enter the
+// device copy.  Returns true if there were any.
+bool Memory::EnterHostWrites(Block *block) {
+  size_t size = std::min(block->host_size, block->device_size);
+  bool any = false;
+  for (size_t begin = 0; begin < size; begin += kCompareStep) {
+    size_t step = std::min(kCompareStep, size - begin);
+    char *host = block->host + begin;
+    char *published = block->published + begin;
+    if (!memcmp(host, published, step)) continue;
+    any = true;
+    char *device = block->device + begin;
+    for (size_t i = 0; i < step; ++i) {
+      device[i] = host[i] != published[i] ? host[i] : device[i];
+      published[i] = host[i];
+    }
+  }
+  return any;
+}
+
+// True if the CPU wrote to the host copy since host and device last agreed.
+bool Memory::HostWrote(const Block *block) const {
+  size_t size = std::min(block->host_size, block->last_use_size);
+  return memcmp(block->host, block->published, size) != 0;
+}
+
+// The host wrote to `block` through buffer `writer` while work that was given
+// to the device under the block's former buffer was in flight.
+[[noreturn]] void WroteToRecycledMemory(uint64_t writer, uint64_t user,
+                                        size_t user_size) {
+  Fatal(
+      "the host wrote to buffer #%lu while the device was still at work on its "
+      "memory: that was buffer #%lu (%zu bytes, freed meanwhile) when a "
+      "command used it.  On a Mac the command may read or destroy what the "
+      "host wrote.  After allocating and before the first write, wait: "
+      "torch::mps::synchronize() inside torch's dispatch queue",
+      writer, user, user_size);
+}
+
+char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
+                    bool overwrites_all) {
+  if (!block->device) block->device = MakeCopy(block);
+  if (buffer_id > block->device_user) {
+    // The first command of this buffer.
+    bool exposed = block->host_user == buffer_id;
+    if (exposed && block->published && block->listings &&
+        block->last_use_id < buffer_id && HostWrote(block))
+      WroteToRecycledMemory(buffer_id, block->last_use_id,
+                            block->last_use_size);
+    block->device_user = buffer_id;
+    block->device_size = size;
+    block->unpublished_results = false;
+    if (exposed) {
+      if (!block->published) block->published = MakeCopy(block);
+      memcpy(block->published, block->host, size);
+      memcpy(block->device, block->host, size);
+    } else if (!overwrites_all) {
+      memset(block->device, kPoison, size);
+    }
+    memset(block->device + size, kRedzonePattern, RedzoneOf(block, size));
+    if (exposed) return block->device;
+  }
+  if (block->HostCounts() && EnterHostWrites(block) &&
+      block->host_user > buffer_id)
+    WroteToRecycledMemory(block->host_user, buffer_id, size);
+  return block->device;
+}
+
+void Memory::Publish(Block *block) {
+  if (block->HostCounts()) {
+    uint64_t host_user = block->host_user;
+    if (EnterHostWrites(block) && host_user > block->last_use_id)
+      WroteToRecycledMemory(host_user, block->last_use_id,
+                            block->last_use_size);
+    if (block->unpublished_results) {
+      size_t size = std::min(block->host_size, block->device_size);
+      memcpy(block->host, block->device, size);
+      memcpy(block->published, block->device, size);
+    }
+  }
+  block->unpublished_results = false;
+}
+
+}  // namespace
+
+Buffer *AllocateBuffer(size_t size, Origin origin) {
+  Memory &memory = Memory::Get();
+  Count(kAllocations);
+  Count(kAllocatedBytes, size);
+  Memory::Lock lock(&memory);
+  return memory.Allocate(size, origin);
+}
+
+void RetainBuffer(Buffer *buffer) {
+  buffer->references.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ReleaseBuffer(Buffer *buffer) {
+  if (buffer->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  memory.Free(buffer);
+}
+
+Buffer *WrapHostMemory(void *memory, size_t size,
+                       std::function<void()> deallocator) {
+  Memory &all = Memory::Get();
+  Memory::Lock lock(&all);
+  return all.Wrap(static_cast<char *>(memory), size, std::move(deallocator));
+}
+
+Buffer *FindBuffer(const void *address) {
+  if (!IsHandleAddress(address)) return nullptr;
+  return Memory::Get().handles.Find(address);
+}
+
+Buffer *FindLiveBuffer(const void *handle) {
+  Buffer *buffer = FindBuffer(handle);
+  if (!buffer || buffer->handle != handle) return nullptr;
+  return buffer->references.load(std::memory_order_acquire) > 0 ? buffer
+                                                                : nullptr;
+}
+
+Buffer *RequireLiveBuffer(const void *handle, const char *what) {
+  Buffer *buffer = FindBuffer(handle);
+  if (!buffer) {
+    if (IsHandleAddress(handle))
+      Fatal("%s: %p was never an MTLBuffer", what, handle);
+    Fatal(
+        "%s: %p is not an MTLBuffer of the emulated device; is it the data "
+        "pointer of a CPU tensor?",
+        what, handle);
+  }
+  if (buffer->references.load(std::memory_order_acquire) <= 0)
+    Fatal("%s: MTLBuffer #%lu (%zu bytes) has been freed", what, buffer->id,
+          buffer->size);
+  if (buffer->handle != handle)
+    Fatal(
+        "%s: %p is byte %td of MTLBuffer #%lu (%zu bytes), not the buffer "
+        "itself: the MTLBuffer of a tensor is storage().data(), its offset "
+        "storage_offset() * element_size()",
+        what, handle, static_cast<const char *>(handle) - buffer->handle,
+        buffer->id, buffer->size);
+  return buffer;
+}
+
+char *HostContents(Buffer *buffer) {
+  Block *block = buffer->block;
+  if (block->host_user.load(std::memory_order_acquire) == buffer->id)
+    return block->host;
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  return memory.Expose(buffer);
+}
+
+BufferUse AnnounceUse(Buffer *buffer, bool writes) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  ++buffer->block->pending;
+  return {buffer->block, buffer->id, buffer->size, writes};
+}
+
+BufferUse AnnounceUse(const BufferUse &use, bool writes) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  ++use.block->pending;
+  return {use.block, use.buffer_id, use.size, writes};
+}
+
+void EndUse(const BufferUse &use) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  --use.block->pending;
+}
+
+void CheckRedzone(const BufferUse &use, const char *what) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  const Block *block = use.block;
+  if (block->device_user != use.buffer_id) return;
+  size_t redzone = memory.RedzoneOf(block, use.size);
+  for (size_t i = 0; i < redzone; ++i) {
+    unsigned char found = block->device[use.size + i];
+    if (found == kRedzonePattern) continue;
+    Fatal("%s wrote past the end of MTLBuffer #%lu (%zu bytes): byte +%zu",
+          what, use.buffer_id, use.size, use.size + i);
+  }
+}
+
+void UsedBlocks::NoteUse(const BufferUse &use) {
+  Block *block = use.block;
+  if (use.writes) block->unpublished_results = true;
+  block->last_use_id = use.buffer_id;
+  block->last_use_size = use.size;
+  if (block->listed_in == this) return;
+  block->listed_in = this;
+  ++block->listings;
+  blocks_.push_back(block);
+}
+
+char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  char *device =
+      memory.Begin(use.block, use.buffer_id, use.size, overwrites_all);
+  NoteUse(use);
+  return device;
+}
+
+char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all) {
+  return Begin({buffer->block, buffer->id, buffer->size, writes},
+               overwrites_all);
+}
+
+void UsedBlocks::Publish() {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  for (Block *block : blocks_) {
+    memory.Publish(block);
+    --block->listings;
+    if (block->listed_in == this) block->listed_in = nullptr;
+  }
+  blocks_.clear();
+  memory.DestroyFreedHostBlocks();
+}
+
+MemoryStatistics GetMemoryStatistics() {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  return memory.statistics;
+}
+
+void ResetPeakMemory() {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  memory.statistics.peak_in_use = memory.statistics.in_use;
+}
+
+void ReleaseCachedBlocks() {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  memory.ReleaseCached();
+}
+
+}  // namespace mps_emulator

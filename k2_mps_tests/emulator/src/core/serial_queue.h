@@ -1,0 +1,90 @@
+// A serial queue with libdispatch's semantics, behind dispatch/dispatch.h, and
+// the check that torch's stream is used by one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace mps_emulator {
+
+// A number for the calling thread, never 0.
+uint32_t ThisThread();
+
+class SerialQueue {
+ public:
+  explicit SerialQueue(std::string label) : label_(std::move(label)) {}
+  ~SerialQueue();
+
+  const std::string &label() const { return label_; }
+
+  // Runs `work` when everything that was queued before has run, and returns
+  // when it has.  Ends the program if the calling thread is running work of
+  // this queue (on a Mac it would wait for itself for ever) or if `work`
+  // throws (an exception must not cross libdispatch).
+  template <typename Work>
+  void Sync(Work &&work) {
+    Enter();
+    try {
+      work();
+    } catch (...) {
+      DieOfException();
+    }
+    Leave();
+  }
+
+  // Runs `work` on another thread when its turn comes.
+  void Async(std::function<void()> work);
+
+  // Enter() waits for the calling thread's turn, Leave() ends it.  For callers
+  // whose work may throw.
+  void Enter();
+  void Leave();
+
+  bool RunsOnThisThread() const {
+    return owner_.load(std::memory_order_relaxed) == ThisThread();
+  }
+
+  // Use, by a thread that is not in the queue, of what the queue protects.
+  // torch's MPSStream::synchronize() is such a use: it commits and drops the
+  // stream's command buffer without entering the stream's queue.  That is
+  // sound only while no other thread is in the queue or does the same; the
+  // program ends if one is.  Where the calling thread is in the queue nothing
+  // is checked.  `what` is a string literal that names the use.
+  class Bypass {
+   public:
+    Bypass(SerialQueue *queue, const char *what);
+    ~Bypass();
+    Bypass(const Bypass &) = delete;
+
+   private:
+    SerialQueue *queue_;  // nullptr: the thread was in the queue, or nested
+  };
+
+ private:
+  [[noreturn]] void DieOfException() const;
+  [[noreturn]] void DieOfBypass(const char *what, const char *other) const;
+  void CheckNoBypass() const;
+  void Work();
+
+  const std::string label_;
+  std::mutex mutex_;
+  std::condition_variable turn_changed_;
+  std::atomic<uint32_t> owner_{0};  // the thread whose work runs; 0: none
+  std::atomic<uint32_t> bypasser_{0};
+  std::atomic<const char *> bypass_{nullptr};  // what that thread does
+  // Everyone who enters draws a ticket and waits until it is served.
+  uint64_t next_ticket_ = 0;
+  uint64_t served_ = 0;
+
+  std::deque<std::pair<uint64_t, std::function<void()>>> asynchronous_;
+  std::thread worker_;
+  bool stopping_ = false;
+};
+
+}  // namespace mps_emulator

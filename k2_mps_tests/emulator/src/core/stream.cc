@@ -1,0 +1,88 @@
+#include "core/stream.h"
+
+#include "core/fatal.h"
+#include "metal/dispatch_queue.h"
+
+namespace mps_emulator {
+
+namespace {
+
+thread_local unsigned operator_depth = 0;
+thread_local bool operator_waits = false;
+
+// Guarded by the stream's queue.
+std::shared_ptr<CommandBuffer> &Open() {
+  static auto *open = new std::shared_ptr<CommandBuffer>;
+  return *open;
+}
+
+}  // namespace
+
+DispatchQueue &StreamDispatchQueueObject() {
+  static auto *queue = new DispatchQueue("metal gpu stream");
+  return *queue;
+}
+
+SerialQueue &StreamDispatchQueue() { return StreamDispatchQueueObject(); }
+
+void *StreamDispatchQueueHandle() {
+  return ToHandle(&StreamDispatchQueueObject());
+}
+
+CommandQueue &StreamCommandQueue() {
+  static auto *queue = new CommandQueue("torch's stream");
+  return *queue;
+}
+
+const std::shared_ptr<CommandBuffer> &OpenCommandBuffer() { return Open(); }
+
+void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer) {
+  Open() = std::move(buffer);
+}
+
+OperatorScope::OperatorScope(const char *name) {
+  if (operator_depth++) return;
+  SerialQueue &queue = StreamDispatchQueue();
+  if (queue.RunsOnThisThread())
+    Fatal(
+        "%s on an mps tensor inside dispatch_sync on torch's dispatch queue: "
+        "the operator enters that queue itself, so on a Mac it waits for "
+        "itself for ever",
+        name);
+  queue.Enter();
+  EndStreamCoalescing();
+  CommandQueue &commands = StreamCommandQueue();
+  commands.NoteWork();
+  commands.Run();
+  commands.execution_lock().lock();
+  if (CommandBuffer *open = Open().get()) {
+    // The operator opens an encoder of its own.
+    open->OpenEncoder(name);
+    open->CloseEncoder();
+    open->Run();
+  }
+}
+
+OperatorScope::~OperatorScope() {
+  if (--operator_depth) return;
+  CommandQueue::execution_lock().unlock();
+  if (operator_waits) {
+    operator_waits = false;
+    SynchronizeStream();
+  }
+  StreamDispatchQueue().Leave();
+}
+
+void OperatorScope::WaitAtEnd() { operator_waits = true; }
+
+void EncodeOnStream(Command command) {
+  SerialQueue &queue = StreamDispatchQueue();
+  queue.Enter();
+  StreamCommandBuffer();
+  Open()->OpenEncoder(command.name.c_str());
+  Open()->Encode(std::move(command));
+  Open()->CloseEncoder();
+  queue.Leave();
+}
+
+}  // namespace mps_emulator

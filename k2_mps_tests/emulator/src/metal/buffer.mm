@@ -1,0 +1,182 @@
+// MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h): an address that
+// holds no object.  So the runtime's message lookup is replaced by one that
+// knows handles; every method below runs with a handle for self and must not
+// touch what self points to.
+#include <Metal/Metal.h>
+#include <dlfcn.h>
+
+#include <mutex>
+#include <string>
+
+#include "core/fatal.h"
+#include "core/memory.h"
+#include "metal/foundation_internal.h"
+#include "metal/metal_internal.h"
+
+using namespace mps_emulator;
+
+namespace {
+
+Class BufferClass() {
+  // Not found at load time: the runtime registers classes after constructors
+  // of the library may already send messages.
+  static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
+  return buffer_class;
+}
+
+IMP LookUpBufferMethod(id receiver, SEL selector) {
+  RequireLiveBuffer(receiver,
+                    (std::string("message -") + sel_getName(selector)).c_str());
+  if (!class_respondsToSelector(BufferClass(), selector))
+    Fatal("-[MTLBuffer %s]: the emulator's MTLBuffer has no such method",
+          sel_getName(selector));
+  return class_getMethodImplementation(BufferClass(), selector);
+}
+
+}  // namespace
+
+// Every message that clang compiles for GCC's runtime goes through this
+// function.  The linker takes this definition instead of libobjc's, since the
+// emulator comes before libobjc in every link line (see cmake/).
+extern "C" __attribute__((visibility("default"))) IMP
+objc_msg_lookup(id receiver, SEL selector) {
+  using Lookup = IMP (*)(id, SEL);
+  static Lookup lookup =
+      reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "objc_msg_lookup"));
+  if (__builtin_expect(IsHandleAddress(receiver), 0)) {
+    // The common case first: no string is built for it.
+    if (FindLiveBuffer(receiver) &&
+        class_respondsToSelector(BufferClass(), selector))
+      return class_getMethodImplementation(BufferClass(), selector);
+    return LookUpBufferMethod(receiver, selector);
+  }
+  return lookup(receiver, selector);
+}
+
+// clang gives every function of an Objective-C++ file GCC's Objective-C
+// personality routine, which does not know typed C++ handlers.  C++'s does
+// all that these programs need.
+extern "C" int __gxx_personality_v0(int, int, uint64_t, void *, void *);
+extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
+    int version, int actions, uint64_t exception_class, void *exception,
+    void *context) {
+  return __gxx_personality_v0(version, actions, exception_class, exception,
+                              context);
+}
+
+@interface MPSEmulatorBuffer : NSObject <MTLBuffer>
+@end
+
+@implementation MPSEmulatorBuffer
+
+- (instancetype)retain {
+  RetainBuffer(FindBuffer(self));
+  return self;
+}
+
+- (oneway void)release {
+  ReleaseBuffer(FindBuffer(self));
+}
+
+- (NSUInteger)retainCount {
+  return static_cast<NSUInteger>(FindBuffer(self)->references.load());
+}
+
+- (Class)class {
+  return BufferClass();
+}
+
+- (Class)superclass {
+  return class_getSuperclass(BufferClass());
+}
+
+- (BOOL)isKindOfClass:(Class)aClass {
+  return aClass == BufferClass() || aClass == [NSObject class];
+}
+
+- (BOOL)isMemberOfClass:(Class)aClass {
+  return aClass == BufferClass();
+}
+
+- (BOOL)respondsToSelector:(SEL)aSelector {
+  return class_respondsToSelector(BufferClass(), aSelector);
+}
+
+- (NSString *)description {
+  const Buffer *buffer = FindBuffer(self);
+  return [NSString stringWithFormat:@"<MTLBuffer #%lu: %zu bytes>", buffer->id,
+                                    buffer->size];
+}
+
+- (void *)contents {
+  Buffer *buffer = FindBuffer(self);
+  return buffer->device_only ? nullptr : HostContents(buffer);
+}
+
+- (NSUInteger)length {
+  return FindBuffer(self)->size;
+}
+
+- (NSUInteger)allocatedSize {
+  return FindBuffer(self)->size;
+}
+
+- (void)didModifyRange:(NSRange)range {
+  Fatal("-[MTLBuffer didModifyRange:]: only for managed storage, which Apple's "
+        "GPUs do not have");
+}
+
+- (uint64_t)gpuAddress {
+  return reinterpret_cast<uint64_t>(self);
+}
+
+- (id<MTLDevice>)device {
+  return MTLCreateSystemDefaultDevice();
+}
+
+- (MTLStorageMode)storageMode {
+  return FindBuffer(self)->device_only ? MTLStorageModePrivate
+                                       : MTLStorageModeShared;
+}
+
+- (MTLCPUCacheMode)cpuCacheMode {
+  return MTLCPUCacheModeDefaultCache;
+}
+
+- (MTLHazardTrackingMode)hazardTrackingMode {
+  return MTLHazardTrackingModeTracked;
+}
+
+- (MTLResourceOptions)resourceOptions {
+  return [self storageMode] << MTLResourceStorageModeShift |
+         MTLResourceHazardTrackingModeTracked;
+}
+
+- (MTLPurgeableState)setPurgeableState:(MTLPurgeableState)state {
+  return MTLPurgeableStateNonVolatile;
+}
+
+- (NSString *)label {
+  const std::string *label = FindBuffer(self)->label;
+  return label ? ToNSString(*label) : nil;
+}
+
+- (void)setLabel:(NSString *)label {
+  Buffer *buffer = FindBuffer(self);
+  delete buffer->label;
+  buffer->label = label ? new std::string(ToStdString(label)) : nullptr;
+}
+
+@end
+
+namespace mps_emulator {
+
+Buffer *RequireBuffer(id<MTLBuffer> buffer, const char *what) {
+  return RequireLiveBuffer(buffer, what);
+}
+
+id<MTLBuffer> ToMTLBuffer(Buffer *buffer) {
+  return reinterpret_cast<id<MTLBuffer>>(buffer->handle);
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,285 @@
+// MTLDevice.
+#include <Metal/Metal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "core/fatal.h"
+#include "metal/foundation_internal.h"
+#include "metal/metal_internal.h"
+
+using namespace mps_emulator;
+
+namespace {
+
+constexpr NSUInteger kMaxBufferLength = NSUInteger{1} << 36;
+
+msl::CompileOptions ToCompileOptions(MTLCompileOptions *options) {
+  msl::CompileOptions result;
+  if (!options) return result;
+  result.fast_math = [options mathMode] != MTLMathModeSafe;
+  result.language_version = static_cast<uint32_t>([options languageVersion]);
+  NSDictionary *macros = [options preprocessorMacros];
+  for (NSString *name in macros)
+    result.macros.emplace_back(
+        ToStdString(name),
+        ToStdString([[macros objectForKey:name] description]));
+  return result;
+}
+
+MTLStorageMode StorageModeOf(MTLResourceOptions options) {
+  return static_cast<MTLStorageMode>(options >> MTLResourceStorageModeShift &
+                                     0xF);
+}
+
+void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
+                       const char *what) {
+  if (length == 0 || length > kMaxBufferLength)
+    Fatal("%s: a length of %lu bytes is outside 1 .. %lu", what, length,
+          kMaxBufferLength);
+  MTLStorageMode storage = StorageModeOf(options);
+  if (storage == MTLStorageModeMemoryless)
+    Fatal("%s: memoryless storage is for textures only", what);
+  if (storage == MTLStorageModeManaged)
+    Fatal("%s: Apple's GPUs have no managed storage; use shared", what);
+}
+
+}  // namespace
+
+@interface MPSEmulatorDevice : NSObject <MTLDevice>
+@end
+
+@implementation MPSEmulatorDevice
+
+- (NSString *)name {
+  return @"Emulated Metal device";
+}
+
+- (uint64_t)registryID {
+  return 0x6d70732d656d75;
+}
+
+- (MTLSize)maxThreadsPerThreadgroup {
+  return MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
+                     msl::kMaxThreadsPerThreadgroup,
+                     msl::kMaxThreadsPerThreadgroup);
+}
+
+- (BOOL)isLowPower {
+  return NO;
+}
+
+- (BOOL)isHeadless {
+  return YES;
+}
+
+- (BOOL)isRemovable {
+  return NO;
+}
+
+- (BOOL)hasUnifiedMemory {
+  return YES;
+}
+
+// Three quarters of the machine's memory, as on a Mac.
+- (uint64_t)recommendedMaxWorkingSetSize {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+}
+
+- (NSUInteger)currentAllocatedSize {
+  return GetMemoryStatistics().reserved;
+}
+
+- (NSUInteger)maxThreadgroupMemoryLength {
+  return msl::kMaxThreadgroupBytes;
+}
+
+- (NSUInteger)maxBufferLength {
+  return kMaxBufferLength;
+}
+
+// An M1.
+- (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily {
+  switch (gpuFamily) {
+    case MTLGPUFamilyApple8:
+    case MTLGPUFamilyApple9:
+      return NO;
+    case MTLGPUFamilyMac1:
+    case MTLGPUFamilyApple1:
+    case MTLGPUFamilyApple2:
+    case MTLGPUFamilyApple3:
+    case MTLGPUFamilyApple4:
+    case MTLGPUFamilyApple5:
+    case MTLGPUFamilyApple6:
+    case MTLGPUFamilyApple7:
+    case MTLGPUFamilyMac2:
+    case MTLGPUFamilyCommon1:
+    case MTLGPUFamilyCommon2:
+    case MTLGPUFamilyCommon3:
+    case MTLGPUFamilyMetal3:
+      return YES;
+  }
+  return NO;
+}
+
+- (id<MTLCommandQueue>)newCommandQueue {
+  // A queue outlives its object: buffers that were committed to it may wait.
+  return NewCommandQueueObject(new CommandQueue);
+}
+
+- (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:
+    (NSUInteger)maxCommandBufferCount {
+  return [self newCommandQueue];
+}
+
+- (id<MTLBuffer>)newBufferWithLength:(NSUInteger)length
+                             options:(MTLResourceOptions)options {
+  CheckBufferLength(length, options, "newBufferWithLength:options:");
+  Buffer *buffer = AllocateBuffer(length, Origin::kDevice);
+  if (!buffer) return nil;
+  buffer->device_only = StorageModeOf(options) == MTLStorageModePrivate;
+  return ToMTLBuffer(buffer);
+}
+
+- (id<MTLBuffer>)newBufferWithBytes:(const void *)pointer
+                             length:(NSUInteger)length
+                            options:(MTLResourceOptions)options {
+  CheckBufferLength(length, options, "newBufferWithBytes:length:options:");
+  if (!pointer) Fatal("newBufferWithBytes:length:options: got NULL");
+  if (StorageModeOf(options) == MTLStorageModePrivate)
+    Fatal("newBufferWithBytes:length:options: private storage cannot be filled "
+          "by the CPU");
+  Buffer *buffer = AllocateBuffer(length, Origin::kDevice);
+  if (!buffer) return nil;
+  memcpy(HostContents(buffer), pointer, length);
+  return ToMTLBuffer(buffer);
+}
+
+- (id<MTLBuffer>)newBufferWithBytesNoCopy:(void *)pointer
+                                   length:(NSUInteger)length
+                                  options:(MTLResourceOptions)options
+                              deallocator:
+                                  (void (^)(void *pointer,
+                                            NSUInteger length))deallocator {
+  const char *what = "newBufferWithBytesNoCopy:length:options:deallocator:";
+  CheckBufferLength(length, options, what);
+  NSUInteger page = static_cast<NSUInteger>(sysconf(_SC_PAGESIZE));
+  if (!pointer || reinterpret_cast<NSUInteger>(pointer) % page || length % page)
+    Fatal("%s: pointer %p and length %lu must be multiples of the page size, "
+          "%lu bytes",
+          what, pointer, length, page);
+  void (^callback)(void *, NSUInteger) = [deallocator copy];
+  Buffer *buffer = WrapHostMemory(pointer, length, [=] {
+    if (!callback) return;
+    callback(pointer, length);
+    [callback release];
+  });
+  return buffer ? ToMTLBuffer(buffer) : nil;
+}
+
+- (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
+  if (error)
+    *error = MakeError(
+        MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
+        "the emulated device cannot load the compiled Metal library " +
+            ToStdString([url path]) +
+            ": it holds code for Apple's GPUs; use newLibraryWithSource:");
+  return nil;
+}
+
+- (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
+                               options:(MTLCompileOptions *)options
+                                 error:(NSError **)error {
+  if (!source) Fatal("newLibraryWithSource:options:error: the source is nil");
+  std::string diagnostics;
+  std::shared_ptr<const msl::Library> library = msl::Compile(
+      ToStdString(source), ToCompileOptions(options), &diagnostics);
+  if (!library) {
+    if (error)
+      *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
+                         diagnostics);
+    return nil;
+  }
+  if (error) *error = nil;
+  return [[MPSEmulatorLibrary alloc] initWithLibrary:std::move(library)];
+}
+
+- (void)newLibraryWithSource:(NSString *)source
+                     options:(MTLCompileOptions *)options
+           completionHandler:(MTLNewLibraryCompletionHandler)completionHandler {
+  NSError *error = nil;
+  id<MTLLibrary> library = [self newLibraryWithSource:source
+                                              options:options
+                                                error:&error];
+  completionHandler(library, error);
+  [library release];
+}
+
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                  error:(NSError **)error {
+  if (!computeFunction)
+    Fatal("newComputePipelineStateWithFunction:error: the function is nil; did "
+          "newFunctionWithName: find it?");
+  if (error) *error = nil;
+  return [[MPSEmulatorPipeline alloc]
+      initWithFunction:(MPSEmulatorFunction *)computeFunction
+       maxTotalThreads:0
+                 label:nil];
+}
+
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
+                                options:(MTLPipelineOption)options
+                             reflection:
+                                 (MTLAutoreleasedComputePipelineReflection *)
+                                     reflection
+                                  error:(NSError **)error {
+  if (reflection) *reflection = nil;
+  return [self newComputePipelineStateWithFunction:computeFunction error:error];
+}
+
+- (id<MTLComputePipelineState>)
+    newComputePipelineStateWithDescriptor:
+        (MTLComputePipelineDescriptor *)descriptor
+                                  options:(MTLPipelineOption)options
+                               reflection:
+                                   (MTLAutoreleasedComputePipelineReflection *)
+                                       reflection
+                                    error:(NSError **)error {
+  id<MTLFunction> function = [descriptor computeFunction];
+  if (!function)
+    Fatal("newComputePipelineStateWithDescriptor: computeFunction is nil");
+  if (reflection) *reflection = nil;
+  if (error) *error = nil;
+  return [[MPSEmulatorPipeline alloc]
+      initWithFunction:(MPSEmulatorFunction *)function
+       maxTotalThreads:[descriptor maxTotalThreadsPerThreadgroup]
+                 label:[descriptor label]];
+}
+
+- (id<MTLFence>)newFence {
+  return (id<MTLFence>)[[MPSEmulatorEvent alloc] init];
+}
+
+- (id<MTLEvent>)newEvent {
+  return [[MPSEmulatorEvent alloc] init];
+}
+
+- (id<MTLSharedEvent>)newSharedEvent {
+  return [[MPSEmulatorEvent alloc] init];
+}
+
+@end
+
+// Retained by its caller, as on a Mac; the device itself lives for ever.
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+  static id<MTLDevice> device = [[MPSEmulatorDevice alloc] init];
+  return [device retain];
+}
+
+NSArray<id<MTLDevice>> *MTLCopyAllDevices(void) {
+  return [[NSArray arrayWithObject:MTLCreateSystemDefaultDevice()] retain];
+}

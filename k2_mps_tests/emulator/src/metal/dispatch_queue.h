@@ -1,0 +1,34 @@
+// What a dispatch_object_t points to.
+#pragma once
+
+#include <dispatch/dispatch.h>
+
+#include <atomic>
+
+#include "core/serial_queue.h"
+
+namespace mps_emulator {
+
+struct DispatchObject {
+  virtual ~DispatchObject() = default;
+  std::atomic<int> references{1};
+};
+
+struct DispatchQueue : DispatchObject, SerialQueue {
+  using SerialQueue::SerialQueue;
+};
+
+// dispatch.h's structures are empty: they only name the objects.
+inline DispatchObject *FromHandle(dispatch_object_t handle) {
+  return reinterpret_cast<DispatchObject *>(handle);
+}
+
+inline dispatch_queue_t ToHandle(DispatchQueue *queue) {
+  return reinterpret_cast<dispatch_queue_t>(
+      static_cast<DispatchObject *>(queue));
+}
+
+// The queue of torch's stream.
+DispatchQueue &StreamDispatchQueueObject();
+
+}  // namespace mps_emulator

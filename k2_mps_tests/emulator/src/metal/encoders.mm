@@ -1,0 +1,425 @@
+#include "metal/encoders.h"
+
+#include <string.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/counters.h"
+#include "core/fatal.h"
+#include "metal/foundation_internal.h"
+#include "metal/metal_internal.h"
+
+using namespace mps_emulator;
+
+namespace {
+
+constexpr NSUInteger kMaxSetBytes = 4096;
+
+// What an encoder of either kind is about.
+struct EncoderState {
+  virtual ~EncoderState() = default;
+
+  std::shared_ptr<CommandBuffer> buffer;
+  const char *kind;
+  std::string label;
+  bool ended = false;
+};
+
+// One entry of the compute encoder's argument table.
+struct Argument {
+  enum class Kind { kNone, kBuffer, kBytes } kind = Kind::kNone;
+  BufferUse use;      // kBuffer: holds the block until the encoder ends
+  size_t offset = 0;  // kBuffer
+  std::shared_ptr<std::vector<char>> bytes;  // kBytes
+
+  void Clear() {
+    if (kind == Kind::kBuffer) EndUse(use);
+    bytes = nullptr;
+    kind = Kind::kNone;
+  }
+};
+
+struct ComputeState : EncoderState {
+  MTLDispatchType dispatch_type;
+  MPSEmulatorPipeline *pipeline = nil;
+  std::array<Argument, msl::kMaxBuffers> arguments;
+  std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
+};
+
+void CheckIndex(NSUInteger index, const char *what) {
+  if (index >= msl::kMaxBuffers)
+    Fatal("%s: index %lu is not below %u", what, index, msl::kMaxBuffers);
+}
+
+void CheckOffset(NSUInteger offset, const BufferUse &use, const char *what) {
+  if (offset >= use.size)
+    Fatal("%s: offset %lu is beyond the %zu bytes of MTLBuffer #%lu", what,
+          offset, use.size, use.buffer_id);
+}
+
+std::string ToString(MTLSize size) {
+  return std::to_string(size.width) + " x " + std::to_string(size.height) +
+         " x " + std::to_string(size.depth);
+}
+
+}  // namespace
+
+// What both kinds of encoder have in common.
+@interface MPSEmulatorEncoder : NSObject <MTLCommandEncoder> {
+  EncoderState *_state;
+}
+- (instancetype)initWithState:(EncoderState *)state;
+- (void)checkOpen:(const char *)what;
+- (void)checkEnded;
+- (void)updateFence:(id<MTLFence>)fence;
+- (void)waitForFence:(id<MTLFence>)fence;
+@end
+
+@implementation MPSEmulatorEncoder
+
+- (instancetype)initWithState:(EncoderState *)state {
+  _state = state;
+  state->buffer->OpenEncoder(state->kind);
+  return self;
+}
+
+- (void)dealloc {
+  [self checkEnded];
+  delete _state;
+  [super dealloc];
+}
+
+- (void)checkEnded {
+  if (!_state->ended)
+    Fatal("a %s%s%s was released without endEncoding", _state->kind,
+          _state->label.empty() ? "" : " ", _state->label.c_str());
+}
+
+- (void)checkOpen:(const char *)what {
+  if (_state->ended)
+    Fatal("%s: this %s was ended by endEncoding before", what, _state->kind);
+  if (_state->buffer->committed())
+    Fatal("%s: the command buffer of this %s was committed before", what,
+          _state->kind);
+}
+
+- (void)endEncoding {
+  [self checkOpen:"endEncoding"];
+  _state->ended = true;
+  _state->buffer->CloseEncoder();
+}
+
+- (id<MTLDevice>)device {
+  return MTLCreateSystemDefaultDevice();
+}
+
+- (NSString *)label {
+  return ToNSString(_state->label);
+}
+
+- (void)setLabel:(NSString *)label {
+  _state->label = ToStdString(label);
+}
+
+- (void)insertDebugSignpost:(NSString *)string {
+}
+
+- (void)pushDebugGroup:(NSString *)string {
+}
+
+- (void)popDebugGroup {
+}
+
+// Commands of one queue run in order, so a fence is always reached in time.
+- (void)updateFence:(id<MTLFence>)fence {
+  [self checkOpen:"updateFence:"];
+}
+
+- (void)waitForFence:(id<MTLFence>)fence {
+  [self checkOpen:"waitForFence:"];
+}
+
+@end
+
+@interface MPSEmulatorComputeEncoder
+    : MPSEmulatorEncoder <MTLComputeCommandEncoder>
+@end
+
+@implementation MPSEmulatorComputeEncoder
+
+- (ComputeState *)state {
+  return static_cast<ComputeState *>(_state);
+}
+
+- (void)dealloc {
+  [self checkEnded];
+  ComputeState *state = [self state];
+  for (Argument &argument : state->arguments) argument.Clear();
+  [state->pipeline release];
+  [super dealloc];
+}
+
+- (MTLDispatchType)dispatchType {
+  return [self state]->dispatch_type;
+}
+
+- (void)setComputePipelineState:(id<MTLComputePipelineState>)pipeline {
+  [self checkOpen:"setComputePipelineState:"];
+  if (!pipeline)
+    Fatal("setComputePipelineState: got nil; did creating the pipeline fail?");
+  Assign(&[self state]->pipeline, (MPSEmulatorPipeline *)pipeline);
+}
+
+- (void)setBytes:(const void *)bytes
+          length:(NSUInteger)length
+         atIndex:(NSUInteger)index {
+  const char *what = "setBytes:length:atIndex:";
+  [self checkOpen:what];
+  CheckIndex(index, what);
+  if (length > kMaxSetBytes)
+    Fatal("%s: a length of %lu bytes is over the limit of %lu; use a buffer",
+          what, length, kMaxSetBytes);
+  if (!bytes || !length) Fatal("%s: there are no bytes", what);
+  Argument &argument = [self state]->arguments[index];
+  argument.Clear();
+  const char *begin = static_cast<const char *>(bytes);
+  argument.bytes = std::make_shared<std::vector<char>>(begin, begin + length);
+  argument.kind = Argument::Kind::kBytes;
+}
+
+- (void)setBuffer:(id<MTLBuffer>)buffer
+           offset:(NSUInteger)offset
+          atIndex:(NSUInteger)index {
+  const char *what = "setBuffer:offset:atIndex:";
+  [self checkOpen:what];
+  CheckIndex(index, what);
+  Argument &argument = [self state]->arguments[index];
+  if (!buffer) {
+    argument.Clear();
+    return;
+  }
+  BufferUse use = AnnounceUse(RequireBuffer(buffer, what), false);
+  argument.Clear();
+  argument.use = use;
+  argument.offset = offset;
+  argument.kind = Argument::Kind::kBuffer;
+  CheckOffset(offset, use, what);
+}
+
+- (void)setBufferOffset:(NSUInteger)offset atIndex:(NSUInteger)index {
+  const char *what = "setBufferOffset:atIndex:";
+  [self checkOpen:what];
+  CheckIndex(index, what);
+  Argument &argument = [self state]->arguments[index];
+  if (argument.kind != Argument::Kind::kBuffer)
+    Fatal("%s: no buffer is set at index %lu", what, index);
+  CheckOffset(offset, argument.use, what);
+  argument.offset = offset;
+}
+
+- (void)setBuffers:(const id<MTLBuffer>[])buffers
+           offsets:(const NSUInteger[])offsets
+         withRange:(NSRange)range {
+  for (NSUInteger i = 0; i < range.length; ++i)
+    [self setBuffer:buffers[i] offset:offsets[i] atIndex:range.location + i];
+}
+
+- (void)setThreadgroupMemoryLength:(NSUInteger)length
+                           atIndex:(NSUInteger)index {
+  const char *what = "setThreadgroupMemoryLength:atIndex:";
+  [self checkOpen:what];
+  CheckIndex(index, what);
+  if (length % 16)
+    Fatal("%s: the length, %lu bytes, must be a multiple of 16", what, length);
+  [self state]->threadgroup_bytes[index] = length;
+}
+
+- (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
+       threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
+  MTLSize threads =
+      MTLSizeMake(threadgroupsPerGrid.width * threadsPerThreadgroup.width,
+                  threadgroupsPerGrid.height * threadsPerThreadgroup.height,
+                  threadgroupsPerGrid.depth * threadsPerThreadgroup.depth);
+  [self dispatch:threads
+      threadsPerThreadgroup:threadsPerThreadgroup
+                       what:"dispatchThreadgroups:threadsPerThreadgroup:"];
+}
+
+- (void)dispatchThreads:(MTLSize)threadsPerGrid
+    threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup {
+  [self dispatch:threadsPerGrid
+      threadsPerThreadgroup:threadsPerThreadgroup
+                       what:"dispatchThreads:threadsPerThreadgroup:"];
+}
+
+- (void)dispatch:(MTLSize)grid
+    threadsPerThreadgroup:(MTLSize)group
+                     what:(const char *)what {
+  [self checkOpen:what];
+  ComputeState *state = [self state];
+  if (!state->pipeline)
+    Fatal("%s: no pipeline is set; call setComputePipelineState: first", what);
+  const msl::Kernel &kernel = *state->pipeline->_kernel;
+
+  NSUInteger threads = group.width * group.height * group.depth;
+  NSUInteger most = state->pipeline->_maxTotalThreads;
+  if (threads == 0 || threads > most)
+    Fatal("%s: a threadgroup of %s threads is outside 1 .. %lu, the limit of "
+          "kernel %s's pipeline (maxTotalThreadsPerThreadgroup)",
+          what, ToString(group).c_str(), most, kernel.name.c_str());
+  constexpr NSUInteger kMaxGrid = UINT32_MAX;
+  if (grid.width > kMaxGrid || grid.height > kMaxGrid || grid.depth > kMaxGrid)
+    Fatal("%s: a grid of %s threads is over the limit of %lu a side", what,
+          ToString(grid).c_str(), kMaxGrid);
+  size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
+  for (size_t bytes : state->threadgroup_bytes) threadgroup_bytes += bytes;
+  if (threadgroup_bytes > msl::kMaxThreadgroupBytes)
+    Fatal("%s: kernel %s gets %zu bytes of threadgroup memory (%u of them its "
+          "own), over the limit of %u",
+          what, kernel.name.c_str(), threadgroup_bytes,
+          kernel.static_threadgroup_bytes, msl::kMaxThreadgroupBytes);
+
+  // Nothing to run; Metal takes it as that.
+  if (!grid.width || !grid.height || !grid.depth) return;
+
+  auto dispatch = std::make_shared<msl::Dispatch>();
+  dispatch->library = *state->pipeline->_library;
+  dispatch->kernel = &kernel;
+  dispatch->threadgroup_bytes = state->threadgroup_bytes;
+  dispatch->grid = {static_cast<uint32_t>(grid.width),
+                    static_cast<uint32_t>(grid.height),
+                    static_cast<uint32_t>(grid.depth)};
+  dispatch->threadgroup = {static_cast<uint32_t>(group.width),
+                           static_cast<uint32_t>(group.height),
+                           static_cast<uint32_t>(group.depth)};
+  dispatch->label = state->label;
+
+  Command command;
+  command.name = "kernel " + kernel.name;
+  if (!state->label.empty()) command.name += " (" + state->label + ")";
+  // Where in the argument table the buffers of command.uses belong, and bytes
+  // that the command keeps alive.
+  std::vector<std::pair<unsigned, size_t>> places;
+  std::vector<std::shared_ptr<std::vector<char>>> bytes;
+  for (const msl::Parameter &parameter : kernel.parameters) {
+    if (parameter.kind != msl::Parameter::Kind::kBuffer) continue;
+    const Argument &argument = state->arguments[parameter.index];
+    switch (argument.kind) {
+      case Argument::Kind::kNone:
+        break;  // msl::Run() reports it
+      case Argument::Kind::kBytes:
+        dispatch->buffers[parameter.index] = {argument.bytes->data(),
+                                              argument.bytes->size()};
+        bytes.push_back(argument.bytes);
+        break;
+      case Argument::Kind::kBuffer:
+        command.uses.push_back(AnnounceUse(argument.use, parameter.writable));
+        places.emplace_back(parameter.index, argument.offset);
+        break;
+    }
+  }
+  command.run = [dispatch, places, bytes,
+                 uses = command.uses](char *const *device) {
+    for (size_t i = 0; i < places.size(); ++i) {
+      auto [index, offset] = places[i];
+      dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
+    }
+    Count(kDispatches);
+    msl::Run(*dispatch);
+  };
+  state->buffer->Encode(std::move(command));
+}
+
+// Commands of one encoder run one after the other.
+- (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
+  [self checkOpen:"memoryBarrierWithScope:"];
+}
+
+@end
+
+@interface MPSEmulatorBlitEncoder : MPSEmulatorEncoder <MTLBlitCommandEncoder>
+@end
+
+@implementation MPSEmulatorBlitEncoder
+
+- (void)copyFromBuffer:(id<MTLBuffer>)sourceBuffer
+          sourceOffset:(NSUInteger)sourceOffset
+              toBuffer:(id<MTLBuffer>)destinationBuffer
+     destinationOffset:(NSUInteger)destinationOffset
+                  size:(NSUInteger)size {
+  const char *what =
+      "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:";
+  [self checkOpen:what];
+  Buffer *source = RequireBuffer(sourceBuffer, what);
+  Buffer *destination = RequireBuffer(destinationBuffer, what);
+  if (sourceOffset > source->size || size > source->size - sourceOffset)
+    Fatal("%s: bytes %lu + %lu are beyond the source, MTLBuffer #%lu of %zu",
+          what, sourceOffset, size, source->id, source->size);
+  if (destinationOffset > destination->size ||
+      size > destination->size - destinationOffset)
+    Fatal(
+        "%s: bytes %lu + %lu are beyond the destination, MTLBuffer #%lu of %zu",
+        what, destinationOffset, size, destination->id, destination->size);
+  if (sourceOffset % 4 || destinationOffset % 4 || size % 4)
+    Fatal("%s: source offset %lu, destination offset %lu and size %lu must be "
+          "multiples of 4",
+          what, sourceOffset, destinationOffset, size);
+  if (source == destination && sourceOffset < destinationOffset + size &&
+      destinationOffset < sourceOffset + size && size)
+    Fatal("%s: source and destination overlap in MTLBuffer #%lu", what,
+          source->id);
+  _state->buffer->Encode(
+      {"blit copy",
+       {AnnounceUse(source, false), AnnounceUse(destination, true)},
+       [=](char *const *device) {
+         Count(kBlits);
+         memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
+       }});
+}
+
+- (void)fillBuffer:(id<MTLBuffer>)buffer
+             range:(NSRange)range
+             value:(uint8_t)value {
+  const char *what = "fillBuffer:range:value:";
+  [self checkOpen:what];
+  Buffer *filled = RequireBuffer(buffer, what);
+  if (range.location > filled->size ||
+      range.length > filled->size - range.location)
+    Fatal("%s: bytes %lu + %lu are beyond MTLBuffer #%lu of %zu", what,
+          range.location, range.length, filled->id, filled->size);
+  if (range.length == 0 || range.location % 4 || range.length % 4)
+    Fatal("%s: location %lu and length %lu must be multiples of 4, and the "
+          "length not 0",
+          what, range.location, range.length);
+  _state->buffer->Encode(
+      {"blit fill", {AnnounceUse(filled, true)}, [=](char *const *device) {
+         Count(kBlits);
+         memset(device[0] + range.location, value, range.length);
+       }});
+}
+
+@end
+
+namespace mps_emulator {
+
+id<MTLComputeCommandEncoder> NewComputeEncoder(
+    const std::shared_ptr<CommandBuffer> &buffer,
+    MTLDispatchType dispatch_type) {
+  ComputeState *state = new ComputeState;
+  state->buffer = buffer;
+  state->kind = "compute command encoder";
+  state->dispatch_type = dispatch_type;
+  return [[[MPSEmulatorComputeEncoder alloc] initWithState:state] autorelease];
+}
+
+id<MTLBlitCommandEncoder> NewBlitEncoder(
+    const std::shared_ptr<CommandBuffer> &buffer) {
+  EncoderState *state = new EncoderState;
+  state->buffer = buffer;
+  state->kind = "blit command encoder";
+  return [[[MPSEmulatorBlitEncoder alloc] initWithState:state] autorelease];
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,31 @@
+// Shorthands for the emulator's own Objective-C++ files.
+#pragma once
+
+#include <Foundation/Foundation.h>
+
+#include <string>
+
+namespace mps_emulator {
+
+// An autoreleased string.
+inline NSString *ToNSString(const std::string &text) {
+  return [NSString stringWithUTF8String:text.c_str()];
+}
+
+inline std::string ToStdString(NSString *text) {
+  return text ? [text UTF8String] : "";
+}
+
+// An autoreleased error whose localizedDescription is `text`.
+NSError *MakeError(NSErrorDomain domain, NSInteger code,
+                   const std::string &text);
+
+// What a property that is declared `copy` or `strong` does.
+template <typename T>
+void Assign(T *member, T value) {
+  [value retain];
+  [*member release];
+  *member = value;
+}
+
+}  // namespace mps_emulator

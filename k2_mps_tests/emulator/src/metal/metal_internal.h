@@ -1,0 +1,74 @@
+// The emulator's Metal classes, as its own Objective-C++ files see them.
+#pragma once
+
+#include <Metal/Metal.h>
+#include <MetalPerformanceShaders/MetalPerformanceShaders.h>
+
+#include <memory>
+
+#include "core/commands.h"
+#include "core/memory.h"
+#include "msl/msl.h"
+
+namespace mps_emulator {
+
+// The buffer behind an id<MTLBuffer>; ends the program if it is none.
+Buffer *RequireBuffer(id<MTLBuffer> buffer, const char *what);
+
+// The id<MTLBuffer> of a live buffer; the reference count stays as it is.
+id<MTLBuffer> ToMTLBuffer(Buffer *buffer);
+
+// A new MTLCommandQueue object over `queue`, which must outlive it.
+id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
+
+// The command buffer behind a Metal object that this emulator made.
+const std::shared_ptr<CommandBuffer> &CommandBufferOf(
+    id<MTLCommandBuffer> object);
+
+// Runs all committed work of every queue, as time passing would.
+void LetDeviceProgress();
+
+}  // namespace mps_emulator
+
+@interface MPSEmulatorFunction : NSObject <MTLFunction> {
+ @public
+  std::shared_ptr<const mps_emulator::msl::Library> *_library;
+  const mps_emulator::msl::Kernel *_kernel;
+  NSString *_label;
+}
+- (instancetype)initWithLibrary:
+                    (const std::shared_ptr<const mps_emulator::msl::Library> &)
+                        library
+                         kernel:(const mps_emulator::msl::Kernel *)kernel;
+@end
+
+@interface MPSEmulatorPipeline : NSObject <MTLComputePipelineState> {
+ @public
+  std::shared_ptr<const mps_emulator::msl::Library> *_library;
+  const mps_emulator::msl::Kernel *_kernel;
+  NSUInteger _maxTotalThreads;
+  NSString *_label;
+}
+- (instancetype)initWithFunction:(MPSEmulatorFunction *)function
+                 maxTotalThreads:(NSUInteger)maxTotalThreads
+                           label:(NSString *)label;
+@end
+
+@interface MPSEmulatorLibrary : NSObject <MTLLibrary> {
+  std::shared_ptr<const mps_emulator::msl::Library> *_library;
+  NSString *_label;
+}
+- (instancetype)initWithLibrary:
+    (std::shared_ptr<const mps_emulator::msl::Library>)library;
+@end
+
+// MTLEvent and MTLSharedEvent.
+@interface MPSEmulatorEvent : NSObject <MTLSharedEvent> {
+  void *_state;
+  NSString *_label;
+}
+// Called when a command buffer of `queue` will signal the event.
+- (void)noteSignalFrom:(mps_emulator::CommandQueue *)queue;
+// Returns when the event has reached `value`; runs what signals it.
+- (void)reach:(uint64_t)value;
+@end

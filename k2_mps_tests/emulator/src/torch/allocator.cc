@@ -1,0 +1,282 @@
+#include "torch/allocator.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+#include <sstream>
+
+#include "core/stream.h"
+
+namespace mps_emulator {
+
+namespace {
+
+constexpr double kDefaultHighWatermarkRatio = 1.7;
+constexpr double kMaxHighWatermarkRatio = 2.0;
+
+void ReleaseContext(void *context) {
+  ReleaseBuffer(static_cast<Buffer *>(context));
+}
+
+void ReleaseNothing(void *) {}
+
+c10::Device MpsDevice() { return c10::Device(c10::DeviceType::MPS, 0); }
+
+// A buffer that torch's allocator handed out, by its handle; nullptr for any
+// other address.  On a Mac the allocator knows no other buffers either.
+Buffer *FindTorchBuffer(const void *handle) {
+  Buffer *buffer = FindLiveBuffer(handle);
+  return buffer && buffer->origin == Origin::kTorch ? buffer : nullptr;
+}
+
+double HighWatermarkRatioFromEnvironment() {
+  const char *ratio = getenv("PYTORCH_MPS_HIGH_WATERMARK_RATIO");
+  return ratio ? strtod(ratio, nullptr) : kDefaultHighWatermarkRatio;
+}
+
+class Allocator final : public at::mps::IMPSAllocator {
+ public:
+  Allocator() { setHighWatermarkRatio(HighWatermarkRatioFromEnvironment()); }
+
+  // ---- c10::Allocator
+  c10::DataPtr allocate(size_t size) override {
+    if (size == 0) return {nullptr, nullptr, &ReleaseNothing, MpsDevice()};
+    TORCH_CHECK(size < MaxBufferLength(),
+                "Invalid buffer size: ", formatSize(size));
+    Buffer *buffer = nullptr;
+    if (HasRoomFor(size)) buffer = AllocateBuffer(size, Origin::kTorch);
+    if (!buffer) {
+      ReleaseCachedBlocks();
+      if (HasRoomFor(size)) buffer = AllocateBuffer(size, Origin::kTorch);
+    }
+    TORCH_CHECK(buffer, "MPS backend out of memory (MPS allocated: ",
+                formatSize(GetMemoryStatistics().reserved),
+                ", other allocations: ", formatSize(0),
+                ", max allowed: ", formatSize(limit_), "). Tried to allocate ",
+                formatSize(size),
+                " on shared pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to "
+                "disable upper limit for memory allocations (may cause system "
+                "failure).");
+    return MakeDataPtr(buffer);
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+
+  void copy_data(void *, const void *, size_t) const override {
+    TORCH_CHECK(false, "copy_data is not available for MPS buffers");
+  }
+
+  // ---- c10::DeviceAllocator
+  bool initialized() override { return true; }
+
+  void emptyCache(c10::MempoolId_t = {0, 0}) override { ReleaseCachedBlocks(); }
+
+  void recordStream(const c10::DataPtr &, c10::Stream) override {}
+
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(
+      c10::DeviceIndex) override {
+    MemoryStatistics memory = GetMemoryStatistics();
+    c10::CachingDeviceAllocator::DeviceStats statistics;
+    auto set = [](auto &array, size_t current, size_t peak) {
+      array[0].current = static_cast<int64_t>(current);
+      array[0].peak = static_cast<int64_t>(peak);
+    };
+    set(statistics.allocated_bytes, memory.in_use, memory.peak_in_use);
+    set(statistics.active_bytes, memory.in_use, memory.peak_in_use);
+    set(statistics.reserved_bytes, memory.reserved, memory.reserved);
+    return statistics;
+  }
+
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+
+  void resetPeakStats(c10::DeviceIndex) override { ResetPeakMemory(); }
+
+  // ---- at::mps::IMPSAllocator
+  void freeInactiveBuffers() const override {}
+
+  ssize_t getUnalignedBufferSize(const void *handle) const override {
+    Buffer *buffer = FindTorchBuffer(handle);
+    return buffer ? static_cast<ssize_t>(buffer->size) : -1;
+  }
+
+  at::IntArrayRef getBufferShape(const void *) const override { return {}; }
+
+  void setBufferShape(const void *, const at::IntArrayRef &) const override {}
+
+  id_t getBufferId(const void *handle) const override {
+    Buffer *buffer = FindTorchBuffer(handle);
+    return buffer ? static_cast<id_t>(buffer->id) : 0;
+  }
+
+  bool isSharedBuffer(const void *handle) const override {
+    return FindTorchBuffer(handle) != nullptr;
+  }
+
+  // New memory: on a Mac the pool of scalars reuses a buffer only when the
+  // command buffer that used it has completed.
+  c10::DataPtr allocScalarBufferWithValue(void *value,
+                                          size_t size) const override {
+    Buffer *buffer = AllocateBuffer(size, Origin::kDevice);
+    TORCH_CHECK(buffer, "MPS backend out of memory");
+    memcpy(HostContents(buffer), value, size);
+    return MakeDataPtr(buffer);
+  }
+
+  std::string formatSize(size_t size) const override {
+    std::ostringstream text;
+    text.precision(2);
+    text << std::fixed;
+    if (size <= 1024) {
+      text << size << " bytes";
+    } else if (size <= 1048576) {
+      text << static_cast<double>(size) / 1024.0 << " KiB";
+    } else if (size <= 1073741824) {
+      text << static_cast<double>(size) / 1048576.0 << " MiB";
+    } else {
+      text << static_cast<double>(size) / 1073741824.0 << " GiB";
+    }
+    return text.str();
+  }
+
+  void setLowWatermarkRatio(double) const override {}
+
+  void setHighWatermarkRatio(double ratio) const override {
+    TORCH_CHECK(ratio >= 0.0 && ratio <= kMaxHighWatermarkRatio,
+                "invalid high watermark ratio ", ratio);
+    limit_ = ratio == 0.0
+                 ? SIZE_MAX
+                 : static_cast<size_t>(
+                       ratio * static_cast<double>(RecommendedMaxMemory()));
+  }
+
+  // Memory is never scarce, so nothing is committed early for its sake.
+  ssize_t getLowWatermarkValue() const override { return SSIZE_MAX; }
+  size_t getLowWatermarkLimit() const override { return SIZE_MAX; }
+  size_t getHighWatermarkLimit() const override { return limit_; }
+
+  size_t getTotalAllocatedMemory() const override {
+    return GetMemoryStatistics().reserved;
+  }
+
+  size_t getCurrentAllocatedMemory() const override {
+    return GetMemoryStatistics().in_use;
+  }
+
+  size_t getDriverAllocatedMemory() const override {
+    return GetMemoryStatistics().reserved;
+  }
+
+  size_t getRecommendedMaxMemory() const override {
+    return RecommendedMaxMemory();
+  }
+
+  std::pair<const void *, uint32_t> getSharedBufferPtr(
+      const void *handle) const override {
+    Buffer *buffer = FindTorchBuffer(handle);
+    if (!buffer) return {nullptr, 0};
+    return {HostContents(buffer),
+            static_cast<uint32_t>(buffer->references.load())};
+  }
+
+  c10::Storage getHostAliasStorage(
+      const c10::Storage &mps_storage) const override {
+    Buffer *buffer = FindTorchBuffer(mps_storage.data());
+    TORCH_CHECK(buffer,
+                "getHostAliasStorage: the storage was not allocated by the MPS "
+                "allocator");
+    auto *owner = new c10::Storage(mps_storage);
+    return c10::Storage(
+        c10::Storage::use_byte_size_t(), mps_storage.nbytes(),
+        c10::DataPtr(
+            HostContents(buffer), owner,
+            [](void *owner) { delete static_cast<c10::Storage *>(owner); },
+            c10::Device(c10::kCPU)),
+        /*allocator=*/nullptr, /*resizable=*/false);
+  }
+
+  bool recordEvents(c10::ArrayRef<const void *> buffers) const override {
+    for (const void *handle : buffers)
+      if (FindTorchBuffer(handle)) return true;
+    return false;
+  }
+
+  bool waitForEvents(c10::ArrayRef<const void *> buffers) const override {
+    if (!recordEvents(buffers) || !StreamCommandQueue().has_work())
+      return false;
+    SerialQueue &queue = StreamDispatchQueue();
+    bool outside = !queue.RunsOnThisThread();
+    if (outside) queue.Enter();
+    SynchronizeStream();
+    if (outside) queue.Leave();
+    return true;
+  }
+
+ private:
+  bool HasRoomFor(size_t size) const {
+    return limit_ == SIZE_MAX ||
+           GetMemoryStatistics().reserved + size <= limit_;
+  }
+
+  mutable std::atomic<size_t> limit_{SIZE_MAX};
+};
+
+}  // namespace
+
+at::mps::IMPSAllocator &TorchAllocator() {
+  // Never destroyed: tensors are freed during exit, too.
+  static Allocator *allocator = new Allocator;
+  return *allocator;
+}
+
+void SetMemoryFraction(double fraction) {
+  TorchAllocator().setHighWatermarkRatio(fraction);
+}
+
+// Three quarters of the machine's memory, as on a Mac.
+size_t RecommendedMaxMemory() {
+  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<size_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+}
+
+size_t MaxBufferLength() { return size_t{1} << 36; }
+
+c10::DataPtr MakeDataPtr(Buffer *buffer) {
+  return {buffer->handle, buffer, &ReleaseContext, MpsDevice()};
+}
+
+Buffer *BufferOf(const c10::Storage &storage) {
+  const void *handle = storage.data();
+  return handle ? RequireLiveBuffer(handle, "a tensor on mps") : nullptr;
+}
+
+namespace {
+
+const int registered = [] {
+  c10::SetAllocator(c10::DeviceType::MPS, &TorchAllocator());
+  return 0;
+}();
+
+}  // namespace
+
+}  // namespace mps_emulator
+
+namespace at::mps {
+
+C10_DEFINE_REGISTRY(MPSAllocatorCallbacksRegistry, IMpsAllocatorCallback)
+
+__attribute__((visibility("default"))) IMPSAllocator *getIMPSAllocator() {
+  return &mps_emulator::TorchAllocator();
+}
+
+__attribute__((visibility("default"))) at::Allocator *GetMPSAllocator() {
+  return &mps_emulator::TorchAllocator();
+}
+
+// Memory that torch pinned for copies to the device: the emulator pins none.
+__attribute__((visibility("default"))) bool isMPSPinnedPtr(const void *) {
+  return false;
+}
+
+}  // namespace at::mps

@@ -1,0 +1,28 @@
+// torch's MPS allocator over the emulator's buffers.
+#pragma once
+
+#include <ATen/mps/MPSAllocatorInterface.h>
+
+#include "core/memory.h"
+
+namespace mps_emulator {
+
+at::mps::IMPSAllocator &TorchAllocator();
+
+// The limit that torch.mps.set_per_process_memory_fraction() sets, in bytes.
+void SetMemoryFraction(double fraction);
+
+// What the device calls the memory it recommends not to exceed, in bytes.
+size_t RecommendedMaxMemory();
+
+size_t MaxBufferLength();
+
+// A DataPtr that owns `buffer`: its address is the handle, its context the
+// Buffer.
+c10::DataPtr MakeDataPtr(Buffer *buffer);
+
+// The buffer behind a storage of the mps device; nullptr for an empty one.
+// Ends the program if the storage holds something else.
+Buffer *BufferOf(const c10::Storage &storage);
+
+}  // namespace mps_emulator

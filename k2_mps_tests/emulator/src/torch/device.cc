@@ -1,0 +1,262 @@
+// The mps device as torch's C++ core sees it: hooks, device guard and events.
+#include <ATen/detail/MPSHooksInterface.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "core/stream.h"
+#include "torch/allocator.h"
+#include "torch/generator.h"
+
+namespace mps_emulator {
+
+namespace {
+
+using c10::Device;
+using c10::DeviceIndex;
+using c10::DeviceType;
+using c10::Stream;
+
+Device MpsDevice() { return Device(DeviceType::MPS, 0); }
+
+double NowInMilliseconds() {
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// torch.mps.Event: a mark in the stream.
+struct Event {
+  bool recorded = false;
+  bool reached = true;  // the device has passed the mark
+  double time = 0;      // when it did, in milliseconds
+};
+
+class Events {
+ public:
+  static Events &Get() {
+    static Events *events = new Events;
+    return *events;
+  }
+
+  uint32_t Acquire() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    events_[++last_id_] = std::make_shared<Event>();
+    return last_id_;
+  }
+
+  void Release(uint32_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    events_.erase(id);
+  }
+
+  std::shared_ptr<Event> Find(uint32_t id) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = events_.find(id);
+    TORCH_CHECK(found != events_.end(), "Invalid Event ID: ", id);
+    return found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uint32_t, std::shared_ptr<Event>> events_;
+  uint32_t last_id_ = 0;
+};
+
+void InStreamQueue(const std::function<void()> &work) {
+  StreamDispatchQueue().Enter();
+  try {
+    work();
+  } catch (...) {
+    StreamDispatchQueue().Leave();
+    throw;
+  }
+  StreamDispatchQueue().Leave();
+}
+
+// As on a Mac the mark is a command, and recording commits the stream.
+void Record(const std::shared_ptr<Event> &event) {
+  event->recorded = true;
+  event->reached = false;
+  EncodeOnStream({"an event", {}, [event](char *const *) {
+                    event->time = NowInMilliseconds();
+                    event->reached = true;
+                  }});
+  InStreamQueue([] { CommitStream(); });
+}
+
+void WaitForStream() {
+  InStreamQueue([] { SynchronizeStream(); });
+}
+
+// Who asks may be polling: the device makes progress after the first answer.
+bool Query(const std::shared_ptr<Event> &event) {
+  bool reached = event->reached;
+  if (!reached) WaitForStream();
+  return reached;
+}
+
+class Hooks final : public at::MPSHooksInterface {
+ public:
+  void init() const override {}
+  bool hasMPS() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+
+  // The release that NSProcessInfo reports, 15.2.
+  bool isOnMacOSorNewer(unsigned major, unsigned minor) const override {
+    return major < 15 || (major == 15 && minor <= 2);
+  }
+
+  const at::Generator &getDefaultGenerator(DeviceIndex) const override {
+    return DefaultGenerator();
+  }
+  at::Generator getNewGenerator(DeviceIndex) const override {
+    return NewGenerator();
+  }
+
+  at::Allocator *getMPSDeviceAllocator() const override {
+    return &TorchAllocator();
+  }
+  at::Allocator *getPinnedMemoryAllocator() const override {
+    return c10::GetCPUAllocator();
+  }
+  Device getDeviceFromPtr(void *) const override { return MpsDevice(); }
+
+  void deviceSynchronize() const override { SynchronizeStream(); }
+  void commitStream() const override { CommitStream(); }
+  void *getCommandBuffer() const override { return StreamCommandBuffer(); }
+  void *getDispatchQueue() const override {
+    return StreamDispatchQueueHandle();
+  }
+
+  void emptyCache() const override { ReleaseCachedBlocks(); }
+  size_t getCurrentAllocatedMemory() const override {
+    return GetMemoryStatistics().in_use;
+  }
+  size_t getDriverAllocatedMemory() const override {
+    return GetMemoryStatistics().reserved;
+  }
+  size_t getRecommendedMaxMemory() const override {
+    return RecommendedMaxMemory();
+  }
+  size_t getMaxBufferLength() const override { return MaxBufferLength(); }
+  void setMemoryFraction(double fraction) const override {
+    SetMemoryFraction(fraction);
+  }
+
+  // Xcode's Instruments would show the trace; here it goes nowhere.
+  void profilerStartTrace(const std::string &, bool) const override {}
+  void profilerStopTrace() const override {}
+
+  uint32_t acquireEvent(bool) const override { return Events::Get().Acquire(); }
+  void releaseEvent(uint32_t id) const override { Events::Get().Release(id); }
+  void recordEvent(uint32_t id) const override {
+    Record(Events::Get().Find(id));
+  }
+  // The stream runs in order, so what comes later waits anyway.
+  void waitForEvent(uint32_t id) const override { Events::Get().Find(id); }
+  void synchronizeEvent(uint32_t id) const override {
+    if (!Events::Get().Find(id)->reached) WaitForStream();
+  }
+  bool queryEvent(uint32_t id) const override {
+    return Query(Events::Get().Find(id));
+  }
+  double elapsedTimeOfEvents(uint32_t start, uint32_t end) const override {
+    std::shared_ptr<Event> first = Events::Get().Find(start);
+    std::shared_ptr<Event> second = Events::Get().Find(end);
+    TORCH_CHECK(first->recorded && second->recorded,
+                "Events must be recorded before calculating elapsed time.");
+    if (!first->reached || !second->reached) WaitForStream();
+    return second->time - first->time;
+  }
+
+  DeviceIndex deviceCount() const override { return 1; }
+  DeviceIndex getCurrentDevice() const override { return 0; }
+  void setCurrentDevice(DeviceIndex) const override {}
+  DeviceIndex exchangeDevice(DeviceIndex) const override { return 0; }
+  DeviceIndex maybeExchangeDevice(DeviceIndex) const override { return 0; }
+};
+
+class Guard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  static constexpr DeviceType static_type = DeviceType::MPS;
+
+  Guard() = default;
+  explicit Guard(DeviceType) {}
+
+  DeviceType type() const override { return static_type; }
+  Device exchangeDevice(Device) const override { return MpsDevice(); }
+  Device getDevice() const override { return MpsDevice(); }
+  void setDevice(Device) const override {}
+  void uncheckedSetDevice(Device) const noexcept override {}
+  DeviceIndex deviceCount() const noexcept override { return 1; }
+
+  Stream getStream(Device) const override {
+    return Stream(Stream::DEFAULT, MpsDevice());
+  }
+  Stream getDefaultStream(Device device) const override {
+    return getStream(device);
+  }
+  Stream getNewStream(Device device, int) const override {
+    return getStream(device);
+  }
+  Stream exchangeStream(Stream) const override {
+    return getStream(MpsDevice());
+  }
+  bool queryStream(const Stream &) const override {
+    bool idle = !StreamCommandQueue().has_work();
+    if (!idle) WaitForStream();
+    return idle;
+  }
+  void synchronizeStream(const Stream &) const override { WaitForStream(); }
+  void synchronizeDevice(DeviceIndex) const override { WaitForStream(); }
+
+  // torch.Event
+  void record(void **event, const Stream &, DeviceIndex,
+              c10::EventFlag) const override {
+    if (!*event) *event = new std::shared_ptr<Event>(new Event);
+    Record(EventOf(*event));
+  }
+  void block(void *, const Stream &) const override {}
+  bool queryEvent(void *event) const override {
+    return !event || Query(EventOf(event));
+  }
+  void synchronizeEvent(void *event) const override {
+    if (event && !EventOf(event)->reached) WaitForStream();
+  }
+  double elapsedTime(void *start, void *end, DeviceIndex) const override {
+    TORCH_CHECK(start && end,
+                "Both events must be recorded before calculating elapsed "
+                "time.");
+    if (!EventOf(start)->reached || !EventOf(end)->reached) WaitForStream();
+    return EventOf(end)->time - EventOf(start)->time;
+  }
+  void destroyEvent(void *event, DeviceIndex) const noexcept override {
+    delete static_cast<std::shared_ptr<Event> *>(event);
+  }
+
+ private:
+  static std::shared_ptr<Event> &EventOf(void *event) {
+    return *static_cast<std::shared_ptr<Event> *>(event);
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(MPS, Guard)
+
+}  // namespace
+
+}  // namespace mps_emulator
+
+namespace at {
+
+// torch asks for this name.
+using MPSHooks = mps_emulator::Hooks;
+REGISTER_MPS_HOOKS(MPSHooks)
+
+}  // namespace at

@@ -1,0 +1,135 @@
+#include "torch/fallback.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "core/counters.h"
+#include "core/stream.h"
+#include "torch/generator.h"
+#include "torch/host_alias.h"
+
+namespace mps_emulator {
+
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// Operators that take CPU tensors beside mps ones on a Mac, too: indices, and
+// lengths.
+constexpr std::array<std::string_view, 7> kMixesDevices = {
+    "aten::index",
+    "aten::index_put",
+    "aten::index_put_",
+    "aten::_index_put_impl_",
+    "aten::_unsafe_index",
+    "aten::_ctc_loss",
+    "aten::_pack_padded_sequence"};
+
+bool MayMixDevices(const std::string &name) {
+  return std::find(kMixesDevices.begin(), kMixesDevices.end(), name) !=
+         kMixesDevices.end();
+}
+
+// Turns the arguments of one call into what the CPU's kernel takes.
+class Arguments {
+ public:
+  Arguments(const c10::OperatorHandle &op, HostAliases *aliases)
+      : schema_(op.schema()), aliases_(aliases) {}
+
+  void ToHost(Stack *stack) {
+    size_t count = schema_.arguments().size();
+    for (size_t i = 0; i < count; ++i) {
+      IValue &value = torch::jit::peek(*stack, i, count);
+      const c10::Argument &argument = schema_.arguments()[i];
+      bool writes = argument.alias_info() && argument.alias_info()->isWrite();
+      if (value.isTensor()) {
+        value = ToHost(value.toTensor(), writes);
+      } else if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor &tensor : value.toTensorVector())
+          list.push_back(ToHost(tensor, writes));
+        value = std::move(list);
+      } else if (value.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const std::optional<at::Tensor> &tensor :
+             value.toOptionalTensorVector())
+          list.push_back(tensor ? std::optional(ToHost(*tensor, writes))
+                                : std::nullopt);
+        value = std::move(list);
+      } else if (value.isGenerator()) {
+        if (value.toGenerator().device().is_mps())
+          value = CpuEngineOf(value.toGenerator());
+      } else if (value.isDevice()) {
+        if (value.toDevice().is_mps()) value = c10::Device(c10::kCPU);
+      } else if (value.isNone() && argument.name() == "generator") {
+        value = CpuEngineOf(DefaultGenerator());
+      }
+    }
+    if (saw_mps_ && saw_cpu_ && !MayMixDevices(schema_.name()))
+      TORCH_CHECK(false,
+                  "Expected all tensors to be on the same device, but found at "
+                  "least two devices, mps:0 and cpu!");
+  }
+
+ private:
+  at::Tensor ToHost(const at::Tensor &tensor, bool writes) {
+    if (!tensor.defined()) return tensor;
+    if (tensor.is_mps()) {
+      saw_mps_ = true;
+      return aliases_->Make(tensor, writes);
+    }
+    // A CPU scalar goes with any device.
+    if (tensor.dim() > 0) saw_cpu_ = true;
+    return tensor;
+  }
+
+  const c10::FunctionSchema &schema_;
+  HostAliases *aliases_;
+  bool saw_mps_ = false;
+  bool saw_cpu_ = false;
+};
+
+void ResultsToDevice(HostAliases *aliases, size_t count, Stack *stack) {
+  for (size_t i = 0; i < count; ++i) {
+    IValue &value = torch::jit::peek(*stack, i, count);
+    if (value.isTensor()) {
+      value = aliases->ToDevice(value.toTensor());
+    } else if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor &tensor : value.toTensorVector())
+        list.push_back(aliases->ToDevice(tensor));
+      value = std::move(list);
+    }
+  }
+}
+
+void Fallback(const c10::OperatorHandle &op, Stack *stack) {
+  RunOnHost(op, stack);
+}
+
+TORCH_LIBRARY_IMPL(_, MPS, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+}  // namespace
+
+void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
+  const c10::FunctionSchema &schema = op.schema();
+  Count(kOperators);
+  at::AutoDispatchBelowADInplaceOrView guard;
+  OperatorScope scope(schema.name().c_str());
+  HostAliases aliases;
+  Arguments(op, &aliases).ToHost(stack);
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  aliases.Settle();
+  ResultsToDevice(&aliases, schema.returns().size(), stack);
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,177 @@
+#include "torch/host_alias.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstring>
+
+#include "core/stream.h"
+#include "torch/allocator.h"
+
+namespace mps_emulator {
+
+namespace {
+
+void ReleaseContext(void *context) {
+  ReleaseBuffer(static_cast<Buffer *>(context));
+}
+
+void ReleaseNothing(void *) {}
+
+// What a CPU operator allocates from when it resizes an alias: device memory,
+// so that the new storage becomes the mps tensor's without a copy.
+class AliasAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    c10::Device cpu(c10::kCPU);
+    if (size == 0) return {nullptr, nullptr, &ReleaseNothing, cpu};
+    c10::DataPtr device = TorchAllocator().allocate(size);
+    Buffer *buffer = static_cast<Buffer *>(device.release_context());
+    return {OperatorScope::Use(buffer, /*writes=*/true), buffer,
+            &ReleaseContext, cpu};
+  }
+  void copy_data(void *destination, const void *source,
+                 size_t size) const override {
+    memcpy(destination, source, size);
+  }
+};
+
+AliasAllocator &TheAliasAllocator() {
+  static auto *allocator = new AliasAllocator;
+  return *allocator;
+}
+
+c10::DispatchKeySet CpuKeys() {
+  return c10::DispatchKeySet(c10::DispatchKey::CPU);
+}
+
+at::Tensor MakeTensor(const c10::Storage &storage, c10::DispatchKeySet keys,
+                      const at::Tensor &like) {
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), keys, like.dtype());
+  c10::TensorImpl *impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(like.sizes(), like.strides(),
+                              like.storage_offset());
+  if (like.is_conj()) impl->_set_conj(true);
+  if (like.is_neg()) impl->_set_neg(true);
+  return tensor;
+}
+
+// How many bytes the elements of `tensor` span, from the first to the last.
+size_t SpannedBytes(const at::Tensor &tensor) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) == 0) return 0;
+    last += (tensor.size(i) - 1) * tensor.stride(i);
+  }
+  return static_cast<size_t>(last + 1) * tensor.itemsize();
+}
+
+}  // namespace
+
+void CheckDtype(c10::ScalarType dtype) {
+  TORCH_CHECK_TYPE(
+      dtype != c10::ScalarType::Double &&
+          dtype != c10::ScalarType::ComplexDouble,
+      "Cannot convert a MPS Tensor to float64 dtype as the MPS framework "
+      "doesn't support float64. Please use float32 instead.");
+}
+
+const c10::Storage &HostAliases::AliasStorage(const c10::Storage &storage,
+                                              bool writes,
+                                              bool overwrites_all) {
+  Buffer *buffer = BufferOf(storage);
+  for (StorageAlias &alias : storages_) {
+    if (!alias.device.is_alias_of(storage)) continue;
+    if (buffer && writes && !alias.written) {
+      OperatorScope::Use(buffer, true);
+      alias.written = true;
+    }
+    return alias.host;
+  }
+  char *memory =
+      buffer ? OperatorScope::Use(buffer, writes, overwrites_all) : nullptr;
+  storages_.push_back(
+      {storage,
+       c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(),
+                    c10::DataPtr(memory, c10::Device(c10::kCPU)),
+                    &TheAliasAllocator(), /*resizable=*/true),
+       writes});
+  return storages_.back().host;
+}
+
+at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
+                             bool overwrites_all) {
+  at::Tensor alias =
+      MakeTensor(AliasStorage(tensor.storage(), writes, overwrites_all),
+                 CpuKeys(), tensor);
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
+    alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  tensors_.push_back({tensor, alias});
+  return alias;
+}
+
+void HostAliases::Settle() {
+  for (StorageAlias &alias : storages_) {
+    if (alias.host.data_ptr().get_deleter() != &ReleaseContext) {
+      // The operator may have shrunk the storage to nothing.
+      if (alias.host.nbytes() < alias.device.nbytes() && alias.written)
+        alias.device.set_nbytes(alias.host.nbytes());
+      continue;
+    }
+    c10::DataPtr memory = alias.host.set_data_ptr(
+        c10::DataPtr(alias.host.mutable_data(), c10::Device(c10::kCPU)));
+    Buffer *buffer = static_cast<Buffer *>(memory.release_context());
+    alias.device.set_data_ptr_noswap(MakeDataPtr(buffer));
+    alias.device.set_nbytes(alias.host.nbytes());
+  }
+  for (TensorAlias &alias : tensors_) {
+    const at::Tensor &host = alias.host;
+    if (host.sizes() == alias.device.sizes() &&
+        host.strides() == alias.device.strides() &&
+        host.storage_offset() == alias.device.storage_offset())
+      continue;
+    alias.device.unsafeGetTensorImpl()->set_sizes_and_strides(
+        host.sizes(), host.strides(), host.storage_offset());
+  }
+}
+
+at::Tensor HostAliases::ToDevice(const at::Tensor &result) {
+  if (!result.defined()) return result;
+  for (const TensorAlias &alias : tensors_)
+    if (alias.host.is_same(result)) return alias.device;
+  if (result.has_storage() && result.storage().data())
+    for (const StorageAlias &alias : storages_)
+      if (alias.host.is_alias_of(result.storage()))
+        return MakeTensor(alias.device,
+                          c10::DispatchKeySet(c10::DispatchKey::MPS), result);
+  return CopyResultToDevice(result);
+}
+
+at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                        c10::ScalarType dtype) {
+  CheckDtype(dtype);
+  return at::detail::empty_strided_generic(
+      sizes, strides, &TorchAllocator(),
+      c10::DispatchKeySet(c10::DispatchKey::MPS), dtype);
+}
+
+at::Tensor CopyResultToDevice(const at::Tensor &cpu) {
+  at::Tensor result =
+      EmptyStrided(cpu.sizes(), cpu.strides(), cpu.scalar_type());
+  if (cpu.is_conj()) result.unsafeGetTensorImpl()->_set_conj(true);
+  if (cpu.is_neg()) result.unsafeGetTensorImpl()->_set_neg(true);
+  Buffer *buffer = BufferOf(result.storage());
+  size_t bytes = SpannedBytes(cpu);
+  if (!buffer || !bytes) return result;
+  // empty_strided allocates just what the elements span.
+  char *memory = OperatorScope::Use(buffer, /*writes=*/true,
+                                    /*overwrites_all=*/true);
+  memcpy(memory, cpu.const_data_ptr(), bytes);
+  return result;
+}
+
+}  // namespace mps_emulator
