@@ -1,0 +1,30 @@
+"""Parity of k2 on mps with k2 on the CPU.
+
+These tests run on the mps build of k2: on a Mac against the real device, on
+Linux against the emulated one.  Without an mps device they fail, they do not
+skip: a suite that ran nothing proves nothing.
+"""
+import sys
+
+import k2
+import pytest
+import torch
+
+
+def pytest_configure(config):
+    if not k2.with_mps:
+        raise pytest.UsageError(
+            'this k2 was built without K2_WITH_MPS; build it with '
+            '`k2mps build`')
+    if not torch.backends.mps.is_available():
+        raise pytest.UsageError('torch finds no mps device')
+
+
+def pytest_report_header():
+    return 'mps: ' + ('the real device'
+                      if sys.platform == 'darwin' else 'emulated')
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(20260101)

@@ -1,0 +1,224 @@
+"""The Metal kernels of mutual_information_recursion against CPU float64.
+
+Tolerances: the recursion adds S + T terms of the order of the result, each
+rounded to float32, so the value is off by about (S + T) * eps * |value|; eps
+is 1.2e-7.  Gradients are probabilities, at most 1, each computed from
+differences of values of p of that size, so they are off by the same amount
+in absolute terms.  ``TERMS`` is what a test allows of that bound: errors have
+either sign and mostly cancel.
+"""
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import MPS
+
+EPS = torch.finfo(torch.float32).eps
+TERMS = 0.5
+
+
+def make(B, S, T, modified, boundary=None, scale=1.0):
+    """Returns float64 px and py on the CPU, shaped as k2 wants them."""
+    px = torch.randn(B, S, T if modified else T + 1, dtype=torch.float64)
+    py = torch.randn(B, S + 1, T, dtype=torch.float64)
+    # What k2 passes here are logs of probabilities.
+    return px * scale - 1, py * scale - 1
+
+
+def run(px, py, boundary, device, dtype):
+    """Returns the scores and the gradients of px and py, in float64."""
+    x = px.to(dtype).to(device).requires_grad_(True)
+    y = py.to(dtype).to(device).requires_grad_(True)
+    if boundary is not None:
+        boundary = boundary.to(device)
+    ans = k2.mutual_information_recursion(x, y, boundary)
+    assert ans.device == torch.device(device)
+    weight = torch.arange(1, ans.numel() + 1, device=device).to(dtype)
+    (ans * weight).sum().backward()
+    assert x.grad.device == ans.device and y.grad.device == ans.device
+    return (ans.detach().cpu().double(), x.grad.cpu().double(),
+            y.grad.cpu().double())
+
+
+def check(px, py, boundary=None):
+    B, S = px.shape[:2]
+    T = py.shape[2]
+    # float32 inputs for both, so that only the arithmetic differs.
+    px, py = px.float().double(), py.float().double()
+    ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
+    expected = run(px, py, boundary, 'cpu', torch.float64)
+
+    size = 1 + expected[0].nan_to_num(0, 0, 0).abs().max().item()
+    bound = TERMS * (S + T + 1) * EPS * size
+    torch.testing.assert_close(ans, expected[0], atol=bound, rtol=0,
+                               equal_nan=True)
+    # The gradients of the b'th sequence are multiplied by b + 1.
+    torch.testing.assert_close(px_grad, expected[1], atol=B * bound, rtol=0)
+    torch.testing.assert_close(py_grad, expected[2], atol=B * bound, rtol=0)
+
+
+@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize('S,T', [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32),
+                                 (31, 64), (70, 110)])
+def test_sizes(S, T, modified):
+    check(*make(3, S, T, modified))
+
+
+@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize('S,T', [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
+def test_empty_sequences(S, T, modified):
+    # If modified, each symbol of x takes a frame: S <= T or there is no path.
+    # With T == 0 k2 takes px for the modified one by its shape, on any device.
+    px, py = make(2, S, T, modified)
+    if S > T and modified:
+        ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
+        assert (ans == float('-inf')).all()
+        expected = run(px, py, None, 'cpu', torch.float64)
+        torch.testing.assert_close(px_grad, expected[1])
+        torch.testing.assert_close(py_grad, expected[2])
+    else:
+        check(px, py)
+
+
+def test_no_sequences():
+    ans = k2.mutual_information_recursion(torch.zeros(0, 3, 5, device='mps'),
+                                          torch.zeros(0, 4, 4, device='mps'))
+    assert ans.shape == (0,) and ans.device == MPS
+
+
+@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize('S,T', [(3, 1500), (1030, 5), (1100, 1060)])
+def test_longer_than_a_threadgroup(S, T, modified):
+    if modified and S > T:
+        S, T = S, S + 3
+    check(*make(1, S, T, modified))
+
+
+@pytest.mark.parametrize('modified', [False, True])
+def test_boundary(modified):
+    S, T = 8, 12
+    boundary = torch.tensor([
+        [0, 0, S, T],
+        [0, 0, 3, 7],
+        [2, 3, 5, 9],
+        [4, 5, 4, 5],  # empty
+        [1, 2, 1, 9],  # one row
+        [0, 0, 0, 0],
+    ])
+    check(*make(len(boundary), S, T, modified), boundary)
+
+
+def test_boundary_with_one_column():
+    boundary = torch.tensor([[1, 4, 6, 4], [0, 0, 8, 0]])
+    check(*make(2, 8, 9, False), boundary)
+
+
+def test_gradients_are_zero_outside_of_the_boundary():
+    px, py = make(2, 6, 8, False)
+    boundary = torch.tensor([[1, 2, 4, 6], [0, 0, 2, 3]])
+    _, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
+    inside = torch.zeros_like(px_grad, dtype=torch.bool)
+    inside[0, 1:4, 2:7] = True
+    inside[1, 0:2, 0:4] = True
+    assert (px_grad[~inside] == 0).all()
+    assert px_grad[inside].abs().sum() > 0
+    inside = torch.zeros_like(py_grad, dtype=torch.bool)
+    inside[0, 1:5, 2:6] = True
+    inside[1, 0:3, 0:3] = True
+    assert (py_grad[~inside] == 0).all()
+    assert py_grad[inside].abs().sum() > 0
+
+
+@pytest.mark.parametrize('modified', [False, True])
+def test_minus_infinity_closes_paths(modified):
+    px, py = make(2, 6, 9, modified)
+    px[0, 2, 3:] = float('-inf')
+    py[1, :4, 5] = float('-inf')
+    check(px, py)
+
+
+def test_no_path_at_all():
+    px, py = make(2, 4, 6, False)
+    px[0, 1] = float('-inf')  # no way from row 1 to row 2
+    ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
+    expected = run(px, py, None, 'cpu', torch.float32)
+    assert ans[0] == float('-inf') and ans[1] > float('-inf')
+    torch.testing.assert_close(px_grad, expected[1], atol=1e-6, rtol=0)
+    torch.testing.assert_close(py_grad, expected[2], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+@pytest.mark.parametrize('where', ['px', 'py'])
+def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
+    px, py = make(3, 5, 7, False)
+    (px if where == 'px' else py)[1, 2, 3] = value
+    mps = run(px, py, None, MPS, torch.float32)
+    cpu = run(px, py, None, 'cpu', torch.float32)
+    for a, b in zip(mps, cpu):
+        assert torch.equal(a.isnan(), b.isnan())
+        assert torch.equal(a.isinf(), b.isinf())
+        # The same float32 recursion but for exp() and log(), each off by an
+        # ulp or two: 12 steps at values of about 10.
+        torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0,
+                                   equal_nan=True)
+
+
+def test_two_runs_give_the_same_bits():
+    px, py = make(4, 40, 60, False)
+    first = run(px, py, None, MPS, torch.float32)
+    for _ in range(3):
+        again = run(px, py, None, MPS, torch.float32)
+        assert all(torch.equal(a, b) for a, b in zip(first, again))
+
+
+def test_strided_inputs():
+    px, py = make(4, 6, 9, False)
+    wide_px = torch.zeros(4, 6, 20)
+    wide_px[:, :, 5:15] = px
+    swapped_py = py.float().transpose(0, 1).contiguous().to('mps')
+    ans = k2.mutual_information_recursion(
+        wide_px.to('mps')[:, :, 5:15], swapped_py.transpose(0, 1))
+    expected = k2.mutual_information_recursion(px.float().double(),
+                                               py.float().double())
+    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5,
+                               rtol=1e-6)
+
+
+def test_return_grad():
+    px, py = make(2, 5, 8, False)
+    ans, grads = k2.mutual_information_recursion(
+        px.float().to('mps'), py.float().to('mps'), return_grad=True)
+    expected, expected_grads = k2.mutual_information_recursion(
+        px.float().double(), py.float().double(), return_grad=True)
+    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5,
+                               rtol=1e-6)
+    for grad, expected_grad in zip(grads, expected_grads):
+        assert grad.device == MPS
+        # Occupation probabilities: as gradients above, for 13 terms.
+        torch.testing.assert_close(grad.cpu().double(), expected_grad,
+                                   atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize('px,py,boundary,message', [
+    ((2, 3, 5), (2, 4, 6), None, 'px has shape'),
+    ((2, 3, 5), (2, 3, 4), None, 'py has shape'),
+    ((2, 3, 5), (3, 4, 4), None, 'py has shape'),
+])
+def test_wrong_shapes_are_refused(px, py, boundary, message):
+    import _k2
+    p = torch.zeros(px[0], px[1] + 1, py[2] + 1, device='mps')
+    with pytest.raises(RuntimeError, match=message):
+        _k2.mutual_information_forward(torch.zeros(px, device='mps'),
+                                       torch.zeros(py, device='mps'),
+                                       boundary, p)
+
+
+def test_mixed_devices_and_types_are_refused():
+    px, py = torch.zeros(1, 2, 4, device='mps'), torch.zeros(1, 3, 3)
+    with pytest.raises(RuntimeError, match='on mps'):
+        k2.mutual_information_recursion(px, py)
+    with pytest.raises(RuntimeError, match='torch.float32'):
+        k2.mutual_information_recursion(px.half(), py.to('mps').half())
+    boundary = torch.tensor([[0, 0, 2, 3]])
+    with pytest.raises(RuntimeError, match='boundary must be'):
+        k2.mutual_information_recursion(px, py.to('mps'), boundary)
