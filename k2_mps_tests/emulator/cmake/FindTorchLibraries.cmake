@@ -1,5 +1,5 @@
-# Finds the installed torch's headers and libraries: TORCH_INCLUDES and
-# TORCH_LIBRARIES.  (torch's own TorchConfig.cmake asks for a CUDA toolkit where
+# Finds the installed torch's headers, libraries and operator list:
+# TORCH_INCLUDES, TORCH_LIBRARIES and TORCH_NATIVE_FUNCTIONS.  (torch's own TorchConfig.cmake asks for a CUDA toolkit where
 # torch was built with CUDA; nothing here needs one.)
 
 execute_process(
@@ -22,4 +22,11 @@ set(TORCH_INCLUDES
   "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
 set(TORCH_LIBRARIES
   "${TORCH_ROOT}/lib/libtorch_cpu.so" "${TORCH_ROOT}/lib/libc10.so")
+set(TORCH_NATIVE_FUNCTIONS
+  "${TORCH_ROOT}/../torchgen/packaged/ATen/native/native_functions.yaml")
+if(NOT EXISTS "${TORCH_NATIVE_FUNCTIONS}")
+  message(FATAL_ERROR
+    "torch's own list of operators, which its wheels carry, is missing: "
+    "${TORCH_NATIVE_FUNCTIONS}. Install torch from a wheel.")
+endif()
 message(STATUS "torch: ${TORCH_ROOT}")

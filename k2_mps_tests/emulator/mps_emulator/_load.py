@@ -38,5 +38,31 @@ def load() -> ctypes.CDLL:
             "mps_emulator (or leave torch's backend autoload on) before "
             "anything asks torch.backends.mps."
         )
+    _let_storages_be_made(torch)
     _library = library
     return library
+
+
+def _let_storages_be_made(torch) -> None:
+    """Teach torch.UntypedStorage(size, device="mps") the emulated device.
+
+    Its constructor knows mps only in builds for macOS.  torch.load(), pickling
+    and deepcopy of storages need it.
+    """
+    make = torch.UntypedStorage.__new__
+
+    def make_on_any_device(cls, *args, device=None, **kwargs):
+        if device is None or torch.device(device).type != "mps":
+            if device is not None:
+                kwargs["device"] = device
+            return make(cls, *args, **kwargs)
+        if kwargs or len(args) > 1:
+            raise TypeError("UntypedStorage on mps takes one size or sequence")
+        contents = args[0] if args else 0
+        if isinstance(contents, int):
+            tensor = torch.empty(contents, dtype=torch.uint8, device=device)
+        else:
+            tensor = torch.tensor(contents, dtype=torch.uint8, device=device)
+        return tensor.untyped_storage()
+
+    torch.UntypedStorage.__new__ = make_on_any_device

@@ -13,6 +13,8 @@
 #include "core/stream.h"
 #include "torch/generator.h"
 #include "torch/host_alias.h"
+#include "torch/mps_operators.inc"
+#include "torch/operators.h"
 
 namespace mps_emulator {
 
@@ -110,12 +112,53 @@ void ResultsToDevice(HostAliases *aliases, size_t count, Stack *stack) {
   }
 }
 
-void Fallback(const c10::OperatorHandle &op, Stack *stack) {
+void Run(const c10::OperatorHandle &op, Stack *stack) { RunOnHost(op, stack); }
+
+bool EnvironmentFlag(const char *name) {
+  const char *value = getenv(name);
+  return value && *value && std::string_view(value) != "0";
+}
+
+// An operator without an mps kernel on a Mac.
+void Refuse(const c10::OperatorHandle &op, Stack *stack) {
+  static const bool run_all = EnvironmentFlag("MPS_EMULATOR_ALL_OPS");
+  static const bool fall_back = EnvironmentFlag("PYTORCH_ENABLE_MPS_FALLBACK");
+  if (run_all) return RunOnHost(op, stack);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      fall_back, "The operator '", op.operator_name(),
+      "' is not currently implemented for the MPS device. (This is the "
+      "emulated "
+      "device, which has the operators that torch has for MPS on a Mac. As "
+      "there, PYTORCH_ENABLE_MPS_FALLBACK=1 runs it on the CPU; "
+      "MPS_EMULATOR_ALL_OPS=1 does so without a warning.)");
+  TORCH_WARN_ONCE("The operator '", op.operator_name(),
+                  "' is not currently supported on the MPS backend and will "
+                  "fall back to run on the CPU. This may have performance "
+                  "implications.");
   RunOnHost(op, stack);
 }
 
 TORCH_LIBRARY_IMPL(_, MPS, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>());
+}
+
+// Each one explicitly: where an operator is also made of other operators, the
+// Mac runs its own kernel, whether or not it has kernels for those others.
+TORCH_LIBRARY_IMPL(aten, MPS, m){
+#define REGISTER(name)     \
+  if (!HasOwnKernel(name)) \
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
+    MPS_OPERATORS(REGISTER)
+#undef REGISTER
+}
+
+// Sparse COO tensors have no backend fallback on a Mac either.
+TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
+#define REGISTER(name)           \
+  if (!HasOwnSparseKernel(name)) \
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
+  SPARSE_MPS_OPERATORS(REGISTER)
+#undef REGISTER
 }
 
 }  // namespace
@@ -127,7 +170,9 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
   OperatorScope scope(schema.name().c_str());
   HostAliases aliases;
   Arguments(op, &aliases).ToHost(stack);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  c10::DispatchKey key = aliases.any_sparse() ? c10::DispatchKey::SparseCPU
+                                              : c10::DispatchKey::CPU;
+  op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   aliases.Settle();
   ResultsToDevice(&aliases, schema.returns().size(), stack);
 }

@@ -1,8 +1,9 @@
 #include "torch/host_alias.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
@@ -103,8 +104,20 @@ const c10::Storage &HostAliases::AliasStorage(const c10::Storage &storage,
   return storages_.back().host;
 }
 
+at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
+  // The parts are only read in place: what changes a sparse tensor gives it
+  // new ones, or (the values) writes them.
+  at::Tensor host = at::_sparse_coo_tensor_with_dims_and_tensors(
+      tensor.sparse_dim(), tensor.dense_dim(), tensor.sizes(),
+      Make(tensor._indices(), writes), Make(tensor._values(), writes),
+      tensor.options().device(at::kCPU), tensor.is_coalesced());
+  sparse_.push_back({tensor, host, writes});
+  return host;
+}
+
 at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                              bool overwrites_all) {
+  if (tensor.is_sparse()) return MakeSparse(tensor, writes);
   at::Tensor alias =
       MakeTensor(AliasStorage(tensor.storage(), writes, overwrites_all),
                  CpuKeys(), tensor);
@@ -137,10 +150,31 @@ void HostAliases::Settle() {
     alias.device.unsafeGetTensorImpl()->set_sizes_and_strides(
         host.sizes(), host.strides(), host.storage_offset());
   }
+  for (SparseAlias &alias : sparse_) {
+    if (!alias.written) continue;
+    const at::Tensor &host = alias.host;
+    auto *impl =
+        static_cast<at::SparseTensorImpl *>(alias.device.unsafeGetTensorImpl());
+    impl->raw_resize_(host.sparse_dim(), host.dense_dim(), host.sizes());
+    impl->set_indices_and_values_unsafe(ToDevice(host._indices()),
+                                        ToDevice(host._values()));
+    impl->set_coalesced(host.is_coalesced());
+  }
 }
 
 at::Tensor HostAliases::ToDevice(const at::Tensor &result) {
   if (!result.defined()) return result;
+  if (result.is_sparse()) {
+    for (const SparseAlias &alias : sparse_)
+      if (alias.host.is_same(result)) return alias.device;
+    return at::_sparse_coo_tensor_with_dims_and_tensors(
+        result.sparse_dim(), result.dense_dim(), result.sizes(),
+        ToDevice(result._indices()), ToDevice(result._values()),
+        result.options().device(at::kMPS), result.is_coalesced());
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided,
+                              "tensors of layout ", result.layout(),
+                              " are not available on the emulated MPS device");
   for (const TensorAlias &alias : tensors_)
     if (alias.host.is_same(result)) return alias.device;
   if (result.has_storage() && result.storage().data())

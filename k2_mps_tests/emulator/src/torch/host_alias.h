@@ -19,13 +19,17 @@ void CheckDtype(c10::ScalarType dtype);
 class HostAliases {
  public:
   // A CPU tensor with the memory, sizes, strides and flags of `tensor`, a
-  // strided tensor on mps.  `writes`: the operator writes to it.
+  // strided or sparse COO tensor on mps.  `writes`: the operator writes to it.
   // `overwrites_all`: it writes every byte of the storage and reads none.
   // If the operator resizes the alias, Settle() resizes `tensor` likewise.
   at::Tensor Make(const at::Tensor &tensor, bool writes,
                   bool overwrites_all = false);
 
-  // Brings the tensors whose aliases were resized up to date.
+  // True if one of the tensors so far was sparse.
+  bool any_sparse() const { return !sparse_.empty(); }
+
+  // Brings the tensors whose aliases were resized, or whose sparse parts were
+  // replaced, up to date.
   void Settle();
 
   // The mps tensor for a result of the operator: the argument itself where
@@ -43,12 +47,20 @@ class HostAliases {
     at::Tensor device;
     at::Tensor host;
   };
+  struct SparseAlias {
+    at::Tensor device;
+    at::Tensor host;
+    bool written;
+  };
+
+  at::Tensor MakeSparse(const at::Tensor &tensor, bool writes);
 
   const c10::Storage &AliasStorage(const c10::Storage &storage, bool writes,
                                    bool overwrites_all);
 
   std::vector<StorageAlias> storages_;
   std::vector<TensorAlias> tensors_;
+  std::vector<SparseAlias> sparse_;
 };
 
 // A new mps tensor with the sizes, strides and data of a CPU tensor, made

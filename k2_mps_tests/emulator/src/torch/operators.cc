@@ -1,6 +1,7 @@
-// Operators that need the device's own implementation: allocation, views,
-// copies, and what changes a tensor's storage.  Everything else goes through
-// the fallback (fallback.cc).
+// Allocation, views, copies, and what changes a tensor's storage.  Everything
+// else runs the CPU's kernels (fallback.cc).
+#include "torch/operators.h"
+
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -11,7 +12,12 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <string_view>
+#include <tuple>
+#include <vector>
 
 #include "core/counters.h"
 #include "core/stream.h"
@@ -269,29 +275,102 @@ Tensor &SetNothing(Tensor &self) {
                     &TorchAllocator(), /*resizable=*/true));
 }
 
+// ---- where torch asks the device which way to go
+
+// torch's own choice between implementations of attention does not know the
+// mps device in builds for Linux.
+Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
+                 const optional<Tensor> &mask, double dropout, bool is_causal,
+                 optional<double> scale, bool enable_gqa) {
+  return std::get<0>(at::_scaled_dot_product_attention_math(
+      query, key, value, mask, dropout, is_causal, std::nullopt, scale,
+      enable_gqa));
+}
+
+Tensor Convolution(const Tensor &input, const Tensor &weight,
+                   const optional<Tensor> &bias, SymIntArrayRef stride,
+                   SymIntArrayRef padding, SymIntArrayRef dilation,
+                   bool transposed, SymIntArrayRef output_padding,
+                   SymInt groups) {
+  Count(kOperators);
+  OperatorScope scope("aten::convolution");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  HostAliases aliases;
+  auto alias = [&](const Tensor &tensor) {
+    return tensor.is_mps() ? aliases.Make(tensor, false) : tensor;
+  };
+  optional<Tensor> host_bias;
+  if (bias && bias->defined()) host_bias = alias(*bias);
+  return aliases.ToDevice(at::convolution_symint(
+      alias(input), alias(weight), host_bias, stride, padding, dilation,
+      transposed, output_padding, groups));
+}
+
+std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
+    const Tensor &grad_output, const Tensor &input, const Tensor &weight,
+    SymIntArrayRef stride, SymIntArrayRef padding, SymIntArrayRef dilation,
+    bool transposed, SymIntArrayRef output_padding, SymInt groups,
+    std::array<bool, 3> output_mask) {
+  Count(kOperators);
+  OperatorScope scope("aten::convolution_backward");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  HostAliases aliases;
+  // One bias for each output channel.
+  std::vector<SymInt> bias_sizes = {transposed ? weight.sym_size(1) * groups
+                                               : weight.sym_size(0)};
+  auto [grad_input, grad_weight, grad_bias] = at::convolution_backward_symint(
+      aliases.Make(grad_output, false), aliases.Make(input, false),
+      aliases.Make(weight, false), SymIntArrayRef(bias_sizes), stride, padding,
+      dilation, transposed, output_padding, groups, output_mask);
+  return {aliases.ToDevice(grad_input), aliases.ToDevice(grad_weight),
+          aliases.ToDevice(grad_bias)};
+}
+
+// ---- registration
+
+constexpr OwnKernel kOwnKernels[] = {
+    {"empty.memory_format", MakeKernel<&EmptyMemoryFormat>},
+    {"empty_strided", MakeKernel<&EmptyStridedOperator>},
+
+    {"copy_", MakeKernel<&Copy>},
+    {"_copy_from", MakeKernel<&CopyFrom>},
+    {"_copy_from_and_resize", MakeKernel<&CopyFromAndResize>},
+    {"_local_scalar_dense", MakeKernel<&LocalScalarDense>},
+
+    {"as_strided", MakeKernel<&AsStrided>},
+    {"view", MakeKernel<&View>},
+    {"_reshape_alias", MakeKernel<&ReshapeAlias>},
+    {"unfold", MakeKernel<&at::native::unfold>},
+    {"view_as_real", MakeKernel<&at::native::view_as_real>},
+    {"view_as_complex", MakeKernel<&at::native::view_as_complex>},
+
+    {"resize_", MakeKernel<&Resize>},
+    {"set_", MakeKernel<&SetNothing>},
+    {"set_.source_Storage", MakeKernel<&SetStorage>},
+    {"set_.source_Storage_storage_offset", MakeKernel<&SetStorageOffset>},
+    {"set_.source_Tensor", MakeKernel<&SetTensor>},
+
+    {"scaled_dot_product_attention", MakeKernel<&Attention>},
+    {"convolution_overrideable", MakeKernel<&Convolution>},
+    {"convolution_backward_overrideable", MakeKernel<&ConvolutionBackward>},
+};
+
 TORCH_LIBRARY_IMPL(aten, MPS, m) {
-  m.impl("empty.memory_format", EmptyMemoryFormat);
-  m.impl("empty_strided", EmptyStridedOperator);
+  for (const OwnKernel &kernel : kOwnKernels)
+    m.impl(kernel.name.data(), kernel.make());
+}
 
-  m.impl("copy_", Copy);
-  m.impl("_copy_from", CopyFrom);
-  m.impl("_copy_from_and_resize", CopyFromAndResize);
-  m.impl("_local_scalar_dense", LocalScalarDense);
-
-  m.impl("as_strided", AsStrided);
-  m.impl("view", View);
-  m.impl("_reshape_alias", ReshapeAlias);
-  m.impl("unfold", &at::native::unfold);
-  m.impl("view_as_real", &at::native::view_as_real);
-  m.impl("view_as_complex", &at::native::view_as_complex);
-
-  m.impl("resize_", Resize);
-  m.impl("set_", SetNothing);
-  m.impl("set_.source_Storage", SetStorage);
-  m.impl("set_.source_Storage_storage_offset", SetStorageOffset);
-  m.impl("set_.source_Tensor", SetTensor);
+// Attention is made of operators that have their own autograd.
+TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
+  m.impl("scaled_dot_product_attention", TORCH_FN(Attention));
 }
 
 }  // namespace
+
+bool HasOwnKernel(std::string_view name) {
+  return std::any_of(
+      std::begin(kOwnKernels), std::end(kOwnKernels),
+      [name](const OwnKernel &kernel) { return kernel.name == name; });
+}
 
 }  // namespace mps_emulator

@@ -1,0 +1,128 @@
+"""Writes the list of aten operators that torch's mps device has on a Mac.
+
+    python mps_operators.py native_functions.yaml OUTPUT
+
+The list is derived from the native_functions.yaml that the installed torch
+packages (torchgen/packaged/ATen/native), by torchgen's own rules: an operator
+has an mps kernel if its `dispatch` table names MPS, or if its
+`structured_delegate` does (the functional and in-place variants of a structured
+operator run the kernel of the out= variant).  OUTPUT becomes a C++ file with
+two macro lists, MPS_OPERATORS(X) and SPARSE_MPS_OPERATORS(X).
+
+The file is read line by line instead of with a YAML parser, so that building
+needs no package beyond torch; its layout is regular, and what is read is
+checked (see check()).
+"""
+
+import re
+import sys
+from typing import Dict, List
+
+# Registered by hand in torch, not through native_functions.yaml: on a Mac these
+# run on the CPU.
+_BY_HAND = ["embedding_renorm_", "linalg_svd", "linalg_svd.U"]
+
+
+class Operator:
+    """One `- func:` entry."""
+
+    def __init__(self, signature: str):
+        self.name = signature.split("(", 1)[0].strip()
+        self.delegate = ""
+        self.structured = False
+        self.kernels: Dict[str, str] = {}  # dispatch key -> kernel
+
+    def composite_implicit(self) -> bool:
+        """True if the operator is also made of others, with their autograd.
+
+        Where mps has a kernel besides, that one is a shortcut with a backward
+        of its own; the composite does the same without it.
+        """
+        return "CompositeImplicitAutograd" in self.kernels
+
+
+def read(lines: List[str]) -> Dict[str, Operator]:
+    """The operators of a native_functions.yaml, by name."""
+    operators: Dict[str, Operator] = {}
+    current = None
+    in_dispatch = False
+    for line in lines:
+        line = re.sub(r"(^|\s)#.*", "", line.rstrip())
+        if not line.strip():
+            continue
+        if line.startswith("- func:"):
+            current = Operator(line[len("- func:"):])
+            operators[current.name] = current
+            in_dispatch = False
+        elif re.match(r"  \w", line):
+            key, _, value = line.strip().partition(":")
+            in_dispatch = key == "dispatch"
+            if key == "structured_delegate":
+                current.delegate = value.strip()
+            elif key == "structured":
+                current.structured = value.strip().lower() == "true"
+        elif in_dispatch and re.match(r"    \w", line):
+            keys, _, kernel = line.strip().partition(":")
+            for key in keys.split(","):
+                current.kernels[key.strip()] = kernel.strip()
+    return operators
+
+
+def with_key(operators: Dict[str, Operator], key: str) -> List[str]:
+    """The operators that have a kernel for a dispatch key, sorted."""
+    names = []
+    for operator in operators.values():
+        if operator.composite_implicit():
+            continue
+        delegate = operators.get(operator.delegate)
+        if key in operator.kernels or (
+            delegate is not None and key in delegate.kernels
+        ):
+            names.append(operator.name)
+    return sorted(names)
+
+
+def check(operators: Dict[str, Operator], mps: List[str]) -> None:
+    """Refuses a file that was not understood."""
+    dangling = [
+        o.name
+        for o in operators.values()
+        if o.delegate and o.delegate not in operators
+    ]
+    landmarks = {"add.Tensor", "add.out", "add_.Tensor", "mm", "sort.stable"}
+    if len(operators) < 2000 or dangling or not landmarks <= set(mps):
+        raise SystemExit(
+            "mps_operators.py: native_functions.yaml does not look as "
+            f"expected: {len(operators)} operators, {len(mps)} with an mps "
+            f"kernel, unknown delegates {dangling[:3]}. The torch version may "
+            "be newer than this script."
+        )
+
+
+def _macro(name: str, operators: List[str]) -> str:
+    rows = "".join(f' \\\n  X("{operator}")' for operator in operators)
+    return f"#define {name}(X){rows}\n"
+
+
+def main() -> None:
+    source, output = sys.argv[1:]
+    with open(source, encoding="utf-8") as file:
+        operators = read(file.readlines())
+    # A structured operator's sparse kernels are listed one by one; nothing is
+    # delegated.
+    mps = sorted(with_key(operators, "MPS") + _BY_HAND)
+    sparse = sorted(
+        o.name for o in operators.values() if "SparseMPS" in o.kernels
+    )
+    check(operators, mps)
+    text = (
+        "// Written by mps_operators.py; do not edit.\n"
+        + _macro("MPS_OPERATORS", mps)
+        + _macro("SPARSE_MPS_OPERATORS", sparse)
+    )
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    main()
