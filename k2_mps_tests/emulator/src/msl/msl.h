@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace mps_emulator::msl {
@@ -24,14 +25,27 @@ struct Parameter {
   enum class Kind { kBuffer, kThreadgroup, kBuiltin };
   Kind kind;
   std::string name;
-  unsigned index = 0;      // of [[buffer(i)]] or [[threadgroup(i)]]
-  bool writable = false;   // a `device` pointer or reference to non-const
-  size_t element_size = 0; // bytes of the pointee
+  unsigned index = 0;         // of [[buffer(i)]] or [[threadgroup(i)]]
+  bool writable = false;      // a `device` pointer or reference to non-const
+  bool by_reference = false;  // `T &`: one whole element has to be bound
+  // False: a function constant takes the parameter away, nothing is bound.
+  bool active = true;
+  size_t element_size = 0;  // bytes of the pointee
+};
+
+// A program-scope constant with [[function_constant(index)]] that a kernel
+// uses, directly or through functions and other constants.
+struct FunctionConstant {
+  std::string name;
+  std::string type;  // as in MSL, e.g. "bool", "uint", "float4"
+  unsigned index = 0;
+  bool defined = false;  // this library was compiled with a value for it
 };
 
 struct Kernel {
   std::string name;
   std::vector<Parameter> parameters;
+  std::vector<FunctionConstant> function_constants;
   unsigned static_threadgroup_bytes = 0;
   unsigned max_total_threads = kMaxThreadsPerThreadgroup;
   // Set by the front end: the kernel can reach a barrier or a simdgroup
@@ -48,12 +62,26 @@ class Library {
   virtual const Kernel *Find(std::string_view name) const = 0;
 };
 
+// The value of a function constant, by index or, where `name` is not empty, by
+// name.  `bytes` is the value as the constant's type holds it in memory (bool:
+// one byte, float3: 12 or 16 bytes).
+struct FunctionConstantValue {
+  std::string name;
+  unsigned index = 0;
+  std::string bytes;
+};
+
 struct CompileOptions {
   bool fast_math = true;  // Metal's default
   // MTLCompileOptions.languageVersion as major * 65536 + minor; 0: newest
   uint32_t language_version = 0;
   // MTLCompileOptions.preprocessorMacros as (name, value)
   std::vector<std::pair<std::string, std::string>> macros;
+  // What newFunctionWithName:constantValues: was given.  A specialised function
+  // is the function of that name in the library that the same source compiled
+  // with these values gives.  Values for constants that the source does not
+  // have are ignored, as Metal ignores them.
+  std::vector<FunctionConstantValue> function_constants;
 };
 
 // Compiles `source`.  Returns nullptr and sets `*diagnostics` to the
@@ -84,6 +112,20 @@ struct Dispatch {
 // threadgroup, as with Metal's dispatchThreads.  Calls Fatal() (core/fatal.h)
 // with one clear line on what is undefined on a GPU: an unbound buffer, a
 // barrier that some threads do not reach, an access outside a buffer, ...
+// A handler of Fatal() may leave Run() by an exception: the next call finds
+// everything in order.
+//
+// The environment variable MPS_EMULATOR_SCHEDULE chooses the order in which
+// threads and threadgroups run: forward (the default), reverse or random:SEED.
 void Run(const Dispatch &dispatch);
+
+// The dispatch that the calling thread runs at the moment, nullptr if none.
+// Safe in a signal handler.
+const Dispatch *RunningDispatch();
+
+// Whether `address` lies below the stack of one of the kernel threads that the
+// calling thread runs: the kernel used more stack than the emulator gives it
+// (256 KiB a thread).  Safe in a signal handler.
+bool IsKernelStackOverflow(const void *address);
 
 }  // namespace mps_emulator::msl

@@ -1,0 +1,36 @@
+"""Entry point of ``python -m mps_emulator.msl``, and of this folder as a file.
+
+The emulator starts it by its path: the package around it loads torch, which
+compiling a kernel does not need.
+"""
+
+import importlib.util
+import os
+import sys
+
+
+def _load_by_path():
+    """Imports this folder as a package of its own name."""
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # The interpreter put this folder there; its modules are not top-level.
+    sys.path[:] = [
+        entry
+        for entry in sys.path
+        if not entry or os.path.abspath(entry) != folder
+    ]
+    name = "_mps_emulator_msl"
+    spec = importlib.util.spec_from_file_location(
+        name,
+        os.path.join(folder, "__init__.py"),
+        submodule_search_locations=[folder],
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return name
+
+
+if __name__ == "__main__":
+    package = __package__ or _load_by_path()
+    cli = importlib.import_module(package + ".cli")
+    sys.exit(cli.main())

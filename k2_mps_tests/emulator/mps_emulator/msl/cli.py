@@ -1,0 +1,178 @@
+"""The command line."""
+
+import argparse
+import sys
+import traceback
+
+from .errors import Refused, ToolError
+from .language import NEWEST, Language
+from .pipeline import PROGRAM_SOURCE, Program, explain
+
+# The emulator tells them apart; an interpreter of itself ends with 1 or 2.
+EXIT_REFUSED = 10
+EXIT_FAILED = 11
+
+
+def main(arguments=None):
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except Refused as refused:
+        sys.stdout.write(explain(refused))
+        return EXIT_REFUSED
+    except ToolError as error:
+        sys.stdout.write("mps_emulator.msl: error: %s\n" % error)
+        return EXIT_FAILED
+    except Exception:
+        # The interpreter's own status would be that of a refusal.
+        traceback.print_exc(file=sys.stdout)
+        return EXIT_FAILED
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m mps_emulator.msl",
+        description="The emulator's front end for the Metal Shading Language.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    check = commands.add_parser(
+        "check",
+        help="say what Metal would refuse, and list the kernels",
+        description=(
+            "Refuses what Metal's compiler would refuse, as far as the "
+            "emulator knows it, and prints the kernels of each file."
+        ),
+    )
+    check.add_argument("files", nargs="+", metavar="FILE.metal")
+    check.set_defaults(run=_check)
+    _add_common(check)
+
+    build = commands.add_parser(
+        "build", help="compile to a library for the emulator's executor"
+    )
+    build.add_argument("source")
+    build.add_argument("--output", required=True)
+    build.add_argument("--cpu", default="x86-64")
+    build.set_defaults(run=_build)
+    _add_common(build)
+    return parser
+
+
+def _add_common(parser):
+    parser.add_argument(
+        "--language-version",
+        type=_language,
+        default=Language(NEWEST),
+        metavar="MAJOR.MINOR",
+        help="of the Metal Shading Language (default: %d.%d)" % NEWEST,
+    )
+    parser.add_argument(
+        "--define",
+        "-D",
+        action="append",
+        default=[],
+        type=_definition,
+        metavar="NAME[=VALUE]",
+    )
+    parser.add_argument(
+        "--include", "-I", action="append", default=[], metavar="FOLDER"
+    )
+    parser.add_argument(
+        "--function-constant",
+        action="append",
+        default=[],
+        type=_function_constant,
+        metavar="INDEX_OR_NAME=HEX",
+        help="the bytes of a function constant's value",
+    )
+    parser.add_argument(
+        "--no-fast-math", dest="fast_math", action="store_false"
+    )
+    parser.add_argument("--clang", help="the path of clang++")
+
+
+def _language(text):
+    try:
+        return Language.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _definition(text):
+    name, separator, value = text.partition("=")
+    return name, value if separator else "1"
+
+
+def _function_constant(text):
+    key, _, value = text.partition("=")
+    try:
+        return int(key) if key.isdigit() else key, bytes.fromhex(value)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _program(options, path, name):
+    return Program(
+        path,
+        name,
+        options.language_version,
+        macros=options.define,
+        constant_values=dict(options.function_constant),
+        include_folders=options.include,
+        clang=options.clang,
+        fast_math=options.fast_math,
+    )
+
+
+def _build(options):
+    program = _program(options, options.source, PROGRAM_SOURCE)
+    program.build(options.output, options.cpu)
+    return 0
+
+
+def _check(options):
+    status = 0
+    for path in options.files:
+        try:
+            _, kernels = _program(options, path, path).analyse()
+        except OSError as error:
+            raise ToolError(str(error)) from None
+        except Refused as refused:
+            sys.stdout.write(explain(refused))
+            status = EXIT_REFUSED
+            continue
+        sys.stdout.write("%s: %d kernels\n" % (path, len(kernels)))
+        for kernel in kernels:
+            sys.stdout.write(_signature(kernel))
+    return status
+
+
+def _signature(kernel):
+    lines = ["  kernel %s\n" % kernel.name]
+    for parameter in kernel.parameters:
+        if parameter.kind == "builtin":
+            place = parameter.builtin
+        else:
+            place = "%s(%d)" % (parameter.kind, parameter.index)
+        if not parameter.active:
+            place += ", absent"
+        lines.append(
+            "    %s %s [[%s]]\n"
+            % (parameter.type_spelling, parameter.name, place)
+        )
+    facts = []
+    if kernel.static_threadgroup_bytes:
+        facts.append(
+            "%d bytes of threadgroup memory" % kernel.static_threadgroup_bytes
+        )
+    if kernel.suspends:
+        facts.append("barriers or simdgroup functions")
+    for constant in kernel.function_constants:
+        facts.append(
+            "function constant %s %s (%s)"
+            % (constant.type, constant.name, constant.index_text)
+        )
+    for fact in facts:
+        lines.append("    - %s\n" % fact)
+    return "".join(lines)

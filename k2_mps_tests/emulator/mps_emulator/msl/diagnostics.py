@@ -1,0 +1,162 @@
+"""Errors as Metal's compiler prints them, with places in the original text."""
+
+import bisect
+import re
+
+from . import lexer
+
+# clang's words for what MSL calls otherwise, in messages.
+_VOCABULARY = (
+    (re.compile(r"__global_device\b ?"), "device "),
+    (re.compile(r"\bconst __global\b ?"), "constant "),
+    (re.compile(r"__global\b ?"), "constant "),
+    (re.compile(r"__local\b ?"), "threadgroup "),
+    (re.compile(r"([*&]) ?__private\b ?"), r"\1"),
+    (re.compile(r"__private\b ?"), "thread "),
+    (re.compile(r"__generic\b ?"), ""),
+    (re.compile(r"__constant\b ?"), "constant "),
+    (re.compile(r"__msl_user_(\w+)"), r"\1"),
+    (re.compile(r"__msl_(atomic_\w+)"), r"\1"),
+    (re.compile(r"__msl::vec<"), "vec<"),
+    (re.compile(r"__msl::bool_vector<(\d)>"), r"bool\1"),
+    (re.compile(r"__msl::packed_vector<(\w+), (\d)>"), r"packed_\1\2"),
+    (re.compile(r"\b_atomic<"), "atomic<"),
+    (re.compile(r"device '"), "device'"),
+    (re.compile(r"constant '"), "constant'"),
+    (re.compile(r"threadgroup '"), "threadgroup'"),
+    (re.compile(r"thread '"), "thread'"),
+)
+
+
+def in_metal_words(message):
+    """A message of clang's with the names that the programmer knows."""
+    for pattern, replacement in _VOCABULARY:
+        message = pattern.sub(replacement, message)
+    return message
+
+
+class Location:
+    """A place in the original text: line and column count from 1."""
+
+    def __init__(self, file, line, column):
+        self.file = file
+        self.line = line
+        self.column = column
+
+    def __str__(self):
+        return "%s:%d:%d" % (self.file, self.line, self.column)
+
+
+class Diagnostic:
+    """One error with its notes."""
+
+    def __init__(self, location, message, severity="error"):
+        self.location = location
+        self.message = message
+        self.severity = severity
+        self.notes = []
+
+    def add_note(self, location, message):
+        self.notes.append(Diagnostic(location, message, "note"))
+
+
+class SourceMap:
+    """Finds the original place of a token.
+
+    files:  the texts by name, as far as they are known, to find columns:
+            the preprocessor keeps lines but not columns.
+    """
+
+    def __init__(self, tokens, files):
+        self._tokens = tokens
+        self._texts = files
+        self._columns = {}
+        self._by_line = {}
+        for index, token in enumerate(tokens):
+            if token.kind != "directive":
+                key = (token.file, token.line)
+                self._by_line.setdefault(key, []).append(index)
+
+    def text_line(self, location):
+        """The original line, or None."""
+        text = self._texts.get(location.file)
+        if text is None:
+            return None
+        lines = text.split("\n")
+        if not 1 <= location.line <= len(lines):
+            return None
+        return lines[location.line - 1]
+
+    def locate(self, index):
+        """The Location of token number `index`."""
+        token = self._tokens[index]
+        column = 1 if token.kind == "directive" else self._column(index)
+        return Location(token.file, token.line, column)
+
+    def _column(self, index):
+        token = self._tokens[index]
+        original = self._original_line(token.file, token.line)
+        # The n-th token of this spelling in the preprocessed line is taken
+        # for the n-th in the original line.  A token that came out of a macro
+        # is not there; then the line's beginning has to do.
+        same = [
+            i
+            for i in self._by_line[(token.file, token.line)]
+            if self._tokens[i].text == token.text
+        ]
+        columns = [column for column, text in original if text == token.text]
+        number = same.index(index)
+        if number < len(columns):
+            return columns[number]
+        return original[0][0] if original else 1
+
+    def _original_line(self, file, line):
+        if file not in self._columns:
+            text = self._texts.get(file)
+            self._columns[file] = (
+                [] if text is None else lexer.columns_of_lines(text)
+            )
+        lines = self._columns[file]
+        return lines[line - 1] if 1 <= line <= len(lines) else []
+
+
+class RewrittenMap:
+    """Which token a place in the rewritten text, in bytes, comes from."""
+
+    def __init__(self, offsets, indices):
+        self._offsets = offsets
+        self._indices = indices
+
+    def shifted(self, by):
+        """The map of the same text with `by` bytes before it."""
+        offsets = [offset + by for offset in self._offsets]
+        return RewrittenMap(offsets, self._indices)
+
+    def token_at(self, offset):
+        position = bisect.bisect_right(self._offsets, offset) - 1
+        return self._indices[max(position, 0)]
+
+
+def render(diagnostics, source_map=None):
+    """The text that the compiler prints, ending with a line break."""
+    lines = []
+    errors = 0
+    for diagnostic in diagnostics:
+        errors += diagnostic.severity == "error"
+        for part in [diagnostic] + diagnostic.notes:
+            lines.append(
+                "%s: %s: %s" % (part.location, part.severity, part.message)
+            )
+            if source_map is None:
+                continue
+            text = source_map.text_line(part.location)
+            if text is not None:
+                text = text.rstrip("\r")
+                lines.append(text)
+                margin = text[: part.location.column - 1]
+                lines.append(re.sub(r"\S", " ", margin) + "^")
+    if errors:
+        lines.append(
+            "%d error%s generated." % (errors, "" if errors == 1 else "s")
+        )
+    return "\n".join(lines) + "\n"

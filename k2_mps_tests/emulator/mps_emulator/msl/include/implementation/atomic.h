@@ -1,0 +1,185 @@
+// <metal_atomic>.
+#pragma once
+
+namespace metal {
+
+enum memory_order {
+  memory_order_relaxed = 0,
+#if __METAL_VERSION__ >= 320
+  memory_order_seq_cst = 5
+#endif
+};
+
+enum class mem_flags : uint {
+  mem_none = 0,
+  mem_device = 1,
+  mem_threadgroup = 2,
+  mem_texture = 4,
+  mem_threadgroup_imageblock = 8,
+  mem_object_data = 16
+};
+constexpr mem_flags operator|(mem_flags a, mem_flags b) {
+  return (mem_flags)((uint)a | (uint)b);
+}
+constexpr mem_flags operator&(mem_flags a, mem_flags b) {
+  return (mem_flags)((uint)a & (uint)b);
+}
+
+#if __METAL_VERSION__ >= 320
+enum thread_scope {
+  thread_scope_thread = 0,
+  thread_scope_simdgroup = 1,
+  thread_scope_threadgroup = 2,
+  thread_scope_device = 3
+};
+#endif
+
+// An atomic object is reached through the atomic functions alone.
+template <class T>
+struct _atomic {
+  static_assert(is_same<T, int>::value || is_same<T, uint>::value ||
+                    is_same<T, bool>::value || is_same<T, ulong>::value ||
+                    is_same<T, float>::value,
+                "atomic<T> exists for int, uint, bool, ulong and float");
+  _atomic() = default;
+  _atomic(const _atomic &) = delete;
+  _atomic &operator=(const _atomic &) = delete;
+  T __value;
+};
+template <class T>
+using atomic = _atomic<T>;
+
+}  // namespace metal
+
+// These names are the front end's spelling of atomic_int and its like, which
+// clang keeps for OpenCL's own types.
+namespace metal {
+using __msl_atomic_int = _atomic<int>;
+using __msl_atomic_uint = _atomic<uint>;
+using __msl_atomic_bool = _atomic<bool>;
+using __msl_atomic_ulong = _atomic<ulong>;
+using __msl_atomic_float = _atomic<float>;
+}  // namespace metal
+
+namespace metal {
+
+#if __METAL_VERSION__ >= 320
+#define MSL_RELAXED_ONLY(order)                                         \
+  __attribute__((diagnose_if(                                           \
+      order != memory_order_relaxed,                                    \
+      "atomic functions take memory_order_relaxed alone; other orders " \
+      "are for atomic_thread_fence",                                    \
+      "error")))
+#else
+#define MSL_RELAXED_ONLY(order)
+#endif
+
+#define MSL_ATOMIC_ACCESS(SPACE, T)                                     \
+  MSL_INLINE T atomic_load_explicit(const volatile SPACE _atomic<T> *p, \
+                                    memory_order order)                 \
+      MSL_RELAXED_ONLY(order) {                                         \
+    return __msl::target::atomic_load(&p->__value);                     \
+  }                                                                     \
+  MSL_INLINE void atomic_store_explicit(volatile SPACE _atomic<T> *p,   \
+                                        T desired, memory_order order)  \
+      MSL_RELAXED_ONLY(order) {                                         \
+    __msl::target::atomic_store(&p->__value, desired);                  \
+  }
+#define MSL_ATOMIC_EXCHANGE(SPACE, T)                                    \
+  MSL_INLINE T atomic_exchange_explicit(volatile SPACE _atomic<T> *p,    \
+                                        T desired, memory_order order)   \
+      MSL_RELAXED_ONLY(order) {                                          \
+    return __msl::target::atomic_exchange(&p->__value, desired);         \
+  }                                                                      \
+  MSL_INLINE bool atomic_compare_exchange_weak_explicit(                 \
+      volatile SPACE _atomic<T> *p, MSL_THREAD T *expected, T desired,   \
+      memory_order order, memory_order failure_order)                    \
+      MSL_RELAXED_ONLY(order) {                                          \
+    return __msl::target::atomic_compare_exchange(&p->__value, expected, \
+                                                  desired);              \
+  }
+#define MSL_ATOMIC_FETCH(SPACE, T, key)                                     \
+  MSL_INLINE T atomic_fetch_##key##_explicit(volatile SPACE _atomic<T> *p,  \
+                                             T operand, memory_order order) \
+      MSL_RELAXED_ONLY(order) {                                             \
+    return __msl::target::atomic_fetch_##key(&p->__value, operand);         \
+  }
+#define MSL_ATOMIC_INTEGER(SPACE, T) \
+  MSL_ATOMIC_ACCESS(SPACE, T)        \
+  MSL_ATOMIC_EXCHANGE(SPACE, T)      \
+  MSL_ATOMIC_FETCH(SPACE, T, add)    \
+  MSL_ATOMIC_FETCH(SPACE, T, sub)    \
+  MSL_ATOMIC_FETCH(SPACE, T, and)    \
+  MSL_ATOMIC_FETCH(SPACE, T, or)     \
+  MSL_ATOMIC_FETCH(SPACE, T, xor)    \
+  MSL_ATOMIC_FETCH(SPACE, T, max)    \
+  MSL_ATOMIC_FETCH(SPACE, T, min)
+
+MSL_ATOMIC_INTEGER(MSL_DEVICE, int)
+MSL_ATOMIC_INTEGER(MSL_DEVICE, uint)
+MSL_ATOMIC_INTEGER(MSL_THREADGROUP, int)
+MSL_ATOMIC_INTEGER(MSL_THREADGROUP, uint)
+MSL_ATOMIC_ACCESS(MSL_DEVICE, bool)
+MSL_ATOMIC_EXCHANGE(MSL_DEVICE, bool)
+MSL_ATOMIC_ACCESS(MSL_THREADGROUP, bool)
+MSL_ATOMIC_EXCHANGE(MSL_THREADGROUP, bool)
+
+// Floats live in device memory alone.
+MSL_INLINE float atomic_load_explicit(
+    const volatile MSL_DEVICE _atomic<float> *p, memory_order order)
+    MSL_RELAXED_ONLY(order) {
+  return as_type<float>(__msl::target::atomic_load(
+      (const volatile MSL_DEVICE uint *)&p->__value));
+}
+MSL_INLINE void atomic_store_explicit(volatile MSL_DEVICE _atomic<float> *p,
+                                      float desired, memory_order order)
+    MSL_RELAXED_ONLY(order) {
+  __msl::target::atomic_store((volatile MSL_DEVICE uint *)&p->__value,
+                              as_type<uint>(desired));
+}
+MSL_INLINE float atomic_exchange_explicit(volatile MSL_DEVICE _atomic<float> *p,
+                                          float desired, memory_order order)
+    MSL_RELAXED_ONLY(order) {
+  return as_type<float>(__msl::target::atomic_exchange(
+      (volatile MSL_DEVICE uint *)&p->__value, as_type<uint>(desired)));
+}
+MSL_INLINE bool atomic_compare_exchange_weak_explicit(
+    volatile MSL_DEVICE _atomic<float> *p, MSL_THREAD float *expected,
+    float desired, memory_order order, memory_order failure_order)
+    MSL_RELAXED_ONLY(order) {
+  uint found = as_type<uint>(*expected);
+  bool equal = __msl::target::atomic_compare_exchange(
+      (volatile MSL_DEVICE uint *)&p->__value, &found, as_type<uint>(desired));
+  *expected = as_type<float>(found);
+  return equal;
+}
+MSL_ATOMIC_FETCH(MSL_DEVICE, float, add)
+MSL_ATOMIC_FETCH(MSL_DEVICE, float, sub)
+
+// 64 bits: beside load and store, a maximum and a minimum without a result.
+MSL_ATOMIC_ACCESS(MSL_DEVICE, ulong)
+MSL_INLINE void atomic_max_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
+                                    ulong operand, memory_order order)
+    MSL_RELAXED_ONLY(order) {
+  __msl::target::atomic_fetch_max(&p->__value, operand);
+}
+MSL_INLINE void atomic_min_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
+                                    ulong operand, memory_order order)
+    MSL_RELAXED_ONLY(order) {
+  __msl::target::atomic_fetch_min(&p->__value, operand);
+}
+
+#undef MSL_ATOMIC_ACCESS
+#undef MSL_ATOMIC_EXCHANGE
+#undef MSL_ATOMIC_FETCH
+#undef MSL_ATOMIC_INTEGER
+#undef MSL_RELAXED_ONLY
+
+#if __METAL_VERSION__ >= 320
+MSL_INLINE void atomic_thread_fence(mem_flags flags, memory_order order,
+                                    thread_scope scope = thread_scope_device) {
+  if (order == memory_order_seq_cst) __msl::target::atomic_fence();
+}
+#endif
+
+}  // namespace metal

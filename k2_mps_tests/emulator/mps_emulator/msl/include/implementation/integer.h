@@ -1,0 +1,302 @@
+// <metal_integer>.
+#pragma once
+
+namespace metal {
+
+// The functions that programs call with mixed arguments are overloads, so
+// that the usual conversions apply, and a mixture that is ambiguous for Metal
+// is ambiguous here.
+#define MSL_INTEGER(T)                                            \
+  MSL_INLINE T max(T a, T b) { return a < b ? b : a; }            \
+  MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
+  MSL_INLINE T clamp(T a, T b, T c) { return min(max(a, b), c); } \
+  MSL_INLINE T abs(T a) { return a < (T)0 ? (T) - a : a; }        \
+  MSL_VECTORS_2(T, max)                                           \
+  MSL_VECTORS_2(T, min)                                           \
+  MSL_VECTORS_3(T, clamp)                                         \
+  MSL_VECTORS_1(T, abs)
+MSL_INTEGER(char)
+MSL_INTEGER(uchar)
+MSL_INTEGER(short)
+MSL_INTEGER(ushort)
+MSL_INTEGER(int)
+MSL_INTEGER(uint)
+MSL_INTEGER(long)
+MSL_INTEGER(ulong)
+#undef MSL_INTEGER
+
+}  // namespace metal
+
+namespace __msl {
+
+template <class T>
+struct unsigned_of {
+  using type = __make_unsigned(T);
+};
+template <class T>
+struct wider_of;
+template <>
+struct wider_of<char> {
+  using type = short;
+};
+template <>
+struct wider_of<uchar> {
+  using type = ushort;
+};
+template <>
+struct wider_of<short> {
+  using type = int;
+};
+template <>
+struct wider_of<ushort> {
+  using type = uint;
+};
+template <>
+struct wider_of<int> {
+  using type = long;
+};
+template <>
+struct wider_of<uint> {
+  using type = ulong;
+};
+
+template <class T>
+constexpr int bits() {
+  return sizeof(T) * 8;
+}
+
+struct integer_scalar {
+  template <class T>
+  static T add_saturated(T a, T b) {
+    return __builtin_elementwise_add_sat(a, b);
+  }
+  template <class T>
+  static T sub_saturated(T a, T b) {
+    return __builtin_elementwise_sub_sat(a, b);
+  }
+  template <class T>
+  static typename unsigned_of<T>::type difference(T a, T b) {
+    using U = typename unsigned_of<T>::type;
+    return a < b ? (U)((U)b - (U)a) : (U)((U)a - (U)b);
+  }
+  template <class T>
+  static T leading_zeros(T x) {
+    using U = typename unsigned_of<T>::type;
+    if (x == 0) return (T)bits<T>();
+    return (T)(__builtin_clzl((ulong)(U)x) - (64 - bits<T>()));
+  }
+  template <class T>
+  static T trailing_zeros(T x) {
+    using U = typename unsigned_of<T>::type;
+    return x == 0 ? (T)bits<T>() : (T)__builtin_ctzl((ulong)(U)x);
+  }
+  template <class T>
+  static T population(T x) {
+    using U = typename unsigned_of<T>::type;
+    return (T)__builtin_popcountl((ulong)(U)x);
+  }
+  template <class T>
+  static T reversed(T x) {
+    return __builtin_elementwise_bitreverse(x);
+  }
+  template <class T>
+  static T half_sum(T a, T b) {
+    return (T)((a >> 1) + (b >> 1) + (a & b & 1));
+  }
+  template <class T>
+  static T rounded_half_sum(T a, T b) {
+    return (T)((a >> 1) + (b >> 1) + ((a | b) & 1));
+  }
+  template <class T>
+  static T high_product(T a, T b) {
+    if constexpr (sizeof(T) == 8) {
+      using U = ulong;
+      U al = (U)a & 0xffffffffu, ah = (U)a >> 32;
+      U bl = (U)b & 0xffffffffu, bh = (U)b >> 32;
+      U middle = ah * bl + (al * bl >> 32);
+      U low = (middle & 0xffffffffu) + al * bh;
+      U high = ah * bh + (middle >> 32) + (low >> 32);
+      if ((T)-1 < (T)0) {
+        if (a < 0) high -= (U)b;
+        if (b < 0) high -= (U)a;
+      }
+      return (T)high;
+    } else {
+      using W = typename wider_of<T>::type;
+      return (T)((W)a * (W)b >> bits<T>());
+    }
+  }
+  template <class T>
+  static T multiply_add_saturated(T a, T b, T c) {
+    T product, sum;
+    bool over = __builtin_mul_overflow(a, b, &product);
+    bool negative = ((T)-1 < (T)0) && ((a < 0) != (b < 0));
+    T largest =
+        (T)-1 < (T)0
+            ? (T)(~((typename unsigned_of<T>::type)1 << (bits<T>() - 1)))
+            : (T)-1;
+    T smallest = (T)-1 < (T)0 ? (T)(-largest - 1) : (T)0;
+    if (over) product = negative ? smallest : largest;
+    sum = add_saturated(product, c);
+    return sum;
+  }
+  template <class T>
+  static T rotated(T v, T i) {
+    using U = typename unsigned_of<T>::type;
+    uint n = (uint)i & (bits<T>() - 1);
+    if (n == 0) return v;
+    return (T)(U)((U)((U)v << n) | (U)((U)v >> (bits<T>() - n)));
+  }
+  template <class T>
+  static T extracted(T x, uint offset, uint count) {
+    if (count == 0) return (T)0;
+    uint above = bits<T>() - offset - count;
+    return (T)((T)((typename unsigned_of<T>::type)x << above) >>
+               (bits<T>() - count));
+  }
+  template <class T>
+  static T inserted(T base, T insert, uint offset, uint count) {
+    using U = typename unsigned_of<T>::type;
+    if (count == 0) return base;
+    U mask = (U)((U)((U) ~(U)0 >> (bits<T>() - count)) << offset);
+    return (T)(((U)base & (U)~mask) | ((U)((U)insert << offset) & mask));
+  }
+};
+
+}  // namespace __msl
+
+namespace metal {
+
+// The others take their type from the first argument.
+#define MSL_INTEGER_1(name, implementation)                             \
+  template <class T, class = enable_if_t<is_integral<T>::value>>        \
+  MSL_INLINE T name(T a) {                                              \
+    return __msl::integer_scalar::implementation(a);                    \
+  }                                                                     \
+  template <class T, int N, class = enable_if_t<is_integral<T>::value>> \
+  MSL_INLINE __msl::vec<T, N> name(__msl::vec<T, N> a) {                \
+    for (int i = 0; i < N; ++i)                                         \
+      a[i] = __msl::integer_scalar::implementation((T)a[i]);            \
+    return a;                                                           \
+  }
+#define MSL_INTEGER_2(name, implementation)                                 \
+  template <class T, class = enable_if_t<is_integral<T>::value>>            \
+  MSL_INLINE T name(T a, __msl::identity_t<T> b) {                          \
+    return __msl::integer_scalar::implementation(a, b);                     \
+  }                                                                         \
+  template <class T, int N, class = enable_if_t<is_integral<T>::value>>     \
+  MSL_INLINE __msl::vec<T, N> name(__msl::vec<T, N> a,                      \
+                                   __msl::identity_t<__msl::vec<T, N>> b) { \
+    for (int i = 0; i < N; ++i)                                             \
+      a[i] = __msl::integer_scalar::implementation((T)a[i], (T)b[i]);       \
+    return a;                                                               \
+  }
+MSL_INTEGER_1(clz, leading_zeros)
+MSL_INTEGER_1(ctz, trailing_zeros)
+MSL_INTEGER_1(popcount, population)
+MSL_INTEGER_1(reverse_bits, reversed)
+MSL_INTEGER_2(addsat, add_saturated)
+MSL_INTEGER_2(subsat, sub_saturated)
+MSL_INTEGER_2(hadd, half_sum)
+MSL_INTEGER_2(rhadd, rounded_half_sum)
+MSL_INTEGER_2(mulhi, high_product)
+MSL_INTEGER_2(rotate, rotated)
+#undef MSL_INTEGER_1
+#undef MSL_INTEGER_2
+
+template <class T, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE make_unsigned_t<T> absdiff(T a, __msl::identity_t<T> b) {
+  return __msl::integer_scalar::difference(a, b);
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE __msl::vec<make_unsigned_t<T>, N> absdiff(
+    __msl::vec<T, N> a, __msl::identity_t<__msl::vec<T, N>> b) {
+  __msl::vec<make_unsigned_t<T>, N> result;
+  for (int i = 0; i < N; ++i)
+    result[i] = __msl::integer_scalar::difference((T)a[i], (T)b[i]);
+  return result;
+}
+
+template <class T, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE T extract_bits(T x, uint offset, uint bits) {
+  return __msl::integer_scalar::extracted(x, offset, bits);
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE __msl::vec<T, N> extract_bits(__msl::vec<T, N> x, uint offset,
+                                         uint bits) {
+  for (int i = 0; i < N; ++i)
+    x[i] = __msl::integer_scalar::extracted((T)x[i], offset, bits);
+  return x;
+}
+template <class T, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE T insert_bits(T base, __msl::identity_t<T> insert, uint offset,
+                         uint bits) {
+  return __msl::integer_scalar::inserted(base, insert, offset, bits);
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE __msl::vec<T, N> insert_bits(
+    __msl::vec<T, N> base, __msl::identity_t<__msl::vec<T, N>> insert,
+    uint offset, uint bits) {
+  for (int i = 0; i < N; ++i)
+    base[i] =
+        __msl::integer_scalar::inserted((T)base[i], (T)insert[i], offset, bits);
+  return base;
+}
+
+template <class T,
+          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
+MSL_INLINE T madhi(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return mulhi(a, b) + c;
+}
+template <class T, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE T madsat(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return __msl::integer_scalar::multiply_add_saturated(a, b, c);
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE __msl::vec<T, N> madsat(__msl::vec<T, N> a,
+                                   __msl::identity_t<__msl::vec<T, N>> b,
+                                   __msl::identity_t<__msl::vec<T, N>> c) {
+  for (int i = 0; i < N; ++i)
+    a[i] = __msl::integer_scalar::multiply_add_saturated((T)a[i], (T)b[i],
+                                                         (T)c[i]);
+  return a;
+}
+
+// Only the low 24 bits of each factor count.
+template <class T,
+          class = enable_if_t<is_same<__msl::element_of<T>, int>::value ||
+                              is_same<__msl::element_of<T>, uint>::value>>
+MSL_INLINE T mul24(T a, __msl::identity_t<T> b) {
+  return (a << 8 >> 8) * (b << 8 >> 8);
+}
+template <class T,
+          class = enable_if_t<is_same<__msl::element_of<T>, int>::value ||
+                              is_same<__msl::element_of<T>, uint>::value>>
+MSL_INLINE T mad24(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return mul24(a, b) + c;
+}
+
+template <class T,
+          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
+MSL_INLINE T max3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return max(a, max(b, c));
+}
+template <class T,
+          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
+MSL_INLINE T min3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return min(a, min(b, c));
+}
+template <class T,
+          class = enable_if_t<is_integral<__msl::element_of<T>>::value>>
+MSL_INLINE T median3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
+  return max(min(a, b), min(max(a, b), c));
+}
+
+#undef MSL_VECTORS_1
+#undef MSL_VECTORS_2
+#undef MSL_VECTORS_3
+#undef MSL_MATH_1
+#undef MSL_MATH_2
+#undef MSL_MATH_3
+
+}  // namespace metal

@@ -1,0 +1,411 @@
+// <metal_math>, <metal_common>, <metal_relational> and <metal_geometric>.
+// The fast variants of functions are the precise ones: no approximation of a
+// GPU is imitated.
+#pragma once
+
+namespace metal {
+
+// Names one function for scalars of a type and for its vectors, component by
+// component.
+#define MSL_VECTORS_1(T, name)                                         \
+  MSL_INLINE T##2 name(T##2 a) { return T##2 {name(a.x), name(a.y)}; } \
+  MSL_INLINE T##3 name(T##3 a) {                                       \
+    return T##3 {name(a.x), name(a.y), name(a.z)};                     \
+  }                                                                    \
+  MSL_INLINE T##4 name(T##4 a) {                                       \
+    return T##4 {name(a.x), name(a.y), name(a.z), name(a.w)};          \
+  }
+#define MSL_VECTORS_2(T, name)                                    \
+  MSL_INLINE T##2 name(T##2 a, T##2 b) {                          \
+    return T##2 {name(a.x, b.x), name(a.y, b.y)};                 \
+  }                                                               \
+  MSL_INLINE T##3 name(T##3 a, T##3 b) {                          \
+    return T##3 {name(a.x, b.x), name(a.y, b.y), name(a.z, b.z)}; \
+  }                                                               \
+  MSL_INLINE T##4 name(T##4 a, T##4 b) {                          \
+    return T##4 {name(a.x, b.x), name(a.y, b.y), name(a.z, b.z),  \
+                 name(a.w, b.w)};                                 \
+  }
+#define MSL_VECTORS_3(T, name)                              \
+  MSL_INLINE T##2 name(T##2 a, T##2 b, T##2 c) {            \
+    return T##2 {name(a.x, b.x, c.x), name(a.y, b.y, c.y)}; \
+  }                                                         \
+  MSL_INLINE T##3 name(T##3 a, T##3 b, T##3 c) {            \
+    return T##3 {name(a.x, b.x, c.x), name(a.y, b.y, c.y),  \
+                 name(a.z, b.z, c.z)};                      \
+  }                                                         \
+  MSL_INLINE T##4 name(T##4 a, T##4 b, T##4 c) {            \
+    return T##4 {name(a.x, b.x, c.x), name(a.y, b.y, c.y),  \
+                 name(a.z, b.z, c.z), name(a.w, b.w, c.w)}; \
+  }
+
+// A function given by its single-precision form.  In half precision the
+// argument is widened and the result rounded once.
+#define MSL_MATH_1(name, ...)                                   \
+  MSL_INLINE float name(float x) { return __VA_ARGS__; }        \
+  MSL_INLINE half name(half x) { return (half)name((float)x); } \
+  MSL_VECTORS_1(float, name)                                    \
+  MSL_VECTORS_1(half, name)
+#define MSL_MATH_2(name, ...)                                     \
+  MSL_INLINE float name(float x, float y) { return __VA_ARGS__; } \
+  MSL_INLINE half name(half x, half y) {                          \
+    return (half)name((float)x, (float)y);                        \
+  }                                                               \
+  MSL_VECTORS_2(float, name)                                      \
+  MSL_VECTORS_2(half, name)
+#define MSL_MATH_3(name, ...)                                              \
+  MSL_INLINE float name(float x, float y, float z) { return __VA_ARGS__; } \
+  MSL_INLINE half name(half x, half y, half z) {                           \
+    return (half)name((float)x, (float)y, (float)z);                       \
+  }                                                                        \
+  MSL_VECTORS_3(float, name)                                               \
+  MSL_VECTORS_3(half, name)
+
+// ---- Rounding and sign
+
+MSL_MATH_1(ceil, __builtin_ceilf(x))
+MSL_MATH_1(floor, __builtin_floorf(x))
+MSL_MATH_1(rint, __builtin_rintf(x))
+MSL_MATH_1(round, __builtin_roundf(x))
+MSL_MATH_1(trunc, __builtin_truncf(x))
+MSL_MATH_1(fabs, __builtin_fabsf(x))
+MSL_MATH_1(abs, __builtin_fabsf(x))
+MSL_MATH_2(copysign, __builtin_copysignf(x, y))
+// 1 - 2^-24 is the largest value below 1: tiny negative x must not give 1.
+MSL_MATH_1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f))
+MSL_MATH_1(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? x : 0.0f)
+
+// ---- Elementary functions
+
+MSL_MATH_1(acos, __msl::target::acos(x))
+MSL_MATH_1(acosh, __msl::target::acosh(x))
+MSL_MATH_1(asin, __msl::target::asin(x))
+MSL_MATH_1(asinh, __msl::target::asinh(x))
+MSL_MATH_1(atan, __msl::target::atan(x))
+MSL_MATH_1(atanh, __msl::target::atanh(x))
+MSL_MATH_1(cos, __msl::target::cos(x))
+MSL_MATH_1(cosh, __msl::target::cosh(x))
+MSL_MATH_1(exp, __msl::target::exp(x))
+MSL_MATH_1(exp2, __msl::target::exp2(x))
+MSL_MATH_1(exp10, __msl::target::exp10(x))
+MSL_MATH_1(log, __msl::target::log(x))
+MSL_MATH_1(log2, __msl::target::log2(x))
+MSL_MATH_1(log10, __msl::target::log10(x))
+MSL_MATH_1(sin, __msl::target::sin(x))
+MSL_MATH_1(sinh, __msl::target::sinh(x))
+MSL_MATH_1(sqrt, __builtin_sqrtf(x))
+MSL_MATH_1(rsqrt, 1.0f / __builtin_sqrtf(x))
+MSL_MATH_1(tan, __msl::target::tan(x))
+MSL_MATH_1(tanh, __msl::target::tanh(x))
+MSL_MATH_2(atan2, __msl::target::atan2(x, y))
+MSL_MATH_2(pow, __msl::target::pow(x, y))
+MSL_MATH_2(powr, __msl::target::pow(x, y))
+MSL_MATH_2(divide, x / y)
+MSL_MATH_2(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
+MSL_MATH_2(fmod, __msl::target::fmod(x, y))
+// A half has no float neighbour; its own are found by its bits.
+MSL_INLINE float nextafter(float x, float y) {
+  return __msl::target::nextafter(x, y);
+}
+MSL_INLINE half nextafter(half x, half y) {
+  if (x != x || y != y) return x + y;
+  if (x == y) return y;
+  ushort bits = as_type<ushort>(x);
+  if ((bits & 0x7fff) == 0)
+    return as_type<half>((ushort)(y > x ? 0x0001 : 0x8001));
+  bool grow = (x < y) == (x > (half)0);
+  return as_type<half>((ushort)(grow ? bits + 1 : bits - 1));
+}
+MSL_VECTORS_2(float, nextafter)
+MSL_VECTORS_2(half, nextafter)
+
+// The half form rounds twice, to float and to half; in rare halfway cases
+// that is one unit away from the single rounding of a GPU.
+MSL_INLINE float fma(float a, float b, float c) {
+  return __builtin_fmaf(a, b, c);
+}
+MSL_INLINE half fma(half a, half b, half c) {
+  return (half)__builtin_fmaf((float)a, (float)b, (float)c);
+}
+MSL_VECTORS_3(float, fma)
+MSL_VECTORS_3(half, fma)
+
+// sin(pi x) and its like, with the reduction done before the product.
+MSL_INLINE float sinpi(float x) {
+  float r = x - 2.0f * __builtin_rintf(0.5f * x);
+  if (r > 0.5f) r = 1.0f - r;
+  if (r < -0.5f) r = -1.0f - r;
+  return __msl::target::sin(3.14159265358979323846f * r);
+}
+MSL_INLINE float cospi(float x) {
+  float r = __builtin_fabsf(x - 2.0f * __builtin_rintf(0.5f * x));
+  return r <= 0.25f ? __msl::target::cos(3.14159265358979323846f * r)
+                    : sinpi(0.5f - r);
+}
+MSL_INLINE float tanpi(float x) { return sinpi(x) / cospi(x); }
+#define MSL_MATH_1_REST(name)                                   \
+  MSL_INLINE half name(half x) { return (half)name((float)x); } \
+  MSL_VECTORS_1(float, name)                                    \
+  MSL_VECTORS_1(half, name)
+MSL_MATH_1_REST(sinpi)
+MSL_MATH_1_REST(cospi)
+MSL_MATH_1_REST(tanpi)
+#undef MSL_MATH_1_REST
+
+// ---- Minimum and maximum.  One NaN gives the other argument.
+
+MSL_MATH_2(fmax, __builtin_fmaxf(x, y))
+MSL_MATH_2(fmin, __builtin_fminf(x, y))
+MSL_MATH_2(max, __builtin_fmaxf(x, y))
+MSL_MATH_2(min, __builtin_fminf(x, y))
+MSL_MATH_3(fmax3, __builtin_fmaxf(x, __builtin_fmaxf(y, z)))
+MSL_MATH_3(fmin3, __builtin_fminf(x, __builtin_fminf(y, z)))
+MSL_MATH_3(max3, __builtin_fmaxf(x, __builtin_fmaxf(y, z)))
+MSL_MATH_3(min3, __builtin_fminf(x, __builtin_fminf(y, z)))
+MSL_MATH_3(fmedian3,
+           x != x   ? __builtin_fmaxf(y, z)
+           : y != y ? __builtin_fmaxf(x, z)
+           : z != z
+               ? __builtin_fmaxf(x, y)
+               : __builtin_fmaxf(__builtin_fminf(x, y),
+                                 __builtin_fminf(__builtin_fmaxf(x, y), z)))
+MSL_MATH_3(median3, fmedian3(x, y, z))
+MSL_MATH_3(clamp, __builtin_fminf(__builtin_fmaxf(x, y), z))
+MSL_MATH_1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))
+
+// ---- Common functions
+
+MSL_MATH_3(mix, x + (y - x) * z)
+MSL_MATH_2(step, y < x ? 0.0f : 1.0f)
+MSL_INLINE float smoothstep(float edge0, float edge1, float x) {
+  float t = saturate((x - edge0) / (edge1 - edge0));
+  return t * t * (3.0f - 2.0f * t);
+}
+MSL_INLINE half smoothstep(half edge0, half edge1, half x) {
+  return (half)smoothstep((float)edge0, (float)edge1, (float)x);
+}
+MSL_VECTORS_3(float, smoothstep)
+MSL_VECTORS_3(half, smoothstep)
+
+// ---- Functions with an integer or a second result
+
+MSL_INLINE int ilogb(float x) { return __builtin_ilogbf(x); }
+MSL_INLINE int ilogb(half x) { return __builtin_ilogbf((float)x); }
+MSL_INLINE float ldexp(float x, int k) { return __builtin_ldexpf(x, k); }
+MSL_INLINE half ldexp(half x, int k) {
+  return (half)__builtin_ldexpf((float)x, k);
+}
+MSL_INLINE float frexp(float x, MSL_THREAD int &exponent) {
+  int e;
+  float mantissa = __builtin_frexpf(x, &e);
+  exponent = e;
+  return mantissa;
+}
+MSL_INLINE half frexp(half x, MSL_THREAD int &exponent) {
+  return (half)frexp((float)x, exponent);
+}
+MSL_INLINE float modf(float x, MSL_THREAD float &whole) {
+  whole = __builtin_truncf(x);
+  return __builtin_isinf(x) ? __builtin_copysignf(0.0f, x)
+                            : __builtin_copysignf(x - whole, x);
+}
+MSL_INLINE half modf(half x, MSL_THREAD half &whole) {
+  float wide;
+  half fraction = (half)modf((float)x, wide);
+  whole = (half)wide;
+  return fraction;
+}
+MSL_INLINE float sincos(float x, MSL_THREAD float &cosine) {
+  cosine = cos(x);
+  return sin(x);
+}
+MSL_INLINE half sincos(half x, MSL_THREAD half &cosine) {
+  cosine = cos(x);
+  return sin(x);
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<int, N> ilogb(__msl::vec<T, N> x) {
+  __msl::vec<int, N> result;
+  for (int i = 0; i < N; ++i) result[i] = ilogb(x[i]);
+  return result;
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> ldexp(__msl::vec<T, N> x, __msl::vec<int, N> k) {
+  for (int i = 0; i < N; ++i) x[i] = ldexp(x[i], k[i]);
+  return x;
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> frexp(__msl::vec<T, N> x,
+                                  MSL_THREAD __msl::vec<int, N> &exponent) {
+  for (int i = 0; i < N; ++i) {
+    int e;
+    x[i] = frexp(x[i], e);
+    exponent[i] = e;
+  }
+  return x;
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> modf(__msl::vec<T, N> x,
+                                 MSL_THREAD __msl::vec<T, N> &whole) {
+  for (int i = 0; i < N; ++i) {
+    T w;
+    x[i] = modf(x[i], w);
+    whole[i] = w;
+  }
+  return x;
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
+                                   MSL_THREAD __msl::vec<T, N> &cosine) {
+  for (int i = 0; i < N; ++i) {
+    T c;
+    x[i] = sincos(x[i], c);
+    cosine[i] = c;
+  }
+  return x;
+}
+
+// ---- Relational functions.  A comparison of clang's vectors, an integer
+// vector, stands for a boolean vector wherever one is taken.
+
+#define MSL_CLASSIFY(name, ...)                               \
+  MSL_INLINE bool name(float x) { return __VA_ARGS__; }       \
+  MSL_INLINE bool name(half x_) {                             \
+    float x = (float)x_;                                      \
+    return __VA_ARGS__;                                       \
+  }                                                           \
+  MSL_CLASSIFY_BFLOAT(name, __VA_ARGS__)                      \
+  template <class T, int N>                                   \
+  MSL_INLINE __msl::bool_vector<N> name(__msl::vec<T, N> x) { \
+    __msl::bool_vector<N> result;                             \
+    for (int i = 0; i < N; ++i) result[i] = name((T)x[i]);    \
+    return result;                                            \
+  }
+#if __METAL_VERSION__ >= 310
+#define MSL_CLASSIFY_BFLOAT(name, ...) \
+  MSL_INLINE bool name(bfloat x_) {    \
+    float x = (float)x_;               \
+    return __VA_ARGS__;                \
+  }
+#else
+#define MSL_CLASSIFY_BFLOAT(name, ...)
+#endif
+MSL_CLASSIFY(isnan, (as_type<uint>(x) & 0x7fffffffu) > 0x7f800000u)
+MSL_CLASSIFY(isinf, (as_type<uint>(x) & 0x7fffffffu) == 0x7f800000u)
+MSL_CLASSIFY(isfinite, (as_type<uint>(x) & 0x7f800000u) != 0x7f800000u)
+MSL_CLASSIFY(signbit, (as_type<uint>(x) >> 31) != 0)
+#undef MSL_CLASSIFY
+#undef MSL_CLASSIFY_BFLOAT
+
+MSL_INLINE bool isnormal(float x) {
+  uint exponent = as_type<uint>(x) >> 23 & 0xffu;
+  return exponent != 0 && exponent != 0xffu;
+}
+MSL_INLINE bool isnormal(half x) {
+  uint exponent = as_type<ushort>(x) >> 10 & 0x1fu;
+  return exponent != 0 && exponent != 0x1fu;
+}
+#if __METAL_VERSION__ >= 310
+MSL_INLINE bool isnormal(bfloat x) { return isnormal((float)x); }
+#endif
+template <class T, int N>
+MSL_INLINE __msl::bool_vector<N> isnormal(__msl::vec<T, N> x) {
+  __msl::bool_vector<N> result;
+  for (int i = 0; i < N; ++i) result[i] = isnormal((T)x[i]);
+  return result;
+}
+
+template <class T>
+MSL_INLINE auto isunordered(T x, __msl::identity_t<T> y) {
+  return isnan(x) || isnan(y);
+}
+template <class T>
+MSL_INLINE auto isordered(T x, __msl::identity_t<T> y) {
+  return !isunordered(x, y);
+}
+
+MSL_INLINE bool all(bool x) { return x; }
+MSL_INLINE bool any(bool x) { return x; }
+template <int N>
+MSL_INLINE bool all(__msl::bool_vector<N> x) {
+  bool result = true;
+  for (int i = 0; i < N; ++i) result = result && x[i];
+  return result;
+}
+template <int N>
+MSL_INLINE bool any(__msl::bool_vector<N> x) {
+  bool result = false;
+  for (int i = 0; i < N; ++i) result = result || x[i];
+  return result;
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE bool all(__msl::vec<T, N> x) {
+  return all(__msl::bool_vector<N>(x));
+}
+template <class T, int N, class = enable_if_t<is_integral<T>::value>>
+MSL_INLINE bool any(__msl::vec<T, N> x) {
+  return any(__msl::bool_vector<N>(x));
+}
+
+template <class T, class = enable_if_t<!is_vector<T>::value>>
+MSL_INLINE T select(T a, __msl::identity_t<T> b, bool c) {
+  return c ? b : a;
+}
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> select(__msl::vec<T, N> a,
+                                   __msl::identity_t<__msl::vec<T, N>> b,
+                                   __msl::bool_vector<N> c) {
+  for (int i = 0; i < N; ++i) a[i] = c[i] ? b[i] : a[i];
+  return a;
+}
+template <class T, class C, int N, class = enable_if_t<is_integral<C>::value>>
+MSL_INLINE __msl::vec<T, N> select(__msl::vec<T, N> a,
+                                   __msl::identity_t<__msl::vec<T, N>> b,
+                                   __msl::vec<C, N> c) {
+  return select(a, b, __msl::bool_vector<N>(c));
+}
+template <int N>
+MSL_INLINE __msl::bool_vector<N> select(__msl::bool_vector<N> a,
+                                        __msl::bool_vector<N> b,
+                                        __msl::bool_vector<N> c) {
+  for (int i = 0; i < N; ++i) a[i] = c[i] ? b[i] : a[i];
+  return a;
+}
+
+// ---- Geometric functions
+
+#define MSL_GEOMETRY(T, N)                                                     \
+  MSL_INLINE T dot(T##N a, T##N b) {                                           \
+    T sum = a[0] * b[0];                                                       \
+    for (int i = 1; i < N; ++i) sum += a[i] * b[i];                            \
+    return sum;                                                                \
+  }                                                                            \
+  MSL_INLINE T length_squared(T##N a) { return dot(a, a); }                    \
+  MSL_INLINE T length(T##N a) { return sqrt(dot(a, a)); }                      \
+  MSL_INLINE T distance_squared(T##N a, T##N b) {                              \
+    return length_squared(a - b);                                              \
+  }                                                                            \
+  MSL_INLINE T distance(T##N a, T##N b) { return length(a - b); }              \
+  MSL_INLINE T##N normalize(T##N a) { return a * rsqrt(dot(a, a)); }           \
+  MSL_INLINE T##N faceforward(T##N n, T##N i, T##N reference) {                \
+    return dot(reference, i) < (T)0 ? n : -n;                                  \
+  }                                                                            \
+  MSL_INLINE T##N reflect(T##N i, T##N n) { return i - (T)2 * dot(n, i) * n; } \
+  MSL_INLINE T##N refract(T##N i, T##N n, T eta) {                             \
+    T d = dot(n, i);                                                           \
+    T k = (T)1 - eta * eta * ((T)1 - d * d);                                   \
+    return k < (T)0 ? (T##N)(T)0 : eta * i - (eta * d + sqrt(k)) * n;          \
+  }
+#define MSL_GEOMETRIES(T)                 \
+  MSL_GEOMETRY(T, 2)                      \
+  MSL_GEOMETRY(T, 3)                      \
+  MSL_GEOMETRY(T, 4)                      \
+  MSL_INLINE T##3 cross(T##3 a, T##3 b) { \
+    return a.yzx * b.zxy - a.zxy * b.yzx; \
+  }
+MSL_GEOMETRIES(float)
+MSL_GEOMETRIES(half)
+#undef MSL_GEOMETRIES
+#undef MSL_GEOMETRY
+
+}  // namespace metal

@@ -1,0 +1,413 @@
+// What a Metal program has without including anything: scalar and vector
+// types, and the helpers that the front end's rewritten text calls.  Written
+// in C++ for OpenCL, which clang can check and compile for any target.
+#pragma once
+
+#pragma OPENCL EXTENSION cl_khr_fp16 : enable
+
+// Metal's address spaces in clang's words.  Device and constant pointers are
+// different types, yet both convert to the unnamed (generic) space in which
+// implicit copy constructors take their argument; with __constant for
+// `constant` a structure in a constant buffer could not even be copied.
+// The one conversion that is too many, from device to constant, is refused
+// by the front end.
+#define MSL_DEVICE __attribute__((opencl_global_device))
+#define MSL_CONSTANT const __global
+#define MSL_THREADGROUP __local
+#define MSL_THREAD __private
+
+#define MSL_INLINE inline __attribute__((always_inline))
+
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+typedef unsigned long size_t;
+typedef long ptrdiff_t;
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long uint64_t;
+#if __METAL_VERSION__ >= 310
+typedef __bf16 bfloat;
+#endif
+
+namespace __msl {
+
+template <class T, int N>
+using vec = T __attribute__((ext_vector_type(N)));
+
+template <int N>
+struct bool_vector;
+template <class T, int N>
+struct packed_vector;
+
+// How many components a value has (0: a scalar or a class), and of what type.
+template <class T>
+struct components {
+  enum { count = 0 };
+  using element = T;
+};
+template <class T, int N>
+struct components<T __attribute__((ext_vector_type(N)))> {
+  enum { count = N };
+  using element = T;
+};
+template <int N>
+struct components<bool_vector<N>> {
+  enum { count = N };
+  using element = bool;
+};
+template <class T, int N>
+struct components<packed_vector<T, N>> {
+  enum { count = N };
+  using element = T;
+};
+
+template <class T>
+using element_of = typename components<T>::element;
+
+template <class T, class U>
+struct same {
+  enum { value = false };
+};
+template <class T>
+struct same<T, T> {
+  enum { value = true };
+};
+
+template <bool condition, class T = void>
+struct enable_if {};
+template <class T>
+struct enable_if<true, T> {
+  using type = T;
+};
+template <bool condition, class T = void>
+using enable_if_t = typename enable_if<condition, T>::type;
+
+// Keeps a parameter out of template argument deduction.
+template <class T>
+struct identity {
+  using type = T;
+};
+template <class T>
+using identity_t = typename identity<T>::type;
+
+// True for the vectors that clang itself knows: all but boolean and packed.
+template <class T>
+struct is_native_vector {
+  enum { value = false };
+};
+template <class T, int N>
+struct is_native_vector<T __attribute__((ext_vector_type(N)))> {
+  enum { value = true };
+};
+
+template <class V, class A>
+MSL_INLINE void append(MSL_THREAD V &result, MSL_THREAD int &position, A a) {
+  using E = element_of<V>;
+  if constexpr (components<A>::count == 0) {
+    result[position++] = (E)a;
+  } else {
+    for (int i = 0; i < (int)components<A>::count; ++i)
+      result[position++] = (E)a[i];
+  }
+}
+
+template <class A>
+constexpr int width() {
+  return components<A>::count == 0 ? 1 : (int)components<A>::count;
+}
+
+// Vector constructors, V(a), V(a, b), ...: from one scalar, from a vector of
+// another component type, or from any row of scalars and vectors with as many
+// components as V.  For any other type the plain constructor.
+template <class V, class... A>
+constexpr V make(A... a) {
+  constexpr int count = components<V>::count;
+  if constexpr (count == 0) {
+    return V(a...);
+  } else {
+    using E = element_of<V>;
+    if constexpr (sizeof...(A) == 0) {
+      return V((E)0);
+    } else {
+      constexpr int given = (0 + ... + width<A>());
+      constexpr bool scalars = (true && ... && (components<A>::count == 0));
+      static_assert(scalars ? given == count || given == 1 : given == count,
+                    "a vector is made of one scalar or of exactly as many "
+                    "components as it has");
+      if constexpr (scalars && sizeof...(A) == 1) {
+        return V(((E)a)...);
+      } else if constexpr (scalars) {
+        return V{((E)a)...};
+      } else if constexpr (sizeof...(A) == 1 &&
+                           (true && ... && same<A, V>::value)) {
+        return (a, ...);
+      } else {
+        V result;
+        int position = 0;
+        (append(result, position, a), ...);
+        return result;
+      }
+    }
+  }
+}
+
+// V(comparison).  A comparison of vectors gives -1 for true in clang's
+// vectors, and 1 has to come out.
+template <class V, class A>
+constexpr V make_from_condition(A a) {
+  if constexpr (is_native_vector<A>::value)
+    return make<V>(a & (element_of<A>)1);
+  else
+    return make<V>(a);
+}
+
+// static_cast<To>(from) and (To)from, which in Metal convert vectors
+// component by component.
+template <class To, class From>
+constexpr To convert(From from) {
+  if constexpr (components<To>::count != 0 || components<From>::count != 0)
+    return make<To>(from);
+  else
+    return (To)from;
+}
+
+// The value that a scalar operand has beside a vector operand: it converts to
+// the vector's component type, whatever its own rank.
+template <class Other, class T>
+constexpr auto beside(T scalar) {
+  if constexpr (components<Other>::count != 0 && components<T>::count == 0)
+    return (element_of<Other>)scalar;
+  else
+    return scalar;
+}
+
+}  // namespace __msl
+
+#define MSL_VECTOR_NAMES(T)      \
+  typedef __msl::vec<T, 2> T##2; \
+  typedef __msl::vec<T, 3> T##3; \
+  typedef __msl::vec<T, 4> T##4;
+MSL_VECTOR_NAMES(char)
+MSL_VECTOR_NAMES(uchar)
+MSL_VECTOR_NAMES(short)
+MSL_VECTOR_NAMES(ushort)
+MSL_VECTOR_NAMES(int)
+MSL_VECTOR_NAMES(uint)
+MSL_VECTOR_NAMES(long)
+MSL_VECTOR_NAMES(ulong)
+MSL_VECTOR_NAMES(half)
+MSL_VECTOR_NAMES(float)
+#if __METAL_VERSION__ >= 310
+MSL_VECTOR_NAMES(bfloat)
+#endif
+#undef MSL_VECTOR_NAMES
+
+namespace __msl {
+
+// The storage of vectors that are classes here.  The components have two
+// names each, as in clang's own vectors.
+template <class T, int N>
+struct named_components;
+template <class T>
+struct named_components<T, 2> {
+  union {
+    T x;
+    T r;
+  };
+  union {
+    T y;
+    T g;
+  };
+};
+template <class T>
+struct named_components<T, 3> {
+  union {
+    T x;
+    T r;
+  };
+  union {
+    T y;
+    T g;
+  };
+  union {
+    T z;
+    T b;
+  };
+};
+template <class T>
+struct named_components<T, 4> {
+  union {
+    T x;
+    T r;
+  };
+  union {
+    T y;
+    T g;
+  };
+  union {
+    T z;
+    T b;
+  };
+  union {
+    T w;
+    T a;
+  };
+};
+
+// bool2, bool3, bool4: one byte a component, as large and as aligned as the
+// vector of as many chars.  Comparisons of clang's vectors, which give
+// integers, convert to it.
+template <int N>
+struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
+  constexpr bool_vector() {}
+  constexpr bool_vector(bool value) { fill(value); }
+  template <class... B, class = enable_if_t<sizeof...(B) == N && (N > 1)>>
+  constexpr bool_vector(B... b) {
+    bool values[N] = {(bool)b...};
+    for (int i = 0; i < N; ++i) (*this)[i] = values[i];
+  }
+  template <class T>
+  constexpr bool_vector(__msl::vec<T, N> condition) {
+    for (int i = 0; i < N; ++i) (*this)[i] = condition[i] != 0;
+  }
+
+  bool operator[](int i) const { return ((const bool *)this)[i]; }
+  bool &operator[](int i) { return ((bool *)this)[i]; }
+
+ private:
+  void fill(bool value) {
+    for (int i = 0; i < N; ++i) (*this)[i] = value;
+  }
+};
+
+template <int N>
+MSL_INLINE bool_vector<N> operator!(bool_vector<N> a) {
+  for (int i = 0; i < N; ++i) a[i] = !a[i];
+  return a;
+}
+template <int N>
+MSL_INLINE bool_vector<N> operator~(bool_vector<N> a) {
+  return !a;
+}
+
+// Both operands may be boolean vectors or comparisons of clang's vectors; at
+// least one is a boolean vector.
+#define MSL_BOOL_VECTOR_OPERATOR(symbol)                          \
+  template <int N>                                                \
+  MSL_INLINE bool_vector<N> operator symbol(bool_vector<N> a,     \
+                                            bool_vector<N> b) {   \
+    for (int i = 0; i < N; ++i) a[i] = a[i] symbol b[i];          \
+    return a;                                                     \
+  }                                                               \
+  template <int N, class T>                                       \
+  MSL_INLINE bool_vector<N> operator symbol(bool_vector<N> a,     \
+                                            __msl::vec<T, N> b) { \
+    return a symbol bool_vector<N>(b);                            \
+  }                                                               \
+  template <int N, class T>                                       \
+  MSL_INLINE bool_vector<N> operator symbol(__msl::vec<T, N> a,   \
+                                            bool_vector<N> b) {   \
+    return bool_vector<N>(a) symbol b;                            \
+  }
+MSL_BOOL_VECTOR_OPERATOR(&&)
+MSL_BOOL_VECTOR_OPERATOR(||)
+MSL_BOOL_VECTOR_OPERATOR(==)
+MSL_BOOL_VECTOR_OPERATOR(!=)
+MSL_BOOL_VECTOR_OPERATOR(&)
+MSL_BOOL_VECTOR_OPERATOR(|)
+MSL_BOOL_VECTOR_OPERATOR(^)
+#undef MSL_BOOL_VECTOR_OPERATOR
+
+// packed_float3 and its like: the components one after another, aligned as
+// one component is.
+template <class T, int N>
+struct packed_vector : named_components<T, N> {
+  constexpr packed_vector() {}
+  constexpr packed_vector(T value) : packed_vector(__msl::vec<T, N>(value)) {}
+  constexpr packed_vector(__msl::vec<T, N> v) {
+    for (int i = 0; i < N; ++i) (*this)[i] = v[i];
+  }
+  template <class... A, class = enable_if_t<(sizeof...(A) > 1)>>
+  constexpr packed_vector(A... a)
+      : packed_vector(make<__msl::vec<T, N>>(a...)) {}
+
+  operator __msl::vec<T, N>() const {
+    __msl::vec<T, N> v;
+    for (int i = 0; i < N; ++i) v[i] = (*this)[i];
+    return v;
+  }
+  T operator[](int i) const { return ((const T *)this)[i]; }
+  T &operator[](int i) { return ((T *)this)[i]; }
+};
+
+#define MSL_PACKED_VECTOR_OPERATOR(symbol)                                    \
+  template <class T, int N>                                                   \
+  MSL_INLINE __msl::vec<T, N> operator symbol(packed_vector<T, N> a,          \
+                                              packed_vector<T, N> b) {        \
+    return (__msl::vec<T, N>)a symbol(__msl::vec<T, N>) b;                    \
+  }                                                                           \
+  template <class T, int N>                                                   \
+  MSL_INLINE __msl::vec<T, N> operator symbol(                                \
+      packed_vector<T, N> a, identity_t<__msl::vec<T, N>> b) {                \
+    return (__msl::vec<T, N>)a symbol b;                                      \
+  }                                                                           \
+  template <class T, int N>                                                   \
+  MSL_INLINE __msl::vec<T, N> operator symbol(identity_t<__msl::vec<T, N>> a, \
+                                              packed_vector<T, N> b) {        \
+    return a symbol(__msl::vec<T, N>) b;                                      \
+  }                                                                           \
+  template <class T, int N>                                                   \
+  MSL_INLINE void operator symbol##=(packed_vector<T, N> &a,                  \
+                                     identity_t<__msl::vec<T, N>> b) {        \
+    a = (__msl::vec<T, N>)a symbol b;                                         \
+  }
+MSL_PACKED_VECTOR_OPERATOR(+)
+MSL_PACKED_VECTOR_OPERATOR(-)
+MSL_PACKED_VECTOR_OPERATOR(*)
+MSL_PACKED_VECTOR_OPERATOR(/)
+#undef MSL_PACKED_VECTOR_OPERATOR
+
+template <class T, int N>
+MSL_INLINE __msl::vec<T, N> operator-(packed_vector<T, N> a) {
+  return -(__msl::vec<T, N>)a;
+}
+
+}  // namespace __msl
+
+typedef __msl::bool_vector<2> bool2;
+typedef __msl::bool_vector<3> bool3;
+typedef __msl::bool_vector<4> bool4;
+
+#define MSL_PACKED_NAMES(T)                         \
+  typedef __msl::packed_vector<T, 2> packed_##T##2; \
+  typedef __msl::packed_vector<T, 3> packed_##T##3; \
+  typedef __msl::packed_vector<T, 4> packed_##T##4;
+MSL_PACKED_NAMES(char)
+MSL_PACKED_NAMES(uchar)
+MSL_PACKED_NAMES(short)
+MSL_PACKED_NAMES(ushort)
+MSL_PACKED_NAMES(int)
+MSL_PACKED_NAMES(uint)
+MSL_PACKED_NAMES(long)
+MSL_PACKED_NAMES(half)
+MSL_PACKED_NAMES(float)
+#if __METAL_VERSION__ >= 310
+MSL_PACKED_NAMES(bfloat)
+#endif
+#undef MSL_PACKED_NAMES
+
+// as_type<To>(from): the same bits as another type of the same size, or a
+// three-component vector from or to one of four.
+template <class To, class From>
+constexpr To as_type(From from) {
+  static_assert(sizeof(To) == sizeof(From),
+                "as_type needs two types of the same size");
+  return __builtin_bit_cast(To, from);
+}

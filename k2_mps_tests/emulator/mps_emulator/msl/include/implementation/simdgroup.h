@@ -1,0 +1,294 @@
+// <metal_compute>, <metal_simdgroup> and <metal_quadgroup>.
+//
+// The last parameter of every function that waits for other threads is the
+// place of the call, and is never given by a program: threads meet only where
+// they make the same call.
+#pragma once
+
+#define MSL_SITE \
+  ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
+
+namespace metal {
+
+__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
+    mem_flags flags, MSL_SITE) {
+  __msl::target::threadgroup_barrier((uint)flags, site);
+}
+__attribute__((annotate("msl.suspends"))) MSL_INLINE void simdgroup_barrier(
+    mem_flags flags, MSL_SITE) {
+  __msl::target::simdgroup_barrier((uint)flags, site);
+}
+
+}  // namespace metal
+
+namespace __msl {
+
+struct sum_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return a + b;
+  }
+};
+struct product_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return a * b;
+  }
+};
+struct least_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return metal::min(a, b);
+  }
+};
+struct greatest_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return metal::max(a, b);
+  }
+};
+struct and_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return a & b;
+  }
+};
+struct or_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return a | b;
+  }
+};
+struct xor_of {
+  template <class T>
+  static T apply(T a, T b) {
+    return a ^ b;
+  }
+};
+
+#if __METAL_VERSION__ >= 310
+// A brain float has no overload of min and max.
+template <>
+bfloat least_of::apply(bfloat a, bfloat b) {
+  return (bfloat)metal::min((float)a, (float)b);
+}
+template <>
+bfloat greatest_of::apply(bfloat a, bfloat b) {
+  return (bfloat)metal::max((float)a, (float)b);
+}
+#endif
+
+// The types that Metal exchanges in a simdgroup: scalars and vectors of
+// integers of up to 32 bits and of floating-point numbers.
+template <class T>
+constexpr bool exchangeable() {
+  using E = element_of<T>;
+  return __is_arithmetic(E) && !__is_same(E, bool) && sizeof(E) <= 4;
+}
+// Quadgroups exchange 64-bit integers as well.
+template <class T>
+constexpr bool quad_exchangeable() {
+  using E = element_of<T>;
+  return __is_arithmetic(E) && !__is_same(E, bool);
+}
+template <class T>
+constexpr bool integral_components() {
+  return __is_integral(element_of<T>);
+}
+
+template <class T>
+MSL_INLINE T largest_value() {
+  using E = element_of<T>;
+  if constexpr (__is_integral(E))
+    return (T)metal::numeric_limits<E>::max();
+  else
+    return (T)metal::numeric_limits<E>::infinity();
+}
+template <class T>
+MSL_INLINE T smallest_value() {
+  using E = element_of<T>;
+  if constexpr (__is_integral(E))
+    return (T)metal::numeric_limits<E>::lowest();
+  else
+    return (T)(E)-metal::numeric_limits<E>::infinity();
+}
+
+// The lane that a shuffle reads, for groups of `width` lanes.
+template <uint width>
+struct lane_of {
+  static uint first() { return target::simd_lane() / width * width; }
+  static uint own() { return target::simd_lane() % width; }
+  static uint index(uint i) { return first() + i % width; }
+};
+
+}  // namespace __msl
+
+namespace metal {
+
+#define MSL_SUSPENDS __attribute__((annotate("msl.suspends")))
+
+// `group` is simd or quad, `width` its lanes, `accepted` the trait of the
+// types that it exchanges.
+#define MSL_GROUP_REDUCTION(group, width, accepted, name, operation, neutral) \
+  template <class T, class = enable_if_t<__msl::accepted<T>()>>               \
+  MSL_SUSPENDS MSL_INLINE T group##_##name(T data, MSL_SITE) {                \
+    return __msl::target::reduce<__msl::operation, width>(data, neutral,      \
+                                                          site);              \
+  }
+#define MSL_GROUP_BITWISE(group, width, accepted, name, operation, neutral) \
+  template <class T, class = enable_if_t<__msl::accepted<T>() &&            \
+                                         __msl::integral_components<T>()>>  \
+  MSL_SUSPENDS MSL_INLINE T group##_##name(T data, MSL_SITE) {              \
+    return __msl::target::reduce<__msl::operation, width>(data, neutral,    \
+                                                          site);            \
+  }
+#define MSL_GROUP_SCAN(group, width, accepted, name, operation, inclusive, \
+                       neutral)                                            \
+  template <class T, class = enable_if_t<__msl::accepted<T>()>>            \
+  MSL_SUSPENDS MSL_INLINE T group##_prefix_##name(T data, MSL_SITE) {      \
+    return __msl::target::scan<__msl::operation, width, inclusive>(        \
+        data, neutral, site);                                              \
+  }
+// A shuffle by `lane`, computed from own(), the lane's index in its group, and
+// `delta`; lanes for which `inside` is false keep their own data.
+#define MSL_GROUP_SHUFFLE(group, width, accepted, name, inside, lane)        \
+  template <class T, class = enable_if_t<__msl::accepted<T>()>>              \
+  MSL_SUSPENDS MSL_INLINE T group##_##name(T data, ushort delta, MSL_SITE) { \
+    using group_lane = __msl::lane_of<width>;                                \
+    uint own = group_lane::own();                                            \
+    T other = __msl::target::shuffle(                                        \
+        data, group_lane::index((inside) ? (uint)(lane) : own), site);       \
+    return (inside) ? other : data;                                          \
+  }
+#define MSL_GROUP_FILL(group, width, accepted, name, lane, from_filling) \
+  template <class T, class = enable_if_t<__msl::accepted<T>()>>          \
+  MSL_SUSPENDS MSL_INLINE T group##_shuffle_and_fill_##name(             \
+      T data, __msl::identity_t<T> filling, ushort delta,                \
+      ushort modulo = width, MSL_SITE) {                                 \
+    using group_lane = __msl::lane_of<width>;                            \
+    uint whole = group_lane::own();                                      \
+    uint segment = whole / modulo * modulo;                              \
+    uint own = whole % modulo;                                           \
+    return __msl::target::shuffle_two(                                   \
+        data, filling, from_filling,                                     \
+        group_lane::index(segment + (uint)(lane) % modulo), site);       \
+  }
+#define MSL_GROUP(group, width, accepted)                                      \
+  MSL_GROUP_REDUCTION(group, width, accepted, sum, sum_of,                     \
+                      (T)(__msl::element_of<T>)0)                              \
+  MSL_GROUP_REDUCTION(group, width, accepted, product, product_of,             \
+                      (T)(__msl::element_of<T>)1)                              \
+  MSL_GROUP_REDUCTION(group, width, accepted, min, least_of,                   \
+                      __msl::largest_value<T>())                               \
+  MSL_GROUP_REDUCTION(group, width, accepted, max, greatest_of,                \
+                      __msl::smallest_value<T>())                              \
+  MSL_GROUP_BITWISE(group, width, accepted, and, and_of,                       \
+                    (T)(__msl::element_of<T>)-1)                               \
+  MSL_GROUP_BITWISE(group, width, accepted, or, or_of,                         \
+                    (T)(__msl::element_of<T>)0)                                \
+  MSL_GROUP_BITWISE(group, width, accepted, xor, xor_of,                       \
+                    (T)(__msl::element_of<T>)0)                                \
+  MSL_GROUP_SCAN(group, width, accepted, inclusive_sum, sum_of, true,          \
+                 (T)(__msl::element_of<T>)0)                                   \
+  MSL_GROUP_SCAN(group, width, accepted, exclusive_sum, sum_of, false,         \
+                 (T)(__msl::element_of<T>)0)                                   \
+  MSL_GROUP_SCAN(group, width, accepted, inclusive_product, product_of, true,  \
+                 (T)(__msl::element_of<T>)1)                                   \
+  MSL_GROUP_SCAN(group, width, accepted, exclusive_product, product_of, false, \
+                 (T)(__msl::element_of<T>)1)                                   \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle, true, delta)              \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle_xor, true, own ^ delta)    \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle_up, own >= delta,          \
+                    own - delta)                                               \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle_down, own + delta < width, \
+                    own + delta)                                               \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle_rotate_up, true,           \
+                    own - delta)                                               \
+  MSL_GROUP_SHUFFLE(group, width, accepted, shuffle_rotate_down, true,         \
+                    own + delta)                                               \
+  MSL_GROUP_SHUFFLE(group, width, accepted, broadcast, true, delta)            \
+  MSL_GROUP_FILL(group, width, accepted, up, own - delta, own < delta)         \
+  MSL_GROUP_FILL(group, width, accepted, down, own + delta,                    \
+                 own + delta >= modulo)                                        \
+  template <class T, class = enable_if_t<__msl::accepted<T>()>>                \
+  MSL_SUSPENDS MSL_INLINE T group##_broadcast_first(T data, MSL_SITE) {        \
+    uint first = __msl::lane_of<width>::first();                               \
+    uint active = __msl::target::ballot(true, site) >> first;                  \
+    return __msl::target::shuffle(data, first + ctz(active), site);            \
+  }
+
+MSL_GROUP(simd, 32, exchangeable)
+MSL_GROUP(quad, 4, quad_exchangeable)
+
+#undef MSL_GROUP
+#undef MSL_GROUP_BITWISE
+#undef MSL_GROUP_FILL
+#undef MSL_GROUP_REDUCTION
+#undef MSL_GROUP_SCAN
+#undef MSL_GROUP_SHUFFLE
+
+class simd_vote {
+ public:
+  using vote_t = ulong;
+  explicit constexpr simd_vote(vote_t v = 0) : votes(v) {}
+  explicit constexpr operator vote_t() const { return votes; }
+  bool all() const { return (uint)votes == 0xffffffffu; }
+  bool any() const { return (uint)votes != 0; }
+
+ private:
+  vote_t votes;
+};
+
+class quad_vote {
+ public:
+  using vote_t = uint;
+  explicit constexpr quad_vote(vote_t v = 0) : votes(v & 15) {}
+  explicit constexpr operator vote_t() const { return votes; }
+  bool all() const { return votes == 15; }
+  bool any() const { return votes != 0; }
+
+ private:
+  vote_t votes;
+};
+
+MSL_SUSPENDS MSL_INLINE simd_vote simd_ballot(bool expr, MSL_SITE) {
+  return simd_vote(__msl::target::ballot(expr, site));
+}
+MSL_SUSPENDS MSL_INLINE simd_vote simd_active_threads_mask(MSL_SITE) {
+  return simd_vote(__msl::target::ballot(true, site));
+}
+MSL_SUSPENDS MSL_INLINE bool simd_all(bool expr, MSL_SITE) {
+  return __msl::target::ballot(!expr, site) == 0;
+}
+MSL_SUSPENDS MSL_INLINE bool simd_any(bool expr, MSL_SITE) {
+  return __msl::target::ballot(expr, site) != 0;
+}
+MSL_SUSPENDS MSL_INLINE bool simd_is_first(MSL_SITE) {
+  return (uint)ctz(__msl::target::ballot(true, site)) ==
+         __msl::target::simd_lane();
+}
+
+MSL_SUSPENDS MSL_INLINE uint __quad_ballot(bool expr, ulong site) {
+  return __msl::target::ballot(expr, site) >> __msl::lane_of<4>::first() & 15;
+}
+MSL_SUSPENDS MSL_INLINE quad_vote quad_ballot(bool expr, MSL_SITE) {
+  return quad_vote(__quad_ballot(expr, site));
+}
+MSL_SUSPENDS MSL_INLINE quad_vote quad_active_threads_mask(MSL_SITE) {
+  return quad_vote(__quad_ballot(true, site));
+}
+MSL_SUSPENDS MSL_INLINE bool quad_all(bool expr, MSL_SITE) {
+  return __quad_ballot(!expr, site) == 0;
+}
+MSL_SUSPENDS MSL_INLINE bool quad_any(bool expr, MSL_SITE) {
+  return __quad_ballot(expr, site) != 0;
+}
+MSL_SUSPENDS MSL_INLINE bool quad_is_first(MSL_SITE) {
+  return (uint)ctz(__quad_ballot(true, site)) == __msl::lane_of<4>::own();
+}
+
+#undef MSL_SUSPENDS
+
+}  // namespace metal
+
+#undef MSL_SITE

@@ -1,0 +1,231 @@
+// The primitives that depend on what a program is compiled for; here the host
+// CPU, where the executor runs one thread after another.  A further target
+// brings its own file with the same names, and nothing else in this folder
+// changes.
+#pragma once
+
+#include "abi.h"
+
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+extern "C" {
+const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
+}
+
+extern "C" {
+float acosf(float);
+float acoshf(float);
+float asinf(float);
+float asinhf(float);
+float atanf(float);
+float atan2f(float, float);
+float atanhf(float);
+float ceilf(float);
+float cosf(float);
+float coshf(float);
+float expf(float);
+float exp2f(float);
+float exp10f(float);
+float floorf(float);
+float fmodf(float, float);
+float logf(float);
+float log2f(float);
+float log10f(float);
+float nextafterf(float, float);
+float powf(float, float);
+float sinf(float);
+float sinhf(float);
+float tanf(float);
+float tanhf(float);
+}
+
+namespace __msl {
+namespace target {
+
+// ---- Mathematics, in single precision
+
+#define MSL_TARGET_MATH(name) \
+  MSL_INLINE float name(float x) { return name##f(x); }
+MSL_TARGET_MATH(acos)
+MSL_TARGET_MATH(acosh)
+MSL_TARGET_MATH(asin)
+MSL_TARGET_MATH(asinh)
+MSL_TARGET_MATH(atan)
+MSL_TARGET_MATH(atanh)
+MSL_TARGET_MATH(cos)
+MSL_TARGET_MATH(cosh)
+MSL_TARGET_MATH(exp)
+MSL_TARGET_MATH(exp2)
+MSL_TARGET_MATH(exp10)
+MSL_TARGET_MATH(log)
+MSL_TARGET_MATH(log2)
+MSL_TARGET_MATH(log10)
+MSL_TARGET_MATH(sin)
+MSL_TARGET_MATH(sinh)
+MSL_TARGET_MATH(tan)
+MSL_TARGET_MATH(tanh)
+#undef MSL_TARGET_MATH
+
+MSL_INLINE float atan2(float y, float x) { return atan2f(y, x); }
+MSL_INLINE float fmod(float x, float y) { return fmodf(x, y); }
+MSL_INLINE float nextafter(float x, float y) { return nextafterf(x, y); }
+MSL_INLINE float pow(float x, float y) { return powf(x, y); }
+
+// ---- Threads
+
+MSL_INLINE uint thread_index() {
+  return mps_emulator_msl_runtime_in_use->thread_index();
+}
+
+MSL_INLINE uint simd_lane() { return thread_index() % 32; }
+
+// Annotated functions suspend the thread; the front end finds the kernels
+// that reach one and has them run on fibers.
+__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
+    uint flags, ulong site) {
+  mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
+}
+
+// The values of all lanes at one call, and which of them take part.
+template <class T>
+struct lanes {
+  T values[32];
+  uint active;
+
+  bool takes_part(uint lane) const { return active >> lane & 1; }
+};
+
+template <class T>
+__attribute__((annotate("msl.suspends"))) MSL_INLINE lanes<T> exchange(
+    T value, ulong site) {
+  lanes<T> all;
+  const void *values = mps_emulator_msl_runtime_in_use->simdgroup_exchange(
+      &value, sizeof(T), site, &all.active);
+  __builtin_memcpy((void *)all.values, values, sizeof(all.values));
+  return all;
+}
+
+MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
+  exchange(flags, site);
+}
+
+// Bit i: lane i takes part and its `condition` holds.
+MSL_INLINE uint ballot(bool condition, ulong site) {
+  lanes<uint> all = exchange((uint)condition, site);
+  uint votes = 0;
+  for (uint i = 0; i < 32; ++i) votes |= (all.values[i] & 1) << i;
+  return votes & all.active;
+}
+
+// The value of `lane`; of an inactive lane, poison.
+template <class T>
+MSL_INLINE T shuffle(T value, uint lane, ulong site) {
+  return exchange(value, site).values[lane % 32];
+}
+
+// The values of two lanes, each chosen from one of two arguments.
+template <class T>
+MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
+                         ulong site) {
+  struct pair {
+    T data;
+    T filling;
+  };
+  pair mine;
+  mine.data = data;
+  mine.filling = filling;
+  lanes<pair> all = exchange(mine, site);
+  return from_filling ? all.values[lane % 32].filling
+                      : all.values[lane % 32].data;
+}
+
+// Combines the active lanes among the `width` (32 or 4) of this lane's group,
+// in the order of a butterfly, as GPUs do; `neutral` stands for the others.
+template <class Operation, uint width, class T>
+MSL_INLINE T reduce(T value, T neutral, ulong site) {
+  lanes<T> all = exchange(value, site);
+  uint first = simd_lane() / width * width;
+  T partial[width];
+  for (uint i = 0; i < width; ++i)
+    partial[i] = all.takes_part(first + i) ? all.values[first + i] : neutral;
+  for (uint half_width = width / 2; half_width > 0; half_width /= 2)
+    for (uint i = 0; i < half_width; ++i)
+      partial[i] = Operation::apply(partial[i], partial[i + half_width]);
+  return partial[0];
+}
+
+// Combines the active lanes below this one in its group, and this one too
+// where `inclusive`.
+template <class Operation, uint width, bool inclusive, class T>
+MSL_INLINE T scan(T value, T neutral, ulong site) {
+  lanes<T> all = exchange(value, site);
+  uint lane = simd_lane();
+  T result = neutral;
+  for (uint i = lane / width * width; i < lane + inclusive; ++i)
+    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
+  return result;
+}
+
+// ---- Threadgroup memory
+
+template <class T>
+MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(uint slot) {
+  return *(MSL_THREADGROUP T *)mps_emulator_msl_runtime_in_use
+              ->threadgroup_variable(slot, sizeof(T), alignof(T));
+}
+
+// ---- Atomic operations; P is a pointer to a scalar
+
+template <class P>
+MSL_INLINE auto atomic_load(P p) {
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE void atomic_store(P p, T value) {
+  __atomic_store_n(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_exchange(P p, T value) {
+  return __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
+                                        T desired) {
+  T found = *expected;
+  bool equal = __atomic_compare_exchange_n(p, &found, desired, false,
+                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  *expected = found;
+  return equal;
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_add(P p, T value) {
+  return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_sub(P p, T value) {
+  return __atomic_fetch_sub(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_and(P p, T value) {
+  return __atomic_fetch_and(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_or(P p, T value) {
+  return __atomic_fetch_or(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_xor(P p, T value) {
+  return __atomic_fetch_xor(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_max(P p, T value) {
+  return __atomic_fetch_max(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_fetch_min(P p, T value) {
+  return __atomic_fetch_min(p, value, __ATOMIC_RELAXED);
+}
+MSL_INLINE void atomic_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
+}  // namespace target
+}  // namespace __msl
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : disable

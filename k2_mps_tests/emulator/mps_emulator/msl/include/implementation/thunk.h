@@ -1,0 +1,163 @@
+// What the generated part of a kernel library needs: where a thread stands,
+// and the arguments that a kernel takes from a launch.
+#pragma once
+
+#include "target_host.h"
+
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+
+namespace __msl {
+
+// The type of a function's parameter number `index`.
+template <uint index, class First, class... Rest>
+struct type_at {
+  using type = typename type_at<index - 1, Rest...>::type;
+};
+template <class First, class... Rest>
+struct type_at<0, First, Rest...> {
+  using type = First;
+};
+template <class Function, uint index>
+struct parameter_of;
+template <class... Parameters, uint index>
+struct parameter_of<void(Parameters...), index> {
+  using type = typename type_at<index, Parameters...>::type;
+};
+
+// A buffer argument as the pointer type that the parameter is, or refers to.
+template <class Parameter>
+struct buffer_argument;
+template <class T>
+struct buffer_argument<T *> {
+  using pointer = T *;
+};
+template <class T>
+struct buffer_argument<T &> {
+  using pointer = T *;
+};
+
+// The built-in values of one thread.  Functions of one dimension are called
+// with d = 0, 1, 2 for x, y, z.
+struct place {
+  const mps_emulator_msl_launch *launch;
+  uint position[3];  // in the threadgroup
+
+  MSL_INLINE uint thread_position_in_threadgroup(int d) const {
+    return position[d];
+  }
+  MSL_INLINE uint thread_position_in_grid(int d) const {
+    return launch->threadgroup_position[d] *
+               launch->dispatch_threadgroup_size[d] +
+           position[d];
+  }
+  MSL_INLINE uint threadgroup_position_in_grid(int d) const {
+    return launch->threadgroup_position[d];
+  }
+  MSL_INLINE uint threads_per_threadgroup(int d) const {
+    return launch->threadgroup_size[d];
+  }
+  MSL_INLINE uint dispatch_threads_per_threadgroup(int d) const {
+    return launch->dispatch_threadgroup_size[d];
+  }
+  MSL_INLINE uint threads_per_grid(int d) const { return launch->grid_size[d]; }
+  MSL_INLINE uint threadgroups_per_grid(int d) const {
+    return launch->threadgroup_count[d];
+  }
+  MSL_INLINE uint grid_size(int d) const { return launch->grid_size[d]; }
+  MSL_INLINE uint grid_origin(int d) const { return 0; }
+
+  MSL_INLINE uint thread_index_in_threadgroup(int) const {
+    return position[0] +
+           launch->threadgroup_size[0] *
+               (position[1] + launch->threadgroup_size[1] * position[2]);
+  }
+  MSL_INLINE uint thread_index_in_simdgroup(int) const {
+    return thread_index_in_threadgroup(0) % 32;
+  }
+  MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
+    return thread_index_in_threadgroup(0) / 32;
+  }
+  MSL_INLINE uint thread_index_in_quadgroup(int) const {
+    return thread_index_in_threadgroup(0) % 4;
+  }
+  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
+    return thread_index_in_threadgroup(0) / 4;
+  }
+  MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
+  MSL_INLINE uint thread_execution_width(int) const { return 32; }
+  MSL_INLINE uint simdgroups_per_threadgroup(int) const {
+    return (volume(launch->threadgroup_size) + 31) / 32;
+  }
+  MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
+    return (volume(launch->dispatch_threadgroup_size) + 31) / 32;
+  }
+  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
+    return (volume(launch->threadgroup_size) + 3) / 4;
+  }
+  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
+    return (volume(launch->dispatch_threadgroup_size) + 3) / 4;
+  }
+
+ private:
+  static MSL_INLINE uint volume(const uint *size) {
+    return size[0] * size[1] * size[2];
+  }
+};
+
+}  // namespace __msl
+
+// Conversions that a processor without an instruction for them calls a
+// function for.  Kernel libraries link with no compiler runtime.
+extern "C" {
+
+__attribute__((used)) inline float __extendhfsf2(half x) {
+  uint bits = __builtin_bit_cast(ushort, x);
+  uint sign = (bits & 0x8000u) << 16;
+  uint exponent = bits >> 10 & 0x1fu;
+  uint fraction = bits & 0x3ffu;
+  if (exponent == 0x1f)
+    return __builtin_bit_cast(float, sign | 0x7f800000u | fraction << 13);
+  if (exponent == 0) {
+    // fraction * 2^-24, exact in single precision.
+    float magnitude = (float)fraction * 0x1p-24f;
+    return __builtin_bit_cast(float,
+                              sign | __builtin_bit_cast(uint, magnitude));
+  }
+  return __builtin_bit_cast(float,
+                            sign | (exponent + 112) << 23 | fraction << 13);
+}
+
+__attribute__((used)) inline half __truncsfhf2(float x) {
+  uint bits = __builtin_bit_cast(uint, x);
+  uint sign = bits >> 16 & 0x8000u;
+  uint magnitude = bits & 0x7fffffffu;
+  uint result;
+  if (magnitude > 0x7f800000u) {
+    result = 0x7e00u | (magnitude >> 13 & 0x3ffu);
+  } else if (magnitude >= 0x477ff000u) {
+    result = 0x7c00u;  // rounds to 2^16 or more
+  } else if (magnitude >= 0x38800000u) {
+    uint rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+    result = (rounded >> 13) - (112u << 10);
+  } else {
+    // A subnormal half is a multiple of 2^-24; adding 0.5 leaves the sum's
+    // last bit there, so the addition rounds as it should.
+    float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
+    result = __builtin_bit_cast(uint, shifted) - 0x3f000000u;
+  }
+  return __builtin_bit_cast(half, (ushort)(sign | result));
+}
+
+#if __METAL_VERSION__ >= 310
+__attribute__((used)) inline bfloat __truncsfbf2(float x) {
+  uint bits = __builtin_bit_cast(uint, x);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return __builtin_bit_cast(bfloat, (ushort)(bits >> 16 | 0x40u));
+  return __builtin_bit_cast(
+      bfloat, (ushort)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16));
+}
+#endif
+
+}  // extern "C"
+
+#pragma OPENCL EXTENSION __cl_clang_function_pointers : disable

@@ -1,0 +1,105 @@
+"""Tokens of preprocessed MSL text.
+
+The text comes from clang's preprocessor: comments are gone, macros are
+expanded, and line markers (``# 12 "file"``) say where each line was.
+"""
+
+import re
+
+_PUNCTUATORS = (
+    "<<=", ">>=", "...", "->*",
+    "::", "->", "++", "--", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||",
+    "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "##",
+)  # fmt: skip
+
+_TOKEN = re.compile(
+    r"""
+    (?P<identifier>[A-Za-z_$][A-Za-z_$0-9]*)
+  | (?P<number>\.?[0-9](?:[eEpP][+-]|['.A-Za-z0-9_])*)
+  | (?P<string>(?:u8|u|U|L)?"(?:\\.|[^"\\\n])*")
+  | (?P<character>(?:u8|u|U|L)?'(?:\\.|[^'\\\n])*')
+  | (?P<punctuator>%s|.)
+    """
+    % "|".join(re.escape(p) for p in _PUNCTUATORS),
+    re.VERBOSE,
+)
+_SPACE = re.compile(r"[ \t\f\v\r\n]*")
+_MARKER = re.compile(r'#(?:line)?[ \t]+(\d+)(?:[ \t]+"((?:\\.|[^"\\])*)")?')
+
+
+class Token:
+    """One token.
+
+    kind:    "identifier", "number", "string", "character", "punctuator", or
+             "directive" for a whole line that begins with #.
+    space:   the white space before it, line breaks included.
+    file, line:  where it stood before preprocessing.
+    """
+
+    __slots__ = ("kind", "text", "space", "file", "line")
+
+    def __init__(self, kind, text, space, file, line):
+        self.kind = kind
+        self.text = text
+        self.space = space
+        self.file = file
+        self.line = line
+
+    def __repr__(self):
+        return "%s:%d:%s" % (self.file, self.line, self.text)
+
+
+def tokenize(text, file=""):
+    """Returns the tokens of `text` as a list."""
+    tokens = []
+    position = 0
+    line = 1
+    at_line_start = True
+    while True:
+        space = _SPACE.match(text, position).group()
+        position += len(space)
+        breaks = space.count("\n")
+        line += breaks
+        at_line_start = at_line_start or breaks > 0
+        if position == len(text):
+            return tokens
+        if at_line_start and text[position] == "#":
+            end = text.find("\n", position)
+            end = len(text) if end < 0 else end
+            directive = text[position:end]
+            tokens.append(Token("directive", directive, space, file, line))
+            marker = _MARKER.match(directive)
+            if marker is not None:
+                # The line after the marker has this number.
+                line = int(marker[1]) - 1
+                if marker[2] is not None:
+                    file = marker[2].replace('\\"', '"').replace("\\\\", "\\")
+            position = end
+            continue
+        match = _TOKEN.match(text, position)
+        tokens.append(
+            Token(match.lastgroup, match.group(), space, file, line)
+        )
+        position = match.end()
+        at_line_start = False
+
+
+def columns_of_lines(text):
+    """Maps each line of unpreprocessed `text` to [(column, spelling), ...].
+
+    Comments and continued lines are not understood, which does no harm where
+    only the columns of known spellings are looked for.
+    """
+    lines = []
+    for line in text.split("\n"):
+        found = []
+        position = 0
+        while True:
+            position += len(_SPACE.match(line, position).group())
+            if position >= len(line):
+                break
+            match = _TOKEN.match(line, position)
+            found.append((position + 1, match.group()))
+            position = match.end()
+        lines.append(found)
+    return lines

@@ -1,0 +1,200 @@
+"""From a source text to a kernel library, or to what is wrong with it."""
+
+import os
+import re
+import tempfile
+
+from . import codegen, lexer, toolchain
+from .analysis import Analysis
+from .diagnostics import Diagnostic, Location, SourceMap, render
+from .errors import Refused, ToolError
+from .rewriter import Rewriter
+
+# What Metal calls a text that did not come from a file.
+PROGRAM_SOURCE = "program_source"
+
+# The rewritten text, for libclang.
+_PARSED_FILE = "program.clcpp"
+
+_PREFACE = '#include "implementation/prelude.h"\n'
+_LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
+
+_PREPROCESSOR_MESSAGE = re.compile(
+    r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): "
+    r"(?P<severity>fatal error|error|note|warning): (?P<message>.*)$"
+)
+
+
+class Program:
+    """One source text under one set of options.
+
+    path:            the file.
+    name:            what messages call it.
+    language:        a language.Language.
+    macros:          [(name, value)].
+    constant_values: {index or name: bytes} of function constants.
+    include_folders: for #include "...".
+    """
+
+    def __init__(
+        self,
+        path,
+        name,
+        language,
+        macros=(),
+        constant_values=None,
+        include_folders=(),
+        clang=None,
+        fast_math=True,
+    ):
+        self.path = path
+        self.name = name
+        self.language = language
+        self.clang = clang or toolchain.find_clang()
+        self.fast_math = fast_math
+        self._macros = macros
+        self._constant_values = constant_values or {}
+        self._include_folders = include_folders
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            self._text = file.read()
+
+    def analyse(self):
+        """Returns (Rewriter, [Kernel]).  Raises Refused."""
+        tokens = lexer.tokenize(self._preprocess())
+        for token in tokens:
+            token.file = self._shown_name(token.file)
+        source_map = SourceMap(tokens, self._known_texts(tokens))
+        text = Rewriter(tokens, source_map, self._constant_values)
+        if text.errors:
+            raise Refused(text.errors, source_map)
+        rewritten, rewritten_map = text.emit()
+        analysis = self._parse(text, rewritten, rewritten_map, source_map)
+        if analysis.errors:
+            raise Refused(analysis.errors, source_map)
+        return text, analysis.kernels
+
+    def build(self, output, cpu):
+        """Writes the kernel library to the file `output`."""
+        text, kernels = self.analyse()
+        library = self._library_text(text, kernels)
+        with tempfile.TemporaryDirectory(
+            dir=os.path.dirname(os.path.abspath(output))
+        ) as folder:
+            source = os.path.join(folder, _PARSED_FILE)
+            with open(
+                source, "w", encoding="utf-8", errors="surrogateescape"
+            ) as file:
+                file.write(library)
+            status, printed = toolchain.run(
+                toolchain.compile_command(
+                    self.clang,
+                    self.language,
+                    self.fast_math,
+                    cpu,
+                    source,
+                    output,
+                )
+            )
+        if status != 0:
+            raise ToolError(
+                "clang refuses what the front end made of the program; this "
+                "is an error of the emulator:\n" + printed
+            )
+
+    # ---- Preprocessing
+
+    def _preprocess(self):
+        command = toolchain.preprocess_command(
+            self.clang,
+            self.language,
+            self.path,
+            self._macros,
+            self._include_folders,
+        )
+        status, printed = toolchain.run(command)
+        if status != 0:
+            raise self._refusal_of_preprocessor(printed)
+        return printed
+
+    def _refusal_of_preprocessor(self, printed):
+        diagnostics = []
+        for line in printed.splitlines():
+            match = _PREPROCESSOR_MESSAGE.match(line)
+            if match is None or match["severity"] == "warning":
+                continue
+            location = Location(
+                self._shown_name(match["file"]),
+                int(match["line"]),
+                int(match["column"]),
+            )
+            if match["severity"] == "note":
+                if diagnostics:
+                    diagnostics[-1].add_note(location, match["message"])
+            else:
+                diagnostics.append(Diagnostic(location, match["message"]))
+        if not diagnostics:
+            return ToolError("clang cannot preprocess the text:\n" + printed)
+        return Refused(diagnostics, SourceMap([], {self.name: self._text}))
+
+    def _shown_name(self, file):
+        return self.name if file == self.path else file
+
+    def _known_texts(self, tokens):
+        texts = {self.name: self._text}
+        for file in {token.file for token in tokens} - {self.name}:
+            try:
+                with open(file, encoding="utf-8", errors="replace") as stream:
+                    texts[file] = stream.read()
+            except OSError:
+                pass  # "<built-in>" and its like
+        return texts
+
+    # ---- Parsing and code
+
+    def _parse(self, text, rewritten, rewritten_map, source_map):
+        cindex = toolchain.load_libclang()
+        source = _PREFACE + rewritten
+        shifted = rewritten_map.shifted(len(_PREFACE.encode()))
+        options = toolchain.dialect_options(self.language, self.fast_math)
+        options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
+        options.remove("-w")
+        unit = cindex.Index.create().parse(
+            _PARSED_FILE,
+            args=options,
+            unsaved_files=[(_PARSED_FILE, source)],
+        )
+        return Analysis(
+            cindex,
+            unit,
+            _PARSED_FILE,
+            shifted,
+            source_map,
+            text,
+            self.language,
+        )
+
+    def _library_text(self, text, kernels):
+        anchors = {}
+        behind = []
+        for number, kernel in enumerate(kernels):
+            thunk = codegen.thunk(number, kernel)
+            if kernel.instantiation is None:
+                behind.append(thunk)
+            else:
+                anchors[kernel.instantiation] = " " + thunk
+        rewritten, _ = text.emit(anchors)
+        return "".join(
+            [
+                _PREFACE,
+                _LIBRARY_PREFACE,
+                codegen.declarations(kernels),
+                rewritten,
+                "\n".join(behind),
+                codegen.tables(kernels),
+            ]
+        )
+
+
+def explain(refused):
+    """The text of a refusal."""
+    return render(refused.diagnostics, refused.source_map)

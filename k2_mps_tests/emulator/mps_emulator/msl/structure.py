@@ -1,0 +1,222 @@
+"""The shape of a token list: brackets, template arguments and scopes."""
+
+OPENING = {"(": ")", "[": "]", "{": "}"}
+CLOSING = {")": "(", "]": "[", "}": "{"}
+
+CLASS_KEYS = ("struct", "class", "union")
+
+# Keywords after which a brace still opens a block.
+_BLOCK_INTRODUCERS = ("else", "do", "try")
+
+
+class Structure:
+    """Answers questions about a list of tokens.
+
+    match[i]: the index of the bracket that belongs to the bracket at i.
+    scope[i]: the innermost Scope that token i stands in.
+    """
+
+    def __init__(self, tokens):
+        self.tokens = tokens
+        self.match = {}
+        self._match_brackets()
+        self.scope = [None] * len(tokens)
+        self.scopes = []
+        self._find_scopes()
+
+    def text(self, index):
+        """The text of a token; empty outside of the list."""
+        if 0 <= index < len(self.tokens):
+            return self.tokens[index].text
+        return ""
+
+    def kind(self, index):
+        if 0 <= index < len(self.tokens):
+            return self.tokens[index].kind
+        return ""
+
+    def is_identifier(self, index):
+        return self.kind(index) == "identifier"
+
+    def previous(self, index):
+        """The index of the token before, directives left out."""
+        index -= 1
+        while index >= 0 and self.tokens[index].kind == "directive":
+            index -= 1
+        return index
+
+    # ---- Brackets
+
+    def _match_brackets(self):
+        stack = []
+        for index, token in enumerate(self.tokens):
+            if token.kind != "punctuator":
+                continue
+            if token.text in OPENING:
+                stack.append(index)
+            elif token.text in CLOSING:
+                # An unbalanced text is clang's to complain about.
+                if stack and self.text(stack[-1]) == CLOSING[token.text]:
+                    opening = stack.pop()
+                    self.match[opening] = index
+                    self.match[index] = opening
+
+    def end_of_bracket(self, index):
+        """The index after the bracket that opens at `index`."""
+        return self.match.get(index, len(self.tokens) - 1) + 1
+
+    def end_of_template_arguments(self, index):
+        """The index after the > that closes the < at `index`.
+
+        None where the < is an operator, or where the > is half of a >> that
+        closes something further out as well.
+        """
+        depth = 0
+        while index < len(self.tokens):
+            text = self.text(index)
+            if self.kind(index) != "punctuator":
+                index += 1
+                continue
+            if text == "<":
+                depth += 1
+            elif text == ">":
+                depth -= 1
+                if depth == 0:
+                    return index + 1
+            elif text == ">>":
+                depth -= 2
+                if depth == 0:
+                    return index + 1
+                if depth < 0:
+                    return None
+            elif text in OPENING:
+                if text == "{":
+                    return None
+                index = self.end_of_bracket(index)
+                continue
+            elif text in CLOSING or text == ";":
+                return None
+            index += 1
+        return None
+
+    # ---- Scopes
+
+    def _find_scopes(self):
+        stack = [Scope("namespace", -1, None)]
+        for index, token in enumerate(self.tokens):
+            self.scope[index] = stack[-1]
+            if token.kind != "punctuator":
+                continue
+            if token.text == "{":
+                kind, name = self._classify(index, stack[-1])
+                scope = Scope(kind, index, stack[-1], name)
+                self.scopes.append(scope)
+                stack.append(scope)
+            elif token.text == "}" and len(stack) > 1:
+                stack.pop()
+                self.scope[index] = stack[-1]
+
+    def _head(self, brace):
+        """The tokens between the last statement and a brace.
+
+        Brackets are left out but for their opening token.
+        """
+        head = []
+        index = self.previous(brace)
+        while index >= 0:
+            text = self.text(index)
+            if text in (";", "{", "}"):
+                break
+            if text in CLOSING and index in self.match:
+                index = self.match[index]
+            head.append(index)
+            index = self.previous(index)
+        head.reverse()
+        return self._without_template_heads(head)
+
+    def _without_template_heads(self, head):
+        while head and self.text(head[0]) == "template":
+            if len(head) < 2 or self.text(head[1]) != "<":
+                return head[1:]
+            end = self.end_of_template_arguments(head[1])
+            if end is None:
+                return head
+            head = [index for index in head if index >= end]
+        return head
+
+    def _classify(self, brace, outer):
+        head = self._head(brace)
+        texts = [self.text(index) for index in head]
+        before = self.text(self.previous(brace))
+        if before in ("=", ",", "(", "[", "return") and texts:
+            return "initializer", ""
+        if "namespace" in texts or texts[:1] == ["extern"]:
+            if "(" not in texts:
+                return "namespace", ""
+        if "enum" in texts and "(" not in texts:
+            return "enum", ""
+        name = self._class_name(head)
+        if name is not None:
+            return "class", name
+        if outer.kind in ("namespace", "class"):
+            return ("function" if "(" in texts else "initializer"), ""
+        if before == ")" or before in _BLOCK_INTRODUCERS:
+            return "function", ""
+        if before in ("const", "mutable") or before in (";", "{", "}", ":"):
+            return "function", ""
+        if "->" in texts and "[" in texts:
+            return "function", ""
+        return "initializer", ""
+
+    def _class_name(self, head):
+        """The name that a class head declares, "" without a name.
+
+        None where the head is none of a class.
+        """
+        for number, index in enumerate(head):
+            text = self.text(index)
+            if text not in CLASS_KEYS:
+                continue
+            name = ""
+            rest = head[number + 1:]
+            skip = -1
+            for position in rest:
+                if position < skip:
+                    continue
+                text = self.text(position)
+                if text in ("__attribute__", "alignas", "["):
+                    following = position + (text != "[")
+                    skip = self.end_of_bracket(following)
+                elif text == "(":
+                    return None  # a function that returns a structure
+                elif text == ":":
+                    break
+                elif self.is_identifier(position) and not name:
+                    name = text
+            return name
+        return None
+
+
+class Scope:
+    """A pair of braces, or the whole text.
+
+    kind: "namespace", "class", "enum", "function" (any block), "initializer".
+    name: of a class.
+    """
+
+    def __init__(self, kind, brace, outer, name=""):
+        self.kind = kind
+        self.brace = brace
+        self.outer = outer
+        self.name = name
+
+    @property
+    def in_function(self):
+        scope = self
+        while scope is not None:
+            if scope.kind == "function":
+                return True
+            if scope.kind == "class":
+                return False
+            scope = scope.outer
+        return False

@@ -1,0 +1,170 @@
+"""clang and libclang: where they are and how they are called."""
+
+import glob
+import os
+import shutil
+import subprocess
+
+from .errors import ToolError
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+METAL_HEADERS = os.path.join(FOLDER, "include", "metal")
+IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
+
+# The major version that the front end is written for: the AST and the
+# treatment of address spaces differ between versions.
+CLANG_VERSION = 19
+
+_LIBCLANG_PLACES = (
+    "/usr/lib/llvm-%d/lib/libclang.so.1",
+    "/usr/lib/llvm-%d/lib/libclang-%d.so.1",
+    "/usr/lib/*/libclang-%d.so.1",
+    "/usr/lib64/llvm%d/lib/libclang.so.*",
+    "/usr/lib64/libclang.so.%d*",
+    "/usr/local/lib/libclang-%d.so.1",
+    "/usr/local/lib/libclang.so.%d*",
+    "/opt/homebrew/opt/llvm@%d/lib/libclang.dylib",
+)
+
+
+def find_clang():
+    """The path of clang++."""
+    path = os.environ.get("MPS_EMULATOR_CLANG")
+    path = path or shutil.which("clang++-%d" % CLANG_VERSION)
+    path = path or shutil.which("clang++")
+    if not path:
+        raise ToolError(
+            "clang++ %d is not found: apt-get install clang-%d lld-%d, or set "
+            "MPS_EMULATOR_CLANG to its path"
+            % (CLANG_VERSION, CLANG_VERSION, CLANG_VERSION)
+        )
+    return path
+
+
+def load_libclang():
+    """Imports clang.cindex and has it use libclang of the right version."""
+    try:
+        from clang import cindex
+    except ImportError:
+        raise ToolError(
+            "the Python package clang is not installed: pip install "
+            "'clang==%d.*'" % CLANG_VERSION
+        ) from None
+    if cindex.Config.loaded:
+        return cindex
+    path = os.environ.get("MPS_EMULATOR_LIBCLANG")
+    candidates = [path] if path else _libclang_candidates()
+    for candidate in candidates:
+        if os.path.exists(candidate):
+            cindex.Config.set_library_file(candidate)
+            return cindex
+    raise ToolError(
+        "libclang %d is not found%s: apt-get install libclang1-%d, or set "
+        "MPS_EMULATOR_LIBCLANG to libclang.so"
+        % (
+            CLANG_VERSION,
+            " at " + path if path else "",
+            CLANG_VERSION,
+        )
+    )
+
+
+def _libclang_candidates():
+    for pattern in _LIBCLANG_PLACES:
+        version = (CLANG_VERSION,) * pattern.count("%d")
+        yield from sorted(glob.glob(pattern % version))
+
+
+def run(command):
+    """Runs a command; returns (exit status, what it printed)."""
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as error:
+        raise ToolError("%s: %s" % (command[0], error)) from None
+    return result.returncode, result.stdout
+
+
+def preprocess_command(clang, language, source, macros, include_folders):
+    """Prints the preprocessed text of the file `source`.
+
+    The text sees Metal's predefined macros and none of the host's.
+    """
+    command = [
+        clang,
+        "-E",
+        "-x",
+        "c++",
+        "-std=" + language.cplusplus,
+        "-undef",
+        "-nostdinc",
+        "-nostdinc++",
+        "-fno-color-diagnostics",
+        "-I" + METAL_HEADERS,
+    ]
+    for folder in include_folders:
+        command.append("-I" + folder)
+    for name, value in language.predefined_macros + list(macros):
+        command.append("-D%s=%s" % (name, value))
+    return command + [source]
+
+
+def dialect_options(language, fast_math):
+    """How clang reads the rewritten text, for parsing and for compiling."""
+    extensions = (
+        "-all",
+        "+__opencl_c_generic_address_space",
+        "+__opencl_c_program_scope_global_variables",
+        "+__cl_clang_function_pointers",
+        "+cl_khr_fp16",
+    )
+    return [
+        "-x",
+        "clcpp",
+        "-cl-std=clc++2021",
+        "-cl-no-stdinc",
+        "-cl-single-precision-constant",
+        "-Xclang",
+        "-cl-ext=" + ",".join(extensions),
+        "-D__METAL_VERSION__=%d" % language.metal_version,
+        "-I" + IMPLEMENTATION_HEADERS,
+        "-fno-color-diagnostics",
+        # Metal contracts products and sums within a statement even in its
+        # safe mode.
+        "-ffp-contract=" + ("fast" if fast_math else "on"),
+        "-fno-math-errno",
+        "-w",
+    ]
+
+
+def compile_command(clang, language, fast_math, cpu, source, output):
+    """Compiles rewritten text to a shared object."""
+    command = [clang] + dialect_options(language, fast_math)
+    command += [
+        "-O2",
+        "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-fno-exceptions",
+        "-fno-stack-protector",
+        source,
+        "-x",
+        "none",
+        "-o",
+        output,
+        "-shared",
+        "-nostdlib",
+        "-Wl,--no-undefined",
+        "-Wl,-z,relro",
+        "-l:libm.so.6",
+        "-l:libc.so.6",
+    ]
+    if shutil.which("ld.lld-%d" % CLANG_VERSION):
+        command.append("-fuse-ld=lld")
+    return command

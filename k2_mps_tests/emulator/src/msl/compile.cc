@@ -1,0 +1,190 @@
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <system_error>
+
+#include "msl/front_end.h"
+#include "msl/library.h"
+#include "msl/msl.h"
+#include "msl/sha256.h"
+
+namespace mps_emulator::msl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Outcome {
+  std::shared_ptr<const Library> library;
+  std::string diagnostics;  // set where there is no library
+};
+
+std::string Environment(const char *name) {
+  const char *value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// Where compiled libraries are kept from one process to the next:
+// MPS_EMULATOR_CACHE_DIR, else mps-emulator in the user's cache folder, else a
+// folder of this user's own among the temporary files.
+fs::path CacheDirectory() {
+  if (std::string path = Environment("MPS_EMULATOR_CACHE_DIR"); !path.empty())
+    return path;
+  std::string root = Environment("XDG_CACHE_HOME");
+  if (root.empty() && !Environment("HOME").empty())
+    root = Environment("HOME") + "/.cache";
+  std::error_code error;
+  if (!root.empty()) {
+    fs::path path = fs::path(root) / "mps-emulator" / "msl";
+    fs::create_directories(path, error);
+    if (access(path.c_str(), W_OK) == 0) return path;
+  }
+  return fs::temp_directory_path() /
+         ("mps-emulator-" + std::to_string(getuid())) / "msl";
+}
+
+std::string CacheKey(const FrontEnd &front_end, const std::string &source,
+                     const CompileOptions &options) {
+  Sha256 hash;
+  hash.UpdateField(front_end.identity());
+  hash.UpdateField(source);
+  hash.UpdateField(options.fast_math ? "fast" : "precise");
+  hash.UpdateField(std::to_string(options.language_version));
+  hash.UpdateField(std::to_string(options.macros.size()));
+  for (const auto &[name, value] : options.macros) {
+    hash.UpdateField(name);
+    hash.UpdateField(value);
+  }
+  for (const FunctionConstantValue &constant : options.function_constants) {
+    hash.UpdateField(constant.name);
+    hash.UpdateField(std::to_string(constant.index));
+    hash.UpdateField(constant.bytes);
+  }
+  return hash.Finish();
+}
+
+// A folder that goes away with the object.
+class TemporaryDirectory {
+ public:
+  explicit TemporaryDirectory(const fs::path &parent) {
+    static std::atomic<unsigned> counter{0};
+    path_ = parent / ("build-" + std::to_string(getpid()) + "-" +
+                      std::to_string(counter++));
+    fs::create_directories(path_);
+  }
+  TemporaryDirectory(const TemporaryDirectory &) = delete;
+  TemporaryDirectory &operator=(const TemporaryDirectory &) = delete;
+  ~TemporaryDirectory() {
+    std::error_code error;
+    fs::remove_all(path_, error);
+  }
+
+  const fs::path &path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// Compiles into the cache.  Other processes may do the same at the same time:
+// each builds for itself, and whichever file is renamed last stays.
+bool Build(const FrontEnd &front_end, const std::string &source,
+           const CompileOptions &options, const fs::path &cached,
+           std::string *diagnostics) {
+  TemporaryDirectory directory(cached.parent_path());
+  fs::path text = directory.path() / "program_source";
+  fs::path output = directory.path() / "library.so";
+  {
+    std::ofstream stream(text, std::ios::binary);
+    stream << source;
+    if (!stream.flush())
+      throw fs::filesystem_error(
+          "cannot write", text,
+          std::make_error_code(std::errc::no_space_on_device));
+  }
+  if (!front_end.Build(text.string(), options, output.string(), diagnostics))
+    return false;
+  fs::rename(output, cached);
+  return true;
+}
+
+Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
+                    const std::string &source, const CompileOptions &options) {
+  Outcome outcome;
+  try {
+    fs::path cached = CacheDirectory() / key.substr(0, 2) / (key + ".so");
+    if (fs::exists(cached)) {
+      outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
+      if (outcome.library != nullptr) return outcome;
+      // Damaged, say by a full disk.  It is replaced below.
+      fs::remove(cached);
+    }
+    fs::create_directories(cached.parent_path());
+    if (Build(front_end, source, options, cached, &outcome.diagnostics))
+      outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
+  } catch (const std::exception &error) {
+    outcome.diagnostics =
+        std::string("compiling a Metal library: ") + error.what() +
+        " (MPS_EMULATOR_CACHE_DIR names the folder for compiled libraries)";
+  }
+  return outcome;
+}
+
+// The libraries of this process.  Refusals are kept too: the same text is
+// refused again at once.
+class ProcessCache {
+ public:
+  Outcome Get(const FrontEnd &front_end, const std::string &source,
+              const CompileOptions &options) {
+    std::string key = CacheKey(front_end, source, options);
+    std::unique_lock<std::mutex> lock(mutex_);
+    auto [position, is_new] = entries_.try_emplace(key);
+    Entry &entry = position->second;  // stays in place in a std::map
+    if (!is_new) {
+      changed_.wait(lock, [&] { return entry.ready; });
+      return entry.outcome;
+    }
+    // Nothing is locked while the compiler runs.
+    lock.unlock();
+    Outcome outcome = LoadOrBuild(front_end, key, source, options);
+    lock.lock();
+    entry.outcome = outcome;
+    entry.ready = true;
+    changed_.notify_all();
+    return outcome;
+  }
+
+ private:
+  struct Entry {
+    bool ready = false;
+    Outcome outcome;
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Entry> entries_;
+};
+
+}  // namespace
+
+std::shared_ptr<const Library> Compile(const std::string &source,
+                                       const CompileOptions &options,
+                                       std::string *diagnostics) {
+  static const FrontEnd front_end;
+  if (!front_end.error().empty()) {
+    *diagnostics = front_end.error();
+    return nullptr;
+  }
+  // Never destroyed: a thread may still compile while the process ends.
+  static ProcessCache *cache = new ProcessCache;
+  Outcome outcome = cache->Get(front_end, source, options);
+  if (outcome.library == nullptr) *diagnostics = outcome.diagnostics;
+  return outcome.library;
+}
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,123 @@
+// Runs the threads of a dispatch, one threadgroup after another.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "abi.h"
+#include "msl/fiber.h"
+#include "msl/msl.h"
+#include "msl/schedule.h"
+
+namespace mps_emulator::msl {
+
+// One for each thread of the host that runs dispatches; it keeps its stacks
+// from one dispatch to the next.
+class Executor {
+ public:
+  // Creates it at the first call on a thread.
+  static Executor &OfThisThread();
+  // nullptr if there is none yet.  Safe in a signal handler.
+  static const Executor *OfThisThreadOrNull();
+
+  Executor();
+
+  // `dispatch` has been checked: its buffers are bound and its sizes are
+  // within the limits.
+  void Run(const Dispatch &dispatch, const mps_emulator_msl_kernel &kernel);
+
+  // What Run() is at, nullptr outside of it.
+  const Dispatch *dispatch() const { return dispatch_; }
+  const FiberStacks &stacks() const { return stacks_; }
+
+ private:
+  enum class State : uint8_t {
+    kReady,
+    kAtBarrier,
+    kAtExchange,
+    kFinished,
+  };
+
+  // One thread of the threadgroup that is running.
+  struct Thread {
+    FiberContext context = nullptr;
+    uint64_t site = 0;            // of the call that it waits in
+    const void *value = nullptr;  // what it gives to an exchange
+    unsigned value_size = 0;
+    unsigned active = 0;  // the lanes that took part in the exchange
+    State state = State::kReady;
+  };
+
+  struct alignas(64) ExchangeBuffer {
+    char bytes[kSimdWidth * 64];
+  };
+
+  void PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel);
+  void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
+  void RunAsLoop();
+  void RunOnFibers();
+  void StartFibers();
+
+  // Runs the ready threads of a simdgroup until each of them waits or has
+  // finished.
+  void RunSimdgroup(unsigned simdgroup);
+  // Lets the first exchange, in the order of the source, of a simdgroup whose
+  // threads all wait happen.
+  void CompleteExchange(unsigned simdgroup);
+  // Lets all threads pass the barrier that they wait at.
+  void CompleteBarrier();
+  [[noreturn]] void FailAtBarrier();
+
+  // Called on a fiber: goes on elsewhere until something resumes the caller.
+  void Suspend();
+  void CallKernel(unsigned thread_index, unsigned count);
+  static void FiberMain();
+
+  // The functions of mps_emulator_msl_runtime.
+  static unsigned ThreadIndex();
+  static void ThreadgroupBarrier(unsigned flags, unsigned long site);
+  static const void *SimdgroupExchange(const void *value, unsigned size,
+                                       unsigned long site, unsigned *active);
+  static void *ThreadgroupVariable(unsigned slot, unsigned long size,
+                                   unsigned long alignment);
+  Thread &RunningFiber(const char *operation);
+
+  const Dispatch *dispatch_ = nullptr;
+  const mps_emulator_msl_kernel *kernel_ = nullptr;
+  mps_emulator_msl_launch launch_;
+  Schedule schedule_;
+  unsigned thread_count_ = 0;  // of the threadgroup that is running
+
+  FiberStacks stacks_;
+  std::vector<Thread> threads_;
+  // Threads below this index stand in FiberMain, between two kernel calls or
+  // inside of one.
+  unsigned started_ = 0;
+  FiberContext main_context_ = nullptr;
+  Thread *running_ = nullptr;  // nullptr while the main context runs
+  unsigned unfinished_ = 0;
+
+  // The threads that RunSimdgroup() still has to run.
+  std::array<uint16_t, kSimdWidth> order_;
+  unsigned order_size_ = 0;
+  unsigned order_next_ = 0;
+
+  std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;  // one a simdgroup
+
+  // Threadgroup memory: first the buffers that are set by the encoder, then
+  // the kernel's own variables, in the order in which they are first used.
+  std::unique_ptr<char[]> memory_;
+  char *memory_begin_ = nullptr;
+  size_t memory_used_ = 0;
+  std::vector<void *> variables_;
+
+  friend struct RuntimeTable;
+};
+
+// The functions that kernel libraries call.
+const mps_emulator_msl_runtime *Runtime();
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,137 @@
+#include "msl/fiber.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+// The callee-saved registers go on the stack that is left, and come from the
+// stack that is entered.  The floating-point control words stay as they are:
+// kernels do not change them.
+#if defined(__x86_64__)
+
+asm(R"(
+.text
+.globl MpsEmulatorMslSwitch
+.hidden MpsEmulatorMslSwitch
+.type MpsEmulatorMslSwitch, @function
+.p2align 4
+MpsEmulatorMslSwitch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  retq
+.size MpsEmulatorMslSwitch, .-MpsEmulatorMslSwitch
+)");
+
+namespace {
+// Six registers, the return address, and the return address of the entry
+// function, which is never used but keeps the stack aligned as a call does.
+constexpr size_t kFrameWords = 8;
+constexpr size_t kEntryWord = 6;
+}  // namespace
+
+#elif defined(__aarch64__)
+
+asm(R"(
+.text
+.globl MpsEmulatorMslSwitch
+.hidden MpsEmulatorMslSwitch
+.type MpsEmulatorMslSwitch, %function
+.p2align 4
+MpsEmulatorMslSwitch:
+  sub sp, sp, #160
+  stp x19, x20, [sp]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size MpsEmulatorMslSwitch, .-MpsEmulatorMslSwitch
+)");
+
+namespace {
+constexpr size_t kFrameWords = 20;
+constexpr size_t kEntryWord = 11;  // x30
+}  // namespace
+
+#else
+#error "no context switch is written for this processor"
+#endif
+
+namespace mps_emulator::msl {
+
+namespace {
+
+constexpr size_t kPage = 4096;
+
+// Stacks are a power of two apart, so that the same place in each falls into
+// the same few lines of a cache.  Beginning every stack at another place
+// within its topmost page spreads the threads over the whole cache.
+size_t Stagger(unsigned index) { return index * 5 % 48 * 64; }
+
+}  // namespace
+
+FiberStacks::~FiberStacks() {
+  if (base_ != nullptr) munmap(base_, count_ * kStackBytes);
+}
+
+bool FiberStacks::Reserve(unsigned count) {
+  if (count <= count_) return true;
+  void *base =
+      mmap(nullptr, count * kStackBytes, PROT_READ | PROT_WRITE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  if (base == MAP_FAILED) return false;
+  for (unsigned i = 0; i < count; ++i)
+    mprotect(static_cast<char *>(base) + i * kStackBytes, kPage, PROT_NONE);
+  if (base_ != nullptr) munmap(base_, count_ * kStackBytes);
+  base_ = static_cast<char *>(base);
+  count_ = count;
+  return true;
+}
+
+FiberContext FiberStacks::Start(unsigned index, void (*entry)()) const {
+  char *top = base_ + (index + 1) * kStackBytes - Stagger(index);
+  auto *frame = reinterpret_cast<uintptr_t *>(top) - kFrameWords;
+  memset(frame, 0, kFrameWords * sizeof(uintptr_t));
+  frame[kEntryWord] = reinterpret_cast<uintptr_t>(entry);
+  return frame;
+}
+
+bool FiberStacks::IsGuard(const void *address) const {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  auto base = reinterpret_cast<uintptr_t>(base_);
+  return at >= base && at < base + count_ * kStackBytes &&
+         (at - base) % kStackBytes < kPage;
+}
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,46 @@
+// Fibers: stacks on which the threads of a threadgroup run, one at a time, on
+// one thread of the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace mps_emulator::msl {
+
+// The place where a suspended fiber goes on; meaningless while it runs.
+using FiberContext = void *;
+
+// Stores where the caller stands in `*from` and goes on at `to`.  Returns when
+// something switches back to `*from`.
+extern "C" void MpsEmulatorMslSwitch(FiberContext *from, FiberContext to);
+
+// A set of stacks, each with an inaccessible page below it.
+class FiberStacks {
+ public:
+  // Enough for kernels that keep tens of thousands of values to themselves;
+  // memory is taken as it is touched.
+  static constexpr size_t kStackBytes = 256 * 1024;
+
+  FiberStacks() = default;
+  FiberStacks(const FiberStacks &) = delete;
+  FiberStacks &operator=(const FiberStacks &) = delete;
+  ~FiberStacks();
+
+  // Makes sure that there are at least `count` stacks.  Returns false if the
+  // system has no memory for them.
+  bool Reserve(unsigned count);
+
+  // A context that calls `entry`, which must never return, on stack `index`.
+  FiberContext Start(unsigned index, void (*entry)()) const;
+
+  // Whether `address` lies in the inaccessible page of one of the stacks: a
+  // kernel's thread used more stack than there is.
+  bool IsGuard(const void *address) const;
+
+ private:
+  char *base_ = nullptr;
+  unsigned count_ = 0;
+};
+
+}  // namespace mps_emulator::msl

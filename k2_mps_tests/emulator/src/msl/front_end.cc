@@ -1,0 +1,173 @@
+#include "msl/front_end.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include "msl/process.h"
+#include "msl/sha256.h"
+
+namespace mps_emulator::msl {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the front end answers with where Metal's compiler would refuse a
+// program; any other status is a failure of its own.
+constexpr int kRefused = 10;
+
+std::string Environment(const char *name) {
+  const char *value = getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+// An address in this library, to ask the loader for its path.
+const char address_in_this_library = 0;
+
+fs::path DirectoryOfThisLibrary() {
+  Dl_info info;
+  if (dladdr(&address_in_this_library, &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  return fs::absolute(info.dli_fname).parent_path();
+}
+
+std::string FindInPath(std::string_view name) {
+  std::istringstream directories(Environment("PATH"));
+  std::string directory;
+  while (std::getline(directories, directory, ':')) {
+    std::string candidate = directory + "/" + std::string(name);
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+// The newest processor that the front end compiles for and this one is.
+std::string Cpu() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+      __builtin_cpu_supports("bmi2"))
+    return "x86-64-v3";
+  return "x86-64";
+#else
+  return "generic";
+#endif
+}
+
+bool IsPartOfFrontEnd(const fs::path &path) {
+  for (const fs::path &part : path)
+    if (part == "__pycache__") return false;
+  return true;
+}
+
+std::string ToHex(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (char byte : bytes) {
+    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
+    hex += kDigits[static_cast<unsigned char>(byte) & 15];
+  }
+  return hex;
+}
+
+}  // namespace
+
+FrontEnd::FrontEnd() : cpu_(Cpu()) {
+  directory_ = Environment("MPS_EMULATOR_MSL_DIR");
+  if (directory_.empty())
+    directory_ = (DirectoryOfThisLibrary() / "msl").string();
+  if (access((directory_ + "/__main__.py").c_str(), R_OK) != 0) {
+    error_ = "the emulator's MSL front end is not in " + directory_ +
+             ": reinstall the mps_emulator package, or set "
+             "MPS_EMULATOR_MSL_DIR to the folder mps_emulator/msl";
+    return;
+  }
+
+  python_ = Environment("MPS_EMULATOR_PYTHON");
+  if (python_.empty()) python_ = "python3";
+
+  clang_ = Environment("MPS_EMULATOR_CLANG");
+  if (clang_.empty()) clang_ = FindInPath("clang++-19");
+  if (clang_.empty()) clang_ = FindInPath("clang++");
+  struct stat compiler;
+  if (clang_.empty() || stat(clang_.c_str(), &compiler) != 0) {
+    error_ =
+        "the emulator compiles Metal kernels with clang 19, which is not "
+        "found: apt-get install clang-19 lld-19 libclang1-19, or set "
+        "MPS_EMULATOR_CLANG to its clang++";
+    return;
+  }
+
+  Sha256 hash;
+  hash.UpdateField(clang_);
+  hash.UpdateField(std::to_string(compiler.st_size));
+  hash.UpdateField(std::to_string(compiler.st_mtim.tv_sec));
+  hash.UpdateField(cpu_);
+  std::vector<fs::path> files;
+  for (const fs::directory_entry &entry :
+       fs::recursive_directory_iterator(directory_)) {
+    fs::path relative = entry.path().lexically_relative(directory_);
+    if (entry.is_regular_file() && IsPartOfFrontEnd(relative))
+      files.push_back(relative);
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path &file : files) {
+    std::ifstream stream(directory_ / file, std::ios::binary);
+    std::ostringstream content;
+    content << stream.rdbuf();
+    hash.UpdateField(file.string());
+    hash.UpdateField(content.str());
+  }
+  identity_ = hash.Finish();
+}
+
+bool FrontEnd::Build(const std::string &source, const CompileOptions &options,
+                     const std::string &output,
+                     std::string *diagnostics) const {
+  std::vector<std::string> command = {
+      python_,    directory_ + "/__main__.py",
+      "build",    source,
+      "--output", output,
+      "--clang",  clang_,
+      "--cpu",    cpu_,
+  };
+  if (!options.fast_math) command.push_back("--no-fast-math");
+  if (options.language_version != 0) {
+    command.push_back("--language-version");
+    command.push_back(std::to_string(options.language_version >> 16) + "." +
+                      std::to_string(options.language_version & 0xffff));
+  }
+  for (const auto &[name, value] : options.macros)
+    command.push_back("--define=" + name + "=" + value);
+  for (const FunctionConstantValue &constant : options.function_constants) {
+    std::string key =
+        constant.name.empty() ? std::to_string(constant.index) : constant.name;
+    command.push_back("--function-constant=" + key + "=" +
+                      ToHex(constant.bytes));
+  }
+
+  ProcessResult result = RunProcess(command);
+  if (result.status == 0) return true;
+  if (result.status == kRefused) {
+    *diagnostics = result.output;
+    return false;
+  }
+  std::string line;
+  for (const std::string &word : command) line += " " + word;
+  *diagnostics =
+      "the emulator's MSL front end failed; its command was:\n " + line +
+      "\n(MPS_EMULATOR_PYTHON names the Python interpreter to use)\n" +
+      result.output;
+  return false;
+}
+
+}  // namespace mps_emulator::msl

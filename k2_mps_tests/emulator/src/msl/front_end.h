@@ -1,0 +1,42 @@
+// The MSL front end: the Python program in mps_emulator/msl, which turns a
+// source text into a shared object by way of clang.
+#pragma once
+
+#include <string>
+
+#include "msl/msl.h"
+
+namespace mps_emulator::msl {
+
+class FrontEnd {
+ public:
+  // Finds the front end, the Python interpreter and clang.  These environment
+  // variables come first:
+  //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
+  //                         the folder msl beside this library
+  //   MPS_EMULATOR_PYTHON   the interpreter; else python3
+  //   MPS_EMULATOR_CLANG    clang++; else clang++-19 and clang++ in PATH
+  FrontEnd();
+
+  // Empty, or why nothing can be compiled, and what to do.
+  const std::string &error() const { return error_; }
+
+  // Changes with everything that a compiled library depends on beside source
+  // and options: the front end's files, the compiler, this processor.
+  const std::string &identity() const { return identity_; }
+
+  // Compiles the text in file `source` to the shared object `output`.
+  // Returns false and sets `*diagnostics` where it cannot be compiled.
+  bool Build(const std::string &source, const CompileOptions &options,
+             const std::string &output, std::string *diagnostics) const;
+
+ private:
+  std::string directory_;
+  std::string python_;
+  std::string clang_;
+  std::string cpu_;
+  std::string identity_;
+  std::string error_;
+};
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,86 @@
+#include "core/fatal.h"
+#include "msl/executor.h"
+#include "msl/library.h"
+
+namespace mps_emulator::msl {
+
+namespace {
+
+// What a GPU, or Metal's validation layer, would not put up with.
+void Check(const Dispatch &dispatch) {
+  const Kernel &kernel = *dispatch.kernel;
+  const char *name = kernel.name.c_str();
+
+  uint64_t threads = uint64_t{dispatch.threadgroup[0]} *
+                     dispatch.threadgroup[1] * dispatch.threadgroup[2];
+  if (threads > kernel.max_total_threads)
+    Fatal(
+        "kernel '%s': a threadgroup of %u x %u x %u threads is more than the "
+        "%u that its pipeline allows (maxTotalThreadsPerThreadgroup)",
+        name, dispatch.threadgroup[0], dispatch.threadgroup[1],
+        dispatch.threadgroup[2], kernel.max_total_threads);
+
+  size_t threadgroup_bytes = kernel.static_threadgroup_bytes;
+  for (const Parameter &parameter : kernel.parameters) {
+    if (!parameter.active) continue;
+    if (parameter.kind == Parameter::Kind::kBuffer) {
+      const Binding &binding = dispatch.buffers[parameter.index];
+      if (binding.data == nullptr)
+        Fatal(
+            "kernel '%s': no buffer is bound at index %u (parameter '%s'): "
+            "call setBuffer:offset:atIndex: or setBytes:length:atIndex: before "
+            "the dispatch",
+            name, parameter.index, parameter.name.c_str());
+      if (parameter.by_reference && binding.size < parameter.element_size)
+        Fatal(
+            "kernel '%s': the buffer at index %u holds %zu bytes, parameter "
+            "'%s' needs %zu",
+            name, parameter.index, binding.size, parameter.name.c_str(),
+            parameter.element_size);
+    } else if (parameter.kind == Parameter::Kind::kThreadgroup) {
+      size_t bytes = dispatch.threadgroup_bytes[parameter.index];
+      if (bytes == 0)
+        Fatal(
+            "kernel '%s': no threadgroup memory is set at index %u (parameter "
+            "'%s'): call setThreadgroupMemoryLength:atIndex: before the "
+            "dispatch",
+            name, parameter.index, parameter.name.c_str());
+      if (parameter.by_reference && bytes < parameter.element_size)
+        Fatal(
+            "kernel '%s': the threadgroup memory at index %u is %zu bytes, "
+            "parameter '%s' needs %zu",
+            name, parameter.index, bytes, parameter.name.c_str(),
+            parameter.element_size);
+      threadgroup_bytes += (bytes + 15) / 16 * 16;
+    }
+  }
+  if (threadgroup_bytes > kMaxThreadgroupBytes)
+    Fatal(
+        "kernel '%s': %zu bytes of threadgroup memory (%u of them in the "
+        "kernel itself) are more than the %u that a threadgroup has",
+        name, threadgroup_bytes, kernel.static_threadgroup_bytes,
+        kMaxThreadgroupBytes);
+}
+
+}  // namespace
+
+void Run(const Dispatch &dispatch) {
+  Check(dispatch);
+  for (int d = 0; d < 3; ++d)
+    if (dispatch.grid[d] == 0 || dispatch.threadgroup[d] == 0) return;
+  Executor::OfThisThread().Run(
+      dispatch,
+      *static_cast<const mps_emulator_msl_kernel *>(dispatch.kernel->entry));
+}
+
+const Dispatch *RunningDispatch() {
+  const Executor *executor = Executor::OfThisThreadOrNull();
+  return executor == nullptr ? nullptr : executor->dispatch();
+}
+
+bool IsKernelStackOverflow(const void *address) {
+  const Executor *executor = Executor::OfThisThreadOrNull();
+  return executor != nullptr && executor->stacks().IsGuard(address);
+}
+
+}  // namespace mps_emulator::msl

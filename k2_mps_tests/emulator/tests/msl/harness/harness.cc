@@ -1,0 +1,119 @@
+// A C interface to the compiler and the executor, for tests/msl.
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "core/fatal.h"
+#include "msl/msl.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace msl = mps_emulator::msl;
+
+namespace {
+
+struct LibraryHandle {
+  std::shared_ptr<const msl::Library> library;
+};
+
+// Fatal() ends a process; the tests want its message.
+struct FatalMessage {
+  std::string text;
+};
+
+void ThrowMessage(const char *message) { throw FatalMessage{message}; }
+
+void Store(const std::string &text, char *out, size_t size) {
+  size_t length = std::min(text.size(), size - 1);
+  memcpy(out, text.data(), length);
+  out[length] = 0;
+}
+
+}  // namespace
+
+// Options that a test does not set keep their defaults.
+struct HarnessOptions {
+  int32_t fast_math;
+  uint32_t language_version;
+  int32_t macro_count;
+  const char *const *macro_names;
+  const char *const *macro_values;
+  int32_t constant_count;
+  const char *const *constant_names;  // "" where the index counts
+  const uint32_t *constant_indices;
+  const char *const *constant_bytes;
+  const uint64_t *constant_sizes;
+};
+
+// Returns a library, or nullptr with the diagnostics in `message`.
+EXPORT LibraryHandle *msl_compile(const char *source, uint64_t source_size,
+                                  const HarnessOptions *options, char *message,
+                                  uint64_t message_size) {
+  msl::CompileOptions compile_options;
+  compile_options.fast_math = options->fast_math != 0;
+  compile_options.language_version = options->language_version;
+  for (int i = 0; i < options->macro_count; ++i)
+    compile_options.macros.emplace_back(options->macro_names[i],
+                                        options->macro_values[i]);
+  for (int i = 0; i < options->constant_count; ++i)
+    compile_options.function_constants.push_back(
+        {options->constant_names[i], options->constant_indices[i],
+         std::string(options->constant_bytes[i], options->constant_sizes[i])});
+  std::string diagnostics;
+  auto library = msl::Compile(std::string(source, source_size), compile_options,
+                              &diagnostics);
+  Store(diagnostics, message, message_size);
+  return library == nullptr ? nullptr : new LibraryHandle{library};
+}
+
+EXPORT void msl_release(LibraryHandle *library) { delete library; }
+
+// One line for each kernel and, indented, each of its parameters.
+EXPORT void msl_describe(const LibraryHandle *library, char *out,
+                         uint64_t size) {
+  std::ostringstream text;
+  for (const msl::Kernel &kernel : library->library->kernels()) {
+    text << "kernel " << kernel.name << " " << kernel.static_threadgroup_bytes
+         << " " << kernel.max_total_threads << " " << kernel.needs_fibers
+         << "\n";
+    for (const msl::Parameter &p : kernel.parameters)
+      text << " parameter " << p.name << " " << static_cast<int>(p.kind) << " "
+           << p.index << " " << p.writable << " " << p.by_reference << " "
+           << p.active << " " << p.element_size << "\n";
+    for (const msl::FunctionConstant &c : kernel.function_constants)
+      text << " constant " << c.name << " " << c.index << " " << c.defined
+           << " " << c.type << "\n";
+  }
+  Store(text.str(), out, size);
+}
+
+// Runs a kernel.  Returns 0, or 1 with the message of Fatal() in `message`,
+// or 2 if there is no such kernel.
+EXPORT int msl_run(const LibraryHandle *library, const char *kernel,
+                   const void *const *buffers, const uint64_t *buffer_sizes,
+                   const uint64_t *threadgroup_bytes, const uint32_t *grid,
+                   const uint32_t *threadgroup, char *message,
+                   uint64_t message_size) {
+  msl::Dispatch dispatch;
+  dispatch.library = library->library;
+  dispatch.kernel = library->library->Find(kernel);
+  if (dispatch.kernel == nullptr) return 2;
+  for (unsigned i = 0; i < msl::kMaxBuffers; ++i) {
+    dispatch.buffers[i] = {const_cast<void *>(buffers[i]), buffer_sizes[i]};
+    dispatch.threadgroup_bytes[i] = threadgroup_bytes[i];
+  }
+  for (int d = 0; d < 3; ++d) {
+    dispatch.grid[d] = grid[d];
+    dispatch.threadgroup[d] = threadgroup[d];
+  }
+  mps_emulator::SetFatalHandler(ThrowMessage);
+  try {
+    msl::Run(dispatch);
+  } catch (const FatalMessage &fatal) {
+    Store(fatal.text, message, message_size);
+    return 1;
+  }
+  return 0;
+}
