@@ -52,14 +52,14 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         locked tree.
       DiskFullError: there was no space.
     """
-    checkout.recover()
     found = load(project.patches)
     check_lock(upstream, found)
-    now = status.of_checkout(project, upstream, checkout)
-    if now.state is State.APPLIED:
-        return Applied(now.head.commit, ())
-    _check_movable(project, upstream, checkout, now)
     with checkout.exclusive():
+        checkout.recover()
+        now = status.of_checkout(project, upstream, checkout)
+        if now.state is State.APPLIED:
+            return Applied(now.head.commit, ())
+        _check_movable(upstream, checkout, now)
         tip = commit_series(checkout, upstream.pin, found)
         tree = checkout.tree_of(tip)
         if tree != upstream.lock.tree:
@@ -123,9 +123,7 @@ class _Workspace:
     def __init__(self, checkout: Checkout, index, pin: Pin):
         self._git = checkout.git.with_index(index)
         self._git.bytes("read-tree", pin.commit)
-        self._files = set(
-            os.fsdecode(self._git.bytes("ls-files", "-z")).split("\0")
-        )
+        self._files = checkout.files_of(pin.commit)
         date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
         self._dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         self.tip = pin.commit
@@ -209,7 +207,7 @@ def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
 
 
 def _check_movable(
-    project: Project, upstream: Upstream, checkout: Checkout, now: Status
+    upstream: Upstream, checkout: Checkout, now: Status
 ) -> None:
     """Refuses a checkout that holds anything that moving it would hide."""
     where = checkout.directory
@@ -230,7 +228,7 @@ def _check_movable(
             f" {where} checkout {upstream.pin.commit}, to leave them where"
             " they are",
         )
-    if now.state is State.OTHER_COMMIT and not _left_by_us(project, checkout):
+    if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
         raise errors.WrongCommitError(
             f"{where} is at commit {now.head.commit[:12]}, the series is for"
             f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
@@ -239,12 +237,10 @@ def _check_movable(
     _check_branch(checkout, upstream)
 
 
-def _left_by_us(project: Project, checkout: Checkout) -> bool:
+def _left_by_us(checkout: Checkout) -> bool:
     """Whether this is the tool's own clone, at a commit of upstream's: an
     earlier pin, which nobody loses when it moves on."""
-    if checkout.directory.parent != project.build_root.resolve():
-        return False
-    return bool(
+    return checkout.own and bool(
         checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD",
                           "refs/remotes")
     )

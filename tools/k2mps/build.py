@@ -126,7 +126,7 @@ class Builder:
     def _patched_tree(self) -> str:
         """Patches the checkout; the first digits of its tree, or "edited"."""
         checkout, upstream = self._checkout, self._upstream
-        checkout.recover()
+        checkout.tidy()
         now = status.of_checkout(self._project, upstream, checkout)
         if now.state is State.EDITED and now.head.commit != (
             upstream.pin.commit

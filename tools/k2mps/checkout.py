@@ -29,6 +29,9 @@ BASE_REF = "refs/k2mps/base"
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
+# A file in the git directory of a clone that the tool has made.
+_OWN_MARK = "k2mps-own"
+
 # Files in a git directory that tell of an operation the user is amid.
 _IN_PROGRESS = {
     "rebase-merge": "a rebase",
@@ -78,6 +81,11 @@ class Checkout:
     Args:
       directory: its top directory.
       reporter: told about commands.
+    Attributes:
+      directory: its top directory, resolved.
+      git_dir: its git directory; of a linked worktree, that worktree's own.
+      own: whether it is a clone that the tool has made.
+      git: runs git in it.
     Raises:
       CheckoutMissingError: there is no working tree whose top is `directory`.
     """
@@ -110,6 +118,7 @@ class Checkout:
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
+        self.own = self.git.literal = (self.git_dir / _OWN_MARK).exists()
 
     def has(self, commit: str) -> bool:
         """Whether the repository holds a commit."""
@@ -259,37 +268,38 @@ class Checkout:
         # The repository of a linked worktree can lie on another disk.
         return self.directory / ".k2mps"
 
+    def tidy(self) -> None:
+        """As `recover`, for callers that do not hold `exclusive`."""
+        if self.area.exists():
+            with self.exclusive():
+                self.recover()
+
     def recover(self) -> None:
-        """Undoes what a killed run left half done.
+        """Undoes what a killed run left half done; needs `exclusive`.
 
         Raises:
-          BusyError: the run is still going on.
           DirtyCheckoutError: files were edited since, and undoing would lose
             that.
         """
-        if not self.area.exists():
-            return
-        with self.exclusive():
-            leftover = transaction.leftover(self.area)
-            if leftover is None:
-                return
-            if self._arrived(leftover.note):
+        leftover = transaction.leftover(self.area)
+        if leftover is None or self._arrived(leftover.note):
+            if leftover:
                 leftover.forget()
-                _release_index(self.git_dir)
-                return
-            edited = leftover.edited_since()
-            if edited:
-                raise errors.DirtyCheckoutError(
-                    f"{self.directory / edited[0]} was edited after a run of"
-                    " k2mps was killed amid its work",
-                    why="undoing that run's changes would lose the edit",
-                    next_command=f"move {edited[0]} away, then run the same"
-                    " command again",
-                )
-            with interrupts.deferred():
-                self._restore_refs(leftover.note)
-                leftover.undo()
-                _release_index(self.git_dir)
+            _release_index(self.git_dir)
+            return
+        edited = leftover.edited_since()
+        if edited:
+            raise errors.DirtyCheckoutError(
+                f"{self.directory / edited[0]} was edited after a run of"
+                " k2mps was killed amid its work",
+                why="undoing that run's changes would lose the edit",
+                next_command=f"move {edited[0]} away, then run the same"
+                " command again",
+            )
+        with interrupts.deferred():
+            self._restore_refs(leftover.note)
+            leftover.undo()
+            _release_index(self.git_dir)
         self.reporter.warn(
             f"an earlier run was killed while it changed {self.directory};"
             " its changes have been undone"
@@ -311,7 +321,7 @@ class Checkout:
         """
         head = self.head()
         changes = self.changed_paths(head.commit, commit)
-        self._check_in_place(head, changes)
+        self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)
         try:
             index = self._stage(files, head, commit, changes)
@@ -379,7 +389,7 @@ class Checkout:
             files.roll_back()
             raise
 
-    def _check_in_place(self, head: Head, changes) -> None:
+    def _check_in_place(self, changes) -> None:
         """Refuses to replace any byte that git could not bring back."""
         for kind, path in changes:
             if kind == "A" and os.path.lexists(self.directory / path):
@@ -394,12 +404,11 @@ class Checkout:
             if kind == "A":
                 self._check_parents(path)
         tracked = [path for kind, path in changes if kind != "A"]
-        for path in self._differing(head, tracked):
+        for path in self._hidden(tracked):
             raise errors.DirtyCheckoutError(
-                f"{self.directory / path} is not what HEAD has, though git"
-                " reports no edit",
+                f"git is told not to look at {self.directory / path}",
                 why="it is marked assume-unchanged or skip-worktree, or left"
-                " out by a sparse checkout",
+                " out by a sparse checkout; an edit there would be lost",
                 next_command="git sparse-checkout disable; git update-index"
                 f" --no-assume-unchanged --no-skip-worktree {path}",
             )
@@ -414,33 +423,20 @@ class Checkout:
                     " command again",
                 )
 
-    def _differing(self, head: Head, paths: Sequence[str]) -> list[str]:
-        """Which of these files, as git would add them, are not HEAD's."""
-        missing = [
-            path for path in paths
-            if not (self.directory / path).is_file()
-            or (self.directory / path).is_symlink()
-        ]
-        if missing or not paths:
-            return missing
-        output = self.git.text(
-            "hash-object", "--stdin-paths", work_tree=True,
-            stdin=b"".join(os.fsencode(path) + b"\n" for path in paths),
-        )
-        wanted = dict(self.blobs(head.commit))
+    def _hidden(self, paths: Sequence[str]) -> list[str]:
+        """Which of these files `git status` passes over."""
+        if not paths:
+            return []
+        output = self.git.bytes("ls-files", "-v", "-z", "--", *paths)
+        # A small letter is assume-unchanged, S is skip-worktree.
         return [
-            path for path, id_ in zip(paths, output.split("\n"))
-            if wanted[path] != id_
+            entry[2:] for entry in git.split_z(output) if entry[0] != "H"
         ]
 
-    def blobs(self, commit: str) -> list[tuple[str, str]]:
-        """All files of a commit with their blob ids."""
-        output = self.git.bytes("ls-tree", "-r", "-z", commit)
-        result = []
-        for entry in git.split_z(output):
-            facts, path = entry.split("\t", 1)
-            result.append((path, facts.split(" ")[2]))
-        return result
+    def files_of(self, commit: str) -> set[str]:
+        """The paths of all files of a commit."""
+        output = self.git.bytes("ls-tree", "-r", "-z", "--name-only", commit)
+        return set(git.split_z(output))
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
@@ -525,14 +521,15 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
     try:
         here = git.Git(directory.parent, reporter=reporter)
         try:
-            # What git does to line ends here is settled for good: the files
-            # are those of the commit.  No template, so no hooks; no filter,
-            # so every blob is there.
+            # The files are to be the bytes of the commit, for the tool and
+            # for the user's git.  No template, so no hooks; no filter, so
+            # every blob is there.
             here.network(
                 f"cloning {git.redacted(url)}", "clone", "--no-checkout",
                 "--no-filter", "--template=", "--origin=origin",
                 "--config=core.autocrlf=false", "--config=core.eol=lf",
                 "--config=core.symlinks=true",
+                f"--config=core.attributesFile={os.devnull}",
                 url, str(partial),
             )
         except errors.UnreachableError as error:
@@ -541,6 +538,7 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
                 next_command="check the network, or give a clone of k2 that"
                 " you have: k2mps checkout --k2 DIRECTORY",
             ) from None
+        (partial / ".git" / _OWN_MARK).touch()
         clone = Checkout(partial, reporter)
         if not clone.has(pin.commit):
             _fetch(clone, url, pin)

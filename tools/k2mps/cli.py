@@ -37,7 +37,7 @@ class _Context:
         from k2mps import checkout
 
         found = checkout.Checkout(self.locate(k2), self.console)
-        found.recover()
+        found.tidy()
         return found
 
     def obtain(self, k2: Optional[str]):
@@ -85,7 +85,7 @@ def _command(function):
 def checkout(context: _Context, k2: Optional[str]) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
     found = context.obtain(k2)
-    found.recover()
+    found.tidy()
     context.console.info(
         f"{found.directory} has k2 {context.upstream.pin.version},"
         f" {context.upstream.pin.commit}"

@@ -60,7 +60,7 @@ def export(
         patches, or something would be deleted and `prune` is not set.
       DirtyCheckoutError: there are edits that no commit has.
     """
-    checkout.recover()
+    checkout.tidy()
     with exclusive(project.root, str(project.root)):
         recover(project)
         tip = _tip(pinned, checkout)
@@ -179,7 +179,7 @@ class _Exporter:
         self._old = old
         self._names = _names(commits, old)
         self._tip = pin
-        self._upstream = {path for path, _ in checkout.blobs(pin)}
+        self._upstream = checkout.files_of(pin)
         self._owners: dict[str, Commit] = {}
         self._new: dict[str, _File] = {}
         self._raw: dict[str, bytes] = {}

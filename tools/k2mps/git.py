@@ -27,7 +27,7 @@ from typing import Mapping, Optional
 
 import git as gitpython
 
-from k2mps import errors
+from k2mps import errors, interrupts
 from k2mps.reporter import Reporter
 
 MINIMUM_VERSION = (2, 30)
@@ -46,6 +46,7 @@ _FIXED = {
     "commit.gpgSign": "false",
     "core.abbrev": "40",
     "core.bigFileThreshold": "512m",
+    "core.checkStat": "default",
     "core.fsmonitor": "false",
     "core.hooksPath": os.devnull,
     "core.logAllRefUpdates": "true",
@@ -53,6 +54,7 @@ _FIXED = {
     "core.protectNTFS": "true",
     "core.quotePath": "false",
     "core.splitIndex": "false",
+    "core.trustctime": "true",
     "core.untrackedCache": "false",
     "diff.algorithm": "myers",
     "diff.context": "1",
@@ -161,6 +163,8 @@ class Git:
     Args:
       directory: where the commands run; a working tree or a git directory.
       index: an index file to use in place of the repository's own.
+      literal: files of the working tree are the blobs' bytes, whatever the
+        user's conventions are; for clones that the tool has made.
       reporter: told about every command.
     """
 
@@ -169,16 +173,21 @@ class Git:
         directory: Path,
         *,
         index: Optional[Path] = None,
+        literal: bool = False,
         reporter: Reporter = Reporter(),
     ):
         self.directory = Path(directory)
         self.index = index
+        self.literal = literal
         self._reporter = reporter
         self._git = gitpython.Git(str(directory))
 
     def with_index(self, index: Path) -> "Git":
         """The same directory seen through another index file."""
-        return Git(self.directory, index=index, reporter=self._reporter)
+        return Git(
+            self.directory, index=index, literal=self.literal,
+            reporter=self._reporter,
+        )
 
     def run(
         self,
@@ -193,22 +202,21 @@ class Git:
           args: the command, without the leading "git".
           stdin: what the command reads.
           work_tree: the command reads or writes files of the working tree,
-            whose line endings and filters are the user's choice.
+            whose line ends and filters are the user's choice unless this is
+            a clone of the tool's.
           environment: further variables for this command.
         Raises:
           DiskFullError: git found no space.
         """
         settings = dict(_FIXED)
         variables = dict(_ENVIRONMENT)
-        if not work_tree:
+        if self.literal or not work_tree:
             settings.update(_NO_CONVERSION)
             variables["GIT_ATTR_NOSYSTEM"] = "1"
         if self.index is not None:
             variables["GIT_INDEX_FILE"] = str(self.index)
         variables.update(environment or {})
-        result = self._execute(
-            _options(settings), args, stdin, variables, own_session=True
-        )
+        result = self._execute(_options(settings), args, stdin, variables)
         if any(sign in result.stderr for sign in _DISK_FULL):
             raise errors.DiskFullError(
                 f"no space left while running git {args[0]}",
@@ -252,12 +260,17 @@ class Git:
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
-        process = self._git.execute(
-            ["git", *_options(_NETWORK), command, "--progress", *rest],
-            as_process=True,
-            env={"LANGUAGE": "C", "LC_ALL": "C"},
-        )
-        with self._reporter.task(title) as task, _ended(process.proc):
+        with contextlib.ExitStack() as stack:
+            with interrupts.deferred():
+                process = self._git.execute(
+                    ["git", *_options(_NETWORK), command, "--progress",
+                     *rest],
+                    as_process=True,
+                    with_stdout=False,
+                    env={"LANGUAGE": "C", "LC_ALL": "C"},
+                )
+                stack.enter_context(_ended(process.proc))
+            task = stack.enter_context(self._reporter.task(title))
             stderr = _follow_progress(process.proc, task)
         status = process.proc.returncode
         if any(sign in stderr for sign in _DISK_FULL):
@@ -273,16 +286,20 @@ class Git:
                 why=stderr,
             )
 
-    def _execute(self, options, args, stdin, variables, own_session):
+    def _execute(self, options, args, stdin, variables) -> "Result":
         self._reporter.command(["git", *map(redacted, args)])
-        process = self._git.execute(
-            ["git", *options, *args],
-            istream=subprocess.PIPE,
-            as_process=True,
-            env=variables,
-            start_new_session=own_session,
-        )
-        with _ended(process.proc):
+        with contextlib.ExitStack() as stack:
+            # A signal must not come between the start of the process and the
+            # promise to end it.
+            with interrupts.deferred():
+                process = self._git.execute(
+                    ["git", *options, *args],
+                    istream=subprocess.PIPE,
+                    as_process=True,
+                    env=variables,
+                    start_new_session=True,
+                )
+                stack.enter_context(_ended(process.proc))
             stdout, stderr = process.proc.communicate(stdin)
         return Result(
             process.proc.returncode,
@@ -349,13 +366,14 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
                 task.update(int(cur_count), int(max_count), title)
 
     progress = Progress()
-    gitpython.cmd.handle_process_output(
-        process,
-        None,
-        progress.new_message_handler(),
-        finalizer=None,
-        decode_streams=False,
-    )
+    handle = progress.new_message_handler()
+    rest = b""
+    with process.stderr as stream:
+        while chunk := stream.read1(4096):
+            *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
+            for line in lines:
+                handle(line)
+    handle(rest)
     process.wait()
     lines = progress.other_lines + progress.error_lines
     return redacted("\n".join(lines).strip())

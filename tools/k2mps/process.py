@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
 import subprocess
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Iterator, Mapping, Optional, Sequence
 
+from k2mps import interrupts
 from k2mps.reporter import Reporter
 
 _GRACE_SECONDS = 15.0
@@ -54,32 +56,35 @@ def run(
     """
     argv = [str(word) for word in argv]
     reporter.command(argv)
-    process = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        pass_fds=tuple(keep_open),
-        text=True,
-        errors="replace",
-    )
     tail: list[str] = []
-    sink = open(log or os.devnull, "w", encoding="utf-8")
-    try:
-        with sink, process.stdout:
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(
+            open(log or os.devnull, "w", encoding="utf-8")
+        )
+        # A signal must not come between the start of the process and the
+        # promise to end it.
+        with interrupts.deferred():
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=tuple(keep_open),
+                text=True,
+                errors="replace",
+            )
+            stack.enter_context(_ended(process))
+        with process.stdout:
             for line in process.stdout:
                 sink.write(line)
                 line = line.rstrip("\n")
                 tail.append(line)
                 del tail[:-_TAIL_LINES]
                 on_line(line)
-            process.wait()
-    except BaseException:
-        _end(process)
-        raise
+        process.wait()
     return Outcome(process.returncode, tuple(tail))
 
 
@@ -100,17 +105,22 @@ def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
     return result.stdout.strip() if result.returncode == 0 else ""
 
 
-def _end(process: subprocess.Popen) -> None:
-    """Ends a command and everything that runs in its session's group.
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen) -> Iterator[None]:
+    """Ends a command and what it has started if the context ends early.
 
     A build tool that is asked to end takes its compilers with it and removes
     half-written outputs; one that does not is killed.
     """
     try:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(_GRACE_SECONDS)
-    except ProcessLookupError:
-        pass
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+        yield
+    except BaseException:
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_GRACE_SECONDS)
+        except ProcessLookupError:
+            pass
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise

@@ -193,7 +193,8 @@ def run(
             [
                 environment.python, "-m", "pytest", target,
                 # Neither configuration nor caches of the tested checkout's.
-                f"--rootdir={project.root}", "-c", os.devnull,
+                f"--rootdir={project.root}",
+                "-c", project.root / "pyproject.toml",
                 "-p", "no:cacheprovider", "--import-mode=importlib",
                 "-v", "--tb=short", f"--junitxml={report}",
                 *suite.arguments, *arguments,

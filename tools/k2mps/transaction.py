@@ -144,7 +144,7 @@ class Leftover:
     def edited_since(self) -> list[str]:
         """Paths that are neither as before nor as the transaction left them:
         somebody has worked on them since, and undoing would lose that."""
-        found = []
+        edited = []
         for number, entry in enumerate(self._entries):
             if not entry["ours"]:
                 continue
@@ -155,9 +155,10 @@ class Leftover:
                 if entry["existed"]
                 else not os.path.lexists(target)
             )
-            if not as_before and _fingerprint(target) != entry["new"]:
-                found.append(entry["path"])
-        return found
+            found = _fingerprint(target)
+            if not as_before and found not in (None, entry["new"]):
+                edited.append(entry["path"])
+        return edited
 
     def undo(self) -> None:
         """Puts the files back and forgets the transaction."""

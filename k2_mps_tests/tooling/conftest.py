@@ -1,0 +1,60 @@
+"""Fixtures of the tooling tests."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2mps import git
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_git_configuration(tmp_path_factory):
+    """Keeps the developer's git configuration out of the tests."""
+    patch = pytest.MonkeyPatch()
+    config = tmp_path_factory.mktemp("config") / "gitconfig"
+    config.write_text("[protocol \"file\"]\n\tallow = always\n")
+    patch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    for name in ("K2", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
+        patch.delenv(name, raising=False)
+    git.scrub_environment()
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="session")
+def _upstream(tmp_path_factory) -> Path:
+    return support.make_upstream(tmp_path_factory.mktemp("up") / "k2")
+
+
+@pytest.fixture(scope="session")
+def _with_series(tmp_path_factory, _upstream) -> support.Sandbox:
+    folder = tmp_path_factory.mktemp("with-series")
+    sandbox = support.Sandbox(folder / "project", _upstream)
+    support.sample_series(sandbox)
+    return sandbox
+
+
+@pytest.fixture
+def empty(tmp_path, _upstream) -> support.Sandbox:
+    """A clone of k2-mps without patches; its upstream may be changed."""
+    shutil.copytree(_upstream, tmp_path / "k2", symlinks=True)
+    return support.Sandbox(tmp_path / "project", tmp_path / "k2")
+
+
+@pytest.fixture
+def sandbox(empty, _with_series) -> support.Sandbox:
+    """A clone of k2-mps with the sample series, locked."""
+    shutil.copytree(
+        _with_series.root / "patches", empty.root / "patches",
+        dirs_exist_ok=True,
+    )
+    text = (_with_series.root / "upstream.toml").read_text()
+    (empty.root / "upstream.toml").write_text(
+        text.replace(_with_series.upstream.as_uri(), empty.upstream.as_uri())
+    )
+    return empty

@@ -1,0 +1,321 @@
+"""What the tooling tests share: small real git repositories and the tool.
+
+`make_upstream` makes a repository that stands in for k2: a few commits, a
+script, a symbolic link, a file with CRLF line ends, one without a final
+newline, one with non-ASCII text.  `Sandbox` is a clone of k2-mps in which the
+tool runs as users run it: as a process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional, Sequence
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+
+IDENTITY = {
+    "GIT_AUTHOR_NAME": "A Contributor",
+    "GIT_AUTHOR_EMAIL": "contributor@example.org",
+    "GIT_COMMITTER_NAME": "A Contributor",
+    "GIT_COMMITTER_EMAIL": "contributor@example.org",
+    "GIT_AUTHOR_DATE": "@1700000000 +0100",
+    "GIT_COMMITTER_DATE": "@1700000000 +0100",
+}
+
+LONG_FILE = "".join(f"line {number}\n" for number in range(1, 101))
+
+UPSTREAM_FILES = {
+    "CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.0\")\n",
+    "k2/csrc/context.h": LONG_FILE,
+    "k2/csrc/array.cu": LONG_FILE.replace("line", "array"),
+    "k2/csrc/old.cu": "to be deleted\n",
+    "k2/csrc/crlf.txt": "one\r\ntwo\r\nthree\r\n",
+    "k2/csrc/no_newline.txt": "first\nlast",
+    "k2/python/k2/__init__.py": "# Grüße\nfrom _k2 import *\n",
+    "scripts/run.sh": "#!/bin/sh\necho run\n",
+    ".gitignore": "*.log\n/ignored/\ntorch_version.py\n",
+}
+
+
+def git(directory: Path, *args: str, env: Optional[dict] = None) -> str:
+    """Runs git as a contributor would; returns what it prints."""
+    result = subprocess.run(
+        ["git", *args],
+        cwd=directory,
+        env={**os.environ, **IDENTITY, **(env or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, f"git {args}: {result.stderr}"
+    return result.stdout.rstrip("\n")
+
+
+def write(directory: Path, files: dict[str, str]) -> None:
+    """Writes files, byte for byte as given."""
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+
+
+def commit(directory: Path, message: str, files: dict[str, str]) -> str:
+    """Writes and commits files; the commit's id."""
+    write(directory, files)
+    git(directory, "add", "--force", "--", *files)
+    git(directory, "commit", "--quiet", "-m", message)
+    return git(directory, "rev-parse", "HEAD")
+
+
+def make_upstream(directory: Path) -> Path:
+    """Makes the repository that stands in for k2."""
+    directory.mkdir(parents=True)
+    git(directory, "init", "--quiet", "--initial-branch=master")
+    git(directory, "config", "core.autocrlf", "false")
+    git(directory, "config", "uploadpack.allowAnySHA1InWant", "true")
+    commit(directory, "First", {"CMakeLists.txt": "project(k2)\n"})
+    write(directory, UPSTREAM_FILES)
+    os.symlink("scripts/run.sh", directory / "run")
+    (directory / "scripts/run.sh").chmod(0o755)
+    git(directory, "add", "--all", "--force")
+    git(directory, "commit", "--quiet", "-m", "Second: what the pin is")
+    return directory
+
+
+class Sandbox:
+    """A clone of k2-mps, its upstream and the tool.
+
+    Attributes:
+      root: the clone's top directory.
+      upstream: the repository that stands in for k2.
+      pin: its commit that the series is for.
+    """
+
+    def __init__(self, root: Path, upstream: Path):
+        self.root = root
+        self.upstream = upstream
+        self.pin = git(upstream, "rev-parse", "HEAD")
+        self.checkout = root / "build" / "k2"
+        self.config = root.parent / f"{root.name}.gitconfig"
+        self.config.write_text("")
+        self.environment = {
+            **os.environ,
+            "GIT_CONFIG_GLOBAL": str(self.config),
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "PYTHONPATH": str(TOOLS),
+            "NO_COLOR": "1",
+        }
+        root.mkdir(parents=True)
+        (root / "patches").mkdir()
+        (root / "patches" / "series").write_text("")
+        self.write_config(self.pin)
+
+    def write_config(self, pin: str, url: Optional[str] = None) -> None:
+        """Writes upstream.toml for a pin, with an empty lock."""
+        tree = git(self.upstream, "rev-parse", f"{pin}^{{tree}}")
+        empty = hashlib.sha256(b"").hexdigest()
+        (self.root / "upstream.toml").write_text(
+            "# Which k2 this is for.\n"
+            "[upstream]\n"
+            f'url = "{url or self.upstream.as_uri()}"  # where it comes from\n'
+            f'commit = "{pin}"\n'
+            f'tree = "{tree}"\n'
+            'version = "1.0"\n\n'
+            "[torch]\n"
+            'default = "2.13.0"\n'
+            'supported = ["2.13.0"]\n\n'
+            "[lock]\n"
+            f'tree = "{tree}"\n'
+            f'series = "{empty}"\n\n'
+            "[lock.patches]\n\n"
+            "[lock.files]\n"
+        )
+
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "k2mps", *map(str, args)]
+
+    def start(self, *args: str, **kwargs) -> subprocess.Popen:
+        """Starts the tool; for tests that send it signals."""
+        return subprocess.Popen(
+            self.command(*args), cwd=self.root,
+            env={**self.environment, **kwargs.pop("env", {})},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, **kwargs,
+        )
+
+    def run(
+        self, *args: str, env: Optional[dict] = None
+    ) -> subprocess.CompletedProcess:
+        """Runs the tool to its end."""
+        return subprocess.run(
+            self.command(*args), cwd=self.root,
+            env={**self.environment, **(env or {})},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=300,
+        )
+
+    def ok(self, *args: str, env: Optional[dict] = None) -> str:
+        """Runs the tool, which must succeed; what it prints."""
+        result = self.run(*args, env=env)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def fails(
+        self, code: int, *args: str, env: Optional[dict] = None
+    ) -> str:
+        """Runs the tool, which must fail with this exit code; its message,
+        which must have the shape that all messages have."""
+        result = self.run(*args, env=env)
+        assert result.returncode == code, result.stdout + result.stderr
+        assert result.stderr.count("error: ") >= 1
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+    def clone(self, name: str, *options: str) -> Path:
+        """A checkout of the user's own, at the pin, on branch master."""
+        directory = self.root.parent / name
+        subprocess.run(
+            ["git", "clone", "--quiet", *options,
+             self.upstream.as_uri(), str(directory)],
+            env=self.environment, check=True,
+        )
+        return directory
+
+    def state(self, directory: Optional[Path] = None) -> str:
+        """What `k2mps status` says of a checkout, in a word or two."""
+        import json
+
+        args = ["--k2", str(directory)] if directory else []
+        return json.loads(self.ok("status", "--json", *args))["state"]
+
+
+def sample_series(sandbox: Sandbox) -> None:
+    """Gives the sandbox a series of three patches, made by export.
+
+    They modify, delete, change a mode, add files in new directories, and
+    edit a CRLF file and one without final newline.
+    """
+    work = sandbox.clone("authoring")
+    git(work, "checkout", "--quiet", "-b", "k2-mps")
+    edited = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
+    write(work, {
+        "k2/csrc/context.h": edited,
+        "cmake/mps.cmake": "option(K2_WITH_MPS)\n",
+        "k2/csrc/mps/context.mm": "// Metal, größer\n",
+    })
+    git(work, "rm", "--quiet", "k2/csrc/old.cu")
+    git(work, "add", "--all")
+    git(work, "commit", "--quiet", "-m",
+        "context: know mps\n\nBecause it is needed.\n\n  indented\n")
+    write(work, {
+        "k2/csrc/context.h": edited.replace("line 90\n", ""),
+        "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
+        "k2/csrc/no_newline.txt": "first\nlast, still without",
+    })
+    (work / "k2/csrc/array.cu").chmod(0o755)
+    git(work, "add", "--all")
+    git(work, "commit", "--quiet", "-m", "array: a mode and line ends")
+    write(work, {
+        "k2/python/k2/mps/__init__.py": "",
+        "k2/python/k2/mps/tool": "#!/usr/bin/env python3\n",
+        "k2/python/k2/mps/blob.bin": "\0\1\2",
+        "k2/python/k2/mps/größe.txt": "ohne Zeilenende",
+    })
+    (work / "k2/python/k2/mps/tool").chmod(0o755)
+    git(work, "add", "--all")
+    git(work, "commit", "--quiet", "-m", "python: add only new files\n\nWhy.")
+    sandbox.ok("export", "--k2", str(work))
+
+
+def patches(sandbox: Sandbox) -> dict[str, bytes]:
+    """All files of patches/, and upstream.toml."""
+    found = {
+        path.relative_to(sandbox.root).as_posix(): path.read_bytes()
+        for path in (sandbox.root / "patches").rglob("*")
+        if path.is_file()
+    }
+    found["upstream.toml"] = (sandbox.root / "upstream.toml").read_bytes()
+    return found
+
+
+def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
+    """Everything of a checkout that a user could miss: HEAD, refs, index,
+    and each file with its bytes, mode and time; also what else lies in the
+    git directory, so that nothing is left there."""
+    git_dir = Path(git(directory, "rev-parse", "--absolute-git-dir"))
+    files = {}
+    for path in sorted(directory.rglob("*")):
+        relative = path.relative_to(directory).as_posix()
+        if relative == ".git" or relative.startswith(".git/"):
+            continue
+        status = path.lstat()
+        if path.is_symlink():
+            files[relative] = os.readlink(path)
+        elif path.is_file():
+            time = status.st_mtime_ns if times else 0
+            files[relative] = (path.read_bytes(), status.st_mode, time)
+        else:
+            files[relative] = "directory"
+    return {
+        "files": files,
+        "head": (git_dir / "HEAD").read_text(),
+        "refs": git(directory, "for-each-ref"),
+        "index": git(directory, "ls-files", "--stage", "-t"),
+        "status": git(directory, "status", "--porcelain=v1", "--ignored"),
+        "git directory": sorted(
+            path.name for path in git_dir.iterdir()
+            if path.name not in ("ORIG_HEAD", "logs", "gc.log")
+        ),
+        "worktrees": git(directory, "worktree", "list"),
+    }
+
+
+def shim(directory: Path, script: str) -> dict[str, str]:
+    """A program `git` that runs before the real one, first on the PATH.
+
+    Args:
+      directory: where to put it.
+      script: shell commands; `$count` is the number of this git command,
+        from 1, and `$PPID` the process that started it.
+    Returns:
+      The environment that puts it in force.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    real = subprocess.run(
+        ["sh", "-c", "command -v git"], capture_output=True, text=True,
+        check=True,
+    ).stdout.strip()
+    counter = directory / "count"
+    counter.write_text("0")
+    program = directory / "git"
+    program.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        "  version|--version|*' version') ;;\n"
+        "  *)\n"
+        f"    count=$(($(cat '{counter}') + 1))\n"
+        f"    echo $count > '{counter}'\n"
+        f"    {script}\n"
+        "    ;;\n"
+        "esac\n"
+        f"exec {real} \"$@\"\n"
+    )
+    program.chmod(0o755)
+    return {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+
+
+def git_commands(sandbox: Sandbox, *args: str) -> list[str]:
+    """The git commands that the tool runs for some arguments, in order."""
+    result = sandbox.run("--verbose", *args)
+    assert result.returncode == 0, result.stderr
+    return re.findall(r"^\+ git (.*)$", result.stderr, re.MULTILINE)
+
+
+def names(lines: Sequence[str]) -> list[str]:
+    """The subcommand of each command line."""
+    return [line.split(" ")[0] for line in lines]

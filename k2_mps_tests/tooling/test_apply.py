@@ -1,0 +1,501 @@
+"""`k2mps apply`: what it does, and what it refuses without a trace."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, snapshot
+
+
+def locked_tree(sandbox) -> str:
+    text = (sandbox.root / "upstream.toml").read_text()
+    return re.search(r'\[lock\]\ntree = "(\w+)"', text)[1]
+
+
+def test_apply_gives_the_locked_tree_one_commit_a_patch(sandbox):
+    out = sandbox.ok("apply")
+    assert "applied 3 patches" in out
+    k2 = sandbox.checkout
+    assert git(k2, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+    assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+    assert git(k2, "rev-parse", "HEAD~3") == sandbox.pin
+    assert git(k2, "log", "--format=%s", "-3").split("\n") == [
+        "python: add only new files",
+        "array: a mode and line ends",
+        "context: know mps",
+    ]
+    assert git(k2, "status", "--porcelain") == ""
+    assert (k2 / "cmake/mps.cmake").read_text() == "option(K2_WITH_MPS)\n"
+    assert not (k2 / "k2/csrc/old.cu").exists()
+    assert os.access(k2 / "k2/python/k2/mps/tool", os.X_OK)
+    assert os.access(k2 / "k2/csrc/array.cu", os.X_OK)
+    assert (k2 / "k2/csrc/crlf.txt").read_bytes() == b"one\r\nTWO\r\nthree\r\n"
+    assert (k2 / "k2/python/k2/mps/blob.bin").read_bytes() == b"\0\1\2"
+
+
+def test_commits_carry_who_why_and_which_patch(sandbox):
+    sandbox.ok("apply")
+    shown = git(sandbox.checkout, "log", "-1", "--skip=2",
+                "--format=%an <%ae>%n%cn <%ce>%n%ct %at%n%B")
+    date = git(sandbox.upstream, "log", "-1", "--format=%ct", sandbox.pin)
+    assert shown.strip().split("\n") == [
+        "k2-mps <k2-mps@k2-mps.invalid>",
+        "k2-mps <k2-mps@k2-mps.invalid>",
+        f"{date} {date}",
+        "context: know mps",
+        "",
+        "Because it is needed.",
+        "",
+        "  indented",
+        "",
+        "Upstream-Status: Pending",
+        "Patch-Filename: context-know-mps.patch",
+    ]
+
+
+def test_applying_again_says_so_and_changes_nothing(sandbox):
+    sandbox.ok("apply")
+    before = snapshot(sandbox.checkout)
+    reflog = git(sandbox.checkout, "reflog")
+    assert "already applied" in sandbox.ok("apply")
+    assert snapshot(sandbox.checkout) == before
+    assert git(sandbox.checkout, "reflog") == reflog
+
+
+def test_files_that_the_series_leaves_alone_keep_their_times(sandbox):
+    sandbox.ok("checkout")
+    before = snapshot(sandbox.checkout)["files"]
+    sandbox.ok("apply")
+    after = snapshot(sandbox.checkout)["files"]
+    changed = {
+        path for path in before.keys() | after.keys()
+        if before.get(path) != after.get(path)
+    }
+    assert changed == {
+        "cmake", "cmake/mps.cmake", "k2/csrc/array.cu", "k2/csrc/context.h",
+        "k2/csrc/crlf.txt", "k2/csrc/mps", "k2/csrc/mps/context.mm",
+        "k2/csrc/no_newline.txt", "k2/csrc/old.cu", "k2/python/k2/mps",
+        "k2/python/k2/mps/__init__.py", "k2/python/k2/mps/blob.bin",
+        "k2/python/k2/mps/größe.txt", "k2/python/k2/mps/tool",
+    }
+
+
+def test_another_version_of_the_series_touches_only_what_differs(sandbox):
+    sandbox.ok("apply")
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
+    message = sandbox.fails(6, "apply")
+    assert "files/cmake/mps.cmake: changed" in message
+    sandbox.ok("lock")
+    assert sandbox.state() == "applied by another version of the series"
+    before = snapshot(sandbox.checkout)["files"]
+    assert "changed 1 files" in sandbox.ok("apply")
+    after = snapshot(sandbox.checkout)["files"]
+    assert {path for path in after if after[path] != before.get(path)} == {
+        "cmake/mps.cmake"
+    }
+    assert sandbox.state() == "applied"
+
+
+def test_a_shorter_series_removes_what_it_no_longer_adds(sandbox):
+    sandbox.ok("apply")
+    patches = sandbox.root / "patches"
+    series = (patches / "series").read_text().split()
+    (patches / "series").write_text("\n".join(series[:2]) + "\n")
+    (patches / series[2]).unlink()
+    for path in sorted((patches / "files/k2/python").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    sandbox.ok("lock")
+    sandbox.ok("apply")
+    assert not (sandbox.checkout / "k2/python/k2/mps").exists()
+    assert git(sandbox.checkout, "status", "--porcelain") == ""
+    assert git(sandbox.checkout, "rev-parse", "HEAD~2") == sandbox.pin
+
+
+def test_an_empty_series_is_applied_by_doing_nothing(empty):
+    empty.ok("checkout")
+    before = snapshot(empty.checkout)
+    empty.ok("apply")
+    assert snapshot(empty.checkout) == before
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_a_dirty_checkout_is_refused(sandbox, staged):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})
+    if staged:
+        git(sandbox.checkout, "add", "k2/csrc/context.h")
+    before = snapshot(sandbox.checkout)
+    assert "k2/csrc/context.h" in sandbox.fails(11, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_an_edit_of_a_file_that_no_patch_touches_is_refused_too(sandbox):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {"scripts/run.sh": "mine\n"})
+    before = snapshot(sandbox.checkout)
+    sandbox.fails(11, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_untracked_files_elsewhere_do_not_matter(sandbox):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {"notes.txt": "mine\n", "a.log": "x"})
+    sandbox.ok("apply")
+    assert (sandbox.checkout / "notes.txt").read_text() == "mine\n"
+    assert sandbox.state() == "applied"
+
+
+@pytest.mark.parametrize(
+    "path", ["cmake/mps.cmake", "k2/csrc/mps", "k2/python/k2/mps/blob.bin/x"]
+)
+def test_an_untracked_file_in_the_way_is_refused(sandbox, path):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {path: "mine\n"})
+    before = snapshot(sandbox.checkout)
+    sandbox.fails(16, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_an_ignored_file_in_the_way_is_refused(sandbox):
+    sandbox.ok("checkout")
+    exclude = sandbox.checkout / ".git/info/exclude"
+    exclude.parent.mkdir(exist_ok=True)
+    exclude.write_text("*.cmake\n")
+    support.write(sandbox.checkout, {"cmake/mps.cmake": "mine\n"})
+    before = snapshot(sandbox.checkout)
+    assert "cmake/mps.cmake" in sandbox.fails(16, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_a_link_where_a_directory_must_be_is_refused(sandbox, tmp_path):
+    sandbox.ok("checkout")
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", sandbox.checkout / "cmake")
+    before = snapshot(sandbox.checkout)
+    sandbox.fails(16, "apply")
+    assert snapshot(sandbox.checkout) == before
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
+def test_an_edit_hidden_from_git_is_not_overwritten(sandbox, flag):
+    sandbox.ok("checkout")
+    git(sandbox.checkout, "update-index", flag, "k2/csrc/context.h")
+    support.write(sandbox.checkout, {"k2/csrc/context.h": "hidden\n"})
+    before = snapshot(sandbox.checkout)
+    assert "context.h" in sandbox.fails(11, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_a_sparse_checkout_is_refused(sandbox):
+    own = sandbox.clone("sparse")
+    git(own, "sparse-checkout", "set", "--no-cone", "/k2/python/")
+    before = snapshot(own)
+    assert "sparse" in sandbox.fails(11, "apply", "--k2", str(own))
+    assert snapshot(own) == before
+
+
+def test_another_commit_is_refused(sandbox):
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", "HEAD~1")
+    before = snapshot(own)
+    message = sandbox.fails(12, "apply", "--k2", str(own))
+    assert f"checkout {sandbox.pin}" in message
+    assert snapshot(own) == before
+
+
+def test_commits_of_the_user_on_top_are_refused(sandbox):
+    sandbox.ok("apply")
+    support.commit(sandbox.checkout, "mine", {"new.txt": "x\n"})
+    before = snapshot(sandbox.checkout)
+    message = sandbox.fails(13, "apply")
+    assert "mine" in message and "k2mps export" in message
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_a_branch_of_that_name_with_work_is_refused(sandbox):
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", "-b", "k2-mps")
+    support.commit(own, "mine", {"new.txt": "x\n"})
+    git(own, "checkout", "--quiet", "master")
+    before = snapshot(own)
+    assert "did not make" in sandbox.fails(13, "apply", "--k2", str(own))
+    assert snapshot(own) == before
+
+
+def test_a_branch_of_that_name_without_work_is_moved(sandbox):
+    own = sandbox.clone("own")
+    git(own, "branch", "k2-mps", "HEAD~1")
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+
+
+def test_the_branch_in_another_worktree_is_refused(sandbox, tmp_path):
+    own = sandbox.clone("own")
+    git(own, "worktree", "add", "--quiet", str(tmp_path / "other"), "-b",
+        "k2-mps")
+    before = snapshot(own)
+    message = sandbox.fails(18, "apply", "--k2", str(own))
+    assert str(tmp_path / "other") in message
+    assert snapshot(own) == before
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        ["rebase", "-i", "HEAD~1"],
+        ["cherry-pick", "other"],
+        ["merge", "other"],
+        ["revert", "--no-edit", "HEAD"],
+    ],
+)
+def test_an_operation_in_progress_is_refused(sandbox, begin):
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", "-b", "other", "HEAD~1")
+    support.commit(own, "other", {"CMakeLists.txt": "project(other)\n"})
+    git(own, "checkout", "--quiet", "master")
+    editor = {"GIT_SEQUENCE_EDITOR": "sed -i.bak 1s/^pick/edit/"}
+    if begin[0] == "revert":
+        support.commit(own, "more", {"CMakeLists.txt": "project(more)\n"})
+        support.commit(own, "last", {"CMakeLists.txt": "project(last)\n"})
+        begin = ["revert", "--no-edit", "HEAD~1"]
+    subprocess.run(["git", *begin], cwd=own, capture_output=True,
+                   env={**os.environ, **support.IDENTITY, **editor})
+    before = snapshot(own)
+    assert "in progress" in sandbox.fails(11, "apply", "--k2", str(own))
+    assert snapshot(own) == before
+
+
+def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
+    patch = sandbox.root / "patches/context-know-mps.patch"
+    text = patch.read_text()
+    assert text.count("\n line 49\n") == 1
+    patch.write_text(text.replace("\n line 49\n", "\n line forty-nine\n"))
+    sandbox.ok("checkout")
+    before = snapshot(sandbox.checkout)
+    message = sandbox.fails(14, "lock")
+    assert "patches/context-know-mps.patch does not apply" in message
+    assert "hunk 1 of 1 of k2/csrc/context.h (line 49)" in message
+    assert "next: " in message
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_an_edit_of_a_file_that_k2_lacks_is_named(sandbox):
+    patch = sandbox.root / "patches/context-know-mps.patch"
+    patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
+    assert "k2/csrc/contexts.h, which k2 does not have" in sandbox.fails(
+        14, "lock"
+    )
+
+
+@pytest.mark.parametrize("path", ["k2/csrc/context.h", "CMakeLists.txt/x"])
+def test_a_new_file_that_k2_has_is_refused(sandbox, path):
+    patches = sandbox.root / "patches"
+    support.write(patches / "files", {path: "mine\n"})
+    patch = patches / "python-add-only-new-files.patch"
+    listed = re.findall(r"^ (.*)$", patch.read_text(), re.MULTILINE)
+    head, _, tail = patch.read_text().partition("New-files:\n")
+    lines = sorted([*listed, path])
+    tail = tail[sum(len(line) + 2 for line in listed):]
+    patch.write_text(head + "New-files:\n"
+                     + "".join(f" {line}\n" for line in lines) + tail)
+    if path == "k2/csrc/context.h":
+        (patches / "series").write_text("python-add-only-new-files.patch\n")
+        for other in patches.glob("*.patch"):
+            if other != patch:
+                other.unlink()
+        for stale in ("cmake/mps.cmake", "k2/csrc/mps/context.mm"):
+            (patches / "files" / stale).unlink()
+    message = sandbox.fails(14, "lock")
+    assert "but k2 has" in message
+
+
+def test_a_wrong_lock_of_the_tree_is_noticed(sandbox):
+    config = sandbox.root / "upstream.toml"
+    config.write_text(
+        config.read_text().replace(locked_tree(sandbox), "1" * 40)
+    )
+    sandbox.ok("checkout")
+    before = snapshot(sandbox.checkout)
+    assert "locks" in sandbox.fails(15, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_patches_that_differ_from_the_lock_are_named(sandbox):
+    patches = sandbox.root / "patches"
+    name = "array-a-mode-and-line-ends.patch"
+    text = (patches / name).read_text()
+    (patches / name).write_text(text.replace("Pending", "Submitted"))
+    message = sandbox.fails(6, "apply")
+    assert f"{name}: changed" in message and "k2mps lock" in message
+    assert not (sandbox.checkout / "cmake").exists()
+
+
+def test_an_index_lock_of_git_is_respected(sandbox):
+    sandbox.ok("checkout")
+    (sandbox.checkout / ".git/index.lock").write_text("")
+    before = snapshot(sandbox.checkout)
+    assert "index.lock" in sandbox.fails(17, "apply")
+    assert snapshot(sandbox.checkout) == before
+
+
+def test_two_runs_at_once_are_refused(sandbox, tmp_path):
+    sandbox.ok("checkout")
+    inside = tmp_path / "inside"
+    slow = support.shim(
+        tmp_path / "bin",
+        f'case "$*" in *read-tree*) touch "{inside}"; sleep 2;; esac',
+    )
+    first = sandbox.start("apply", env=slow)
+    while not inside.exists() and first.poll() is None:
+        time.sleep(0.01)
+    assert "another k2mps" in sandbox.fails(17, "apply")
+    assert first.wait() == 0
+    assert sandbox.state() == "applied"
+    assert git(sandbox.checkout, "fsck", "--strict") == ""
+
+
+def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
+    own = sandbox.clone("own")
+    linked = tmp_path / "linked"
+    git(own, "worktree", "add", "--quiet", "--detach", str(linked))
+    before = snapshot(own)["files"]
+    sandbox.ok("apply", "--k2", str(linked))
+    assert sandbox.state(linked) == "applied"
+    assert snapshot(own)["files"] == before
+    assert git(own, "symbolic-ref", "HEAD") == "refs/heads/master"
+
+
+@pytest.mark.parametrize("name", ["with space", "größe", "a'b\"c", "-dash"])
+def test_odd_directory_names(sandbox, name):
+    own = sandbox.clone(name)
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+    assert "already applied" in sandbox.ok("apply", "--k2", str(own))
+
+
+def test_a_shallow_clone_will_do(sandbox):
+    own = sandbox.clone("shallow", "--depth=1")
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+
+
+def test_a_blobless_clone_will_do_while_its_origin_answers(sandbox):
+    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
+    own = sandbox.clone("blobless", "--filter=blob:none")
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+
+
+def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):
+    own = sandbox.clone("own")
+    pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
+    sandbox.write_config(pin)
+    message = sandbox.fails(21, "apply", "--k2", str(own))
+    assert f"fetch {sandbox.upstream.as_uri()} {pin}" in message
+
+
+def test_the_tools_own_clone_follows_the_pin(sandbox):
+    sandbox.ok("apply")
+    pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
+    text = (sandbox.root / "upstream.toml").read_text()
+    tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
+    old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
+    (sandbox.root / "upstream.toml").write_text(
+        text.replace(sandbox.pin, pin).replace(old, tree)
+    )
+    sandbox.ok("lock")
+    assert sandbox.state() == "applied by another version of the series"
+    sandbox.ok("apply")
+    assert sandbox.state() == "applied"
+    assert git(sandbox.checkout, "rev-parse", "HEAD~3") == pin
+    assert (sandbox.checkout / "later.txt").exists()
+
+
+def test_the_tools_own_clone_follows_the_pin_when_pristine(sandbox):
+    sandbox.ok("checkout")
+    pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
+    sandbox.write_config(pin)
+    sandbox.ok("lock")
+    sandbox.ok("apply")
+    assert git(sandbox.checkout, "rev-parse", "HEAD~3") == pin
+
+
+def test_a_subdirectory_of_another_repository_is_refused(sandbox):
+    git(sandbox.root, "init", "--quiet")
+    inside = sandbox.root / "vendor"
+    inside.mkdir()
+    message = sandbox.fails(10, "apply", "--k2", str(inside))
+    assert "not the top of a git checkout" in message
+
+
+def test_a_plain_directory_is_refused(sandbox, tmp_path):
+    (tmp_path / "plain").mkdir()
+    sandbox.fails(10, "apply", "--k2", str(tmp_path / "plain"))
+    sandbox.fails(10, "apply", "--k2", str(tmp_path / "missing"))
+
+
+def test_a_crlf_checkout_stays_one(sandbox):
+    own = sandbox.clone("own", "--config=core.autocrlf=true")
+    assert (own / "k2/csrc/context.h").read_bytes().startswith(b"line 1\r\n")
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+    assert git(own, "status", "--porcelain") == ""
+    assert (own / "k2/csrc/context.h").read_bytes().startswith(b"line 1\r\n")
+    assert (own / "cmake/mps.cmake").read_bytes().endswith(b")\r\n")
+    assert git(own, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+
+
+def test_lf_files_under_autocrlf_are_no_edits(sandbox):
+    own = sandbox.clone("own")
+    git(own, "config", "core.autocrlf", "true")
+    sandbox.ok("apply", "--k2", str(own))
+    assert sandbox.state(own) == "applied"
+
+
+def test_filters_of_the_checkout_are_kept(sandbox):
+    own = sandbox.clone("own")
+    git(own, "config", "filter.upper.clean", "tr A-Z a-z")
+    git(own, "config", "filter.upper.smudge", "tr a-z A-Z")
+    (own / ".git/info/attributes").write_text("*.cmake filter=upper\n")
+    sandbox.ok("apply", "--k2", str(own))
+    assert (own / "cmake/mps.cmake").read_text() == "OPTION(K2_WITH_MPS)\n"
+    assert git(own, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+
+
+def test_hooks_do_not_run(sandbox, tmp_path):
+    own = sandbox.clone("own")
+    witness = tmp_path / "ran"
+    for name in ("post-checkout", "reference-transaction", "post-commit",
+                 "pre-commit", "post-index-change", "applypatch-msg"):
+        hook = own / ".git/hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\necho {name} >> '{witness}'\nexit 1\n")
+        hook.chmod(0o755)
+    sandbox.ok("apply", "--k2", str(own))
+    assert not witness.exists()
+
+
+def test_git_am_reads_the_same_patch(sandbox):
+    """Patches that only edit give git am's tree, so they are good mail."""
+    sandbox.ok("checkout")
+    patch = sandbox.root / "patches/array-a-mode-and-line-ends.patch"
+    own = sandbox.clone("own")
+    first = sandbox.root / "patches/context-know-mps.patch"
+    git(own, "am", "--keep-cr", str(first), str(patch))
+    assert git(own, "log", "-1", "--format=%s") == (
+        "array: a mode and line ends"
+    )
+    assert git(own, "log", "-1", "--format=%an %ae") == (
+        "k2-mps k2-mps@k2-mps.invalid"
+    )
+    sandbox.ok("apply")
+    assert git(own, "rev-parse", "HEAD:k2/csrc/crlf.txt") == git(
+        sandbox.checkout, "rev-parse", "HEAD~1:k2/csrc/crlf.txt"
+    )
