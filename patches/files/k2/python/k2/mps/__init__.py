@@ -25,3 +25,5 @@ precision; the result is rounded to ``torch.float32`` where it is returned.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
 '''
 from .scores import public_scores
+
+__all__ = ['public_scores']
