@@ -3,6 +3,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/SparseTensorImpl.h>
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/_efficientzerotensor.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
@@ -118,6 +119,10 @@ at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
 at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                              bool overwrites_all) {
   if (tensor.is_sparse()) return MakeSparse(tensor, writes);
+  // Has no memory; never written.
+  if (tensor._is_zerotensor())
+    return at::_efficientzerotensor(tensor.sizes(),
+                                    tensor.options().device(at::kCPU));
   at::Tensor alias =
       MakeTensor(AliasStorage(tensor.storage(), writes, overwrites_all),
                  CpuKeys(), tensor);
@@ -194,6 +199,9 @@ at::Tensor EmptyStrided(at::IntArrayRef sizes, at::IntArrayRef strides,
 }
 
 at::Tensor CopyResultToDevice(const at::Tensor &cpu) {
+  if (cpu._is_zerotensor())
+    return at::_efficientzerotensor(cpu.sizes(),
+                                    cpu.options().device(at::kMPS));
   at::Tensor result =
       EmptyStrided(cpu.sizes(), cpu.strides(), cpu.scalar_type());
   if (cpu.is_conj()) result.unsafeGetTensorImpl()->_set_conj(true);

@@ -67,6 +67,27 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                       c10::dtype_or_default(dtype));
 }
 
+// A tensor that stands for zeros and has no memory.
+class NoMemory final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t) override {
+    return {nullptr, c10::Device(c10::kMPS, 0)};
+  }
+  void copy_data(void *, const void *, size_t) const override {}
+};
+
+Tensor EfficientZeroTensor(SymIntArrayRef sizes, optional<ScalarType> dtype,
+                           optional<at::Layout>, optional<at::Device>,
+                           optional<bool>) {
+  static NoMemory allocator;
+  ScalarType type = c10::dtype_or_default(dtype);
+  CheckDtype(type);
+  return at::detail::empty_generic(
+      C10_AS_INTARRAYREF_SLOW(sizes), &allocator,
+      MpsKeys() | c10::DispatchKeySet(c10::DispatchKey::ZeroTensor), type,
+      std::nullopt);
+}
+
 // ---- copies
 
 bool CoversStorage(const Tensor &tensor) {
@@ -151,6 +172,7 @@ Tensor &Copy(Tensor &self, const Tensor &source, bool non_blocking) {
                 " must match the size of tensor b ", source.sizes());
     return self;
   }
+  if (source._is_zerotensor()) return self.zero_();
   return CopyImplementation(self, source, non_blocking);
 }
 
@@ -331,6 +353,8 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
 constexpr OwnKernel kOwnKernels[] = {
     {"empty.memory_format", MakeKernel<&EmptyMemoryFormat>},
     {"empty_strided", MakeKernel<&EmptyStridedOperator>},
+
+    {"_efficientzerotensor", MakeKernel<&EfficientZeroTensor>},
 
     {"copy_", MakeKernel<&Copy>},
     {"_copy_from", MakeKernel<&CopyFrom>},
