@@ -25,6 +25,8 @@ IDENTITY = {
     "GIT_COMMITTER_EMAIL": "contributor@example.org",
     "GIT_AUTHOR_DATE": "@1700000000 +0100",
     "GIT_COMMITTER_DATE": "@1700000000 +0100",
+    # Looking at a checkout must not write to it.
+    "GIT_OPTIONAL_LOCKS": "0",
 }
 
 LONG_FILE = "".join(f"line {number}\n" for number in range(1, 101))

@@ -256,13 +256,13 @@ def _check_branch(checkout: Checkout, upstream: Upstream) -> None:
             next_command="use that worktree, or a clone of its own",
         )
     tip = checkout.branch_tip()
-    if not tip or checkout.is_ancestor(tip, upstream.pin.commit):
-        return
-    if not checkout.commits_of_series(tip):
+    users = checkout.unexported(upstream.pin.commit, tip) if tip else []
+    if users:
         raise errors.UserCommitsError(
-            f"branch {BRANCH} of {checkout.directory} ends in a commit that"
-            " k2mps did not make",
-            why="moving the branch would leave that commit without a name",
+            f"branch {BRANCH} of {checkout.directory} has commits of yours",
+            why="moving the branch would leave them without a name: "
+            + "; ".join(f"{commit.id[:12]} {commit.subject}"
+                        for commit in users),
             next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
             f" my-{BRANCH}; or check the branch out and k2mps export",
         )

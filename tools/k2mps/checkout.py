@@ -207,6 +207,24 @@ class Checkout:
             if len(page) < step:
                 return found[::-1]
 
+    def unexported(self, pin: str, tip: str) -> list[Commit]:
+        """Commits on the way to `tip` that are the user's alone: neither the
+        tool's own, nor in patches/, nor upstream's.
+
+        Where `tip` has nothing to do with the pin, the tool's own commits are
+        told by who committed them, and anything else counts as the user's.
+        """
+        if self.is_ancestor(tip, pin):
+            return []
+        start = self.base()
+        if not start or not self.is_ancestor(start, tip):
+            start = pin
+        if self.is_ancestor(start, tip):
+            above = self.commits(tip, "--not", start, "--remotes")
+        else:
+            above = self.commits("--max-count=1", tip)
+        return [commit for commit in above if not commit.ours]
+
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors."""
         return self.has(commit) and self.git.succeeds(

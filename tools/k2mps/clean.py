@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from k2mps import errors
-from k2mps.checkout import BRANCH, Checkout
+from k2mps.checkout import Checkout
 from k2mps.project import Project
 from k2mps.upstream import Pin
 
@@ -98,8 +98,5 @@ def _branches_with_work(checkout: Checkout, pin: Pin) -> list[str]:
     for name in [*filter(None, names), "HEAD"]:
         commits = checkout.commits(name, *known)
         if any(not commit.ours for commit in commits):
-            found.append(
-                BRANCH if name.endswith(f"/{BRANCH}") else
-                name.removeprefix("refs/heads/")
-            )
+            found.append(name.removeprefix("refs/heads/"))
     return found

@@ -291,8 +291,11 @@ class _Exporter:
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
             return self._old.content(patch.name)
         raw = patch.render()
-        # What is written must be what is read back.
-        if series.parse(patch.name, raw) != patch:
+        try:
+            same = series.parse(patch.name, raw) == patch
+        except errors.SeriesError:
+            same = False
+        if not same:
             raise errors.ExportRefusedError(
                 f"the message of {patch.subject!r} cannot be written as a"
                 " patch",

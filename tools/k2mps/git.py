@@ -144,7 +144,9 @@ _NETWORK = {
     "submodule.recurse": "false",
 }
 
-_DISK_FULL = ("No space left on device", "Disk quota exceeded")
+_DISK_FULL = (
+    "No space left on device", "Disk quota exceeded", "Out of diskspace"
+)
 
 
 def scrub_environment() -> None:

@@ -105,25 +105,19 @@ def _judge(
         return State.EDITED if edited else State.APPLIED, (), []
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
+    ours = checkout.commits_of_series(head.commit)
     if checkout.is_ancestor(pin.commit, head.commit):
-        # What has been exported is in patches/; only what came after is the
-        # user's alone.
-        base = checkout.base()
-        if not base or not checkout.is_ancestor(base, head.commit):
-            base = pin.commit
-        above = checkout.commits(f"{base}..{head.commit}")
         users = tuple(
             f"{commit.id[:12]} {commit.subject}"
-            for commit in above
-            if not commit.ours
+            for commit in checkout.unexported(pin.commit, head.commit)
         )
         if users:
             details = [f"{len(users)} commit(s) of yours on top of the pin"]
             return State.EDITED, users, details
-        state = State.EDITED if edited else State.OTHER_SERIES
-        return state, (), ["the series was applied in another version"]
-    ours = checkout.commits_of_series(head.commit)
-    if ours and not edited:
+        if ours or checkout.base() == head.commit:
+            state = State.EDITED if edited else State.OTHER_SERIES
+            return state, (), ["the series was applied in another version"]
+    elif ours and not edited:
         base = ours[0].parents[0][:12]
         return State.OTHER_SERIES, (), [
             f"the series was applied to another commit, {base}"

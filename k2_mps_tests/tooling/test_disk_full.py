@@ -1,0 +1,150 @@
+"""A full disk: a file system of a few hundred kilobytes, really filled.
+
+The file system is a tmpfs of its own, mounted by a helper in a mount
+namespace (as root, or as any user where the system lets users have
+namespaces).  Everything that looks at it runs inside that namespace.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+
+import pytest
+
+from k2_mps_tests.tooling import support
+
+# Runs in the namespace: mounts, copies the checkout there, fills the disk but
+# for some bytes, runs the tool, and prints what was found as JSON.
+SCRIPT = """
+import json, os, shutil, subprocess, sys
+sys.path[:0] = [{root!r}]
+from pathlib import Path
+from k2_mps_tests.tooling import support
+
+room, disk, source, *command = sys.argv[1:]
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", disk],
+               check=True)
+work = Path(disk, "work")
+shutil.copytree(source, work, symlinks=True)
+look = (lambda: support.snapshot(work)) if (work / ".git").exists() else (
+    lambda: {{str(path): path.read_bytes() for path in work.rglob("*")
+             if path.is_file()}})
+before = look()
+filler = open(Path(disk, "filler"), "wb")
+try:
+    while True:
+        filler.write(b"x" * 4096)
+        filler.flush()
+except OSError:
+    pass
+try:
+    filler.close()
+except OSError:
+    pass
+os.truncate(filler.name, os.path.getsize(filler.name) - int(room))
+result = subprocess.run(command, capture_output=True, text=True)
+same = look() == before
+os.unlink(filler.name)
+again = subprocess.run(command, capture_output=True, text=True)
+print(json.dumps([result.returncode, result.stderr, same,
+                  again.returncode, again.stderr]))
+"""
+
+
+@functools.cache
+def _namespace() -> tuple[str, ...]:
+    """The command that runs another one where it may mount."""
+    for command in (("unshare", "--mount"),
+                    ("unshare", "--map-root-user", "--mount")):
+        try:
+            probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+            if subprocess.run(probe, capture_output=True).returncode == 0:
+                return command
+        except FileNotFoundError:
+            break
+    return ()
+
+
+@pytest.fixture(autouse=True)
+def _needs_a_namespace():
+    if not _namespace():
+        pytest.skip("this system lets us mount no file system to fill")
+
+
+def run_on_full_disk(sandbox, room, source, *command):
+    disk = sandbox.root.parent / "disk"
+    disk.mkdir(exist_ok=True)
+    root = str(support.TOOLS.parent)
+    result = subprocess.run(
+        [*_namespace(), sys.executable, "-c", SCRIPT.format(root=root),
+         str(room), str(disk), str(source), *map(str, command)],
+        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
+    import json
+
+    return json.loads(result.stdout)
+
+
+# From no room at all, where the first object cannot be written, to room for
+# all objects but not for the files, to room enough.
+@pytest.mark.parametrize("room_kib", [0, 8, 16, 24, 40, 48, 64, 80, 96])
+def test_apply_on_a_full_disk(sandbox, room_kib):
+    own = sandbox.clone("own")
+    where = sandbox.root.parent / "disk/work"
+    code, message, same, again, last = run_on_full_disk(
+        sandbox, room_kib * 1024, own,
+        *sandbox.command("apply", "--k2", str(where)),
+    )
+    if code == 0:
+        assert room_kib > 40
+    else:
+        assert code == 22, message
+        assert "o space left" in message and "next: " in message
+        assert same
+    assert again == 0, last
+
+
+def test_the_sizes_above_include_failure(sandbox):
+    own = sandbox.clone("own")
+    where = sandbox.root.parent / "disk/work"
+    code, _, _, _, _ = run_on_full_disk(
+        sandbox, 0, own, *sandbox.command("apply", "--k2", str(where))
+    )
+    assert code == 22
+
+
+@pytest.mark.parametrize("room_kib", [0, 4, 8, 16, 28])
+def test_export_on_a_full_disk(sandbox, room_kib):
+    sandbox.ok("apply")
+    support.commit(sandbox.checkout, "more", {
+        "k2/csrc/array.cu": "other\n", "new1": "x\n", "new2": "x\n",
+    })
+    k2 = sandbox.checkout.rename(sandbox.root.parent / "k2-edited")
+    where = sandbox.root.parent / "disk/work"
+    code, message, same, again, last = run_on_full_disk(
+        sandbox, room_kib * 1024, sandbox.root,
+        "env", "--chdir", where,
+        *sandbox.command("export", "--k2", str(k2)),
+    )
+    if code != 0:
+        assert code == 22, message
+        assert same
+    assert again == 0, last
+    assert code == 22 or room_kib > 0
+
+
+def test_clone_onto_a_full_disk(sandbox):
+    where = sandbox.root.parent / "disk/work"
+    code, message, same, again, last = run_on_full_disk(
+        sandbox, 16 * 1024, sandbox.root,
+        "env", "--chdir", where, *sandbox.command("checkout"),
+    )
+    assert code == 22, message
+    assert same
+    assert again == 0, last
+    assert not os.path.exists(where)

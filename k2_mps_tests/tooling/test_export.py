@@ -1,0 +1,380 @@
+"""`k2mps export`: the inverse of apply, that loses nobody's work."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+
+@pytest.fixture
+def k2(sandbox):
+    """The sandbox's checkout, with the series applied."""
+    sandbox.ok("apply")
+    return sandbox.checkout
+
+
+def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
+    before = patches(sandbox)
+    times = {
+        path: path.stat().st_mtime_ns for path in sandbox.root.rglob("patch*")
+    }
+    assert "has it all already" in sandbox.ok("export")
+    assert patches(sandbox) == before
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+
+
+def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
+    support.commit(k2, "more: a thing\n\nWhy.", {
+        "k2/csrc/array.cu": "quite different\n",
+        "k2/csrc/mps/more.mm": "more\n",
+    })
+    tree = git(k2, "rev-parse", "HEAD^{tree}")
+    out = sandbox.ok("export")
+    assert "wrote patches/more-a-thing.patch" in out
+    assert "4 patches" in out
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "rev-parse", "HEAD^{tree}") == tree
+    assert sandbox.state() == "applied"
+
+
+def test_the_file_is_what_the_format_says(sandbox, k2):
+    support.commit(
+        k2, "more: a thing\n\nWhy.\n\nUpstream-Status: Submitted [url]",
+        {"CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.1\")\n"},
+    )
+    sandbox.ok("export")
+    old = git(k2, "rev-parse", "HEAD~1:CMakeLists.txt")
+    new = git(k2, "rev-parse", "HEAD:CMakeLists.txt")
+    text = (sandbox.root / "patches/more-a-thing.patch").read_text()
+    assert text == (
+        "From: k2-mps <k2-mps@k2-mps.invalid>\n"
+        "Subject: more: a thing\n"
+        "Upstream-Status: Submitted [url]\n"
+        "\n"
+        "Why.\n"
+        "\n"
+        "---\n"
+        "diff --git a/CMakeLists.txt b/CMakeLists.txt\n"
+        f"index {old}..{new} 100644\n"
+        "--- a/CMakeLists.txt\n"
+        "+++ b/CMakeLists.txt\n"
+        "@@ -1,2 +1,2 @@\n"
+        " project(k2)\n"
+        "-set(K2_VERSION \"1.0\")\n"
+        "+set(K2_VERSION \"1.1\")\n"
+    )
+
+
+def test_only_the_patch_that_changed_is_written(sandbox, k2):
+    before = patches(sandbox)
+    # The middle commit gets another line, by rebasing as one does.
+    git(k2, "checkout", "--quiet", "HEAD~1")
+    support.write(k2, {"k2/csrc/crlf.txt": "ONE\r\nTWO\r\nthree\r\n"})
+    git(k2, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    git(k2, "rebase", "--quiet", "--onto", "HEAD", "k2-mps~1", "k2-mps")
+    out = sandbox.ok("export")
+    after = patches(sandbox)
+    assert {path for path in after if after[path] != before.get(path)} == {
+        "patches/array-a-mode-and-line-ends.patch", "upstream.toml",
+    }
+    assert out.count("wrote ") == 1
+
+
+def test_a_reworded_subject_keeps_the_name(sandbox, k2):
+    message = git(k2, "log", "-1", "--format=%B")
+    git(k2, "commit", "--quiet", "--amend", "-m",
+        message.replace("python: add only new files", "Quite other words"))
+    out = sandbox.ok("export")
+    assert "wrote patches/python-add-only-new-files.patch" in out
+    text = (sandbox.root / "patches/python-add-only-new-files.patch")
+    assert "Subject: Quite other words\n" in text.read_text()
+
+
+def test_a_commit_without_trailers_is_known_by_its_subject(sandbox, k2):
+    git(k2, "commit", "--quiet", "--amend", "-m",
+        "python: add only new files\n\nWhy.")
+    assert "has it all already" in sandbox.ok("export")
+
+
+def test_names_of_new_patches_do_not_collide(sandbox, k2):
+    support.commit(k2, "Fix: it!", {"a": "1\n"})
+    support.commit(k2, "fix it", {"b": "1\n"})
+    support.commit(k2, "größer", {"c": "1\n"})
+    support.commit(k2, "«»", {"d": "1\n"})
+    sandbox.ok("export")
+    series = (sandbox.root / "patches/series").read_text().split()
+    assert series[3:] == [
+        "fix-it.patch", "fix-it-2.patch", "gr-er.patch", "patch.patch",
+    ]
+
+
+def test_a_copied_trailer_gives_no_second_owner(sandbox, k2):
+    message = git(k2, "log", "-1", "--format=%B")
+    support.commit(k2, message.replace("python", "copied"), {"a": "1\n"})
+    sandbox.ok("export")
+    series = (sandbox.root / "patches/series").read_text().split()
+    assert series[2:] == [
+        "python-add-only-new-files.patch", "copied-add-only-new-files.patch",
+    ]
+
+
+def test_a_reordered_branch_reorders_the_series(sandbox, k2):
+    tips = [git(k2, "rev-parse", f"HEAD~{number}") for number in (2, 1, 0)]
+    git(k2, "reset", "--quiet", "--hard", tips[0])
+    git(k2, "cherry-pick", tips[2], tips[1])
+    sandbox.ok("export")
+    assert (sandbox.root / "patches/series").read_text().split() == [
+        "context-know-mps.patch", "python-add-only-new-files.patch",
+        "array-a-mode-and-line-ends.patch",
+    ]
+
+
+def test_comments_of_upstream_toml_stay(sandbox, k2):
+    before = (sandbox.root / "upstream.toml").read_text()
+    support.commit(k2, "more", {"a": "1\n"})
+    sandbox.ok("export")
+    after = (sandbox.root / "upstream.toml").read_text()
+    assert after != before
+    assert "# Which k2 this is for." in after
+    assert "# where it comes from" in after
+    assert after.split("[lock]")[0] == before.split("[lock]")[0]
+
+
+def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
+    before = patches(sandbox)
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    message = sandbox.fails(24, "export")
+    assert "patches/python-add-only-new-files.patch" in message
+    assert "--prune" in message
+    assert patches(sandbox) == before
+    sandbox.ok("export", "--prune")
+    assert not (
+        sandbox.root / "patches/python-add-only-new-files.patch"
+    ).exists()
+    assert not (sandbox.root / "patches/files/k2/python").exists()
+    sandbox.ok("apply")
+
+
+def test_no_commits_is_refused(sandbox, k2):
+    before = patches(sandbox)
+    git(k2, "reset", "--quiet", "--hard", sandbox.pin)
+    assert "no commits" in sandbox.fails(24, "export")
+    assert "no commits" in sandbox.fails(24, "export", "--prune")
+    assert patches(sandbox) == before
+
+
+def test_no_branch_is_refused(sandbox):
+    sandbox.ok("checkout")
+    before = patches(sandbox)
+    assert "has no branch k2-mps" in sandbox.fails(24, "export")
+    assert patches(sandbox) == before
+
+
+def test_another_branch_is_refused(sandbox, k2):
+    git(k2, "checkout", "--quiet", "-b", "feature")
+    support.commit(k2, "mine", {"a": "1\n"})
+    assert "is not on branch k2-mps" in sandbox.fails(24, "export")
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_uncommitted_edits_are_refused(sandbox, k2, staged):
+    before = patches(sandbox)
+    support.write(k2, {"k2/csrc/array.cu": "mine\n"})
+    if staged:
+        git(k2, "add", "--all")
+    assert "k2/csrc/array.cu" in sandbox.fails(11, "export")
+    assert patches(sandbox) == before
+
+
+def test_a_merge_is_refused(sandbox, k2):
+    git(k2, "checkout", "--quiet", "-b", "side", "HEAD~1")
+    support.commit(k2, "side", {"a": "1\n"})
+    git(k2, "checkout", "--quiet", "k2-mps")
+    git(k2, "merge", "--quiet", "-m", "merge", "side")
+    assert "is a merge" in sandbox.fails(24, "export")
+
+
+def test_an_empty_commit_is_refused(sandbox, k2):
+    git(k2, "commit", "--quiet", "--allow-empty", "-m", "nothing")
+    assert "changes nothing" in sandbox.fails(24, "export")
+
+
+def test_a_later_change_of_a_new_file_names_its_owner(sandbox, k2):
+    before = patches(sandbox)
+    support.commit(k2, "later", {"cmake/mps.cmake": "changed\n"})
+    message = sandbox.fails(24, "export")
+    owner = git(k2, "rev-parse", "HEAD~3")
+    assert f"commit {owner[:12]} (context: know mps) adds" in message
+    assert f"--fixup={owner[:12]}" in message
+    assert patches(sandbox) == before
+
+
+def test_a_later_deletion_of_a_new_file_is_refused(sandbox, k2):
+    git(k2, "rm", "--quiet", "cmake/mps.cmake")
+    git(k2, "commit", "--quiet", "-m", "later")
+    assert "adds" in sandbox.fails(24, "export")
+
+
+def test_a_file_deleted_and_added_again_is_refused(sandbox, k2):
+    support.commit(k2, "again", {"k2/csrc/old.cu": "again\n"})
+    assert "an earlier commit deletes" in sandbox.fails(24, "export")
+
+
+def test_links_and_submodules_are_refused(sandbox, k2):
+    os.symlink("CMakeLists.txt", k2 / "link")
+    git(k2, "add", "link")
+    git(k2, "commit", "--quiet", "-m", "link")
+    assert "symbolic link" in sandbox.fails(24, "export")
+    git(k2, "reset", "--quiet", "--hard", "HEAD~1")
+    git(k2, "update-index", "--add", "--cacheinfo",
+        f"160000,{sandbox.pin},module")
+    git(k2, "commit", "--quiet", "-m", "module")
+    (k2 / "module").mkdir()
+    assert "submodule" in sandbox.fails(24, "export")
+
+
+def test_a_change_of_upstreams_link_is_refused(sandbox, k2):
+    (k2 / "run").unlink()
+    os.symlink("CMakeLists.txt", k2 / "run")
+    git(k2, "commit", "--quiet", "--all", "-m", "link")
+    assert "symbolic link" in sandbox.fails(24, "export")
+
+
+def test_a_file_made_binary_is_refused(sandbox, k2):
+    (k2 / "k2/csrc/array.cu").write_bytes(b"a\0b\n")
+    git(k2, "commit", "--quiet", "--all", "-m", "binary")
+    assert "binary" in sandbox.fails(24, "export")
+
+
+def test_files_that_are_not_utf8_survive(sandbox, k2):
+    (k2 / "k2/csrc/array.cu").write_bytes(b"caf\xe9\r\nx\n")
+    (k2 / "latin.txt").write_bytes(b"\xff\xfe")
+    git(k2, "add", "--all")
+    git(k2, "commit", "--quiet", "-m", "latin")
+    tree = git(k2, "rev-parse", "HEAD^{tree}")
+    sandbox.ok("export")
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "rev-parse", "HEAD^{tree}") == tree
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["subject\n\nText\n---\nmore", "subject\n\n---\ndiff --git a/x b/x"],
+)
+def test_a_message_that_would_read_as_a_patch_is_refused(
+    sandbox, k2, message
+):
+    before = patches(sandbox)
+    support.write(k2, {"new": "1\n"})
+    git(k2, "add", "new")
+    git(k2, "commit", "--quiet", "--cleanup=verbatim", "-m", message)
+    assert "error: " in sandbox.fails(24, "export")
+    assert patches(sandbox) == before
+
+
+def test_messages_of_every_shape_survive(sandbox, k2):
+    shapes = [
+        "one line",
+        "folded\nsubject\n\nBody.",
+        "subject 2\n\n\n\nBody after several empty lines.\n\n\nMore.\n",
+        "subject 3\n\nSigned-off-by: A <a@example.org>",
+        "subject 4\n\nUpstream-Status: Inappropriate [tooling]",
+        "subject 5\n\nText.\n\nUpstream-Status: Pending\nReviewed-by: B <b@c>",
+        "subject 6\n\n* list\n  more\n\n    code\n\n#hash",
+        "größe\n\nÜber",
+    ]
+    for number, message in enumerate(shapes):
+        support.write(k2, {f"file{number}": "x\n"})
+        git(k2, "add", "--all")
+        git(k2, "commit", "--quiet", "--cleanup=verbatim", "-m", message)
+    sandbox.ok("export")
+    before = patches(sandbox)
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    sandbox.ok("export", "--k2", str(own))
+    assert patches(sandbox) == before
+    names = (sandbox.root / "patches/series").read_text().split()[3:]
+    texts = [
+        (sandbox.root / "patches" / name).read_text() for name in names
+    ]
+    assert "Subject: folded subject\n" in texts[1]
+    assert "Upstream-Status: Inappropriate [tooling]\n" in texts[4]
+    assert "\nReviewed-by: B <b@c>\n" in texts[5]
+    assert "Upstream-Status: Pending\n\nText." not in texts[5]
+    assert "Subject: größe\n" in texts[7]
+
+
+def test_patches_that_moved_on_meanwhile_are_not_overwritten(sandbox, k2):
+    """A colleague's change of patches/, pulled after this was applied."""
+    support.commit(k2, "mine", {"mine.txt": "mine\n"})
+    theirs = sandbox.root / "patches/files/cmake/mps.cmake"
+    theirs.write_text("theirs\n")
+    sandbox.ok("lock")
+    before = patches(sandbox)
+    message = sandbox.fails(24, "export")
+    assert "has changed since it was applied here" in message
+    assert patches(sandbox) == before
+    # What the message says to do works.
+    base = git(k2, "rev-parse", "refs/k2mps/base")
+    git(k2, "branch", "mine", "k2-mps")
+    git(k2, "reset", "--quiet", "--keep", base)
+    sandbox.ok("apply")
+    git(k2, "cherry-pick", f"{base}..mine")
+    sandbox.ok("export")
+    assert theirs.read_text() == "theirs\n"
+    assert (sandbox.root / "patches/files/mine.txt").exists()
+
+
+def test_a_branch_that_does_not_start_from_the_pin_is_refused(sandbox, k2):
+    pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
+    text = (sandbox.root / "upstream.toml").read_text()
+    tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
+    old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
+    (sandbox.root / "upstream.toml").write_text(
+        text.replace(sandbox.pin, pin).replace(old, tree)
+    )
+    assert "does not start from" in sandbox.fails(12, "export")
+
+
+def test_a_broken_patches_directory_is_mended(sandbox, k2):
+    good = patches(sandbox)
+    (sandbox.root / "patches/context-know-mps.patch").write_text("garbage")
+    (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
+    (sandbox.root / "patches/series").write_text("not a patch name\n")
+    sandbox.ok("export")
+    assert patches(sandbox) == good
+
+
+def test_export_does_not_touch_the_checkout(sandbox, k2):
+    support.commit(k2, "more", {"a": "1\n"})
+    before = snapshot(k2)
+    sandbox.ok("export")
+    after = snapshot(k2)
+    before.pop("refs"), after.pop("refs")  # refs/k2mps/base moves on
+    assert after == before
+
+
+def test_what_was_exported_counts_as_applied(sandbox, k2):
+    support.commit(k2, "more", {"a": "1\n"})
+    assert sandbox.state() == "edited"
+    sandbox.ok("export")
+    assert sandbox.state() == "applied"
+    (sandbox.root / "patches/files/a").write_text("2\n")
+    sandbox.ok("lock")
+    # Its commits are in patches/, so moving on from them loses nothing.
+    assert sandbox.state() == "applied by another version of the series"
+    sandbox.ok("apply")
+    assert (k2 / "a").read_text() == "2\n"
+
+
+def test_lock_is_idempotent_and_leaves_checkouts_alone(sandbox, k2):
+    before, files = snapshot(k2), patches(sandbox)
+    assert "as before" in sandbox.ok("lock")
+    assert snapshot(k2) == before
+    assert patches(sandbox) == files

@@ -1,0 +1,353 @@
+"""The patch format: one way to write a patch, and no way to misuse one."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from k2mps import errors, series
+
+IDS = ("1" * 40, "2" * 40)
+
+GOOD = f"""\
+From: k2-mps <k2-mps@k2-mps.invalid>
+Subject: context: know mps
+Upstream-Status: Submitted https://example.org/1
+New-files:
+ cmake/mps.cmake
+ k2/csrc/mps/größe.mm
+
+Why it is done.
+
+  - indented, with trailing space\x20
+
+Signed-off-by: A Contributor <contributor@example.org>
+
+---
+diff --git a/k2/csrc/context.h b/k2/csrc/context.h
+index {IDS[0]}..{IDS[1]} 100644
+--- a/k2/csrc/context.h
++++ b/k2/csrc/context.h
+@@ -3 +3,2 @@
+-three
++drei
++vier
+@@ -9,2 +10 @@
+ nine
+-ten
+\\ No newline at end of file
+diff --git a/scripts/run.sh b/scripts/run.sh
+old mode 100755
+new mode 100644
+diff --git a/old file.cu b/old file.cu
+deleted file mode 100644
+index {IDS[0]}..{"0" * 40}
+--- a/old file.cu\t
++++ /dev/null
+@@ -1 +0,0 @@
+-gone
+diff --git a/empty.cu b/empty.cu
+deleted file mode 100644
+index {IDS[0]}..{"0" * 40}
+diff --git a/late.cu b/late.cu
+index {IDS[0]}..{IDS[1]} 100755
+--- a/late.cu
++++ b/late.cu
+@@ -1 +1 @@
+--- a/not/a/header
++++ b/not/a/header
+"""
+
+
+def parse(text: str) -> series.Patch:
+    return series.parse("name.patch", text.encode())
+
+
+def test_a_patch_is_read_in_full():
+    patch = parse(GOOD)
+    assert patch.subject == "context: know mps"
+    assert patch.status == "Submitted https://example.org/1"
+    assert patch.new_files == ("cmake/mps.cmake", "k2/csrc/mps/größe.mm")
+    assert patch.body.startswith("Why it is done.\n\n  - indented")
+    assert patch.body.endswith("<contributor@example.org>")
+    assert [edit.path for edit in patch.edits] == [
+        "k2/csrc/context.h", "scripts/run.sh", "old file.cu", "empty.cu",
+        "late.cu",
+    ]
+    assert [edit.hunks for edit in patch.edits] == [
+        (3, 9), (), (1,), (), (1,),
+    ]
+    assert [edit.deletes for edit in patch.edits] == [
+        False, False, True, True, False,
+    ]
+    assert patch.edits[1].new_mode == "100644"
+
+
+def test_reading_and_writing_are_inverse():
+    assert parse(GOOD).render() == GOOD.encode()
+
+
+def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
+    head, _, diff = GOOD.partition("---\n")
+    only_files = head + "---\n"
+    assert parse(only_files).render() == only_files.encode()
+    lines = GOOD.split("\n")
+    only_edits = "\n".join(lines[:3] + lines[6:])
+    assert parse(only_edits).render() == only_edits.encode()
+    without_text = "\n".join(lines[:3]) + "\n\n---\n" + diff
+    assert parse(without_text).body == ""
+    assert parse(without_text).render() == without_text.encode()
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("From: k2-mps <k2-mps@k2-mps.invalid>", "From: Eve <eve@e.invalid>"),
+        ("From: ", "from: "),
+        ("Subject: context: know mps", "Subject: "),
+        ("Subject: context", "Subject:  context"),
+        ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),
+        ("Upstream-Status: Submitted https://example.org/1\n", ""),
+        (" cmake/mps.cmake\n k2/csrc/mps/größe.mm\n", ""),
+        ("k2/csrc/mps/größe.mm", "a.mm"),
+        (" cmake/mps.cmake\n", " cmake/mps.cmake\n cmake/mps.cmake\n"),
+        (" cmake/mps.cmake\n", " k2/csrc/context.h\n"),
+        ("\n\n---\n", "\n---\n"),
+        ("---\ndiff", "--\ndiff"),
+        ("\n\nWhy", "\nWhy"),
+        ("\n\nWhy", "\n\n\nWhy"),
+        ("@@ -3 +3,2 @@", "@@ -3 +3,2 @@ void Function()"),
+        ("@@ -3 +3,2 @@", "@@ -3 +3,3 @@"),
+        ("@@ -3 +3,2 @@", "@@ -3,2 +3,2 @@"),
+        ("@@ -3 +3,2 @@", "@@ -3,0 +3,1 @@"),
+        ("-three\n", "three\n"),
+        ("+drei\n", "+drei\nstray\n"),
+        ("-gone", "+gone"),
+        ("--- a/k2/csrc/context.h", "--- a/k2/csrc/other.h"),
+        ("+++ b/k2/csrc/context.h", "+++ b/../../etc/passwd"),
+        ("+++ /dev/null", "+++ b/old file.cu\t"),
+        ("diff --git a/late.cu b/late.cu", "diff --git a/late.cu b/soon.cu"),
+        ("diff --git a/late.cu b/late.cu", 'diff --git "a/late" "b/late"'),
+        ("diff --git a/late.cu", "diff --git x/late.cu"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", "index 1111111..2222222 100755"),
+        (f"index {IDS[0]}..{IDS[1]} 100755",
+         f"index {IDS[0]}..{IDS[1]} 120000"),
+        (f"index {IDS[0]}..{IDS[1]} 100755",
+         f"index {IDS[0]}..{IDS[1]} 160000"),
+        (f"index {IDS[0]}..{IDS[1]} 100755",
+         f"index {'0' * 40}..{IDS[1]} 100755"),
+        (f"index {IDS[0]}..{IDS[1]} 100755",
+         f"index {IDS[0]}..{'0' * 40} 100755"),
+        ("new mode 100644", "new mode 120000"),
+        ("new mode 100644\n", ""),
+        ("old mode 100755\nnew mode 100644\n", ""),
+        ("old mode 100755\nnew mode 100644\n", "new file mode 100644\n"),
+        ("old mode 100755\nnew mode 100644\n",
+         "similarity index 90%\nrename from scripts/run.sh\n"
+         "rename to scripts/go.sh\n"),
+        ("old mode 100755\nnew mode 100644\n",
+         "similarity index 90%\ncopy from scripts/run.sh\n"
+         "copy to scripts/go.sh\n"),
+        ("old mode 100755\nnew mode 100644\n",
+         f"index {IDS[0]}..{IDS[1]} 100644\nGIT binary patch\nliteral 1\n"),
+        ("old mode 100755\nnew mode 100644\n",
+         f"index {IDS[0]}..{IDS[1]} 100644\nBinary files a/x and b/x differ"),
+        ("diff --git a/late.cu b/late.cu",
+         "diff --git a/k2/csrc/context.h b/k2/csrc/context.h"),
+    ],
+)
+def test_anything_else_is_refused(old, new):
+    assert old in GOOD
+    with pytest.raises(errors.SeriesError):
+        parse(GOOD.replace(old, new, 1))
+
+
+def test_an_unfinished_last_line_is_refused():
+    with pytest.raises(errors.SeriesError):
+        parse(GOOD.rstrip("\n"))
+
+
+def test_a_patch_that_changes_nothing_is_refused():
+    lines = GOOD.split("\n")
+    head = "\n".join(lines[:3] + lines[6:]).partition("---\n")[0]
+    with pytest.raises(errors.SeriesError, match="changes nothing"):
+        parse(f"{head}---\n")
+
+
+def test_text_that_is_not_utf8_is_refused():
+    raw = GOOD.encode().replace("größe".encode(), "größe".encode("latin-1"))
+    with pytest.raises(errors.SeriesError):
+        series.parse("name.patch", raw)
+
+
+def test_a_diff_need_not_be_utf8():
+    raw = GOOD.encode().replace(b"+drei", b"+dr\xe9i")
+    assert series.parse("name.patch", raw).render() == raw
+
+
+UNSAFE = [
+    "/etc/passwd",
+    "../outside",
+    "a/../../outside",
+    "a/./b",
+    "a//b",
+    "a/",
+    "",
+    ".",
+    "..",
+    ".git/hooks/post-checkout",
+    ".GIT/config",
+    "sub/.git/config",
+    "a/.git",
+    ".git./config",
+    ".git /config",
+    "GIT~1/config",
+    ".gitmodules",
+    "a\\b",
+    "a\\..\\b",
+    "C:/windows",
+    ".git::$INDEX_ALLOCATION/config",
+    "a\nb",
+    "a\tb",
+    "a\x7fb",
+    "\u200c.git/config",
+    ".g\u200cit/config",
+    'a"b',
+]
+
+
+@pytest.mark.parametrize("path", UNSAFE)
+def test_unsafe_paths_are_refused(path):
+    with pytest.raises(errors.UnsafePathError) as caught:
+        series.check_path(path, "patches/x.patch")
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a", "k2/csrc/a b.h", ".github/workflows/x.yml", ".gitignore",
+     "größe.mm", "a..b", "...", "git", "a/.gitkeep", "-x"],
+)
+def test_ordinary_paths_are_not(path):
+    series.check_path(path, "patches/x.patch")
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in UNSAFE if "\n" not in path and path]
+)
+def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, path):
+    """Through the command line, in New-files and in a diff."""
+    patches = sandbox.root / "patches"
+    outside = sandbox.root.parent / "outside"
+    name = patches / "context-know-mps.patch"
+    good = name.read_text()
+    name.write_text(good.replace(" cmake/mps.cmake\n", f" {path}\n"))
+    assert sandbox.run("lock").returncode in (4, 5)
+    name.write_text(good.replace("k2/csrc/context.h", path))
+    assert sandbox.run("lock").returncode in (4, 5)
+    assert not outside.exists()
+    assert not (sandbox.root / "build/k2/.git/hooks/post-checkout").exists()
+
+
+def load(sandbox):
+    return series.load(sandbox.root / "patches")
+
+
+def test_a_series_is_read_in_order(sandbox):
+    found = load(sandbox)
+    assert [patch.name for patch in found.patches] == [
+        "context-know-mps.patch",
+        "array-a-mode-and-line-ends.patch",
+        "python-add-only-new-files.patch",
+    ]
+    assert sorted(found.files) == [
+        "cmake/mps.cmake", "k2/csrc/mps/context.mm",
+        "k2/python/k2/mps/__init__.py", "k2/python/k2/mps/blob.bin",
+        "k2/python/k2/mps/größe.txt", "k2/python/k2/mps/tool",
+    ]
+    assert found.files["k2/python/k2/mps/tool"].mode == "100755"
+
+
+def test_comments_and_empty_lines_of_the_order_file():
+    assert series.parse_order(b"# why\n\n a.patch \nb.patch\n#c.patch\n") == [
+        "a.patch", "b.patch",
+    ]
+    kept = b"# why\n\na.patch\nb.patch"
+    assert series.render_order(kept, ["a.patch", "b.patch"]) == kept
+    assert series.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [b"../x.patch\n", b"/x.patch\n", b"a/x.patch\n", b"x.txt\n", b".patch\n",
+     b"a.patch\na.patch\n", b"a b.patch\n", b"-x.patch\n"],
+)
+def test_bad_order_files_are_refused(order):
+    with pytest.raises(errors.SeriesError):
+        series.parse_order(order)
+
+
+def test_a_link_in_patches_is_refused(sandbox, tmp_path):
+    patches = sandbox.root / "patches"
+    secret = tmp_path / "secret"
+    secret.write_text("secret\n")
+    (patches / "files/cmake/mps.cmake").unlink()
+    os.symlink(secret, patches / "files/cmake/mps.cmake")
+    with pytest.raises(errors.UnsafePathError):
+        load(sandbox)
+
+
+def test_a_linked_directory_in_patches_is_refused(sandbox, tmp_path):
+    patches = sandbox.root / "patches"
+    (patches / "files/cmake").rename(tmp_path / "cmake")
+    os.symlink(tmp_path / "cmake", patches / "files/cmake")
+    with pytest.raises(errors.UnsafePathError):
+        load(sandbox)
+
+
+def test_a_linked_patch_is_refused(sandbox, tmp_path):
+    patch = sandbox.root / "patches/context-know-mps.patch"
+    patch.rename(tmp_path / "elsewhere.patch")
+    os.symlink(tmp_path / "elsewhere.patch", patch)
+    with pytest.raises(errors.UnsafePathError):
+        load(sandbox)
+
+
+@pytest.mark.parametrize(
+    "name, reason",
+    [
+        ("stray.patch", "not in patches/series"),
+        ("files/stray.h", "belongs to no patch"),
+        ("files/cmake/stray.cmake", "belongs to no patch"),
+    ],
+)
+def test_files_that_nothing_names_are_refused(sandbox, name, reason):
+    (sandbox.root / "patches" / name).write_text("x\n")
+    with pytest.raises(errors.SeriesError, match=reason):
+        load(sandbox)
+
+
+@pytest.mark.parametrize(
+    "name", ["context-know-mps.patch", "files/cmake/mps.cmake", "series"]
+)
+def test_missing_files_are_refused(sandbox, name):
+    (sandbox.root / "patches" / name).unlink()
+    with pytest.raises(errors.SeriesError, match="does not exist"):
+        load(sandbox)
+
+
+def test_a_file_with_two_owners_is_refused(sandbox):
+    patch = sandbox.root / "patches/python-add-only-new-files.patch"
+    patch.write_text(patch.read_text().replace(
+        "New-files:\n", "New-files:\n cmake/mps.cmake\n"))
+    with pytest.raises(errors.SeriesError, match="belongs to both"):
+        load(sandbox)
+
+
+def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
+    patch = sandbox.root / "patches/array-a-mode-and-line-ends.patch"
+    patch.write_text(patch.read_text().replace(
+        "k2/csrc/no_newline.txt", "cmake/mps.cmake"))
+    with pytest.raises(errors.SeriesError, match="which .* adds"):
+        load(sandbox)

@@ -1,0 +1,139 @@
+"""`k2mps status`: told from trees, and it changes nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, snapshot
+
+
+def status(sandbox, *args):
+    return json.loads(sandbox.ok("status", "--json", *args))
+
+
+def test_absent(sandbox):
+    found = status(sandbox)
+    assert found["state"] == "absent"
+    assert found["next_command"] == "k2mps apply"
+    assert not (sandbox.root / "build").exists()
+
+
+def test_pristine_then_applied(sandbox):
+    sandbox.ok("checkout")
+    assert status(sandbox)["state"] == "pristine"
+    sandbox.ok("apply")
+    found = status(sandbox)
+    assert found["state"] == "applied"
+    assert found["patches"] == "locked"
+    assert found["next_command"] == ""
+    assert found["head"]["branch"] == "refs/heads/k2-mps"
+
+
+def test_the_tree_decides_not_the_commits(sandbox):
+    """The same files in one commit of somebody else's are as good."""
+    sandbox.ok("apply")
+    tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
+    own = sandbox.clone("own")
+    git(own, "fetch", "--quiet", str(sandbox.checkout), "k2-mps")
+    other = git(own, "commit-tree", tree, "-p", "HEAD", "-m", "squashed")
+    git(own, "checkout", "--quiet", "--detach", other)
+    assert sandbox.state(own) == "applied"
+
+
+def test_no_stamp_is_believed(sandbox):
+    """The tool's refs and branch on unpatched files are not "applied"."""
+    sandbox.ok("apply")
+    k2 = sandbox.checkout
+    git(k2, "reset", "--quiet", "--hard", sandbox.pin)
+    assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
+    assert sandbox.state() == "pristine"
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_edited_files(sandbox, applied):
+    sandbox.ok("apply" if applied else "checkout")
+    support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
+    found = status(sandbox)
+    assert found["state"] == "edited"
+    assert found["edited_files"] == ["k2/csrc/array.cu"]
+    assert "commit" in found["next_command"]
+
+
+def test_edited_by_commits(sandbox):
+    sandbox.ok("apply")
+    support.commit(sandbox.checkout, "mine", {"a": "1\n"})
+    found = status(sandbox)
+    assert found["state"] == "edited"
+    assert found["user_commits"][0].endswith(" mine")
+    assert found["next_command"] == "k2mps export"
+
+
+def test_amending_the_tools_commit_is_an_edit(sandbox):
+    sandbox.ok("apply")
+    support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
+    git(sandbox.checkout, "commit", "--quiet", "--all", "--amend",
+        "--no-edit")
+    assert status(sandbox)["state"] == "edited"
+
+
+@pytest.mark.parametrize("commit", ["HEAD~1", "later"])
+def test_other_commit(sandbox, commit):
+    if commit == "later":
+        commit = support.commit(sandbox.upstream, "later", {"x": "x\n"})
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", commit)
+    found = status(sandbox, "--k2", str(own))
+    assert found["state"] == "other commit"
+    assert sandbox.pin[:12] in found["details"][0]
+    sandbox.fails(12, "apply", "--k2", str(own))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda patches: (patches / "files/cmake/mps.cmake").write_text("x"),
+        lambda patches: (patches / "series").write_text(""),
+        lambda patches: (patches / "context-know-mps.patch").unlink(),
+        lambda patches: (patches / "context-know-mps.patch").write_text("x"),
+        lambda patches: (patches / "files/stray").write_text("x"),
+    ],
+)
+def test_patches_changed(sandbox, spoil):
+    sandbox.ok("apply")
+    spoil(sandbox.root / "patches")
+    found = status(sandbox)
+    assert found["state"] == "applied"
+    assert found["patches"] == "changed"
+    assert found["patch_changes"]
+    assert "k2mps lock" in found["next_command"]
+
+
+def test_words_for_people(sandbox):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
+    out = sandbox.ok("status")
+    assert f"checkout: edited ({sandbox.checkout})" in out
+    assert "1 file(s) with uncommitted edits: k2/csrc/array.cu" in out
+    assert "patches: as locked" in out
+    assert "next: " in out
+
+
+def test_status_changes_nothing(sandbox):
+    sandbox.ok("apply")
+    # Stat information that git would like to refresh.
+    (sandbox.checkout / "CMakeLists.txt").touch()
+    git_dir = sandbox.checkout / ".git"
+    before = snapshot(sandbox.checkout)
+    index = (git_dir / "index").read_bytes()
+    status(sandbox)
+    assert snapshot(sandbox.checkout) == before
+    assert (git_dir / "index").read_bytes() == index
+
+
+def test_status_of_an_operation_in_progress(sandbox):
+    sandbox.ok("apply")
+    (sandbox.checkout / ".git/MERGE_HEAD").write_text(sandbox.pin)
+    assert "a merge is in progress" in status(sandbox)["details"]
