@@ -603,15 +603,21 @@ _INDEX_LOCK_MARK = b"k2mps\n"
 
 def _take_index(git_dir: Path) -> None:
     """Keeps git commands away from the index, by git's own convention."""
+    path = git_dir / "index.lock"
     try:
-        with open(git_dir / "index.lock", "xb") as lock:
-            lock.write(_INDEX_LOCK_MARK)
+        lock = open(path, "xb")
     except FileExistsError:
         raise errors.BusyError(
-            f"{git_dir / 'index.lock'} exists",
+            f"{path} exists",
             why="a git command is running in the checkout, or one was killed",
             next_command="if none is running, delete that file",
         ) from None
+    try:
+        with lock:
+            lock.write(_INDEX_LOCK_MARK)
+    except OSError:
+        path.unlink()
+        raise
 
 
 def _release_index(git_dir: Path) -> None:

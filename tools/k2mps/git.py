@@ -19,9 +19,11 @@ compared and committed is always the blob.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Mapping, Optional
 
@@ -219,7 +221,10 @@ class Git:
             variables["GIT_INDEX_FILE"] = str(self.index)
         variables.update(environment or {})
         result = self._execute(_options(settings), args, stdin, variables)
-        if any(sign in result.stderr for sign in _DISK_FULL):
+        if any(sign in result.stderr for sign in _DISK_FULL) or (
+            "unable to write file" in result.stderr
+            and _is_full(self.directory)
+        ):
             raise errors.DiskFullError(
                 f"no space left while running git {args[0]}",
                 why=result.stderr,
@@ -379,6 +384,17 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
     process.wait()
     lines = progress.other_lines + progress.error_lines
     return redacted("\n".join(lines).strip())
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether a small file cannot be written: git does not always say why
+    it could not write one."""
+    try:
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(bytes(1 << 16))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
 
 
 def _last_line(text: str) -> str:

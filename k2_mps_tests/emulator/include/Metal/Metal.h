@@ -90,6 +90,77 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){
 @property(readonly) uint64_t gpuAddress;
 @end
 
+// ---- MTLArgument.h
+// Scalars and vectors; NAME2 to NAME4 follow NAME.
+typedef NS_ENUM(NSUInteger, MTLDataType){
+    MTLDataTypeNone = 0,
+    MTLDataTypeFloat = 3,
+    MTLDataTypeFloat2 = 4,
+    MTLDataTypeFloat3 = 5,
+    MTLDataTypeFloat4 = 6,
+    MTLDataTypeHalf = 16,
+    MTLDataTypeHalf2 = 17,
+    MTLDataTypeHalf3 = 18,
+    MTLDataTypeHalf4 = 19,
+    MTLDataTypeInt = 29,
+    MTLDataTypeInt2 = 30,
+    MTLDataTypeInt3 = 31,
+    MTLDataTypeInt4 = 32,
+    MTLDataTypeUInt = 33,
+    MTLDataTypeUInt2 = 34,
+    MTLDataTypeUInt3 = 35,
+    MTLDataTypeUInt4 = 36,
+    MTLDataTypeShort = 37,
+    MTLDataTypeShort2 = 38,
+    MTLDataTypeShort3 = 39,
+    MTLDataTypeShort4 = 40,
+    MTLDataTypeUShort = 41,
+    MTLDataTypeUShort2 = 42,
+    MTLDataTypeUShort3 = 43,
+    MTLDataTypeUShort4 = 44,
+    MTLDataTypeChar = 45,
+    MTLDataTypeChar2 = 46,
+    MTLDataTypeChar3 = 47,
+    MTLDataTypeChar4 = 48,
+    MTLDataTypeUChar = 49,
+    MTLDataTypeUChar2 = 50,
+    MTLDataTypeUChar3 = 51,
+    MTLDataTypeUChar4 = 52,
+    MTLDataTypeBool = 53,
+    MTLDataTypeBool2 = 54,
+    MTLDataTypeBool3 = 55,
+    MTLDataTypeBool4 = 56,
+    MTLDataTypeLong = 81,
+    MTLDataTypeLong2 = 82,
+    MTLDataTypeLong3 = 83,
+    MTLDataTypeLong4 = 84,
+    MTLDataTypeULong = 85,
+    MTLDataTypeULong2 = 86,
+    MTLDataTypeULong3 = 87,
+    MTLDataTypeULong4 = 88,
+    MTLDataTypeBFloat = 121,
+    MTLDataTypeBFloat2 = 122,
+    MTLDataTypeBFloat3 = 123,
+    MTLDataTypeBFloat4 = 124,
+};
+
+// ---- MTLFunctionConstantValues.h
+MPS_EMULATOR_CLASS
+@interface MTLFunctionConstantValues : NSObject <NSCopying> {
+  void *_values;
+}
+- (void)setConstantValue:(const void *)value
+                    type:(MTLDataType)type
+                 atIndex:(NSUInteger)index;
+- (void)setConstantValues:(const void *)values
+                     type:(MTLDataType)type
+                withRange:(NSRange)range;
+- (void)setConstantValue:(const void *)value
+                    type:(MTLDataType)type
+                withName:(NSString *)name;
+- (void)reset;
+@end
+
 // ---- MTLLibrary.h
 typedef NS_ENUM(NSUInteger, MTLFunctionType){
     MTLFunctionTypeVertex = 1,
@@ -172,6 +243,10 @@ MPS_EMULATOR_CLASS
 @property(copy, atomic) NSString *label;
 @property(readonly) id<MTLDevice> device;
 - (id<MTLFunction>)newFunctionWithName:(NSString *)functionName;
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name
+                        constantValues:
+                            (MTLFunctionConstantValues *)constantValues
+                                 error:(NSError **)error;
 @property(readonly) NSArray<NSString *> *functionNames;
 @end
 
@@ -304,7 +379,13 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
     threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)updateFence:(id<MTLFence>)fence;
 - (void)waitForFence:(id<MTLFence>)fence;
+- (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage;
+- (void)useResources:(const id<MTLResource>[])resources
+               count:(NSUInteger)count
+               usage:(MTLResourceUsage)usage;
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope;
+- (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
+                             count:(NSUInteger)count;
 @end
 
 // ---- MTLBlitCommandEncoder.h

@@ -165,6 +165,8 @@ class Analysis:
         places = [(found.location, found.spelling)]
         places += [(note.location, note.spelling) for note in found.children]
         in_program = [p for p in places if not self._is_in_header(p[0])]
+        if not in_program and found.location.file is None:
+            return  # "too many errors", which stand before it
         if not in_program:
             where = "%s:%d" % (found.location.file, found.location.line)
             raise AssertionError(
@@ -539,11 +541,17 @@ class Analysis:
                     ),
                 )
 
+    def _address_space(self, checked):
+        # libclang dereferences a null pointer for what has no type.
+        if self._type_kind(checked) == self._types.INVALID:
+            return DEFAULT
+        return checked.get_address_space()
+
     def _space(self, checked):
         """The address space that a pointer points to or a glvalue lies in."""
         if self._type_kind(checked) == self._types.POINTER:
-            return checked.get_pointee().get_address_space()
-        return checked.get_address_space()
+            return self._address_space(checked.get_pointee())
+        return self._address_space(checked)
 
     def _examine_assertion(self, cursor):
         """Behind an explicit instantiation, leads to the instance."""
@@ -730,9 +738,9 @@ class Analysis:
         # clang gives an array the qualifiers of its elements, and libclang
         # loses them on the way to the elements.
         return (
-            checked.get_address_space()
-            or checked.get_canonical().get_address_space()
-            or self._element_type(checked).get_address_space()
+            self._address_space(checked)
+            or self._address_space(checked.get_canonical())
+            or self._address_space(self._element_type(checked))
         )
 
     def _has_const_elements(self, checked):

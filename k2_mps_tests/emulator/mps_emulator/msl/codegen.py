@@ -3,10 +3,8 @@ function that the executor calls, and the table that describes them all."""
 
 from .rewriter import BUILTINS_OF_THREE_DIMENSIONS
 
-_BEGIN = (
-    '_Pragma("OPENCL EXTENSION __cl_clang_function_pointers : enable") '
-)
-_END = '_Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")'
+_BEGIN = "MSL_ALLOW_FUNCTION_POINTERS "
+_END = "MSL_END_FUNCTION_POINTERS"
 
 
 def declarations(kernels):

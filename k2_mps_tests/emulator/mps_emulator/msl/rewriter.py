@@ -138,9 +138,6 @@ _STANDARD_ATTRIBUTES = frozenset(
 
 _ANNOTATION = "msl."
 
-_FUNCTION_POINTERS = (
-    '_Pragma("OPENCL EXTENSION __cl_clang_function_pointers : %s")'
-)
 
 
 class FunctionConstant:
@@ -292,8 +289,13 @@ class Rewriter:
 
     def _refuse_words(self):
         s = self._structure
+        internals = False
         for index, token in enumerate(self.tokens):
-            if token.kind != "identifier":
+            words = token.text.split()
+            if words[:3] == ["#pragma", "METAL", "internals"]:
+                # What Metal's own headers may do.
+                internals = words[-1] == "enable"
+            if token.kind != "identifier" or internals:
                 continue
             text = token.text
             if text in _REFUSED_WORDS:
@@ -1075,11 +1077,23 @@ class Rewriter:
             "do",
         ):
             return  # a declaration, like `float4 (x)`
+        if self._is_declarator(end):
+            return
         function = "make"
         if self._is_condition(end):
             function = "make_from_condition"
         self._insert_before(begin, "::__msl::%s<" % function)
         self._insert_after(end - 1, ">")
+
+    def _is_declarator(self, opening):
+        """(*f)(...), (&x)[4]: declares a pointer or a reference."""
+        s = self._structure
+        close = s.match.get(opening)
+        return (
+            close is not None
+            and s.text(opening + 1) in ("*", "&", "&&")
+            and s.text(close + 1) in ("(", "[")
+        )
 
     def _is_condition(self, opening):
         """Whether the one argument in the parentheses is a comparison.
@@ -1323,12 +1337,11 @@ def _annotate(text):
 
 
 def _assertion(instantiation):
-    return " %s static_assert(%s != nullptr, \"%sinstance:%d\"); %s" % (
-        _FUNCTION_POINTERS % "enable",
-        instantiation.expression,
-        _ANNOTATION,
-        instantiation.number,
-        _FUNCTION_POINTERS % "disable",
+    return (
+        " MSL_ALLOW_FUNCTION_POINTERS "
+        'static_assert(%s != nullptr, "%sinstance:%d"); '
+        "MSL_END_FUNCTION_POINTERS"
+        % (instantiation.expression, _ANNOTATION, instantiation.number)
     )
 
 

@@ -193,17 +193,9 @@ void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error {
   if (!source) Fatal("newLibraryWithSource:options:error: the source is nil");
-  std::string diagnostics;
-  std::shared_ptr<const msl::Library> library = msl::Compile(
-      ToStdString(source), ToCompileOptions(options), &diagnostics);
-  if (!library) {
-    if (error)
-      *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
-                         diagnostics);
-    return nil;
-  }
-  if (error) *error = nil;
-  return [[MPSEmulatorLibrary alloc] initWithLibrary:std::move(library)];
+  return [MPSEmulatorLibrary newWithSource:ToStdString(source)
+                                   options:ToCompileOptions(options)
+                                     error:error];
 }
 
 - (void)newLibraryWithSource:(NSString *)source

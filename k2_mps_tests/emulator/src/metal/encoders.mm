@@ -332,6 +332,23 @@ std::string ToString(MTLSize size) {
   state->buffer->Encode(std::move(command));
 }
 
+// Buffers stay where they are; arguments that hold addresses of others are the
+// program's own affair.
+- (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
+  [self checkOpen:"useResource:usage:"];
+}
+
+- (void)useResources:(const id<MTLResource>[])resources
+               count:(NSUInteger)count
+               usage:(MTLResourceUsage)usage {
+  [self checkOpen:"useResources:count:usage:"];
+}
+
+- (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
+                             count:(NSUInteger)count {
+  [self checkOpen:"memoryBarrierWithResources:count:"];
+}
+
 // Commands of one encoder run one after the other.
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
   [self checkOpen:"memoryBarrierWithScope:"];

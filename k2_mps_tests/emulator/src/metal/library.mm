@@ -149,15 +149,121 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 
 @end
 
-@implementation MPSEmulatorLibrary
+// ------------------------------------------------------- function constants
 
-- (instancetype)initWithLibrary:(LibraryPointer)library {
-  _library = new LibraryPointer(std::move(library));
+namespace {
+
+using ConstantValues = std::vector<msl::FunctionConstantValue>;
+
+// Bytes of one value.
+size_t SizeOf(MTLDataType type) {
+  struct Family {
+    MTLDataType first;  // the scalar; vectors of 2 to 4 follow
+    size_t size;
+  };
+  static constexpr Family kFamilies[] = {
+      {MTLDataTypeFloat, 4}, {MTLDataTypeHalf, 2},  {MTLDataTypeInt, 4},
+      {MTLDataTypeUInt, 4},  {MTLDataTypeShort, 2}, {MTLDataTypeUShort, 2},
+      {MTLDataTypeChar, 1},  {MTLDataTypeUChar, 1}, {MTLDataTypeBool, 1},
+      {MTLDataTypeLong, 8},  {MTLDataTypeULong, 8}, {MTLDataTypeBFloat, 2},
+  };
+  for (const Family &family : kFamilies)
+    if (type >= family.first && type < family.first + 4)
+      return family.size * (type - family.first + 1);
+  Fatal("MTLFunctionConstantValues: MTLDataType %lu is no scalar or vector",
+        static_cast<NSUInteger>(type));
+}
+
+}  // namespace
+
+@interface MTLFunctionConstantValues (MPSEmulator)
+- (ConstantValues *)values;
+@end
+
+@implementation MTLFunctionConstantValues
+
+- (instancetype)init {
+  _values = new ConstantValues;
   return self;
 }
 
 - (void)dealloc {
+  delete[self values];
+  [super dealloc];
+}
+
+- (ConstantValues *)values {
+  return static_cast<ConstantValues *>(_values);
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  MTLFunctionConstantValues *copy = [[MTLFunctionConstantValues alloc] init];
+  *[copy values] = *[self values];
+  return copy;
+}
+
+- (void)setConstantValue:(const void *)value
+                    type:(MTLDataType)type
+                 atIndex:(NSUInteger)index {
+  std::erase_if(*[self values], [&](const msl::FunctionConstantValue &other) {
+    return other.name.empty() && other.index == index;
+  });
+  [self values]->push_back({"",
+                            static_cast<unsigned>(index),
+                            {static_cast<const char *>(value), SizeOf(type)}});
+}
+
+- (void)setConstantValues:(const void *)values
+                     type:(MTLDataType)type
+                withRange:(NSRange)range {
+  for (NSUInteger i = 0; i < range.length; ++i)
+    [self setConstantValue:static_cast<const char *>(values) + i * SizeOf(type)
+                      type:type
+                   atIndex:range.location + i];
+}
+
+- (void)setConstantValue:(const void *)value
+                    type:(MTLDataType)type
+                withName:(NSString *)name {
+  std::string text = ToStdString(name);
+  std::erase_if(*[self values], [&](const msl::FunctionConstantValue &other) {
+    return other.name == text;
+  });
+  [self values]->push_back(
+      {text, 0, {static_cast<const char *>(value), SizeOf(type)}});
+}
+
+- (void)reset {
+  [self values]->clear();
+}
+
+@end
+
+@implementation MPSEmulatorLibrary
+
++ (instancetype)newWithSource:(std::string)source
+                      options:(msl::CompileOptions)options
+                        error:(NSError **)error {
+  if (error) *error = nil;
+  std::string diagnostics;
+  LibraryPointer compiled = msl::Compile(source, options, &diagnostics);
+  if (!compiled) {
+    if (error)
+      *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorCompileFailure,
+                         diagnostics);
+    return nil;
+  }
+  MPSEmulatorLibrary *library = [[MPSEmulatorLibrary alloc] init];
+  library->_library = new LibraryPointer(std::move(compiled));
+  library->_source = new std::string(std::move(source));
+  library->_options = new msl::CompileOptions(std::move(options));
+  return library;
+}
+
+- (void)dealloc {
   delete _library;
+  delete _source;
+  delete _options;
   [_label release];
   [super dealloc];
 }
@@ -178,6 +284,24 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
   const msl::Kernel *kernel = (*_library)->Find(ToStdString(functionName));
   if (!kernel) return nil;
   return [[MPSEmulatorFunction alloc] initWithLibrary:*_library kernel:kernel];
+}
+
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name
+                        constantValues:
+                            (MTLFunctionConstantValues *)constantValues
+                                 error:(NSError **)error {
+  msl::CompileOptions options = *_options;
+  options.function_constants = *[constantValues values];
+  MPSEmulatorLibrary *specialised = [MPSEmulatorLibrary newWithSource:*_source
+                                                              options:options
+                                                                error:error];
+  if (!specialised) return nil;
+  id<MTLFunction> function = [specialised newFunctionWithName:name];
+  [specialised release];
+  if (!function && error)
+    *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorFunctionNotFound,
+                       "the library has no function " + ToStdString(name));
+  return function;
 }
 
 - (NSArray *)functionNames {

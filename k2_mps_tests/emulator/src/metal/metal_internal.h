@@ -5,6 +5,7 @@
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
 #include <memory>
+#include <string>
 
 #include "core/commands.h"
 #include "core/memory.h"
@@ -54,12 +55,18 @@ void LetDeviceProgress();
                            label:(NSString *)label;
 @end
 
+// Keeps what it was compiled from: functions with constant values are compiled
+// from it again.
 @interface MPSEmulatorLibrary : NSObject <MTLLibrary> {
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
+  std::string *_source;
+  mps_emulator::msl::CompileOptions *_options;
   NSString *_label;
 }
-- (instancetype)initWithLibrary:
-    (std::shared_ptr<const mps_emulator::msl::Library>)library;
+// Returns nil, and an autoreleased error, if `source` does not compile.
++ (instancetype)newWithSource:(std::string)source
+                      options:(mps_emulator::msl::CompileOptions)options
+                        error:(NSError **)error;
 @end
 
 // MTLEvent and MTLSharedEvent.

@@ -5,7 +5,7 @@
 #define MPS_EMULATOR_MSL_ABI_H_
 
 #ifdef __OPENCL_CPP_VERSION__
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+MSL_ALLOW_FUNCTION_POINTERS
 #define MPS_EMULATOR_MSL_TEXT const __constant char
 #else
 #define MPS_EMULATOR_MSL_TEXT const char
@@ -114,7 +114,7 @@ struct mps_emulator_msl_module {
 };
 
 #ifdef __OPENCL_CPP_VERSION__
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : disable
+MSL_END_FUNCTION_POINTERS
 #endif
 
 #endif  // MPS_EMULATOR_MSL_ABI_H_

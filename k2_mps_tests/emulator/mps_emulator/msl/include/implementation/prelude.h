@@ -16,6 +16,17 @@
 #define MSL_THREADGROUP __local
 #define MSL_THREAD __private
 
+// Metal has pointers to functions from 2.3 on; before, our own code alone.
+#define MSL_ALLOW_FUNCTION_POINTERS \
+  _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : enable")
+#if __METAL_VERSION__ >= 230
+#define MSL_END_FUNCTION_POINTERS
+MSL_ALLOW_FUNCTION_POINTERS
+#else
+#define MSL_END_FUNCTION_POINTERS \
+  _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")
+#endif
+
 #define MSL_INLINE inline __attribute__((always_inline))
 
 typedef unsigned char uchar;

@@ -6,7 +6,7 @@
 
 #include "abi.h"
 
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+MSL_ALLOW_FUNCTION_POINTERS
 extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
@@ -228,4 +228,4 @@ MSL_INLINE void atomic_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 
 }  // namespace target
 }  // namespace __msl
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : disable
+MSL_END_FUNCTION_POINTERS

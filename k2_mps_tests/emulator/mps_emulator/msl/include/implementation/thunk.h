@@ -4,7 +4,7 @@
 
 #include "target_host.h"
 
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : enable
+MSL_ALLOW_FUNCTION_POINTERS
 
 namespace __msl {
 
@@ -160,4 +160,4 @@ __attribute__((used)) inline bfloat __truncsfbf2(float x) {
 
 }  // extern "C"
 
-#pragma OPENCL EXTENSION __cl_clang_function_pointers : disable
+MSL_END_FUNCTION_POINTERS
