@@ -1,0 +1,144 @@
+"""The command line itself: help, errors, exit codes, echo."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+from k2mps import errors
+
+from k2_mps_tests.tooling import support
+
+
+def classes():
+    return [
+        entry
+        for _, entry in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(entry, errors.K2mpsError)
+    ]
+
+
+def test_every_kind_of_error_has_its_own_exit_code():
+    codes = [entry.exit_code for entry in classes()]
+    assert len(set(codes)) == len(codes)
+    # 0 is success, 1 unforeseen, 2 a wrong command line; above 128 signals.
+    assert all(code not in (0, 2) for code in codes)
+    assert sum(code == 1 for code in codes) == 1
+    named = [e for e in classes() if e is not errors.InterruptedRunError]
+    assert all(entry.exit_code < 128 for entry in named)
+
+
+def test_help_names_every_command(empty):
+    out = empty.ok("--help")
+    for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
+                 "export", "lock", "status", "test"):
+        assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
+        assert "Usage: " in empty.ok(name, "--help")
+
+
+def test_help_works_anywhere(empty, tmp_path):
+    result = subprocess.run(
+        empty.command("apply", "--help"), cwd=tmp_path,
+        env=empty.environment, capture_output=True, text=True,
+    )
+    assert result.returncode == 0
+
+
+def test_help_and_status_import_nothing_heavy(empty):
+    """What keeps them quick: no rich, no tomlkit, and never torch."""
+    script = (
+        "import sys; sys.argv = ['k2mps', *sys.argv[1:]]\n"
+        "from k2mps import cli\n"
+        "try:\n"
+        "    cli.run()\n"
+        "except SystemExit:\n"
+        "    pass\n"
+        "heavy = {'rich', 'tomlkit', 'torch', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    for arguments in (["--help"], ["status"]):
+        result = subprocess.run(
+            [sys.executable, "-c", script, *arguments], cwd=empty.root,
+            env=empty.environment, capture_output=True, text=True,
+        )
+        assert result.returncode == 0, result.stderr
+
+
+def test_version(empty):
+    import k2mps
+
+    assert empty.ok("--version").strip() == f"k2mps {k2mps.__version__}"
+
+
+def test_a_wrong_option_is_exit_code_2(empty):
+    result = empty.run("apply", "--nonsense")
+    assert result.returncode == 2
+    assert "No such option" in result.stderr
+
+
+def test_an_unknown_command_is_exit_code_2(empty):
+    assert empty.run("nonsense").returncode == 2
+
+
+def test_outside_a_clone_the_tools_own_clone_is_meant(empty, tmp_path):
+    result = subprocess.run(
+        empty.command("status"), cwd=tmp_path, env=empty.environment,
+        capture_output=True, text=True,
+    )
+    assert str(support.TOOLS.parent) in result.stdout
+
+
+def test_it_works_from_below_the_top(empty):
+    (empty.root / "deep/er").mkdir(parents=True)
+    result = subprocess.run(
+        empty.command("status"), cwd=empty.root / "deep/er",
+        env=empty.environment, capture_output=True, text=True,
+    )
+    assert str(empty.checkout) in result.stdout
+
+
+def test_verbose_echoes_commands_that_can_be_pasted(sandbox):
+    result = sandbox.run("--verbose", "apply")
+    echoed = re.findall(r"^\+ (.*)$", result.stderr, re.MULTILINE)
+    assert any(line.startswith("git clone ") for line in echoed)
+    assert any(line.startswith("git apply --cached") for line in echoed)
+    assert "+ " not in result.stdout
+
+
+def test_quiet_by_default(sandbox):
+    result = sandbox.run("apply")
+    assert "+ git" not in result.stdout + result.stderr
+
+
+def test_no_escape_sequences_without_a_terminal(sandbox):
+    result = sandbox.run("apply", env={"NO_COLOR": "", "FORCE_COLOR": ""})
+    assert "\x1b" not in result.stdout + result.stderr
+
+
+def test_an_error_says_what_why_and_what_next(sandbox):
+    support.write(sandbox.root / "patches", {"series": "gone.patch\n"})
+    message = sandbox.fails(4, "apply")
+    assert re.fullmatch(
+        r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message
+    )
+
+
+def test_a_directory_that_cannot_be_read_is_an_error_not_a_traceback(sandbox):
+    (sandbox.root / "build").write_text("a file, not a directory\n")
+    sandbox.fails(26, "checkout")
+
+
+def test_a_closed_pipe_is_no_traceback(sandbox):
+    sandbox.ok("checkout")
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        sandbox.command("status"), cwd=sandbox.root, env=sandbox.environment,
+        stdout=writer, stderr=subprocess.PIPE, text=True,
+    )
+    os.close(writer)
+    assert result.returncode != 0
+    assert result.stderr == ""
