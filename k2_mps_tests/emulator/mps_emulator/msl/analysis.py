@@ -30,8 +30,8 @@ MAX_THREADS_PER_THREADGROUP = 1024
 # How far apart the emulator lays threadgroup variables.
 THREADGROUP_ALIGNMENT = 16
 
-# clang_type kinds that the Python bindings have no name for.
-_BFLOAT16_KIND = 39
+# clang's name of bfloat, which libclang has no kind for.
+_BFLOAT = "__bf16"
 
 
 class Parameter:
@@ -123,7 +123,7 @@ class Analysis:
         return file is not None and file.name == self._main_file
 
     def _locate(self, offset):
-        return self._source_map.locate(self._rewritten.token_at(offset))
+        return self._source_map.locate(*self._rewritten.token_at(offset))
 
     def _location(self, cursor):
         return self._locate(cursor.location.offset)
@@ -164,16 +164,23 @@ class Analysis:
     def _report_clang_error(self, found):
         places = [(found.location, found.spelling)]
         places += [(note.location, note.spelling) for note in found.children]
-        in_program = [p for p in places if not self._is_in_header(p[0])]
-        if not in_program and found.location.file is None:
-            return  # "too many errors", which stand before it
+        in_program = [
+            (location, spelling)
+            for location, spelling in places
+            if not self._is_in_header(location)
+            and not spelling.startswith("in file included from")
+        ]
         if not in_program:
+            # clang says only once from where our headers were entered, and
+            # "too many errors" comes from nowhere.
+            if self.errors or found.location.file is None:
+                return
             where = "%s:%d" % (found.location.file, found.location.line)
             raise AssertionError(
                 "the emulator's own headers do not compile: %s: %s"
                 % (where, found.spelling)
             )
-        message = in_metal_words(found.spelling)
+        message = in_metal_words(_without_requirement(found.spelling))
         first = in_program[0][0]
         diagnostic = Diagnostic(self._locate(first.offset), message)
         key = (str(diagnostic.location), message)
@@ -181,10 +188,14 @@ class Analysis:
             return
         self._reported.add(key)
         for location, spelling in in_program:
-            if spelling != found.spelling:
-                diagnostic.add_note(
-                    self._locate(location.offset), in_metal_words(spelling)
-                )
+            place = self._locate(location.offset)
+            if spelling == found.spelling or str(place) == str(
+                diagnostic.location
+            ):
+                continue
+            if "__msl" in spelling:
+                spelling = "required from here"
+            diagnostic.add_note(place, in_metal_words(spelling))
         self.errors.append(diagnostic)
 
     # ---- The walk over the program
@@ -238,13 +249,15 @@ class Analysis:
         names[kernel.name] = kernel
         self.kernels.append(kernel)
 
-    def _examine(self, cursor, function=None):
+    def _examine(self, cursor, function=None, in_cast=False):
         """Checks a cursor and everything in it.
 
         function: the _Function in whose body it stands.
+        in_cast:  whether it is the operand of a cast.
         """
         kind = cursor.kind
         kinds = self._kinds
+        is_cast = in_cast and kind == kinds.UNEXPOSED_EXPR
         if kind == kinds.FUNCTION_TEMPLATE or kind in (
             kinds.FUNCTION_DECL,
             kinds.CXX_METHOD,
@@ -269,14 +282,16 @@ class Analysis:
                     cursor, "lambda expressions are not supported in Metal"
                 )
         elif kind == kinds.UNEXPOSED_EXPR:
-            self._examine_conversion(cursor)
+            self._examine_conversion(cursor, in_cast)
         elif kind in (
             kinds.CSTYLE_CAST_EXPR,
             kinds.CXX_FUNCTIONAL_CAST_EXPR,
             kinds.CXX_REINTERPRET_CAST_EXPR,
             kinds.CXX_STATIC_CAST_EXPR,
         ):
-            self._examine_cast(cursor)
+            if not self._examine_cast(cursor):
+                return
+            is_cast = True
         if function is not None and kind in (
             kinds.CALL_EXPR,
             kinds.DECL_REF_EXPR,
@@ -284,7 +299,7 @@ class Analysis:
         ):
             self._note_reference(cursor, function)
         for child in cursor.get_children():
-            self._examine(child, function)
+            self._examine(child, function, is_cast)
 
     def _examine_function(self, cursor):
         function = self._function(cursor)
@@ -437,9 +452,11 @@ class Analysis:
                 "make '%s' a parameter of the kernel" % cursor.spelling,
             )
             return
+        # clang would put the variable there by itself.
+        name, _ = self._rewritten.token_at(cursor.location.offset)
         if self._space_of_elements(
             cursor.type
-        ) != CONSTANT or not self._has_const_elements(cursor.type):
+        ) != CONSTANT or not self._rewriter.is_constant(name):
             self._error(
                 cursor,
                 "program scope variable must reside in constant address space",
@@ -497,8 +514,11 @@ class Analysis:
 
     # ---- Expressions
 
-    def _examine_conversion(self, cursor):
-        """An implicit conversion, among others."""
+    def _examine_conversion(self, cursor, is_explicit):
+        """An implicit conversion, among others.
+
+        is_explicit: whether it is part of a cast in the text.
+        """
         children = list(cursor.get_children())
         if len(children) != 1:
             return
@@ -512,8 +532,8 @@ class Analysis:
                     in_metal_words(to.spelling),
                 ),
             )
-        if (
-            to._kind_id == _BFLOAT16_KIND
+        if not is_explicit and (
+            to.get_canonical().spelling.split()[-1:] == [_BFLOAT]
             and self._type_kind(origin.get_canonical())
             in (self._types.FLOAT, self._types.HALF)
         ):
@@ -524,12 +544,22 @@ class Analysis:
             )
 
     def _examine_cast(self, cursor):
+        """Returns False where the cast is refused."""
         if self._type_kind(cursor.type) != self._types.POINTER:
-            return
+            return True
         self._check_pointers(cursor, cursor.type)
         to = self._space(cursor.type)
         for child in cursor.get_children():
+            if not child.kind.is_expression():
+                continue
+            while child.kind == self._kinds.UNEXPOSED_EXPR:
+                inner = list(child.get_children())
+                if len(inner) != 1:
+                    break
+                child = inner[0]
             origin = self._space(child.type)
+            if self._type_kind(child.type) != self._types.POINTER:
+                continue
             if origin in _SPACE_NAMES and to in _SPACE_NAMES and to != origin:
                 self._error(
                     cursor,
@@ -540,6 +570,8 @@ class Analysis:
                         in_metal_words(cursor.type.spelling),
                     ),
                 )
+                return False
+        return True
 
     def _address_space(self, checked):
         # libclang dereferences a null pointer for what has no type.
@@ -678,13 +710,13 @@ class Analysis:
                 self._error(
                     cursor,
                     "invalid type '%s' for input declaration in a kernel "
-                    "function" % in_metal_words(cursor.type.spelling),
+                    "function" % _plain_type(cursor.type),
                 )
             else:
                 self._error(
                     cursor,
                     "type '%s' is not valid for attribute '%s'"
-                    % (in_metal_words(cursor.type.spelling), attribute),
+                    % (_plain_type(cursor.type), attribute),
                 )
             return None
         pointee = checked.get_pointee()
@@ -809,7 +841,7 @@ class Analysis:
             self._error(
                 cursor,
                 "type '%s' is not valid for attribute '%s'"
-                % (in_metal_words(cursor.type.spelling), attribute),
+                % (_plain_type(cursor.type), attribute),
             )
             return None
         parameter.components = components
@@ -885,6 +917,14 @@ def _annotations(cursor, kinds):
                 name, _, value = text[len("msl."):].partition(":")
                 found[name] = value
     return found
+
+
+def _without_requirement(message):
+    """What a static assertion says, without the condition in C++."""
+    if message.startswith("static assertion failed"):
+        _, separator, text = message.partition("': ")
+        return text if separator else message
+    return message
 
 
 def _plain_type(checked):

@@ -87,10 +87,12 @@ class SourceMap:
             return None
         return lines[location.line - 1]
 
-    def locate(self, index):
-        """The Location of token number `index`."""
+    def locate(self, index, at_end=False):
+        """The Location of token number `index`, or of its end."""
         token = self._tokens[index]
-        column = 1 if token.kind == "directive" else self._column(index)
+        if token.kind == "directive":
+            return Location(token.file, token.line, 1)
+        column = self._column(index) + (len(token.text) if at_end else 0)
         return Location(token.file, token.line, column)
 
     def _column(self, index):
@@ -121,20 +123,28 @@ class SourceMap:
 
 
 class RewrittenMap:
-    """Which token a place in the rewritten text, in bytes, comes from."""
+    """Which token a place in the rewritten text, in bytes, comes from.
 
-    def __init__(self, offsets, indices):
+    origins: for each of `offsets`, in ascending order, what begins there:
+             (number of a token, whether the white space before it).
+    """
+
+    def __init__(self, offsets, origins):
         self._offsets = offsets
-        self._indices = indices
+        self._origins = origins
 
     def shifted(self, by):
         """The map of the same text with `by` bytes before it."""
         offsets = [offset + by for offset in self._offsets]
-        return RewrittenMap(offsets, self._indices)
+        return RewrittenMap(offsets, self._origins)
 
     def token_at(self, offset):
-        position = bisect.bisect_right(self._offsets, offset) - 1
-        return self._indices[max(position, 0)]
+        """(number of a token, whether the place is its end)."""
+        position = max(bisect.bisect_right(self._offsets, offset) - 1, 0)
+        token, is_space = self._origins[position]
+        if is_space and self._offsets[position] == offset:
+            return token - 1, True
+        return token, False
 
 
 def render(diagnostics, source_map=None):

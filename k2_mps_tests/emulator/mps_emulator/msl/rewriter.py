@@ -214,17 +214,18 @@ class Rewriter:
         indices = []
         length = 0
 
-        def add(text, origin):
+        def add(text, origin, is_space=False):
             nonlocal length
             if text:
                 offsets.append(length)
-                indices.append(origin)
+                # White space begins where the token before it ends.
+                indices.append((origin, is_space and origin > 0))
                 pieces.append(text)
                 # libclang counts bytes.
                 length += len(text.encode(errors="surrogateescape"))
 
         for index, token in enumerate(self.tokens):
-            add(token.space, index)
+            add(token.space, index, is_space=True)
             for prefix in reversed(self._prefixes.get(index, ())):
                 add(prefix, index)
             replaced = self._replaced[index]
@@ -258,6 +259,24 @@ class Rewriter:
     def _error(self, index, message):
         location = self._source_map.locate(index)
         self.errors.append(Diagnostic(location, message))
+
+    def is_constant(self, name):
+        """Whether the variable whose name is token `name` says `constant`.
+
+        That is the variable itself, not what it points to.
+        """
+        s = self._structure
+        index = name - 1
+        while index >= 0:
+            text = s.text(index)
+            if text == "constant":
+                return True
+            if text in ("*", "&", "&&", ";", "{", "}"):
+                return False
+            if text in CLOSING and index in s.match:
+                index = s.match[index]
+            index -= 1
+        return False
 
     # ---- The steps
 

@@ -149,15 +149,17 @@ constexpr V make(A... a) {
     } else {
       constexpr int given = (0 + ... + width<A>());
       constexpr bool scalars = (true && ... && (components<A>::count == 0));
-      static_assert(scalars ? given == count || given == 1 : given == count,
+      constexpr bool splat = scalars && sizeof...(A) == 1;
+      static_assert(splat || given == count,
                     "a vector is made of one scalar or of exactly as many "
                     "components as it has");
-      if constexpr (scalars && sizeof...(A) == 1) {
+      if constexpr (splat) {
         return V(((E)a)...);
+      } else if constexpr (given != count) {
+        return V((E)0);  // refused above
       } else if constexpr (scalars) {
         return V{((E)a)...};
-      } else if constexpr (sizeof...(A) == 1 &&
-                           (true && ... && same<A, V>::value)) {
+      } else if constexpr ((true && ... && same<A, V>::value)) {
         return (a, ...);
       } else {
         V result;
@@ -420,5 +422,5 @@ template <class To, class From>
 constexpr To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From),
                 "as_type needs two types of the same size");
-  return __builtin_bit_cast(To, from);
+  if constexpr (sizeof(To) == sizeof(From)) return __builtin_bit_cast(To, from);
 }
