@@ -99,8 +99,8 @@ class Builder:
         """Applies the series if need be and brings the build up to date.
 
         Raises:
-          RequirementMissingError, UnreachableError: something that the build
-            needs cannot be had.
+          RequirementMissingError, IndexUnreachableError: something that the
+            build needs cannot be had.
           what `apply.apply` raises: the checkout cannot be patched.
           ConfigureError, CompileError, DiskFullError: the build fails.
         """
@@ -205,7 +205,8 @@ def prepare(
     """Brings .venv to what a build and its tests need.
 
     Raises:
-      RequirementMissingError, UnreachableError: something cannot be had.
+      RequirementMissingError, IndexUnreachableError: something cannot be
+        had.
     """
     checks = doctor.system_checks(request.device, reporter)
     environment = Environment(project, reporter)

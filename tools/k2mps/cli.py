@@ -334,8 +334,6 @@ def run() -> None:
         sys.exit(_run())
     except errors.K2mpsError as error:
         failure = error
-    except BrokenPipeError:
-        sys.exit(141)
     except OSError as error:
         failure = _as_error(error)
     first, *rest = str(failure).split("\n")

@@ -147,7 +147,7 @@ class Environment:
         pip's own configuration (index, proxy, certificates) counts.
 
         Raises:
-          UnreachableError: the package index does not answer.
+          IndexUnreachableError: the package index does not answer.
           RequirementMissingError: it has no such version.
         """
         missing = self.missing(wanted)
@@ -223,7 +223,7 @@ class Environment:
         text = "\n".join(outcome.lines)
         kind = errors.RequirementMissingError
         if _UNREACHABLE.search(text):
-            kind = errors.UnreachableError
+            kind = errors.IndexUnreachableError
         raise kind(
             f"pip failed while {title}",
             why="\n".join(

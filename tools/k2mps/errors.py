@@ -117,7 +117,7 @@ class BranchElsewhereError(K2mpsError):
 
 
 class UnreachableError(K2mpsError):
-    """Upstream, or a package index, cannot be reached."""
+    """Upstream cannot be reached."""
 
     exit_code = 20
 
@@ -186,6 +186,12 @@ class TestsFailedError(K2mpsError):
     """A suite has failures, or has collected nothing."""
 
     exit_code = 34
+
+
+class IndexUnreachableError(K2mpsError):
+    """pip's package index cannot be reached."""
+
+    exit_code = 27
 
 
 class InterruptedRunError(K2mpsError):

@@ -37,7 +37,8 @@ class Suite:
       covers: what it tests, in words.
       tests: what pytest collects, relative to the project; relative to the
         checkout where it starts with "{k2}/".
-      device: the build of k2 that it runs on, or None where it needs none.
+      device: what .venv must be ready for, and k2 built for.
+      on_k2: whether it runs on a build of k2.
       arguments: further arguments for pytest.
       variables: environment variables for the run.
       platforms: on which systems it exists, as `sys.platform` says.
@@ -46,7 +47,8 @@ class Suite:
     name: str
     covers: str
     tests: str
-    device: Optional[Device] = None
+    device: Device
+    on_k2: bool = True
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     platforms: tuple[str, ...] = ("linux", "darwin")
@@ -54,8 +56,7 @@ class Suite:
     @property
     def title(self) -> str:
         """The name, with "emulated" wherever that is the case."""
-        emulated = self.device is not None and self.device.emulated
-        return f"{self.name} (emulated)" if emulated else self.name
+        return self.name + (" (emulated)" if self.device.emulated else "")
 
 
 SUITES = (
@@ -63,11 +64,15 @@ SUITES = (
         "tooling",
         "the tool, on git repositories that the tests make",
         "k2_mps_tests/tooling",
+        device=Device.CPU,
+        on_k2=False,
     ),
     Suite(
         "emulator",
         "the Linux stand-in for Metal and torch's mps device",
         "k2_mps_tests/emulator/tests",
+        device=Device.MPS,
+        on_k2=False,
         platforms=("linux",),
     ),
     Suite(
@@ -237,7 +242,7 @@ def summary(results: Sequence[Result]) -> list[str]:
             lines.append(f"not run: {result.suite.title}: {result.not_run}")
         if result.broken:
             lines.append(f"broken: {result.suite.title}: {result.broken}")
-    on_k2 = [result for result in results if result.suite.device]
+    on_k2 = [result for result in results if result.suite.on_k2]
     lines.append(
         f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
         f" {sum(result.ran for result in results if result not in on_k2)}"

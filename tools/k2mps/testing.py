@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Union
+from typing import Optional, Sequence
 
 from k2mps import build, checkout, errors, suites
 from k2mps.doctor import Device
 from k2mps.project import Project
 from k2mps.reporter import Reporter
-from k2mps.suites import Result
+from k2mps.suites import Result, Suite
 from k2mps.upstream import Upstream
-
-# What keeps a suite from being run without being a failure of ours.
-_OUT_OF_REACH = (errors.UnreachableError, errors.CommitMissingError)
 
 
 def run_all(
@@ -43,13 +40,19 @@ def run_all(
     builds = _Builds(project, upstream, k2, torch, jobs, reporter)
     results = []
     for suite in chosen:
-        built = builds.of(suite.device)
-        if isinstance(built, errors.K2mpsError):
-            results.append(_without_build(suite, built))
-            continue
-        results.append(
-            suites.run(project, suite, built, arguments, reporter)
-        )
+        try:
+            built = builds.of(suite)
+        except errors.UnreachableError as error:
+            reason = str(error).replace("\n", "; ")
+            results.append(Result(suite, not_run=reason))
+        except errors.InterruptedRunError:
+            raise
+        except errors.K2mpsError as error:
+            results.append(Result(suite, broken=str(error)))
+        else:
+            results.append(
+                suites.run(project, suite, built, arguments, reporter)
+            )
     return results
 
 
@@ -57,7 +60,8 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows what failed, then the summary.
 
     Raises:
-      TestsFailedError: something failed or a suite collected nothing.
+      TestsFailedError: something failed, a suite collected nothing, or no
+        suite could be run.
     """
     for result in results:
         if result.output:
@@ -66,6 +70,8 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
                 reporter.info(line)
     for line in suites.summary(results):
         reporter.info(line)
+    if all(result.not_run for result in results):
+        raise errors.TestsFailedError("no suite could be run")
     failed = [result.suite.name for result in results if not result.ok]
     if failed:
         raise errors.TestsFailedError(
@@ -76,7 +82,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
 
 
 class _Builds:
-    """Builds each device once, when a suite first asks for it."""
+    """Builds k2 once a device, when a suite first asks for it."""
 
     def __init__(self, project, upstream, k2, torch, jobs, reporter):
         self._project = project
@@ -85,24 +91,27 @@ class _Builds:
         self._torch = torch
         self._jobs = jobs
         self._reporter = reporter
-        self._made: dict[Optional[Device], object] = {}
+        self._done: dict[tuple[Device, bool], object] = {}
 
-    def of(
-        self, device: Optional[Device]
-    ) -> Union[build.Built, errors.K2mpsError, None]:
-        """The build, or why there is none; None where none is needed."""
-        if device not in self._made:
+    def of(self, suite: Suite) -> Optional[build.Built]:
+        """The build for a suite; None where it needs no k2.
+
+        Raises:
+          whatever building raises, for each suite that asks.
+        """
+        key = (suite.device, suite.on_k2)
+        if key not in self._done:
             try:
-                self._made[device] = self._make(device)
-            except errors.InterruptedRunError:
-                raise
+                self._done[key] = self._make(*key)
             except errors.K2mpsError as error:
-                self._made[device] = error
-        return self._made[device]
+                self._done[key] = error
+        if isinstance(self._done[key], errors.K2mpsError):
+            raise self._done[key]
+        return self._done[key]
 
-    def _make(self, device: Optional[Device]) -> Optional[build.Built]:
-        request = build.Request(device or Device.MPS, self._torch, self._jobs)
-        if device is None:
+    def _make(self, device: Device, on_k2: bool) -> Optional[build.Built]:
+        request = build.Request(device, self._torch, self._jobs)
+        if not on_k2:
             build.prepare(
                 self._project, self._upstream, request, self._reporter
             )
@@ -114,9 +123,3 @@ class _Builds:
             self._project, self._upstream, k2, self._reporter
         )
         return builder.build(request)
-
-
-def _without_build(suite: suites.Suite, error: errors.K2mpsError) -> Result:
-    if isinstance(error, _OUT_OF_REACH) and suite.device is not None:
-        return Result(suite, not_run=str(error).replace("\n", "; "))
-    return Result(suite, broken=str(error))

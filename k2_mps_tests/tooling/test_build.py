@@ -1,0 +1,459 @@
+"""`k2mps build`: real cmake, ninja and compilers on a small stand-in for k2.
+
+The stand-in has k2's shape as far as the tool sees it: a CMake project `k2`
+with a Python extension `_k2` in lib/, a Python package that imports it, and a
+configure step that writes torch_version.py into the checkout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+from k2mps import environment, project
+
+ROOT = support.TOOLS.parent
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.18)
+project(k2 CXX)
+option(K2_WITH_MPS "mps" OFF)
+option(K2_BREAK_CONFIGURE "for tests" OFF)
+if(K2_BREAK_CONFIGURE)
+  message(FATAL_ERROR "broken on purpose")
+endif()
+if(NOT OVERLAY_WAS_READ)
+  message(FATAL_ERROR "the overlay was not read")
+endif()
+if(NOT EXISTS "${pybind11_DIR}/pybind11Config.cmake")
+  message(FATAL_ERROR "pybind11_DIR is wrong: ${pybind11_DIR}")
+endif()
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+configure_file(k2/python/k2/torch_version.py.in
+  "${PROJECT_SOURCE_DIR}/k2/python/k2/torch_version.py" @ONLY)
+set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+Python_add_library(_k2 MODULE WITH_SOABI k2/csrc/module.cc k2/csrc/answer.cc)
+"""
+
+MODULE = """\
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+int Answer();
+static PyObject *CallAnswer(PyObject *, PyObject *) {
+  return PyLong_FromLong(Answer());
+}
+static PyMethodDef methods[] = {
+    {"answer", CallAnswer, METH_NOARGS, nullptr}, {}};
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_k2", nullptr, -1,
+                             methods};
+PyMODINIT_FUNC PyInit__k2() { return PyModule_Create(&module); }
+"""
+
+FILES = {
+    "CMakeLists.txt": CMAKE,
+    "k2/csrc/module.cc": MODULE,
+    "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
+    "k2/python/k2/__init__.py": "from _k2 import answer  # noqa\n",
+    "k2/python/k2/torch_version.py.in": "k2_torch_version = 'x'\n",
+    "k2/csrc/context.h": support.LONG_FILE,
+}
+
+
+def make_environment(directory: Path) -> None:
+    """A virtual environment with everything that ours has, but its own
+    site-packages, so that what the tests register does not reach ours."""
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", str(directory)],
+        check=True,
+    )
+    (target,) = directory.glob("lib/python3.*/site-packages")
+    ours = Path(sys.prefix)
+    (source,) = ours.glob("lib/python3.*/site-packages")
+    for entry in source.iterdir():
+        if entry.suffix != ".pth":
+            os.symlink(entry, target / entry.name)
+    for name in ("cmake", "ninja"):
+        os.symlink(ours / "bin" / name, directory / "bin" / name)
+
+
+@pytest.fixture
+def sandbox(empty):
+    """A clone of k2-mps that can build its stand-in for k2, whose series
+    makes the answer 42."""
+    pin = support.commit(empty.upstream, "buildable", FILES)
+    empty.pin = pin
+    empty.write_config(pin)
+    shutil.copy(ROOT / "pyproject.toml", empty.root)
+    (empty.root / "CMakeLists.overlay.cmake").write_text(
+        "set(OVERLAY_WAS_READ ON)\n"
+    )
+    support.write(empty.root / "tools/k2mps", {
+        "__init__.py": "",
+        "demo.py": "import k2\nprint('the answer is', k2.answer())\n",
+    })
+    make_environment(empty.root / ".venv")
+    found = environment.Environment(project.Project(empty.root))
+    torch = found.version_of("torch")
+    assert torch, "these tests need the environment that k2mps build makes"
+    config = empty.root / "upstream.toml"
+    config.write_text(config.read_text().replace(
+        "2.13.0", torch.split("+")[0]))
+    work = empty.clone("authoring")
+    git(work, "checkout", "--quiet", "-b", "k2-mps")
+    support.commit(work, "answer: 42", {
+        "k2/csrc/answer.cc": "int Answer() { return 42; }\n",
+        "k2/csrc/mps/new.h": "#pragma once\n",
+    })
+    empty.ok("export", "--k2", str(work))
+    return empty
+
+
+def build(sandbox, *args, env=None):
+    return sandbox.ok("build", "--device", "cpu", "--no-demo", *args, env=env)
+
+
+def trees(sandbox):
+    return sorted(
+        path.name for path in (sandbox.root / "build").iterdir()
+        if path.name.startswith("cpu-")
+    )
+
+
+def answer(sandbox):
+    """What `import k2` in .venv gives, in a process of its own."""
+    return subprocess.run(
+        [str(sandbox.root / ".venv/bin/python"), "-c",
+         "import k2; print(k2.answer())"],
+        cwd="/", capture_output=True, text=True, check=True,
+    ).stdout.strip()
+
+
+def test_a_build_from_nothing_can_be_imported(sandbox):
+    out = build(sandbox)
+    assert "applied 1 patches" in out
+    assert re.search(r"built cpu-\S+: \d+ steps", out)
+    assert answer(sandbox) == "42"
+    (name,) = trees(sandbox)
+    tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
+    assert f"-cp{sys.version_info[0]}{sys.version_info[1]}-" in name
+    assert f"-{tree[:12]}-" in name and "-torch" in name
+
+
+def test_nothing_changed_is_nothing_done_and_quick(sandbox):
+    build(sandbox)
+    before = support.snapshot(sandbox.checkout)
+    started = time.monotonic()
+    out = build(sandbox)
+    seconds = time.monotonic() - started
+    assert "nothing to do" in out
+    assert seconds < 3
+    assert support.snapshot(sandbox.checkout) == before
+
+
+def test_nothing_changed_runs_neither_cmake_nor_pip(sandbox):
+    build(sandbox)
+    result = sandbox.run("-v", "build", "--device", "cpu", "--no-demo")
+    echoed = re.findall(r"^\+ (\S+)", result.stderr, re.MULTILINE)
+    programs = {Path(word).name for word in echoed}
+    assert "ninja" in programs
+    assert not programs & {"cmake", "pip", "python"}
+
+
+def test_edits_are_built_step_by_step_in_one_tree(sandbox):
+    build(sandbox)
+    source = "k2/csrc/answer.cc"
+    support.write(sandbox.checkout, {source: "int Answer() { return 1; }\n"})
+    out = build(sandbox)
+    assert "building your edits" in out
+    assert answer(sandbox) == "1"
+    support.write(sandbox.checkout, {source: "int Answer() { return 2; }\n"})
+    assert "2 steps" in build(sandbox)
+    assert answer(sandbox) == "2"
+    git(sandbox.checkout, "commit", "--quiet", "--all", "-m", "mine")
+    build(sandbox)
+    assert [name for name in trees(sandbox) if "-edited-" in name]
+    assert len(trees(sandbox)) == 2
+    # Back to the series: its own tree is still there.
+    git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")
+    build(sandbox)
+    assert answer(sandbox) == "42"
+
+
+def test_uncommitted_edits_of_an_unpatched_checkout_are_refused(sandbox):
+    sandbox.ok("checkout")
+    support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})
+    sandbox.fails(11, "build", "--device", "cpu", "--no-demo")
+
+
+def test_another_series_is_another_tree(sandbox):
+    build(sandbox)
+    work = sandbox.root.parent / "authoring"
+    support.write(work, {"k2/csrc/answer.cc": "int Answer() { return 7; }\n"})
+    git(work, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    old = support.patches(sandbox)
+    sandbox.ok("export", "--k2", str(work))
+    build(sandbox)
+    assert answer(sandbox) == "7"
+    assert len(trees(sandbox)) == 2
+    for path, content in old.items():
+        (sandbox.root / path).write_bytes(content)
+    sandbox.ok("apply")
+    build(sandbox)
+    assert len(trees(sandbox)) == 2
+    assert answer(sandbox) == "42"
+
+
+def test_flags_are_part_of_the_key(sandbox):
+    build(sandbox)
+    build(sandbox, "--", "-DCMAKE_CXX_FLAGS=-DSOMETHING=1")
+    assert len(trees(sandbox)) == 2
+    build(sandbox)
+    assert len(trees(sandbox)) == 2
+
+
+def test_another_checkout_is_another_tree(sandbox):
+    build(sandbox)
+    own = sandbox.clone("own größe")
+    build(sandbox, "--k2", str(own))
+    assert len(trees(sandbox)) == 2
+    assert answer(sandbox) == "42"
+
+
+def test_a_lost_torch_version_is_written_again(sandbox):
+    build(sandbox)
+    path = sandbox.checkout / "k2/python/k2/torch_version.py"
+    path.write_text("k2_torch_version = 'of another build'\n")
+    build(sandbox)
+    assert path.read_text() == "k2_torch_version = 'x'\n"
+
+
+def test_an_edit_of_the_overlay_is_noticed(sandbox):
+    build(sandbox)
+    overlay = sandbox.root / "CMakeLists.overlay.cmake"
+    overlay.write_text(overlay.read_text() + "add_definitions(-DX=1)\n")
+    assert "nothing to do" not in build(sandbox)
+    assert "nothing to do" in build(sandbox)
+
+
+def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
+    build(sandbox)
+    support.write(sandbox.checkout, {
+        "k2/csrc/answer.cc": "int Answer() { return wrong_name; }\n",
+    })
+    message = sandbox.fails(32, "build", "--device", "cpu", "--no-demo")
+    assert "answer.cc:1:" in message and "wrong_name" in message
+    assert "build.log" in message
+    assert "-std=" not in message  # the command is in the log only
+    assert len(message.splitlines()) < 80
+    support.write(sandbox.checkout, {
+        "k2/csrc/answer.cc": "int Answer() { return 5; }\n",
+    })
+    assert "2 steps" in build(sandbox)
+    assert answer(sandbox) == "5"
+
+
+def test_a_failing_configuration_is_shown_and_mended(sandbox):
+    message = sandbox.fails(
+        31, "build", "--device", "cpu", "--no-demo", "--",
+        "-DK2_BREAK_CONFIGURE=ON",
+    )
+    assert "broken on purpose" in message
+    assert "configure.log" in message
+    build(sandbox)
+
+
+def test_an_unsupported_torch_is_refused(sandbox):
+    message = sandbox.fails(
+        3, "build", "--device", "cpu", "--no-demo", "--torch", "1.0"
+    )
+    assert "torch 1.0 is not supported" in message
+
+
+def test_the_demonstration_runs_on_what_was_built(sandbox):
+    out = sandbox.ok("build", "--device", "cpu")
+    assert out.rstrip().endswith("the answer is 42")
+
+
+def test_a_failing_demonstration_is_an_error(sandbox):
+    demo = sandbox.root / "tools/k2mps/demo.py"
+    demo.write_text("import k2\nraise SystemExit(3)\n")
+    assert "status 3" in sandbox.fails(33, "build", "--device", "cpu")
+
+
+SLOW = """
+add_custom_command(OUTPUT slow.cc
+  COMMAND sh -c "echo $$ > ${CMAKE_BINARY_DIR}/slow.pid; sleep 60"
+  COMMAND ${CMAKE_COMMAND} -E touch slow.cc VERBATIM)
+target_sources(_k2 PRIVATE slow.cc)
+"""
+
+
+def start_slow_build(sandbox):
+    """Starts a build and waits until a step that takes a minute runs.
+
+    Returns:
+      The tool's process and the process id of that step.
+    """
+    build(sandbox)
+    path = sandbox.checkout / "CMakeLists.txt"
+    path.write_text(path.read_text() + SLOW)
+    process = sandbox.start("build", "--device", "cpu", "--no-demo")
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = list(sandbox.root.glob("build/cpu-*/slow.pid"))
+        if found and found[0].read_text().strip():
+            return process, int(found[0].read_text())
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    raise AssertionError("the slow step did not start")
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/stat")
+    return not status.exists() or ") Z " not in status.read_text()
+
+
+def undo_slow(sandbox):
+    git(sandbox.checkout, "checkout", "--quiet", "CMakeLists.txt")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_compilers_and_the_next_build_goes_on(
+    sandbox, number
+):
+    process, pid = start_slow_build(sandbox)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 128 + number, out
+    assert "interrupted" in out
+    assert not alive(pid)
+    undo_slow(sandbox)
+    build(sandbox)
+    assert answer(sandbox) == "42"
+
+
+def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
+    process, pid = start_slow_build(sandbox)
+    process.kill()
+    process.communicate()
+    assert alive(pid)
+    message = sandbox.fails(17, "build", "--device", "cpu", "--no-demo")
+    assert "another k2mps" in message
+    os.killpg(os.getpgid(pid), signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    undo_slow(sandbox)
+    while time.monotonic() < deadline:
+        result = sandbox.run("build", "--device", "cpu", "--no-demo")
+        if result.returncode != 17:
+            break
+        time.sleep(0.2)
+    assert result.returncode == 0, result.stderr
+
+
+def test_two_builds_of_one_tree_are_refused(sandbox):
+    process, _ = start_slow_build(sandbox)
+    sandbox.fails(17, "build", "--device", "cpu", "--no-demo")
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+
+
+def test_no_space_while_compiling_is_its_own_error(sandbox):
+    build(sandbox)
+    path = sandbox.checkout / "CMakeLists.txt"
+    path.write_text(path.read_text() + """
+add_custom_command(OUTPUT big.cc
+  COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)
+target_sources(_k2 PRIVATE big.cc)
+""")
+    message = sandbox.fails(22, "build", "--device", "cpu", "--no-demo")
+    assert "no space left while building" in message
+
+
+def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
+    """A machine without compilers, where apt-get may not be run."""
+    env = {"PATH": bare_path(tmp_path, compilers=False)}
+    message = sandbox.fails(
+        30, "build", "--device", "cpu", "--no-demo", env=env
+    )
+    assert "C++ compiler" in message
+    assert message.rstrip().endswith("next: sudo apt-get install g++")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root installs unasked")
+@pytest.mark.parametrize("works", [True, False])
+def test_root_installs_what_is_missing(sandbox, tmp_path, works):
+    """apt-get here is a program that puts a compiler on the PATH."""
+    path = bare_path(tmp_path, compilers=False)
+    log = tmp_path / "apt.log"
+    tool = Path(path) / "apt-get"
+    compiler = shutil.which("c++") or shutil.which("g++")
+    tool.write_text(
+        "#!/bin/sh\n"
+        f"echo \"$@\" >> '{log}'\n"
+        f"[ $1 = update ] && exit 0\n"
+        + (f"ln -s {compiler} '{path}/c++'\n" if works else
+           "echo E: Unable to locate package; exit 100\n")
+    )
+    tool.chmod(0o755)
+    result = sandbox.run("build", "--device", "cpu", "--no-demo",
+                         env={"PATH": path})
+    assert "install -y --no-install-recommends g++" in log.read_text()
+    if works:
+        assert result.returncode == 0, result.stderr
+        assert answer(sandbox) == "42"
+    else:
+        assert result.returncode == 30
+        assert "Unable to locate package" in result.stderr
+
+
+def bare_path(tmp_path: Path, compilers: bool) -> str:
+    """A PATH with the programs that the tool and cmake start, and no more."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    names = ["git", "sh", "env", "ln", "sed", "cat", "touch", "uname", "ar",
+             "ranlib", "ld", "as", "nm", "strip", "objdump", "cc"]
+    for name in names if compilers else [n for n in names if n != "cc"]:
+        found = shutil.which(name)
+        if found:
+            os.symlink(found, folder / name)
+    return str(folder)
+
+
+def test_doctor_says_what_is_there(sandbox):
+    checks = json.loads(sandbox.ok("doctor", "--device", "cpu", "--json"))
+    names = {check["name"] for check in checks}
+    assert {"git", "Python", "Python headers", "disk space", "torch",
+            "cmake", "ninja", "pybind11", "ccache"} <= names
+    assert all(check["ok"] for check in checks if check["needed"])
+    assert all(check["fix"] and check["wanted"] for check in checks)
+
+
+def test_doctor_fails_where_something_is_missing(sandbox, tmp_path):
+    env = {"PATH": bare_path(tmp_path, compilers=False)}
+    result = sandbox.run("doctor", "--device", "cpu", env=env)
+    assert result.returncode == 30
+    assert re.search(r"^MISSING\tC\+\+ compiler\tnothing", result.stdout,
+                     re.MULTILINE)
+    assert "sudo apt-get install g++" in result.stderr
+
+
+def test_doctor_of_a_fresh_clone_needs_no_environment(sandbox):
+    shutil.rmtree(sandbox.root / ".venv")
+    out = sandbox.ok("doctor", "--device", "cpu")
+    assert "absent\t.venv" in out

@@ -1,0 +1,189 @@
+"""The virtual environment: made, filled and judged without guessing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+
+from k2mps import environment, errors, upstream
+from k2mps.project import Project
+from k2_mps_tests.tooling import support, wheel_for_tests
+
+PYPROJECT = """\
+[project]
+name = "x"
+[project.optional-dependencies]
+build = [
+  "Small.Package==1.2",
+  "never==1; python_version < '3'",
+]
+"""
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """A project with an environment of its own, whose pip looks for packages
+    in one folder and nowhere else."""
+    root = tmp_path / "project"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
+    found = environment.Environment(Project(root))
+    found.create()
+    found.wheels = wheels
+    return found
+
+
+def test_an_environment_is_made_once(made):
+    assert made.exists
+    before = made.python.lstat().st_mtime_ns
+    made.create()
+    assert made.python.lstat().st_mtime_ns == before
+    major, minor = sys.version_info[:2]
+    assert made.python_version == f"{major}.{minor}"
+    assert made.python_tag == f"cp{major}{minor}"
+
+
+def test_requirements_come_from_pyproject(made):
+    wanted = made.requirements("build")
+    assert [entry.name for entry in wanted] == ["Small.Package"]
+    with pytest.raises(errors.ConfigError):
+        made.requirements("nonsense")
+
+
+def test_only_what_is_missing_is_installed(made):
+    wheel_for_tests.make(made.wheels, "1.1", "")
+    wheel_for_tests.make(made.wheels, "1.2", "")
+    wanted = made.requirements("build")
+    assert made.missing(wanted) == wanted
+    assert made.install(wanted)
+    assert made.version_of("small-package") == "1.2"
+    assert made.missing(wanted) == []
+    # Now pip would fail: it is not asked.
+    shutil.rmtree(made.wheels)
+    assert not made.install(wanted)
+
+
+def test_another_version_is_replaced(made):
+    for version in ("1.1", "1.2"):
+        wheel_for_tests.make(made.wheels, version, "")
+        made.install([Requirement(f"small-package=={version}")])
+        assert made.version_of("small_package") == version
+
+
+def test_a_local_version_satisfies_the_plain_one(made):
+    wheel_for_tests.make(made.wheels, "1.2+cpu", "")
+    made.install([Requirement("small-package==1.2")])
+    assert made.version_of("small-package") == "1.2+cpu"
+    assert made.missing([Requirement("small-package==1.2")]) == []
+
+
+def test_a_version_that_does_not_exist_is_said_to_be_so(made):
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        made.install([Requirement("small-package==9")])
+    assert "small-package==9" in caught.value.why
+    assert "k2mps-pip.log" in caught.value.next_command
+
+
+def test_an_index_that_does_not_answer_is_another_error(made, monkeypatch):
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:1/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(errors.IndexUnreachableError):
+        made.install([Requirement("small-package==1.2")])
+
+
+def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
+    source = tmp_path / "tree"
+    support.write(source, {
+        "pyproject.toml":
+            '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+            'backend-path = ["."]\n',
+        "backend.py":
+            "import os, sys\n"
+            f"sys.path.insert(0, {str(support.TOOLS.parent)!r})\n"
+            "def build_wheel(folder, config=None, metadata=None):\n"
+            "    from k2_mps_tests.tooling import wheel_for_tests as w\n"
+            "    return w.make(folder, open('version').read().strip(),\n"
+            "                  os.environ.get('FLAVOUR', ''))\n",
+        "version": "1.0\n",
+    })
+    install = made.install_tree
+    assert install("it", source, {})
+    assert made.version_of("small-package") == "1.0"
+    assert not install("it", source, {})
+    (source / "version").write_text("2.0\n")
+    assert install("it", source, {})
+    assert made.version_of("small-package") == "2.0"
+    assert install("it", source, {"FLAVOUR": "sweet"})
+    assert not install("it", source, {"FLAVOUR": "sweet"})
+    # Tests and what tools leave behind are not installed, so do not count.
+    support.write(source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x",
+                           ".cache/x": "", "build/x": "x"})
+    assert not install("it", source, {"FLAVOUR": "sweet"})
+    # A failure leaves no claim that it is installed.
+    (source / "version").unlink()
+    with pytest.raises(errors.RequirementMissingError):
+        install("it", source, {"FLAVOUR": "sweet"})
+    (source / "version").write_text("2.0\n")
+    assert install("it", source, {"FLAVOUR": "sweet"})
+
+
+def test_the_torch_that_is_asked_for(made):
+    torch = upstream.Torch("2.13.0", ("2.12.1", "2.13.0"))
+    choose = environment.torch_requirement
+    assert str(choose(torch, None)) == "torch==2.13.0"
+    assert str(choose(torch, "2.12.1")) == "torch==2.12.1"
+    with pytest.raises(errors.ConfigError) as caught:
+        choose(torch, "2.11.0")
+    assert "2.12.1, 2.13.0" in caught.value.why
+
+
+def test_every_dependency_is_pinned_to_one_version():
+    """One place pins each, and exactly."""
+    path = support.TOOLS.parent / "pyproject.toml"
+    document = environment.tomllib.loads(path.read_text())
+    found = document["project"]
+    lines = [*found["dependencies"], *document["build-system"]["requires"]]
+    for group in found["optional-dependencies"].values():
+        lines += group
+    for line in lines:
+        specifiers = list(Requirement(line).specifier)
+        assert [entry.operator for entry in specifiers] == ["=="], line
+        assert "*" not in specifiers[0].version, line
+    assert not any(Requirement(line).name == "torch" for line in lines)
+
+
+def test_what_is_registered_is_what_python_imports(made, tmp_path):
+    from k2mps import build, doctor
+
+    python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
+    support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
+    support.write(library, {"_k2.py": "x = 'found'\n"})
+    built = build.Built(
+        doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0
+    )
+    project = Project(made.directory.parent)
+    build.register(project, built)
+    target = made.site_packages / "k2mps-build.pth"
+    before = target.stat().st_mtime_ns
+    build.register(project, built)
+    assert target.stat().st_mtime_ns == before
+    out = subprocess.run(
+        [str(made.python), "-c", "import k2; print(k2.x)"], cwd="/",
+        capture_output=True, text=True, check=True,
+    ).stdout
+    assert out.strip() == "found"

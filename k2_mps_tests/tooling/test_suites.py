@@ -1,0 +1,186 @@
+"""`k2mps test`: its numbers are pytest's, and nothing fails silently."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from k2mps import doctor, errors, suites, testing
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+from k2_mps_tests.tooling import support
+
+MIXED = """\
+import pytest
+
+def test_good(): pass
+
+def test_also_good(): pass
+
+def test_bad(): assert 1 == 2
+
+@pytest.fixture
+def broken(): raise RuntimeError("broken fixture")
+
+def test_error(broken): pass
+
+@pytest.mark.skip(reason="no Mac here")
+def test_skipped(): pass
+
+@pytest.mark.skip(reason="no Mac here")
+def test_also_skipped(): pass
+
+def test_skipped_inside(): pytest.skip("too old")
+"""
+
+
+class Lines(Reporter):
+    """Keeps what it is told."""
+
+    def __init__(self):
+        self.lines = []
+
+    def info(self, text):
+        self.lines.append(text)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project whose environment is the one that the tests run in."""
+    support.write(tmp_path, {
+        "pyproject.toml": "[tool.pytest.ini_options]\n",
+    })
+    os.symlink(sys.prefix, tmp_path / ".venv")
+    return Project(tmp_path)
+
+
+def run(project, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
+    name = f"suite{len(list(project.root.glob('suite*')))}"
+    if text is not None:
+        support.write(project.root / name, {"test_it.py": text})
+    suite = suites.Suite(name, "this", name, device, on_k2, **kwargs)
+    return suites.run(project, suite, None, (), Reporter())
+
+
+def test_the_numbers_are_pytests(project):
+    result = run(project, MIXED)
+    assert (result.passed, result.failed, result.errors, result.skipped) == (
+        2, 1, 1, 3
+    )
+    assert result.reasons == {"no Mac here": 2, "too old": 1}
+    assert not result.ok and not result.broken
+    assert any("assert 1 == 2" in line for line in result.output)
+
+
+def test_a_good_suite(project):
+    result = run(project, "def test_good(): pass\n")
+    assert result.ok and result.passed == 1 and result.output == ()
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        ("", "no test was collected"),
+        (None, "status 4"),
+        ("import pytest\n\n@pytest.mark.skip(reason='x')\n"
+         "def test_x(): pass\n", "every test was skipped"),
+        ("import os\n\ndef test_x(): os._exit(0)\n", "no test was collected"),
+        ("import os\n\ndef test_x(): os.abort()\n", "status -6"),
+    ],
+)
+def test_what_only_looks_good_is_called_broken(project, text, reason):
+    result = run(project, text)
+    assert reason in result.broken
+    assert not result.ok
+
+
+def test_a_module_that_cannot_be_imported_is_an_error(project):
+    result = run(project, "import nonsense_that_is_not_there\n")
+    assert result.errors == 1 and not result.ok
+
+
+def test_an_old_report_is_not_read(project):
+    assert run(project, "def test_good(): pass\n").ok
+    path = project.build_root / "tests"
+    (path / "suite1.xml").write_text((path / "suite0.xml").read_text())
+    assert not run(project, "import os\nos._exit(0)\n").ok
+
+
+def test_variables_and_arguments_arrive(project):
+    result = run(
+        project,
+        "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'"
+        "\n\ndef test_b(): raise SystemError\n",
+        variables={"FLAVOUR": "sweet"}, arguments=("-k", "test_a"),
+    )
+    assert result.ok and result.passed == 1
+
+
+def test_the_summary_says_everything_that_matters(project):
+    mps = suites.Suite("parity", "", "", doctor.Device.MPS)
+    cpu = suites.Suite("upstream-cpu", "", "", doctor.Device.CPU)
+    tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
+    lines = suites.summary([
+        suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1}),
+        suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4),
+        suites.Result(mps, not_run="upstream could not be reached"),
+    ])
+    text = "\n".join(lines)
+    if sys.platform != "darwin":
+        assert "parity (emulated)" in text
+    assert "upstream-cpu (emulated)" not in text
+    assert "skipped in tooling, 1: no disk" in text
+    assert ": upstream could not be reached" in text
+    assert lines[-1] == (
+        "203 tests ran against real k2, 10 needed none, 1 were skipped"
+    )
+
+
+def test_report_fails_where_anything_did():
+    suite = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
+    good = suites.Result(suite, passed=1)
+    away = suites.Result(suite, not_run="unreachable")
+    testing.report([good], Lines())
+    testing.report([good, away], Lines())
+    for bad in (
+        [good, suites.Result(suite, failed=1)],
+        [good, suites.Result(suite, errors=1)],
+        [good, suites.Result(suite, broken="no test was collected")],
+        [away],
+    ):
+        with pytest.raises(errors.TestsFailedError):
+            testing.report(bad, Lines())
+
+
+def test_unknown_suites_are_refused():
+    with pytest.raises(errors.ConfigError):
+        suites.choose(["nonsense"])
+    assert [suite.name for suite in suites.choose(["tooling"])] == ["tooling"]
+    assert len(suites.choose([])) >= 4
+
+
+def test_without_upstream_the_rest_still_runs(sandbox, monkeypatch):
+    """Through the command line, with two suites: one needs k2."""
+    sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
+    (sandbox.root / "pyproject.toml").write_text(
+        "[project.optional-dependencies]\nbuild = []\ntest = []\n"
+    )
+    os.symlink(sys.prefix, sandbox.root / ".venv")
+    config = sandbox.root / "upstream.toml"
+    from k2mps.environment import Environment
+
+    torch = Environment(Project(sandbox.root)).version_of("torch")
+    config.write_text(
+        config.read_text().replace("2.13.0", torch.split("+")[0])
+    )
+    support.write(sandbox.root / "k2_mps_tests/tooling", {
+        "test_it.py": "def test_good(): pass\n",
+    })
+    out = sandbox.ok("test", "tooling", "upstream-cpu")
+    assert "tooling             1       0" in out
+    assert "not run: upstream-cpu: file:" in out
+    assert "could not be cloned" in out
+    message = sandbox.fails(34, "test", "upstream-cpu")
+    assert "no suite could be run" in message

@@ -1,0 +1,26 @@
+"""Makes a small wheel; used by a build backend that the tests write."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+
+def make(folder: str, version: str, flavour: str) -> str:
+    """Writes the wheel and returns its file name, as a backend must."""
+    info = f"small_package-{version}.dist-info"
+    name = f"small_package-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(Path(folder, name), "w") as wheel:
+        wheel.writestr("small_package.py", f"flavour = {flavour!r}\n")
+        wheel.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: small-package\n"
+            f"Version: {version}\n",
+        )
+        wheel.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
+            "Tag: py3-none-any\n",
+        )
+        wheel.writestr(f"{info}/RECORD", "")
+    return name
