@@ -9,6 +9,7 @@ The steps, one module each:
 ``toolchain``    finds clang and libclang and calls them;
 ``lexer``        cuts preprocessed text into tokens;
 ``rewriter``     rewrites MSL's own syntax as C++ for OpenCL;
+``repairs``      rewrites further, where clang's types are needed for it;
 ``analysis``     reads signatures and refuses programs, on clang's AST;
 ``codegen``      writes one entry function a kernel and the library's table;
 ``diagnostics``  says where in the original text an error is;

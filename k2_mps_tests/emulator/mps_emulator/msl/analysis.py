@@ -41,6 +41,7 @@ class Parameter:
     index:        of [[buffer(i)]] or [[threadgroup(i)]].
     builtin:      the attribute's name, for kind "builtin".
     components:   1 to 3, for kind "builtin".
+    scalar:       "uint" or "ushort", for kind "builtin".
     active:       False where a function constant takes the parameter away.
     element_size: bytes of what the pointer or reference leads to.
     """
@@ -51,6 +52,7 @@ class Parameter:
         self.index = None
         self.builtin = None
         self.components = 0
+        self.scalar = None
         self.writable = False
         self.by_reference = False
         self.active = True
@@ -162,6 +164,8 @@ class Analysis:
         return location.file is None or location.file.name != self._main_file
 
     def _report_clang_error(self, found):
+        if "__msl_instance" in found.spelling and self.errors:
+            return  # our own use of an instance that has been refused
         places = [(found.location, found.spelling)]
         places += [(note.location, note.spelling) for note in found.children]
         in_program = [
@@ -740,7 +744,9 @@ class Analysis:
                 % (given, in_metal_words(pointee.spelling)),
             )
             return None
-        parameter = Parameter(cursor.spelling, wanted)
+        parameter = Parameter(
+            rewriter.original_name(cursor.spelling), wanted
+        )
         parameter.by_reference = kind == self._types.LVALUEREFERENCE
         parameter.writable = (
             space == DEVICE
@@ -823,7 +829,9 @@ class Analysis:
     # ---- Built-in parameters
 
     def _read_builtin(self, cursor, attribute):
-        parameter = Parameter(cursor.spelling, "builtin")
+        parameter = Parameter(
+            rewriter.original_name(cursor.spelling), "builtin"
+        )
         parameter.builtin = attribute
         checked = cursor.type.get_canonical()
         scalar = checked
@@ -845,6 +853,8 @@ class Analysis:
             )
             return None
         parameter.components = components
+        is_short = self._type_kind(scalar) == self._types.USHORT
+        parameter.scalar = "ushort" if is_short else "uint"
         parameter.type_spelling = _plain_type(cursor.type)
         return parameter
 

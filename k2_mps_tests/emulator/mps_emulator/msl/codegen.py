@@ -1,8 +1,6 @@
 """Writes what makes a shared object a kernel library: for every kernel a
 function that the executor calls, and the table that describes them all."""
 
-from .rewriter import BUILTINS_OF_THREE_DIMENSIONS
-
 _BEGIN = "MSL_ALLOW_FUNCTION_POINTERS "
 _END = "MSL_END_FUNCTION_POINTERS"
 
@@ -27,18 +25,14 @@ def thunk(number, kernel):
     text = [
         _BEGIN,
         _signature(number) + " { ",
-        "using __msl_function = __remove_pointer(decltype(%s)); "
-        % kernel.function,
     ]
     arguments = []
     for index, parameter in enumerate(kernel.parameters):
         if parameter.kind == "builtin":
-            arguments.append(_builtin(index, parameter))
-            continue
-        text.append(_pointer(index, parameter))
-        arguments.append(
-            ("*" if parameter.by_reference else "") + "__msl_pointer_%d" % index
-        )
+            arguments.append(_builtin(parameter))
+        else:
+            text.append(_buffer(index, parameter))
+            arguments.append("__msl_buffer_%d" % index)
     text += [
         "for (uint i = 0; i < count; ++i) { ",
         "__msl::place at = {launch, {x + i, y, z}}; ",
@@ -49,38 +43,25 @@ def thunk(number, kernel):
     return "".join(text)
 
 
-def _parameter_type(index):
-    return (
-        "typename __msl::parameter_of<__msl_function, %d>::type" % index
-    )
-
-
-def _pointer(index, parameter):
-    """A pointer argument, taken out of the launch before the loop."""
-    source = (
-        "threadgroup_buffers" if parameter.kind == "threadgroup" else "buffers"
-    )
-    pointer = "typename __msl::buffer_argument<%s>::pointer" % (
-        _parameter_type(index)
-    )
-    return "auto __msl_pointer_%d = (%s)launch->%s[%d]; " % (
+def _buffer(index, parameter):
+    """A buffer argument, taken out of the launch before the loop."""
+    return "__msl::buffer_%s __msl_buffer_%d = {launch->%s[%d]}; " % (
+        "reference" if parameter.by_reference else "pointer",
         index,
-        pointer,
-        source,
+        "threadgroup_buffers"
+        if parameter.kind == "threadgroup"
+        else "buffers",
         parameter.index,
     )
 
 
-def _builtin(index, parameter):
-    dimensions = (
-        parameter.components
-        if parameter.builtin in BUILTINS_OF_THREE_DIMENSIONS
-        else 1
-    )
+def _builtin(parameter):
     values = ", ".join(
-        "at.%s(%d)" % (parameter.builtin, d) for d in range(dimensions)
+        "at.%s(%d)" % (parameter.builtin, d)
+        for d in range(parameter.components)
     )
-    return "__msl::make<%s>(%s)" % (_parameter_type(index), values)
+    count = "" if parameter.components == 1 else str(parameter.components)
+    return "::__msl::make<%s%s>(%s)" % (parameter.scalar, count, values)
 
 
 def tables(kernels):

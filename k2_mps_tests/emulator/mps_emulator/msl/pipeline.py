@@ -4,7 +4,7 @@ import os
 import re
 import tempfile
 
-from . import codegen, lexer, toolchain
+from . import codegen, lexer, repairs, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
@@ -18,6 +18,9 @@ _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
+
+# A repaired operand may be part of the next one.
+_MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
     r"^(?P<file>.+?):(?P<line>\d+):(?P<column>\d+): "
@@ -67,8 +70,7 @@ class Program:
         text = Rewriter(tokens, source_map, self._constant_values)
         if text.errors:
             raise Refused(text.errors, source_map)
-        rewritten, rewritten_map = text.emit()
-        analysis = self._parse(text, rewritten, rewritten_map, source_map)
+        analysis = self._parse(text, source_map)
         if analysis.errors:
             raise Refused(analysis.errors, source_map)
         return text, analysis.kernels
@@ -151,23 +153,30 @@ class Program:
 
     # ---- Parsing and code
 
-    def _parse(self, text, rewritten, rewritten_map, source_map):
+    def _parse(self, text, source_map):
         cindex = toolchain.load_libclang()
-        source = _PREFACE + rewritten
-        shifted = rewritten_map.shifted(len(_PREFACE.encode()))
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
-        unit = cindex.Index.create().parse(
-            _PARSED_FILE,
-            args=options,
-            unsaved_files=[(_PARSED_FILE, source)],
-        )
+        for _ in range(_MOST_REPAIRS):
+            rewritten, rewritten_map = text.emit()
+            source = _PREFACE + rewritten
+            rewritten_map = rewritten_map.shifted(len(_PREFACE.encode()))
+            unit = cindex.Index.create().parse(
+                _PARSED_FILE,
+                args=options,
+                unsaved_files=[(_PARSED_FILE, source)],
+            )
+            encoded = source.encode(errors="surrogateescape")
+            if not repairs.apply(
+                unit, _PARSED_FILE, encoded, text, rewritten_map
+            ):
+                break
         return Analysis(
             cindex,
             unit,
             _PARSED_FILE,
-            shifted,
+            rewritten_map,
             source_map,
             text,
             self.language,

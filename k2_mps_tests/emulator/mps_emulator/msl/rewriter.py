@@ -139,7 +139,6 @@ _STANDARD_ATTRIBUTES = frozenset(
 _ANNOTATION = "msl."
 
 
-
 class FunctionConstant:
     """A program-scope constant with [[function_constant(index)]].
 
@@ -277,6 +276,14 @@ class Rewriter:
                 index = s.match[index]
             index -= 1
         return False
+
+    def convert_beside(self, first, last, other):
+        """Converts the operand in tokens [first, last] to a component of
+        `other`, the vector expression on the other side of an operator."""
+        self._insert_before(
+            first, "::__msl::beside<decltype(::__msl::plain(%s))>(" % other
+        )
+        self._insert_after(last, ")")
 
     # ---- The steps
 
@@ -718,45 +725,46 @@ class Rewriter:
             index += 1
         if not is_kernel:
             return
-        expression = self._address_of_instance(kept)
+        number = len(self.instantiations)
+        declaration, expression = self._address_of_instance(kept, number)
         if expression is None:
             self._error(begin, "cannot read this instantiation of a kernel")
             return
-        instantiation = Instantiation(
-            len(self.instantiations), begin, host_name, expression
-        )
+        self._insert_after(end, declaration)
+        instantiation = Instantiation(number, begin, host_name, expression)
         self.instantiations.append(instantiation)
         self._anchors[end] = instantiation
 
-    def _address_of_instance(self, kept):
-        """`&name` as a pointer of the declared type."""
+    def _address_of_instance(self, kept, number):
+        """(what has to be declared, an expression for the address)."""
         s = self._structure
         texts = [s.text(i) for i in kept]
         if "decltype" in texts:
             # decltype(f<float>) f<float>
             opening = kept[texts.index("decltype") + 1]
             after = s.end_of_bracket(opening)
-            name = [i for i in kept if i >= after]
-            type_text = self._spelling(
-                [i for i in kept if opening <= i < after]
-            )
-            return "static_cast<decltype%s *>(&%s)" % (
-                type_text,
-                self._spelling(name),
-            )
+            return "", "&" + self._spelling([i for i in kept if i >= after])
         if "void" not in texts:
-            return None
+            return "", None
         after_type = texts.index("void") + 1
-        parameters = kept[-1]
-        if s.text(parameters) != ")" or parameters not in s.match:
-            return None
-        opening = s.match[parameters]
-        name = [i for i in kept[after_type:] if i < opening]
-        signature = [i for i in kept if opening < i < parameters]
-        return "static_cast<void (*)(%s)>(&%s)" % (
-            self._spelling(signature),
-            self._spelling(name),
+        close = kept[-1]
+        if s.text(close) != ")" or close not in s.match:
+            return "", None
+        opening = s.match[close]
+        # The parameters choose among overloads, and where the template
+        # arguments are to be deduced.  Only as the type of a typedef clang
+        # gives the pointer no address space.
+        declaration = (
+            " MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_%d)"
+            "(%s); MSL_END_FUNCTION_POINTERS"
+            % (
+                number,
+                self._spelling([i for i in kept if opening < i < close]),
+            )
         )
+        name = self._spelling([i for i in kept[after_type:] if i < opening])
+        expression = "static_cast<__msl_instance_%d>(&%s)" % (number, name)
+        return declaration, expression
 
     def _spelling(self, indices):
         """The rewritten text of tokens, on one line."""
@@ -1160,12 +1168,11 @@ class Rewriter:
     def _rewrite_initialization(self, begin, name):
         """float4 v(a, b);  ->  float4 v = make<float4>(a, b);"""
         s = self._structure
-        if not s.scope[begin].in_function:
-            return
         before = s.text(s.previous(begin))
-        if before not in (
-            "{", "}", ";", "(", ":", "const", "constexpr", "thread", "static",
-        ):  # fmt: skip
+        allowed = ("constant", "constexpr")
+        if s.scope[begin].in_function:
+            allowed += ("{", "}", ";", "(", ":", "const", "thread", "static")
+        if before not in allowed:
             return
         close = s.match.get(name + 1)
         if close is None or s.text(close + 1) not in (";", ","):
@@ -1351,6 +1358,12 @@ class Rewriter:
         )
 
 
+def original_name(name):
+    """The name that a declaration has in the program."""
+    prefix = "__msl_user_"
+    return name[len(prefix):] if name.startswith(prefix) else name
+
+
 def _annotate(text):
     return '__attribute__((annotate("%s%s")))' % (_ANNOTATION, text)
 
@@ -1358,7 +1371,7 @@ def _annotate(text):
 def _assertion(instantiation):
     return (
         " MSL_ALLOW_FUNCTION_POINTERS "
-        'static_assert(%s != nullptr, "%sinstance:%d"); '
+        'static_assert(sizeof(%s) != 0, "%sinstance:%d"); '
         "MSL_END_FUNCTION_POINTERS"
         % (instantiation.expression, _ANNOTATION, instantiation.number)
     )

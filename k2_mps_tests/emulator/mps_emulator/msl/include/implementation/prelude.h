@@ -191,6 +191,10 @@ constexpr To convert(From from) {
     return (To)from;
 }
 
+// For decltype(plain(x)), the type of a value without qualifiers.
+template <class T>
+T plain(T value);
+
 // The value that a scalar operand has beside a vector operand: it converts to
 // the vector's component type, whatever its own rank.
 template <class Other, class T>

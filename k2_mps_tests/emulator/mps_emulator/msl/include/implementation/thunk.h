@@ -8,32 +8,20 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 namespace __msl {
 
-// The type of a function's parameter number `index`.
-template <uint index, class First, class... Rest>
-struct type_at {
-  using type = typename type_at<index - 1, Rest...>::type;
+// A buffer, which becomes whatever pointer or reference the kernel takes.
+struct buffer_pointer {
+  void *address;
+  template <class T>
+  MSL_INLINE operator T *() const {
+    return (T *)address;
+  }
 };
-template <class First, class... Rest>
-struct type_at<0, First, Rest...> {
-  using type = First;
-};
-template <class Function, uint index>
-struct parameter_of;
-template <class... Parameters, uint index>
-struct parameter_of<void(Parameters...), index> {
-  using type = typename type_at<index, Parameters...>::type;
-};
-
-// A buffer argument as the pointer type that the parameter is, or refers to.
-template <class Parameter>
-struct buffer_argument;
-template <class T>
-struct buffer_argument<T *> {
-  using pointer = T *;
-};
-template <class T>
-struct buffer_argument<T &> {
-  using pointer = T *;
+struct buffer_reference {
+  void *address;
+  template <class T>
+  MSL_INLINE operator T &() const {
+    return *(T *)address;
+  }
 };
 
 // The built-in values of one thread.  Functions of one dimension are called

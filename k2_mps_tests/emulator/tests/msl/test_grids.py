@@ -1,0 +1,170 @@
+"""What threads know of their place, in grids of all shapes."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from metal import uint
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+THREE = [
+    "thread_position_in_grid",
+    "thread_position_in_threadgroup",
+    "threadgroup_position_in_grid",
+    "threads_per_threadgroup",
+    "dispatch_threads_per_threadgroup",
+    "threads_per_grid",
+    "threadgroups_per_grid",
+    "grid_size",
+    "grid_origin",
+]
+ONE = [
+    "thread_index_in_threadgroup",
+    "thread_index_in_simdgroup",
+    "simdgroup_index_in_threadgroup",
+    "simdgroups_per_threadgroup",
+    "dispatch_simdgroups_per_threadgroup",
+    "threads_per_simdgroup",
+    "thread_execution_width",
+    "thread_index_in_quadgroup",
+    "quadgroup_index_in_threadgroup",
+    "quadgroups_per_threadgroup",
+    "dispatch_quadgroups_per_threadgroup",
+]
+
+
+def reference(grid, threadgroup):
+    """What each thread sees, {position in grid: {attribute: value}}."""
+    counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
+    places = {}
+    for group in itertools.product(*(range(n) for n in counts)):
+        size = [
+            min(t, g - p * t) for g, t, p in zip(grid, threadgroup, group)
+        ]
+        volume = int(np.prod(size))
+        full = int(np.prod(threadgroup))
+        for local in itertools.product(*(range(n) for n in size)):
+            index = local[0] + size[0] * (local[1] + size[1] * local[2])
+            position = tuple(
+                p * t + i for p, t, i in zip(group, threadgroup, local)
+            )
+            places[position] = {
+                "thread_position_in_grid": position,
+                "thread_position_in_threadgroup": local,
+                "threadgroup_position_in_grid": group,
+                "threads_per_threadgroup": tuple(size),
+                "dispatch_threads_per_threadgroup": tuple(threadgroup),
+                "threads_per_grid": tuple(grid),
+                "threadgroups_per_grid": tuple(counts),
+                "grid_size": tuple(grid),
+                "grid_origin": (0, 0, 0),
+                "thread_index_in_threadgroup": index,
+                "thread_index_in_simdgroup": index % 32,
+                "simdgroup_index_in_threadgroup": index // 32,
+                "simdgroups_per_threadgroup": -(-volume // 32),
+                "dispatch_simdgroups_per_threadgroup": -(-full // 32),
+                "threads_per_simdgroup": 32,
+                "thread_execution_width": 32,
+                "thread_index_in_quadgroup": index % 4,
+                "quadgroup_index_in_threadgroup": index // 4,
+                "quadgroups_per_threadgroup": -(-volume // 4),
+                "dispatch_quadgroups_per_threadgroup": -(-full // 4),
+            }
+    return places
+
+
+SHAPES = [
+    ((1, 1, 1), (1, 1, 1)),
+    ((64, 1, 1), (64, 1, 1)),
+    ((100, 1, 1), (32, 1, 1)),
+    ((7, 5, 1), (4, 2, 1)),
+    ((3, 4, 5), (2, 3, 2)),
+    ((1, 9, 2), (1, 4, 8)),
+    ((33, 1, 2), (16, 2, 2)),
+]
+
+# A barrier has the kernel run on fibers instead of in a loop.
+BODIES = {
+    "loop": "",
+    "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n",
+}
+
+
+@pytest.mark.parametrize("how", BODIES)
+@pytest.mark.parametrize("schedule_name", ["forward", "reverse", "random:3"])
+@pytest.mark.parametrize("grid, threadgroup", SHAPES)
+def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
+    schedule(schedule_name)
+    parameters = [
+        "uint3 %s [[%s]]" % (name, name) for name in THREE
+    ] + ["uint %s [[%s]]" % (name, name) for name in ONE]
+    stores = ["  *o++ = %s.%s;" % (n, c) for n in THREE for c in "xyz"]
+    stores += ["  *o++ = %s;" % name for name in ONE]
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device uint *out [[buffer(0)]],\n"
+        + ",\n".join(parameters)
+        + ") {\n"
+        + BODIES[how]
+        + "  uint3 p = thread_position_in_grid, g = threads_per_grid;\n"
+        + "  device uint *o = out + %d * (p.x + g.x * (p.y + g.y * p.z));\n"
+        % len(stores)
+        + "\n".join(stores)
+        + "\n}\n"
+    )
+    assert library.kernels["k"].needs_fibers == (how == "fibers")
+    out = np.full(len(stores) * int(np.prod(grid)), 0xFFFFFFFF, np.uint32)
+    library.run("k", [out], grid, threadgroup)
+    rows = out.reshape(grid[2], grid[1], grid[0], len(stores))
+    for position, values in reference(grid, threadgroup).items():
+        expected = [v for name in THREE for v in values[name]]
+        expected += [values[name] for name in ONE]
+        row = rows[position[2], position[1], position[0]]
+        assert row.tolist() == expected, position
+
+
+@pytest.mark.parametrize("attribute", THREE + ONE)
+@pytest.mark.parametrize("scalar", ["uint", "ushort"])
+def test_types(metal, attribute, scalar):
+    """Every type that Metal allows gives the first components."""
+    grid, threadgroup = (5, 3, 2), (2, 2, 2)
+    places = reference(grid, threadgroup)
+    for components in (1, 2, 3) if attribute in THREE else (1,):
+        name = scalar if components == 1 else scalar + str(components)
+        stores = "".join(
+            "  out[%d * i + %d] = v%s;\n"
+            % (components, c, "" if components == 1 else "." + "xyz"[c])
+            for c in range(components)
+        )
+        # The position of the thread comes from elsewhere, for the types of
+        # some attributes have to match.
+        library = metal.compile(
+            HEADER
+            + "kernel void k(device uint *out [[buffer(0)]],\n"
+            + "              device atomic_uint *next [[buffer(1)]],\n"
+            + "              %s v [[%s]]) {\n" % (name, attribute)
+            + "  uint i = atomic_fetch_add_explicit(next, 1,\n"
+            + "      memory_order_relaxed);\n"
+            + stores
+            + "}\n"
+        )
+        out = np.zeros(30 * components, np.uint32)
+        library.run("k", [out, uint(0)], grid, threadgroup)
+        expected = []
+        for values in places.values():
+            value = values[attribute]
+            value = value if isinstance(value, tuple) else (value,)
+            expected.append(value[:components])
+        found = [tuple(row) for row in out.reshape(-1, components).tolist()]
+        assert sorted(found) == sorted(expected)
+
+
+def test_nothing_runs_in_an_empty_grid(metal):
+    library = metal.compile(
+        HEADER + "kernel void k(device uint *out) { out[0] = 1; }\n"
+    )
+    out = uint(0)
+    library.run("k", [out], (0, 1, 1), 1)
+    assert out[0] == 0
