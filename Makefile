@@ -1,13 +1,20 @@
 # Each target is one k2mps command; `.venv/bin/k2mps --help` tells the rest.
-# K2=DIR or K2=URL uses your own k2 checkout, TORCH=VERSION another torch.
+#
+#   K2=DIR or K2=URL   your own k2 checkout, used in place, or a URL to clone
+#   TORCH=VERSION      another torch that upstream.toml supports
+#   SUITE="NAME ..."   the suites that `make test` runs; default all
+#   PYTHON=PROGRAM     the Python that .venv is made with
 
 K2 ?=
-TORCH ?=
-PYTHON ?= python3
 export K2
 
+# The first that is new enough.
+PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 \
+  python3.10; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+  2>/dev/null && echo $$python && break; done)
+
 k2mps := .venv/bin/k2mps
-torch := $(if $(TORCH),--torch $(TORCH))
+torch = $(if $(TORCH),--torch $(TORCH))
 
 .PHONY: build test doctor status apply export clean
 
@@ -33,6 +40,6 @@ clean: $(k2mps)
 	$(k2mps) clean
 
 $(k2mps): pyproject.toml
-	$(PYTHON) -m venv .venv
+	$(or $(PYTHON),$(error Python 3.10 or newer is needed)) -m venv .venv
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	touch $@

@@ -220,9 +220,10 @@ def prepare(
         *environment.requirements("test"),
     ])
     if request.device.emulated:
+        settings = _compiler_settings(request.device)
+        settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
         environment.install_tree(
-            "the mps emulator", _emulator(project),
-            _compiler_settings(request.device),
+            "the mps emulator", _emulator(project), settings
         )
 
 

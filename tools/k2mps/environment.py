@@ -179,8 +179,7 @@ class Environment:
         stamp.unlink(missing_ok=True)
         self._pip(
             f"building {title}",
-            ["--no-build-isolation", "--no-deps", "--force-reinstall",
-             str(source)],
+            ["--no-build-isolation", str(source)],
             settings,
         )
         stamp.write_text(key)
