@@ -253,15 +253,16 @@ class Analysis:
         names[kernel.name] = kernel
         self.kernels.append(kernel)
 
-    def _examine(self, cursor, function=None, in_cast=False):
+    def _examine(self, cursor, function=None, role=None):
         """Checks a cursor and everything in it.
 
         function: the _Function in whose body it stands.
-        in_cast:  whether it is the operand of a cast.
+        role:     "cast" for the operand of a cast, "object" for what a member
+                  is called on, else None.
         """
         kind = cursor.kind
         kinds = self._kinds
-        is_cast = in_cast and kind == kinds.UNEXPOSED_EXPR
+        child_role = role if kind == kinds.UNEXPOSED_EXPR else None
         if kind == kinds.FUNCTION_TEMPLATE or kind in (
             kinds.FUNCTION_DECL,
             kinds.CXX_METHOD,
@@ -286,7 +287,7 @@ class Analysis:
                     cursor, "lambda expressions are not supported in Metal"
                 )
         elif kind == kinds.UNEXPOSED_EXPR:
-            self._examine_conversion(cursor, in_cast)
+            self._examine_conversion(cursor, role)
         elif kind in (
             kinds.CSTYLE_CAST_EXPR,
             kinds.CXX_FUNCTIONAL_CAST_EXPR,
@@ -295,15 +296,32 @@ class Analysis:
         ):
             if not self._examine_cast(cursor):
                 return
-            is_cast = True
+            child_role = "cast"
+        elif kind == kinds.MEMBER_REF_EXPR:
+            child_role = "object"
         if function is not None and kind in (
             kinds.CALL_EXPR,
             kinds.DECL_REF_EXPR,
             kinds.MEMBER_REF_EXPR,
         ):
             self._note_reference(cursor, function)
-        for child in cursor.get_children():
-            self._examine(child, function, is_cast)
+        children = cursor.get_children()
+        if kind == kinds.CALL_EXPR and self._is_operator_of_class(cursor):
+            children = list(children)
+            self._examine(children[0], function, "object")
+            children = children[1:]
+        for child in children:
+            self._examine(child, function, child_role)
+
+    def _is_operator_of_class(self, call):
+        """Whether an operator is called whose left operand is the object."""
+        referenced = call.referenced
+        return (
+            referenced is not None
+            and referenced.kind == self._kinds.CXX_METHOD
+            and referenced.spelling.startswith("operator")
+            and next(call.get_children()).kind != self._kinds.MEMBER_REF_EXPR
+        )
 
     def _examine_function(self, cursor):
         function = self._function(cursor)
@@ -340,6 +358,8 @@ class Analysis:
             kinds.CONVERSION_FUNCTION,
         ):
             callee = self._definition(referenced)
+            if self._is_implicit(callee):
+                return
             if self._is_users(callee):
                 called = self._function(callee)
                 function.calls.setdefault(called.key, (called, cursor))
@@ -351,6 +371,14 @@ class Analysis:
                 function.suspends = True
         elif kind == kinds.VAR_DECL and self._is_users(referenced):
             self._note_variable(referenced, function, set())
+
+    def _is_implicit(self, cursor):
+        """A member that clang wrote, at the place of its class."""
+        parent = cursor.semantic_parent
+        return (
+            parent is not None
+            and cursor.location.offset == parent.location.offset
+        )
 
     def _definition(self, cursor):
         return cursor.get_definition() or cursor
@@ -518,16 +546,19 @@ class Analysis:
 
     # ---- Expressions
 
-    def _examine_conversion(self, cursor, is_explicit):
-        """An implicit conversion, among others.
-
-        is_explicit: whether it is part of a cast in the text.
-        """
+    def _examine_conversion(self, cursor, role):
+        """An implicit conversion, among others."""
         children = list(cursor.get_children())
         if len(children) != 1:
             return
         to, origin = cursor.type, children[0].type
-        if self._space(to) == CONSTANT and self._space(origin) == DEVICE:
+        # A member function for device objects is one for both, see the
+        # rewriter; clang chose among those that the program has.
+        if (
+            role != "object"
+            and self._space(to) == CONSTANT
+            and self._space(origin) == DEVICE
+        ):
             self._error(
                 cursor,
                 "cannot convert from '%s' to '%s': the address spaces differ"
@@ -536,7 +567,7 @@ class Analysis:
                     in_metal_words(to.spelling),
                 ),
             )
-        if not is_explicit and (
+        if role != "cast" and (
             to.get_canonical().spelling.split()[-1:] == [_BFLOAT]
             and self._type_kind(origin.get_canonical())
             in (self._types.FLOAT, self._types.HALF)
@@ -933,7 +964,7 @@ def _without_requirement(message):
     """What a static assertion says, without the condition in C++."""
     if message.startswith("static assertion failed"):
         _, separator, text = message.partition("': ")
-        return text if separator else message
+        return text if separator and text else "static assertion failed"
     return message
 
 

@@ -196,6 +196,8 @@ class Rewriter:
         self._template_parameters = set()
         self._type_aliases = set()
         self._class_methods = {}  # (class, method): is static
+        self._thread_methods = []  # of one class: (name, its `thread`)
+        self._other_methods = set()  # names of methods for other spaces
         self._values = 0  # enumerators made so far
         self._slots = 0  # threadgroup variables so far
         self._rewrite()
@@ -786,6 +788,8 @@ class Rewriter:
 
     def _rewrite_class(self, scope):
         s = self._structure
+        self._thread_methods = []
+        self._other_methods = set()
         index = scope.brace + 1
         end = s.match.get(scope.brace, len(self.tokens))
         while index < end:
@@ -793,6 +797,12 @@ class Rewriter:
                 index += 2
                 continue
             index = self._rewrite_member(scope, index, end)
+        # A temporary has no address space, and clang then finds none of
+        # several members for certain spaces.  The one for thread memory
+        # becomes one for any, which is chosen last.
+        for name, qualifier in self._thread_methods:
+            if name in self._other_methods:
+                self._replace(qualifier, "")
 
     def _rewrite_member(self, scope, begin, end):
         """Rewrites one member declaration; returns where the next begins."""
@@ -812,13 +822,14 @@ class Rewriter:
             if text == "=":
                 return self._end_of_statement(index) + 1
             if text == "operator":
+                name = index
                 index += 1
                 if s.text(index) == "(":
                     index += 2
                 while s.text(index) != "(" and index < end:
                     index += 1
                 return self._end_of_member_function(
-                    scope, "operator", index, is_static or not is_function
+                    scope, "operator", name, index, is_static or not is_function
                 )
             if text in ("decltype", "alignas", "__attribute__", "explicit"):
                 index += 1
@@ -840,7 +851,7 @@ class Rewriter:
                 if special:
                     return self._end_of_constructor(index)
                 return self._end_of_member_function(
-                    scope, name, index, is_static or not is_function
+                    scope, name, index - 1, index, is_static or not is_function
                 )
             index += 1
         return end
@@ -880,25 +891,37 @@ class Rewriter:
             index += 1
         return self._skip_member(index)
 
-    def _end_of_member_function(self, scope, name, parameters, is_static):
+    def _end_of_member_function(
+        self, scope, name, begin, parameters, is_static
+    ):
+        """`begin`: where the name begins, for telling operators apart."""
         s = self._structure
         self._class_methods[(scope.name, name)] = is_static
         after = s.end_of_bracket(parameters)
         if not is_static:
-            self._qualify_method(after)
+            full_name = " ".join(
+                s.text(i) for i in range(begin, parameters)
+            )
+            self._qualify_method(after, full_name)
         return self._skip_member(after)
 
-    def _qualify_method(self, index):
+    def _qualify_method(self, index, name=""):
         """Gives a member function the address space of its object."""
         s = self._structure
         last = index - 1
         named = False
+        is_const = False
         while True:
             text = s.text(index)
+            is_const = is_const or text == "const"
             if text in _METHOD_SPACES:
                 self._replace(index, _METHOD_SPACES[text])
                 self._claimed.add(index)
                 named = True
+                if text != "thread":
+                    self._other_methods.add(name)
+                elif is_const:
+                    self._thread_methods.append((name, index))
             elif text not in ("const", "volatile"):
                 break
             last = index
@@ -1198,7 +1221,9 @@ class Rewriter:
         text = s.text(before)
         if s.is_identifier(before) and text not in ("return", "case", "else"):
             return  # sizeof(float4), f(T)
-        if text in (")", "]", ">"):
+        if text in ("]", ">") or (
+            text == ")" and not self._is_cast_type(before)
+        ):
             return
         operand_end = self._end_of_operand(close + 1)
         if operand_end is None:
@@ -1206,6 +1231,11 @@ class Rewriter:
         self._replace(opening, "::__msl::convert<")
         self._replace(close, ">(")
         self._insert_after(operand_end - 1, ")")
+
+    def _is_cast_type(self, close):
+        """Whether the parentheses that end at `close` hold a type."""
+        opening = self._structure.match.get(close)
+        return opening is not None and self._is_type(opening + 1, close)
 
     def _end_of_operand(self, index):
         """The index after the operand of a cast, None if there is none."""

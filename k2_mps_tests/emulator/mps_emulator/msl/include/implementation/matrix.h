@@ -36,10 +36,9 @@ struct matrix {
       for (int r = 0; r < Rows; ++r) columns[c][r] = all[c * Rows + r];
   }
 
-  MSL_THREAD column &operator[](int c) MSL_THREAD { return columns[c]; }
-  column operator[](int c) const { return columns[c]; }
-  __local column &operator[](int c) __local { return columns[c]; }
-  __global column &operator[](int c) __global { return columns[c]; }
+  // For matrices in any address space, and for temporaries, which have none.
+  column &operator[](int c) { return columns[c]; }
+  const column &operator[](int c) const { return columns[c]; }
 
  private:
   template <class A>

@@ -1,0 +1,471 @@
+"""Vectors: constructors, conversions, swizzles, comparisons, layouts."""
+
+import numpy as np
+import pytest
+
+from metal import floats
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+@pytest.fixture
+def evaluate(metal):
+    """Evaluates expressions that give floats; x, y are float4 arguments."""
+
+    def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
+        body = "".join(
+            "  out[%d] = %s;\n" % item for item in enumerate(expressions)
+        )
+        library = metal.compile(
+            HEADER
+            + declarations
+            + "kernel void k(device float *out [[buffer(0)]],\n"
+            + "              constant float4 &x [[buffer(1)]],\n"
+            + "              constant float4 &y [[buffer(2)]]) {\n"
+            + body
+            + "}\n"
+        )
+        out = np.full(len(expressions), np.nan, np.float32)
+        library.run("k", [out, floats(*x), floats(*y)], 1, 1)
+        return out.tolist()
+
+    return run
+
+
+def test_constructors(evaluate):
+    cases = {
+        "float4(7).w": 7,
+        "float4(x.xy, y.zw).z": 7,
+        "float4(x.xyz, 9).w": 9,
+        "float4(9, x.xyz).y": 1,
+        "float4(x.x, y.xy, 3).z": 6,
+        "float3(x.xy, 8).z": 8,
+        "float2(x.w, y.w).x": 4,
+        "metal::float3(1, 2, 3).y": 2,
+        "vec<float, 3>(1, 2, 3).z": 3,
+        "metal::vec<int, 2>(1.9f, -1.9f).y": -1,
+        "float4{1, 2, 3, 4}.z": 3,
+        "int4(x * 1.5f).y": 3,
+        "float4(int4(1, 2, 3, 4)).w": 4,
+        "half4(x).z": 3,
+        "uchar4(300, 1, 2, 3).x": 44,
+        "uint2(x.zw).y": 4,
+        "float4(half2(1, 2), short2(3, 4)).w": 4,
+        "bool4(1, 0, 2, 0).z": 1,
+        "float4(bool4(true, false, true, false)).z": 1,
+        "int4(true).w": 1,
+        "float2(packed_float2(3, 4)).y": 4,
+        "float3().x": 0,
+    }
+    assert evaluate(list(cases)) == list(cases.values())
+
+
+def test_conversions(evaluate):
+    cases = {
+        "((int4)(x * 1.5f)).w": 6,
+        "((float4)int4(1, 2, 3, 4)).z": 3,
+        "((float4)int4(5).xyxy).x": 5,
+        "static_cast<half4>(x).y": 2,
+        "static_cast<int>(x.y * 1.6f)": 3,
+        "((float2)(half2)x.zw).y": 4,
+        "((float4)2).w": 2,
+        "as_type<int>(1.0f) == 0x3f800000": 1,
+        "as_type<float4>(as_type<uint4>(x)).z": 3,
+        "as_type<uchar4>(0x04030201u).w": 4,
+        "as_type<half2>(0x3c004000u).x": 2,
+        "as_type<float3>(x).z": 3,
+    }
+    assert evaluate(list(cases)) == list(cases.values())
+
+
+def test_components(evaluate):
+    cases = {
+        "x.wzyx.x": 4,
+        "x.xxyy.w": 2,
+        "x.rgba.b": 3,
+        "x.bgr.x": 3,
+        "x[2]": 3,
+        "float4(x)[int(y.x) - 4]": 2,
+        "x.yx.y": 1,
+    }
+    assert evaluate(list(cases)) == list(cases.values())
+
+
+def test_assignment_to_components(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device float4 *out [[buffer(0)]]) {
+  float4 v(0);
+  v.xw = float2(5, 6);
+  v.wx = float2(7, 8);
+  v[1] = 9;
+  v.z += 2.5f;
+  out[0] = v;
+  out[1].yz = v.xy;
+  out[2] = 1;
+  out[2].x++;
+  out[2] *= 3;
+  float4 w = {1, 2, 3, 4};
+  out[3] = -w * 2 + w.x - float4(0.5f) / w;
+  int4 n = int4(w) << 2 | 1;
+  out[4] = float4(n % 5);
+}
+"""
+    )
+    out = np.zeros((5, 4), np.float32)
+    library.run("k", [out], 1, 1)
+    assert out[0].tolist() == [8, 9, 2.5, 7]
+    assert out[1].tolist() == [0, 8, 9, 0]
+    assert out[2].tolist() == [6, 3, 3, 3]
+    w = np.array([1, 2, 3, 4], np.float32)
+    np.testing.assert_allclose(out[3], -w * 2 + 1 - 0.5 / w, rtol=1e-6)
+    assert out[4].tolist() == [0, 4, 3, 2]
+
+
+def test_comparisons_are_boolean(evaluate):
+    """True is 1, never -1 as in clang's own vectors."""
+    cases = {
+        "float4(x < y - 2).x": 1,
+        "float4(x > y).x": 0,
+        "int4(x == x).z": 1,
+        "uint2(x.xy != y.xy).y": 1,
+        "float4((x < 3) && (y > 5)).y": 1,
+        "float4(!(x < 3)).y": 0,
+        "float4(!(x < 3)).w": 1,
+        "any(x > 3)": 1,
+        "any(x > 4)": 0,
+        "all(x > 0)": 1,
+        "all(x > 1)": 0,
+        "select(x, y, x > 2).z": 7,
+        "select(x, y, x > 2).y": 2,
+        "select(1.0f, 2.0f, true)": 2,
+        "select(int4(1), int4(2), x > 3).w": 2,
+        "float4(isnan(x)).x": 0,
+        "bool4(x > 2).w": 1,
+        "float(bool(x.x > 0))": 1,
+        "bool((x < y).x)": 1,
+    }
+    assert evaluate(list(cases)) == list(cases.values())
+
+
+def test_boolean_vectors(evaluate):
+    declarations = """
+float4 pick(float4 a, float4 b) {
+  bool4 m = a < b;
+  bool4 n = !m || (a == 1.0f);
+  bool4 o = (m && n) ^ bool4(false, true, false, true);
+  o.x = o.y;
+  o[2] = m.r;
+  return float4(m) + 10 * float4(n) + 100 * float4(o) + 1000 * float4(m == n);
+}
+vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
+"""
+    cases = {
+        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1,
+        # o.z = 1.
+        "pick(x, float4(2, 3, 3, 5)).x": 1111,
+        "pick(x, float4(2, 3, 3, 5)).y": 101,
+        "pick(x, float4(2, 3, 3, 5)).z": 110,
+        "pick(x, float4(2, 3, 3, 5)).w": 101,
+        "two(bool2(true, false)).y": 1,
+        "any(bool3(false)) ? 1 : 2": 2,
+        "all(bool3(true)) ? 1 : 2": 1,
+    }
+    assert evaluate(list(cases), declarations=declarations) == list(
+        cases.values()
+    )
+
+
+def test_scalars_beside_vectors(metal):
+    """A scalar takes the component type of the vector beside it."""
+    library = metal.compile(
+        HEADER
+        + """
+template <typename V> V scaled(V v) { return v * 2.0f + 1; }
+kernel void k(device half4 *a [[buffer(0)]], device short4 *b [[buffer(1)]],
+              device int4 *c [[buffer(2)]]) {
+  a[0] = 0.5f * a[0] * 2.0f;
+  a[0] += 1.0f;
+  a[0] = scaled(a[0]);
+  b[0] = b[0] + 1;
+  b[0] *= 3;
+  c[0] = scaled(c[0]);
+  c[0] = c[0] * 2 + (1 + 1) * (c[0] - 1.5f);
+  if (any(a[0] < 9.0f)) a[1] = 1;
+}
+"""
+    )
+    a = np.array([[1, 2, 3, 4], [0] * 4], np.float16)
+    b = np.array([1, 2, 3, 4], np.int16)
+    c = np.array([1, 2, 3, 4], np.int32)
+    library.run("k", [a, b, c], 1, 1)
+    assert a.tolist() == [[5, 7, 9, 11], [1] * 4]
+    assert b.tolist() == [6, 9, 12, 15]
+    # 1.5f converts to the component type, int.
+    n = np.array([3, 5, 7, 9])
+    assert c.tolist() == (n * 2 + 2 * (n - 1)).tolist()
+
+
+def test_type_names_of_programs(evaluate):
+    declarations = """
+typedef float4 Color;
+using Pair = vec<float, 2>;
+template <typename T> using Quad = vec<T, 4>;
+template <typename T> struct Traits { using Vector = vec<T, 3>; };
+template <typename T> T twice(T v) { return T(2) * v; }
+template <typename T> T joined(float a, float b) { return T(a, b); }
+template <typename T> typename Traits<T>::Vector three(T a) {
+  return typename Traits<T>::Vector(a, a, a);
+}
+template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
+"""
+    cases = {
+        "Color(1, 2, 3, 4).z": 3,
+        "Pair(x.z, 8).y": 8,
+        "Quad<float>(1, 2, 3, 4).w": 4,
+        "twice(x).w": 8,
+        "twice(3.0f)": 6,
+        "joined<Pair>(1, 2).y": 2,
+        "three(4.0f).z": 4,
+        "first(y)": 5,
+        "first(int2(3, 4))": 3,
+        "((Color)int4(1, 2, 3, 4)).y": 2,
+    }
+    assert evaluate(list(cases), declarations=declarations) == list(
+        cases.values()
+    )
+
+
+def test_local_vectors(evaluate):
+    declarations = """
+float locals() {
+  float4 a(1, 2, 3, 4);
+  const float2 b(a.zw);
+  float3 c(a.xy, 7), d = float3(1);
+  thread float4 *p = &a;
+  (*p).y = 20;
+  float sum = 0;
+  for (float2 v(0, 1); v.x < 3; v += 1) sum += v.y;
+  float4 many[2] = {float4(1), float4(2, 3, 4, 5)};
+  return a.y + b.y + c.z + d.x + sum + many[1].w;
+}
+"""
+    assert evaluate(["locals()"], declarations=declarations) == [
+        20 + 4 + 7 + 1 + 6 + 5
+    ]
+
+
+def test_packed_vectors(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device packed_float3 *a [[buffer(0)]],
+              constant packed_half3 *b [[buffer(1)]],
+              device packed_uchar4 *c [[buffer(2)]]) {
+  float3 v = a[1];
+  a[0] = v * 2 + float3(b[1]);
+  a[1].x = 9;
+  a[1][2] = a[0].y;
+  a[2] = packed_float3(1, 2, 3);
+  a[2] += 1.0f;
+  a[3] = a[2] * 2 + a[2];
+  packed_float3 local = {4, 5, 6};
+  a[4] = -local;
+  c[0] = packed_uchar4(c[1].w, c[1].z, c[1].y, c[1].x);
+}
+"""
+    )
+    a = np.arange(15, dtype=np.float32).reshape(5, 3)
+    b = np.arange(6, dtype=np.float16).reshape(2, 3)
+    c = np.arange(8, dtype=np.uint8).reshape(2, 4)
+    library.run("k", [a, b, c], 1, 1)
+    assert a.tolist() == [
+        [9, 12, 15],
+        [9, 4, 12],
+        [2, 3, 4],
+        [6, 9, 12],
+        [-4, -5, -6],
+    ]
+    assert c[0].tolist() == [7, 6, 5, 4]
+
+
+# Metal's tables of sizes and alignments.
+LAYOUT = {
+    "bool": (1, 1), "char": (1, 1), "uchar": (1, 1), "short": (2, 2),
+    "ushort": (2, 2), "int": (4, 4), "uint": (4, 4), "long": (8, 8),
+    "ulong": (8, 8), "size_t": (8, 8), "half": (2, 2), "bfloat": (2, 2),
+    "float": (4, 4),
+    "bool2": (2, 2), "bool3": (4, 4), "bool4": (4, 4),
+    "char2": (2, 2), "char3": (4, 4), "uchar4": (4, 4),
+    "short2": (4, 4), "ushort3": (8, 8), "short4": (8, 8),
+    "int2": (8, 8), "uint3": (16, 16), "int4": (16, 16),
+    "long2": (16, 16), "ulong3": (32, 32), "long4": (32, 32),
+    "half2": (4, 4), "half3": (8, 8), "half4": (8, 8),
+    "bfloat2": (4, 4), "bfloat3": (8, 8), "bfloat4": (8, 8),
+    "float2": (8, 8), "float3": (16, 16), "float4": (16, 16),
+    "packed_char2": (2, 1), "packed_uchar3": (3, 1), "packed_char4": (4, 1),
+    "packed_short2": (4, 2), "packed_ushort3": (6, 2),
+    "packed_int3": (12, 4), "packed_uint4": (16, 4),
+    "packed_half3": (6, 2), "packed_bfloat4": (8, 2),
+    "packed_float2": (8, 4), "packed_float3": (12, 4),
+    "packed_float4": (16, 4), "packed_long3": (24, 8),
+    "half2x2": (8, 4), "half2x3": (16, 8), "half3x2": (12, 4),
+    "half4x4": (32, 8), "float2x2": (16, 8), "float2x3": (32, 16),
+    "float3x2": (24, 8), "float3x3": (48, 16), "float4x2": (32, 8),
+    "float4x4": (64, 16),
+    "atomic_int": (4, 4), "atomic_bool": (1, 1), "atomic_ulong": (8, 8),
+}  # fmt: skip
+
+
+def test_sizes_and_alignments(metal):
+    metal.compile(
+        HEADER
+        + "".join(
+            'static_assert(sizeof(%s) == %d && alignof(%s) == %d, "%s");\n'
+            % (name, size, name, alignment, name)
+            for name, (size, alignment) in LAYOUT.items()
+        )
+    )
+
+
+def test_layout_of_structures(metal):
+    """A structure lies in a buffer as the host's compiler lays it out."""
+    library = metal.compile(
+        HEADER
+        + """
+struct Inner { float3 a; float b; };
+struct Outer {
+  bool flag;
+  short s;
+  packed_float3 p;
+  float3 v;
+  half2 h;
+  Inner inner[2];
+  bool3 flags;
+  long l;
+  alignas(16) uchar c;
+  uint n[3];
+};
+static_assert(sizeof(Inner) == 32 && sizeof(Outer) == 144, "");
+kernel void k(device Outer *o [[buffer(0)]],
+              constant Outer &c [[buffer(1)]]) {
+  o[0] = c;
+  o[1].flag = true;
+  o[1].s = c.s + 1;
+  o[1].p = c.v;
+  o[1].v = c.p;
+  o[1].h = c.h.yx;
+  o[1].inner[1].a = c.inner[0].a;
+  o[1].inner[1].b = c.inner[1].b;
+  o[1].flags = bool3(true, false, true);
+  o[1].l = c.l * 2;
+  o[1].c = 7;
+  o[1].n[2] = c.n[1];
+}
+"""
+    )
+    inner = np.dtype(
+        {
+            "names": ["a", "b"],
+            "formats": ["3f4", "f4"],
+            "offsets": [0, 16],
+            "itemsize": 32,
+        }
+    )
+    outer = np.dtype(
+        {
+            "names": "flag s p v h inner flags l c n".split(),
+            "formats": [
+                "?", "i2", "3f4", "3f4", "2f2", (inner, 2), "3?", "i8", "u1",
+                "3u4",
+            ],  # fmt: skip
+            "offsets": [0, 2, 4, 16, 32, 48, 112, 120, 128, 132],
+            "itemsize": 144,
+        }
+    )
+    one = np.zeros(1, outer)
+    one["s"] = -3
+    one["p"] = [1, 2, 3]
+    one["v"] = [4, 5, 6]
+    one["h"] = [7, 8]
+    one["inner"]["a"] = [[[9, 10, 11], [12, 13, 14]]]
+    one["inner"]["b"] = [[15, 16]]
+    one["l"] = 1 << 40
+    one["n"] = [17, 18, 19]
+    out = np.zeros(2, outer)
+    library.run("k", [out, one], 1, 1)
+    for name in outer.names:
+        np.testing.assert_array_equal(out[0][name], one[0][name], name)
+    result = out[1]
+    assert result["flag"] and result["s"] == -2
+    assert result["p"].tolist() == [4, 5, 6]
+    assert result["v"].tolist() == [1, 2, 3]
+    assert result["h"].tolist() == [8, 7]
+    assert result["inner"]["a"].tolist() == [[0, 0, 0], [9, 10, 11]]
+    assert result["inner"]["b"].tolist() == [0, 16]
+    assert result["flags"].tolist() == [True, False, True]
+    assert result["l"] == 1 << 41 and result["c"] == 7
+    assert result["n"].tolist() == [0, 0, 18]
+
+
+def test_matrices(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device float *out [[buffer(0)]],
+              constant float3x2 &m [[buffer(1)]],
+              device float2x2 *d [[buffer(2)]]) {
+  float3 v(1, 2, 3);
+  float2 w = m * v;
+  out[0] = w.x; out[1] = w.y;
+  float3 u = w * m;
+  out[2] = u.z;
+  float2x2 p = m * transpose(m);
+  out[3] = p[1][0];
+  out[4] = determinant(float2x2(1, 2, 3, 4));
+  out[5] = determinant(float3x3(float3(2, 0, 0), float3(0, 3, 0),
+                                float3(1, 1, 4)));
+  float4x4 e(2.0f);
+  out[6] = (e * float4(1, 2, 3, 4)).w + determinant(e);
+  out[7] = (e + e - float4x4(1.0f))[2][2] + (3 * e)[0][0];
+  d[0] = p;
+  d[1][1] = float2(5, 6);
+  out[8] = half3x3(float3x3(1.5f))[1][1];
+}
+"""
+    )
+    m = np.array([[1, 2], [3, 4], [5, 6]], np.float32)  # columns
+    d = np.zeros((2, 2, 2), np.float32)
+    out = np.zeros(9, np.float32)
+    library.run("k", [out, m, d], 1, 1)
+    w = m.T @ [1, 2, 3]
+    p = m.T @ m
+    assert out.tolist() == [
+        w[0], w[1], (m @ w)[2], p[0, 1], -2, 24, 8 + 16, 3 + 6, 1.5,
+    ]  # fmt: skip
+    assert d[0].tolist() == p.T.tolist()
+    assert d[1].tolist() == [[0, 0], [5, 6]]
+
+
+def test_arrays(metal):
+    library = metal.compile(
+        HEADER
+        + """
+struct Table { array<float, 3> values; };
+float total(thread const array<float, 3> &a) {
+  float sum = 0;
+  for (uint i = 0; i < a.size(); ++i) sum += a[i];
+  return sum;
+}
+kernel void k(device Table *t [[buffer(0)]], constant Table &c [[buffer(1)]]) {
+  array<float, 3> local = {1, 2, 3};
+  local[1] = c.values[2];
+  t[0].values[0] = total(local);
+  t[0].values[1] = c.values[1];
+}
+"""
+    )
+    t, c = np.zeros(3, np.float32), floats(7, 8, 9)
+    library.run("k", [t, c], 1, 1)
+    assert t.tolist() == [13, 8, 0]
