@@ -1,20 +1,47 @@
 """Where the parts of the installed package lie."""
 
+import functools
+import importlib.metadata
 import os
 
-_ROOT = os.path.dirname(os.path.abspath(__file__))
+_LIBRARY = "libmps_emulator.so"
+
+
+@functools.lru_cache(maxsize=None)
+def _root() -> str:
+    """The installed package's directory.
+
+    Not this file's where Python was started in the emulator's source tree,
+    whose mps_emulator directory then hides the installed one and has neither
+    library nor headers.
+    """
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.path.exists(os.path.join(here, _LIBRARY)):
+        return here
+    installed = str(
+        importlib.metadata.distribution("mps-emulator").locate_file(
+            "mps_emulator"
+        )
+    )
+    if os.path.exists(os.path.join(installed, _LIBRARY)):
+        return installed
+    raise RuntimeError(
+        f"mps-emulator is not installed completely: {_LIBRARY} is missing in "
+        f"{installed}. Install it again: pip install --no-build-isolation "
+        "--force-reinstall <directory of the emulator>"
+    )
 
 
 def include_dir() -> str:
     """The directory of <Metal/Metal.h> and the other Apple-named headers."""
-    return os.path.join(_ROOT, "include")
+    return os.path.join(_root(), "include")
 
 
 def cmake_dir() -> str:
     """The directory of mps_emulatorConfig.cmake, for mps_emulator_DIR."""
-    return os.path.join(_ROOT, "cmake")
+    return os.path.join(_root(), "cmake")
 
 
 def library_path() -> str:
     """libmps_emulator.so."""
-    return os.path.join(_ROOT, "libmps_emulator.so")
+    return os.path.join(_root(), _LIBRARY)

@@ -16,6 +16,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// As in Apple's objc.h: in C++ a null of any pointer type, not of type id.
+#ifdef __cplusplus
+#undef nil
+#undef Nil
+#define nil nullptr
+#define Nil nullptr
+#endif
+
 // ---- NSObjCRuntime.h
 typedef long NSInteger;
 typedef unsigned long NSUInteger;

@@ -1,68 +1,43 @@
 // MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h): an address that
-// holds no object.  So the runtime's message lookup is replaced by one that
-// knows handles; every method below runs with a handle for self and must not
-// touch what self points to.
+// holds no object.  The message lookup of runtime.mm knows handles; every
+// method below runs with a handle for self and must not touch what self points
+// to.
 #include <Metal/Metal.h>
-#include <dlfcn.h>
 
-#include <mutex>
 #include <string>
 
 #include "core/fatal.h"
 #include "core/memory.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
+#include "metal/runtime.h"
 
 using namespace mps_emulator;
 
 namespace {
 
 Class BufferClass() {
-  // Not found at load time: the runtime registers classes after constructors
-  // of the library may already send messages.
+  // Not looked up at load time: constructors of the library may send messages
+  // before the runtime has registered its classes.
   static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
   return buffer_class;
 }
 
+}  // namespace
+
+namespace mps_emulator {
+
 IMP LookUpBufferMethod(id receiver, SEL selector) {
-  RequireLiveBuffer(receiver,
-                    (std::string("message -") + sel_getName(selector)).c_str());
+  if (!FindLiveBuffer(receiver))
+    RequireLiveBuffer(
+        receiver, (std::string("message -") + sel_getName(selector)).c_str());
   if (!class_respondsToSelector(BufferClass(), selector))
     Fatal("-[MTLBuffer %s]: the emulator's MTLBuffer has no such method",
           sel_getName(selector));
   return class_getMethodImplementation(BufferClass(), selector);
 }
 
-}  // namespace
-
-// Every message that clang compiles for GCC's runtime goes through this
-// function.  The linker takes this definition instead of libobjc's, since the
-// emulator comes before libobjc in every link line (see cmake/).
-extern "C" __attribute__((visibility("default"))) IMP
-objc_msg_lookup(id receiver, SEL selector) {
-  using Lookup = IMP (*)(id, SEL);
-  static Lookup lookup =
-      reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "objc_msg_lookup"));
-  if (__builtin_expect(IsHandleAddress(receiver), 0)) {
-    // The common case first: no string is built for it.
-    if (FindLiveBuffer(receiver) &&
-        class_respondsToSelector(BufferClass(), selector))
-      return class_getMethodImplementation(BufferClass(), selector);
-    return LookUpBufferMethod(receiver, selector);
-  }
-  return lookup(receiver, selector);
-}
-
-// clang gives every function of an Objective-C++ file GCC's Objective-C
-// personality routine, which does not know typed C++ handlers.  C++'s does
-// all that these programs need.
-extern "C" int __gxx_personality_v0(int, int, uint64_t, void *, void *);
-extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
-    int version, int actions, uint64_t exception_class, void *exception,
-    void *context) {
-  return __gxx_personality_v0(version, actions, exception_class, exception,
-                              context);
-}
+}  // namespace mps_emulator
 
 @interface MPSEmulatorBuffer : NSObject <MTLBuffer>
 @end
@@ -96,6 +71,10 @@ extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
 
 - (BOOL)isMemberOfClass:(Class)aClass {
   return aClass == BufferClass();
+}
+
+- (BOOL)conformsToProtocol:(Protocol *)aProtocol {
+  return [BufferClass() conformsToProtocol:aProtocol];
 }
 
 - (BOOL)respondsToSelector:(SEL)aSelector {

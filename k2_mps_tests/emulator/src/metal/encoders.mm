@@ -155,10 +155,14 @@ std::string ToString(MTLSize size) {
 
 - (void)dealloc {
   [self checkEnded];
-  ComputeState *state = [self state];
-  for (Argument &argument : state->arguments) argument.Clear();
-  [state->pipeline release];
+  [[self state]->pipeline release];
   [super dealloc];
+}
+
+- (void)endEncoding {
+  [super endEncoding];
+  // The commands hold what they use.
+  for (Argument &argument : [self state]->arguments) argument.Clear();
 }
 
 - (MTLDispatchType)dispatchType {

@@ -16,6 +16,7 @@
 
 #include "core/fatal.h"
 #include "metal/foundation_internal.h"
+#include "metal/runtime.h"
 
 using mps_emulator::Fatal;
 
@@ -268,9 +269,16 @@ using mps_emulator::ToNSString;
 }
 
 + (BOOL)conformsToProtocol:(Protocol *)aProtocol {
-  for (Class c = self; c; c = class_getSuperclass(c))
-    if (class_conformsToProtocol(c, aProtocol)) return YES;
-  return NO;
+  const char *name = mps_emulator::NameOfProtocol(aProtocol);
+  BOOL conforms = NO;
+  for (Class c = self; c && !conforms; c = class_getSuperclass(c)) {
+    unsigned int count = 0;
+    Protocol **adopted = class_copyProtocolList(c, &count);
+    for (unsigned int i = 0; i < count && !conforms; ++i)
+      conforms = mps_emulator::ProtocolIsNamed(adopted[i], name);
+    free(adopted);
+  }
+  return conforms;
 }
 
 - (BOOL)conformsToProtocol:(Protocol *)aProtocol {

@@ -1,0 +1,158 @@
+// Message lookup, blocks as objects, exceptions.
+#include "metal/runtime.h"
+
+#include <Block.h>
+#include <Foundation/Foundation.h>
+#include <dlfcn.h>
+#include <string.h>
+
+#include <cstdint>
+
+#include "core/fatal.h"
+#include "core/memory.h"
+
+using namespace mps_emulator;
+
+extern "C" {
+// What the first word of a block points to.
+extern void *_NSConcreteStackBlock[];
+extern void *_NSConcreteGlobalBlock[];
+extern void *_NSConcreteMallocBlock[];
+int __gxx_personality_v0(int, int, uint64_t, void *, void *);
+}
+
+namespace {
+
+bool IsBlock(id object) {
+  const void *isa = *reinterpret_cast<void *const *>(object);
+  return isa == _NSConcreteStackBlock || isa == _NSConcreteGlobalBlock ||
+         isa == _NSConcreteMallocBlock;
+}
+
+IMP LookUpBlockMethod(SEL selector) {
+  static Class block_class = objc_getClass("MPSEmulatorBlock");
+  if (!class_respondsToSelector(block_class, selector))
+    Fatal("-[block %s]: a block has no such method", sel_getName(selector));
+  return class_getMethodImplementation(block_class, selector);
+}
+
+// What a block captured, as the compiler tells the blocks runtime: an object
+// pointer of an ordinary variable (a __block variable keeps nothing).
+constexpr int kFieldIsObject = 3;
+constexpr int kFieldKindMask = 0xFF;
+
+// The beginning of what the compiler makes of a protocol.
+struct CompiledProtocol {
+  void *isa;
+  const char *name;
+  struct List {
+    List *next;
+    size_t count;
+    const CompiledProtocol *protocols[];
+  } *adopted;
+};
+
+}  // namespace
+
+// Every message that clang compiles for GCC's runtime goes through this
+// function.  The linker takes this definition instead of libobjc's, since the
+// emulator comes before libobjc in every link line (see cmake/).
+extern "C" __attribute__((visibility("default"))) IMP
+objc_msg_lookup(id receiver, SEL selector) {
+  using Lookup = IMP (*)(id, SEL);
+  static Lookup lookup =
+      reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "objc_msg_lookup"));
+  if (receiver) {
+    if (IsHandleAddress(receiver))
+      return LookUpBufferMethod(receiver, selector);
+    if (IsBlock(receiver)) return LookUpBlockMethod(selector);
+  }
+  return lookup(receiver, selector);
+}
+
+// A copied block retains the objects that it captured, and releases them when
+// it goes.  libBlocksRuntime leaves that to whoever brings objects.
+extern "C" __attribute__((visibility("default"))) void _Block_object_assign(
+    void *destination, const void *object, const int flags) {
+  if ((flags & kFieldKindMask) == kFieldIsObject) {
+    id captured = static_cast<id>(const_cast<void *>(object));
+    *static_cast<id *>(destination) = [captured retain];
+    return;
+  }
+  using Assign = void (*)(void *, const void *, int);
+  static Assign assign =
+      reinterpret_cast<Assign>(dlsym(RTLD_NEXT, "_Block_object_assign"));
+  assign(destination, object, flags);
+}
+
+extern "C" __attribute__((visibility("default"))) void _Block_object_dispose(
+    const void *object, const int flags) {
+  if ((flags & kFieldKindMask) == kFieldIsObject) {
+    [static_cast<id>(const_cast<void *>(object)) release];
+    return;
+  }
+  using Dispose = void (*)(const void *, int);
+  static Dispose dispose =
+      reinterpret_cast<Dispose>(dlsym(RTLD_NEXT, "_Block_object_dispose"));
+  dispose(object, flags);
+}
+
+// clang gives every function of an Objective-C++ file GCC's Objective-C
+// personality routine, which does not know typed C++ handlers.  C++'s does all
+// that these programs need.
+extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
+    int version, int actions, uint64_t exception_class, void *exception,
+    void *context) {
+  return __gxx_personality_v0(version, actions, exception_class, exception,
+                              context);
+}
+
+// The methods of blocks; self is a block.
+@interface MPSEmulatorBlock : NSObject
+@end
+
+@implementation MPSEmulatorBlock
+
+- (id)copy {
+  return static_cast<id>(_Block_copy(self));
+}
+
+- (id)copyWithZone:(NSZone *)zone {
+  return [self copy];
+}
+
+- (instancetype)retain {
+  return static_cast<id>(_Block_copy(self));
+}
+
+- (oneway void)release {
+  _Block_release(self);
+}
+
+- (Class)class {
+  return objc_getClass("MPSEmulatorBlock");
+}
+
+- (NSString *)description {
+  return [NSString stringWithFormat:@"<block %p>", self];
+}
+
+@end
+
+namespace mps_emulator {
+
+const char *NameOfProtocol(const void *protocol) {
+  return static_cast<const CompiledProtocol *>(protocol)->name;
+}
+
+bool ProtocolIsNamed(const void *protocol, const char *name) {
+  const auto *compiled = static_cast<const CompiledProtocol *>(protocol);
+  if (!strcmp(compiled->name, name)) return true;
+  for (const CompiledProtocol::List *list = compiled->adopted; list;
+       list = list->next)
+    for (size_t i = 0; i < list->count; ++i)
+      if (ProtocolIsNamed(list->protocols[i], name)) return true;
+  return false;
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,149 @@
+"""Fixtures: the test extension, and child processes for what ends a process.
+
+Everything these tests run on is emulated: no result says anything about a Mac.
+"""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def _build_extension(directory: pathlib.Path) -> pathlib.Path:
+    import torch
+
+    import mps_emulator
+
+    torch_root = pathlib.Path(torch.__file__).parent
+    compiler = os.environ.get("MPS_EMULATOR_TEST_CLANG", "/usr/bin/clang++-19")
+    subprocess.run(
+        [
+            "cmake",
+            "-G",
+            "Ninja",
+            "-S",
+            str(HERE / "extension"),
+            "-B",
+            str(directory),
+            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+            f"-DCMAKE_CXX_COMPILER={compiler}",
+            f"-DCMAKE_OBJCXX_COMPILER={compiler}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+            f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}",
+            f"-DTORCH_ROOT={torch_root}",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    subprocess.run(
+        ["cmake", "--build", str(directory), "--parallel", "2"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    return directory / "emulator_test_extension.so"
+
+
+@pytest.fixture(scope="session")
+def extension_path() -> pathlib.Path:
+    """The test extension, built against the installed emulator.
+
+    Built in a directory that is kept, so that only changes are compiled.
+    """
+    directory = os.environ.get("MPS_EMULATOR_TEST_BUILD")
+    if directory is None:
+        directory = HERE.parent / "build" / "test-extension"
+    return _build_extension(pathlib.Path(directory))
+
+
+@pytest.fixture(scope="session")
+def extension(extension_path):
+    """The test extension, imported."""
+    import torch  # noqa: F401  (loads what the extension links with)
+
+    specification = importlib.util.spec_from_file_location(
+        "emulator_test_extension", extension_path
+    )
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def run_python(tmp_path):
+    """run_python(code, **environment): runs code in a fresh interpreter."""
+
+    def run(code, **environment):
+        return subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+class Child:
+    """How a child process ended."""
+
+    def __init__(self, status: int, stderr: str):
+        self.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        self.code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        self.stderr = stderr
+
+    @property
+    def fatal_lines(self):
+        return [
+            line
+            for line in self.stderr.splitlines()
+            if line.startswith("mps emulator: fatal: ")
+        ]
+
+
+@pytest.fixture(scope="session")
+def child_server(extension_path):
+    server = subprocess.Popen(
+        [sys.executable, str(HERE / "child_server.py"), str(extension_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    yield server
+    server.stdin.close()
+    server.wait()
+
+
+@pytest.fixture
+def in_child(child_server, tmp_path):
+    """in_child(code): runs code in a process of its own; returns a Child.
+
+    The process is forked from one that has imported torch and the extension
+    (as `torch` and `extension`) and done nothing else, which takes
+    milliseconds instead of the seconds of a new interpreter.
+    """
+    stderr = tmp_path / "stderr"
+
+    def run(code):
+        child_server.stdin.write(repr((code, str(stderr))) + "\n")
+        child_server.stdin.flush()
+        status = int(child_server.stdout.readline())
+        return Child(status, stderr.read_text(errors="replace"))
+
+    return run
+
+
+@pytest.fixture(autouse=True)
+def _stream_at_rest():
+    """Each test begins and ends with an idle device."""
+    import torch
+
+    torch.mps.synchronize()
+    yield
+    torch.mps.synchronize()

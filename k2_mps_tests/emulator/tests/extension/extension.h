@@ -1,0 +1,66 @@
+// What the files of the test extension share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#ifdef __OBJC__
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+// The MTLBuffer of an mps tensor, and where the tensor's data begins in it.
+inline id<MTLBuffer> BufferOf(const at::Tensor &tensor) {
+  return __builtin_bit_cast(id<MTLBuffer>, tensor.storage().data());
+}
+inline NSUInteger OffsetOf(const at::Tensor &tensor) {
+  return tensor.storage_offset() * tensor.element_size();
+}
+
+// A pipeline of a kernel in kernels.mm; made once.
+id<MTLComputePipelineState> Pipeline(const char *kernel);
+#endif
+
+// ---- kernels.mm: encode work on torch's stream and return at once
+// y += alpha * x, over float32 vectors of one length
+void Axpy(const at::Tensor &x, at::Tensor y, double alpha);
+// out[i] = i, over an int32 vector
+void FillWithIndex(at::Tensor out);
+// out[g] = sum of 256 elements of x; returns out
+at::Tensor BlockSums(const at::Tensor &x);
+// writes element `index` of out, wherever that is
+void PokeAt(at::Tensor out, int64_t index);
+
+// ---- memory.mm: the host's view of an mps tensor
+// [buffer contents] plus the tensor's offset, as an integer
+uintptr_t HostAddress(const at::Tensor &tensor);
+std::vector<float> ReadContents(const at::Tensor &tensor);
+void WriteContents(at::Tensor tensor, std::vector<float> values);
+// through the data pointer: a fault
+float DereferenceHandle(const at::Tensor &tensor, int64_t byte);
+// A CPU tensor over the host copy, through torch's allocator interface
+at::Tensor HostAlias(const at::Tensor &tensor);
+uint64_t AllocateWithoutUse(int64_t bytes);
+
+// ---- stream.mm
+void SynchronizeOutsideQueue();
+void SynchronizeInQueue();
+void CommitStreamOutsideQueue();
+double NanosecondsOfIdleWait(int64_t repetitions);
+double NanosecondsOfIdleWaitInQueue(int64_t repetitions);
+// Holds torch's dispatch queue for some milliseconds, without the GIL.
+void HoldQueue(int64_t milliseconds);
+// An exception that travels out of dispatch_sync the right way.
+void ThrowThroughRethrow();
+
+// ---- metal.mm: one check each; raise where something is not as on a Mac
+std::vector<std::string> MetalChecks();
+void RunMetalCheck(const std::string &name);
+// The compiler's text for a source, "" where it compiles.
+std::string CompileError(const std::string &source);
+
+// ---- misuse.mm: each ends the process
+std::vector<std::string> Misuses();
+void Misuse(const std::string &name);

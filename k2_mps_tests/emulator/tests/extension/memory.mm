@@ -1,0 +1,40 @@
+#include "extension.h"
+
+#include <ATen/detail/MPSHooksInterface.h>
+#include <ATen/mps/MPSAllocatorInterface.h>
+#include <ATen/ops/empty.h>
+
+uintptr_t HostAddress(const at::Tensor &tensor) {
+  return reinterpret_cast<uintptr_t>([BufferOf(tensor) contents]) +
+         OffsetOf(tensor);
+}
+
+std::vector<float> ReadContents(const at::Tensor &tensor) {
+  auto *values = reinterpret_cast<const float *>(HostAddress(tensor));
+  return {values, values + tensor.numel()};
+}
+
+void WriteContents(at::Tensor tensor, std::vector<float> values) {
+  auto *memory = reinterpret_cast<float *>(HostAddress(tensor));
+  std::copy(values.begin(), values.end(), memory);
+}
+
+float DereferenceHandle(const at::Tensor &tensor, int64_t byte) {
+  auto *address = static_cast<volatile char *>(tensor.data_ptr()) + byte;
+  return static_cast<float>(*address);
+}
+
+at::Tensor HostAlias(const at::Tensor &tensor) {
+  auto *allocator = static_cast<at::mps::IMPSAllocator *>(
+      at::detail::getMPSHooks().getMPSDeviceAllocator());
+  TORCH_CHECK(allocator->isSharedBuffer(tensor.storage().data()));
+  at::Tensor alias = at::empty({0}, tensor.options().device(at::kCPU));
+  return alias.set_(allocator->getHostAliasStorage(tensor.storage()),
+                    tensor.storage_offset(), tensor.sizes(), tensor.strides());
+}
+
+uint64_t AllocateWithoutUse(int64_t bytes) {
+  auto *allocator = at::detail::getMPSHooks().getMPSDeviceAllocator();
+  c10::DataPtr memory = allocator->allocate(static_cast<size_t>(bytes));
+  return reinterpret_cast<uint64_t>(memory.get());
+}

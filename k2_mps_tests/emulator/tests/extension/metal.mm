@@ -1,0 +1,538 @@
+// Uses of Foundation, dispatch and Metal that are right on a Mac, each with what
+// has to come out.
+#include "extension.h"
+
+#include <ATen/mps/MPSDevice.h>
+#include <ATen/mps/MPSStream.h>
+#include <torch/mps.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+namespace {
+
+id<MTLDevice> Device() {
+  static id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+  return device;
+}
+
+id<MTLCommandQueue> Queue() {
+  static id<MTLCommandQueue> queue = [Device() newCommandQueue];
+  return queue;
+}
+
+id<MTLBuffer> BufferWith(const std::vector<float> &values) {
+  return [Device() newBufferWithBytes:values.data()
+                               length:values.size() * sizeof(float)
+                              options:MTLResourceStorageModeShared];
+}
+
+float *Floats(id<MTLBuffer> buffer) {
+  return static_cast<float *>([buffer contents]);
+}
+
+// Encodes kernel `scale` of kernels.mm: x *= factor[0], over 4 elements.
+void EncodeScale(id<MTLCommandBuffer> commands, id<MTLBuffer> x,
+                 id<MTLBuffer> factor) {
+  id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+  [encoder setLabel:@"scale four"];
+  [encoder setComputePipelineState:Pipeline("scale")];
+  [encoder setBuffer:x offset:0 atIndex:0];
+  [encoder setBuffer:factor offset:0 atIndex:5];
+  [encoder dispatchThreads:MTLSizeMake(4, 1, 1)
+      threadsPerThreadgroup:MTLSizeMake(4, 1, 1)];
+  [encoder endEncoding];
+}
+
+id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
+  NSError *error = nil;
+  id<MTLLibrary> library = [Device() newLibraryWithSource:source
+                                                  options:options
+                                                    error:&error];
+  TORCH_CHECK(library, [[error localizedDescription] UTF8String]);
+  TORCH_CHECK(error == nil);
+  return library;
+}
+
+struct Check {
+  const char *name;
+  std::function<void()> run;
+};
+
+const std::vector<Check> &Checks() {
+  static const std::vector<Check> checks = {
+      // ---- Foundation
+      {"strings",
+       [] {
+         NSString *text = [NSString
+             stringWithFormat:@"%@ %d %5.2f %s %lu %x %%", @"a", -3, 2.5, "s",
+                              static_cast<unsigned long>(7), 255];
+         TORCH_CHECK([text isEqualToString:@"a -3  2.50 s 7 ff %"],
+                     [text UTF8String]);
+         TORCH_CHECK([text length] == 19 && [text hasPrefix:@"a -"]);
+         TORCH_CHECK([@"gr\u00fc\u00df" length] == 4);
+         TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
+         TORCH_CHECK([@"x" hash] ==
+                     [[NSString stringWithUTF8String:"x"] hash]);
+         TORCH_CHECK([[@"ab" stringByAppendingString:@"cd"]
+             isEqualToString:@"abcd"]);
+       }},
+      {"collections",
+       [] {
+         NSArray *array = @[ @"one", @2, @3.5 ];
+         TORCH_CHECK([array count] == 3);
+         TORCH_CHECK([[array objectAtIndex:1] intValue] == 2);
+         TORCH_CHECK([[array lastObject] doubleValue] == 3.5);
+         NSUInteger seen = 0;
+         for (id object in array) seen += object != nil;
+         TORCH_CHECK(seen == 3);
+         NSDictionary *dictionary = @{@"a" : @1, @"b" : @2};
+         TORCH_CHECK([[dictionary objectForKey:@"b"] intValue] == 2);
+         TORCH_CHECK([dictionary objectForKey:@"c"] == nil);
+         NSMutableDictionary *more = [NSMutableDictionary dictionary];
+         [more setObject:@3 forKey:@"c"];
+         [more removeObjectForKey:@"c"];
+         TORCH_CHECK([more count] == 0);
+       }},
+      {"reference counts",
+       [] {
+         NSMutableArray *array = [[NSMutableArray alloc] init];
+         NSNumber *number = [[NSNumber numberWithInt:1] retain];
+         NSUInteger before = [number retainCount];
+         [array addObject:number];
+         TORCH_CHECK([number retainCount] == before + 1);
+         [array release];
+         TORCH_CHECK([number retainCount] == before);
+         @autoreleasepool {
+           [[number retain] autorelease];
+           TORCH_CHECK([number retainCount] == before + 1);
+         }
+         TORCH_CHECK([number retainCount] == before);
+         [number release];
+       }},
+      {"C++ exceptions in Objective-C++",
+       [] {
+         bool caught = false;
+         @autoreleasepool {
+           try {
+             TORCH_CHECK(false, "typed");
+           } catch (const c10::Error &error) {
+             caught = true;
+           }
+         }
+         TORCH_CHECK(caught);
+       }},
+      {"operating system version",
+       [] {
+         NSOperatingSystemVersion wanted = {15, 0, 0};
+         TORCH_CHECK(
+             [[NSProcessInfo processInfo] isOperatingSystemAtLeastVersion:wanted]);
+         wanted.majorVersion = 99;
+         TORCH_CHECK(!
+             [[NSProcessInfo processInfo] isOperatingSystemAtLeastVersion:wanted]);
+       }},
+
+      // ---- dispatch
+      {"dispatch_once",
+       [] {
+         static dispatch_once_t once;
+         __block int runs = 0;
+         for (int i = 0; i < 3; ++i)
+           dispatch_once(&once, ^{
+             ++runs;
+           });
+         TORCH_CHECK(runs == 1);
+       }},
+      {"asynchronous work runs in order",
+       [] {
+         dispatch_queue_t queue = dispatch_queue_create("test", nullptr);
+         auto order = std::make_shared<std::vector<int>>();
+         for (int i = 0; i < 100; ++i)
+           dispatch_async(queue, ^{
+             order->push_back(i);
+           });
+         dispatch_sync(queue, ^{
+           order->push_back(100);
+         });
+         TORCH_CHECK(order->size() == 101);
+         for (int i = 0; i < 101; ++i) TORCH_CHECK((*order)[i] == i);
+         dispatch_release(queue);
+       }},
+      {"semaphore signalled by a completed handler",
+       [] {
+         dispatch_semaphore_t semaphore = dispatch_semaphore_create(0);
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         [commands addCompletedHandler:^(id<MTLCommandBuffer>) {
+           dispatch_semaphore_signal(semaphore);
+         }];
+         [commands commit];
+         TORCH_CHECK(dispatch_semaphore_wait(semaphore,
+                                             DISPATCH_TIME_FOREVER) == 0);
+         TORCH_CHECK(dispatch_semaphore_wait(
+             semaphore, dispatch_time(DISPATCH_TIME_NOW, NSEC_PER_MSEC)));
+         dispatch_release(semaphore);
+       }},
+
+      // ---- buffers
+      {"buffers",
+       [] {
+         id<MTLBuffer> buffer = BufferWith({1, 2, 3, 4});
+         TORCH_CHECK([buffer length] == 16 && Floats(buffer)[2] == 3);
+         TORCH_CHECK([buffer storageMode] == MTLStorageModeShared);
+         TORCH_CHECK([buffer conformsToProtocol:@protocol(MTLBuffer)]);
+         TORCH_CHECK([buffer respondsToSelector:@selector(contents)]);
+         [buffer setLabel:@"mine"];
+         TORCH_CHECK([[buffer label] isEqualToString:@"mine"]);
+         TORCH_CHECK([buffer retainCount] == 1);
+         [[buffer retain] release];
+         [buffer release];
+       }},
+      {"private buffer",
+       [] {
+         id<MTLBuffer> hidden =
+             [Device() newBufferWithLength:16
+                                   options:MTLResourceStorageModePrivate];
+         TORCH_CHECK([hidden contents] == nullptr);
+         id<MTLBuffer> from = BufferWith({1, 2, 3, 4});
+         id<MTLBuffer> to = BufferWith({0, 0, 0, 0});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
+         [blit copyFromBuffer:from
+                  sourceOffset:0
+                      toBuffer:hidden
+             destinationOffset:0
+                          size:16];
+         [blit copyFromBuffer:hidden
+                  sourceOffset:4
+                      toBuffer:to
+             destinationOffset:0
+                          size:8];
+         [blit fillBuffer:to range:NSMakeRange(12, 4) value:0];
+         [blit endEncoding];
+         [commands commit];
+         [commands waitUntilCompleted];
+         TORCH_CHECK(Floats(to)[0] == 2 && Floats(to)[1] == 3);
+       }},
+      {"buffer over host memory",
+       [] {
+         void *memory = nullptr;
+         TORCH_CHECK(posix_memalign(&memory, 4096, 4096) == 0);
+         auto *values = static_cast<float *>(memory);
+         std::fill(values, values + 1024, 1.0f);
+         __block bool freed = false;
+         id<MTLBuffer> buffer = [Device()
+             newBufferWithBytesNoCopy:memory
+                               length:4096
+                              options:MTLResourceStorageModeShared
+                          deallocator:^(void *pointer, NSUInteger length) {
+                            freed = pointer == memory && length == 4096;
+                          }];
+         TORCH_CHECK([buffer contents] == memory);
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLBuffer> two = BufferWith({2});
+         EncodeScale(commands, buffer, two);
+         [commands commit];
+         [commands waitUntilCompleted];
+         TORCH_CHECK(values[0] == 2 && values[3] == 2 && values[4] == 1);
+         [buffer release];
+         TORCH_CHECK(freed);
+         free(memory);
+       }},
+
+      // ---- command buffers
+      {"results appear with the wait, not with the commit",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 2, 3, 4});
+         id<MTLBuffer> factor = BufferWith({2});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         TORCH_CHECK([commands status] == MTLCommandBufferStatusNotEnqueued);
+         EncodeScale(commands, x, factor);
+         // Before the commit, so the kernel has to see it.
+         Floats(factor)[0] = 10;
+         __block int handled = 0;
+         [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
+           handled += [done status] == MTLCommandBufferStatusCompleted;
+         }];
+         [commands commit];
+         TORCH_CHECK(Floats(x)[3] == 4 && handled == 0);
+         [commands waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[3] == 40 && handled == 1);
+         TORCH_CHECK([commands status] == MTLCommandBufferStatusCompleted);
+         TORCH_CHECK([commands error] == nil);
+         TORCH_CHECK([commands GPUEndTime] >= [commands GPUStartTime]);
+       }},
+      {"waiting for one queue does not publish another",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
+         id<MTLBuffer> two = BufferWith({2});
+         id<MTLCommandQueue> other = [Device() newCommandQueue];
+         id<MTLCommandBuffer> first = [Queue() commandBuffer];
+         id<MTLCommandBuffer> second = [other commandBuffer];
+         EncodeScale(first, x, two);
+         [first commit];
+         [second commit];
+         [second waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[0] == 1);
+         [first waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[0] == 2);
+       }},
+      {"commands run in the order of commits",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
+         id<MTLBuffer> two = BufferWith({2});
+         id<MTLCommandBuffer> scale = [Queue() commandBuffer];
+         id<MTLCommandBuffer> fill = [Queue() commandBuffer];
+         EncodeScale(scale, x, two);
+         id<MTLBlitCommandEncoder> blit = [fill blitCommandEncoder];
+         [blit fillBuffer:x range:NSMakeRange(0, 16) value:0];
+         [blit endEncoding];
+         [fill commit];
+         [scale commit];
+         [scale waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[0] == 0);
+       }},
+      {"polling the status makes progress",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
+         id<MTLBuffer> two = BufferWith({2});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         EncodeScale(commands, x, two);
+         [commands commit];
+         int polls = 0;
+         while ([commands status] != MTLCommandBufferStatusCompleted) ++polls;
+         TORCH_CHECK(polls >= 1 && Floats(x)[0] == 2);
+       }},
+      {"CPU and commands write different bytes",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 1, 1, 1, 1, 1, 1, 1});
+         id<MTLBuffer> two = BufferWith({2});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         EncodeScale(commands, x, two);
+         [commands commit];
+         Floats(x)[6] = 7;
+         [commands waitUntilCompleted];
+         Floats(x)[7] = 8;
+         TORCH_CHECK(Floats(x)[0] == 2 && Floats(x)[5] == 1 &&
+                     Floats(x)[6] == 7 && Floats(x)[7] == 8);
+       }},
+      {"argument table",
+       [] {
+         id<MTLBuffer> x = BufferWith({9, 9, 1, 2, 3, 4});
+         id<MTLBuffer> factors = BufferWith({2, 3});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+         [encoder setComputePipelineState:Pipeline("scale")];
+         id<MTLBuffer> buffers[] = {x};
+         NSUInteger offsets[] = {8};
+         [encoder setBuffers:buffers offsets:offsets withRange:NSMakeRange(0, 1)];
+         [encoder setBuffer:factors offset:0 atIndex:5];
+         [encoder setBufferOffset:4 atIndex:5];
+         [encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
+                 threadsPerThreadgroup:MTLSizeMake(2, 1, 1)];
+         // The table keeps its entries from one dispatch to the next.
+         [encoder setBufferOffset:0 atIndex:5];
+         [encoder dispatchThreads:MTLSizeMake(1, 1, 1)
+             threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+         // Nothing to do.
+         [encoder dispatchThreads:MTLSizeMake(0, 1, 1)
+             threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+         [encoder endEncoding];
+         [commands commit];
+         [commands waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[1] == 9 && Floats(x)[2] == 6 &&
+                     Floats(x)[5] == 12);
+       }},
+      {"shared events order two queues",
+       [] {
+         id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
+         id<MTLBuffer> two = BufferWith({2});
+         id<MTLBuffer> three = BufferWith({3});
+         id<MTLSharedEvent> event = [Device() newSharedEvent];
+         id<MTLCommandQueue> other = [Device() newCommandQueue];
+         id<MTLCommandBuffer> waits = [other commandBuffer];
+         [waits encodeWaitForEvent:event value:1];
+         id<MTLBlitCommandEncoder> blit = [waits blitCommandEncoder];
+         id<MTLBuffer> copy = BufferWith({0, 0, 0, 0});
+         [blit copyFromBuffer:x
+                  sourceOffset:0
+                      toBuffer:copy
+             destinationOffset:0
+                          size:16];
+         [blit endEncoding];
+         [waits commit];
+         id<MTLCommandBuffer> signals = [Queue() commandBuffer];
+         EncodeScale(signals, x, two);
+         EncodeScale(signals, x, three);
+         [signals encodeSignalEvent:event value:1];
+         [signals commit];
+         __block int notified = 0;
+         [event notifyListener:[[MTLSharedEventListener alloc] init]
+                       atValue:1
+                         block:^(id<MTLSharedEvent>, uint64_t) {
+                           ++notified;
+                         }];
+         [waits waitUntilCompleted];
+         TORCH_CHECK(Floats(copy)[3] == 6 && notified == 1);
+       }},
+
+      // ---- libraries
+      {"compile options",
+       [] {
+         MTLCompileOptions *options = [[MTLCompileOptions alloc] init];
+         TORCH_CHECK([options mathMode] == MTLMathModeFast);
+         [options setLanguageVersion:MTLLanguageVersion3_1];
+         [options setMathMode:MTLMathModeSafe];
+         TORCH_CHECK(![options fastMathEnabled]);
+         [options setPreprocessorMacros:@{@"FACTOR" : @"5.0f"}];
+         id<MTLLibrary> library = Compile(
+             @"kernel void f(device float *x [[buffer(0)]]) { x[0] *= FACTOR; }",
+             options);
+         TORCH_CHECK([[[library functionNames] objectAtIndex:0]
+             isEqualToString:@"f"]);
+         TORCH_CHECK([library newFunctionWithName:@"g"] == nil);
+         id<MTLFunction> function = [library newFunctionWithName:@"f"];
+         TORCH_CHECK([[function name] isEqualToString:@"f"]);
+         TORCH_CHECK([function functionType] == MTLFunctionTypeKernel);
+       }},
+      {"pipelines",
+       [] {
+         id<MTLComputePipelineState> pipeline = Pipeline("at_most_64_threads");
+         TORCH_CHECK([pipeline maxTotalThreadsPerThreadgroup] == 64);
+         TORCH_CHECK([pipeline threadExecutionWidth] == 32);
+         TORCH_CHECK(
+             [Pipeline("big_threadgroup_memory") staticThreadgroupMemoryLength] ==
+             16384);
+         id<MTLLibrary> library = Compile(
+             @"kernel void f(device float *x [[buffer(0)]]) { x[0] = 1; }");
+         MTLComputePipelineDescriptor *descriptor =
+             [[MTLComputePipelineDescriptor alloc] init];
+         [descriptor setComputeFunction:[library newFunctionWithName:@"f"]];
+         [descriptor setMaxTotalThreadsPerThreadgroup:128];
+         [descriptor setLabel:@"named"];
+         NSError *error = nil;
+         id<MTLComputePipelineState> made =
+             [Device() newComputePipelineStateWithDescriptor:descriptor
+                                                     options:MTLPipelineOptionNone
+                                                  reflection:nil
+                                                       error:&error];
+         TORCH_CHECK([made maxTotalThreadsPerThreadgroup] == 128);
+         TORCH_CHECK([[made label] isEqualToString:@"named"]);
+       }},
+      {"function constants",
+       [] {
+         id<MTLLibrary> library = Compile(
+             @"constant float kFactor [[function_constant(3)]];\n"
+              "kernel void f(device float *x [[buffer(0)]],\n"
+              "              uint i [[thread_position_in_grid]])\n"
+              "{ x[i] *= kFactor; }");
+         MTLFunctionConstantValues *values =
+             [[MTLFunctionConstantValues alloc] init];
+         float factor = 5;
+         [values setConstantValue:&factor type:MTLDataTypeFloat atIndex:3];
+         NSError *error = nil;
+         id<MTLFunction> function = [library newFunctionWithName:@"f"
+                                                  constantValues:values
+                                                           error:&error];
+         TORCH_CHECK(function, [[error localizedDescription] UTF8String]);
+         id<MTLComputePipelineState> pipeline =
+             [Device() newComputePipelineStateWithFunction:function error:&error];
+         id<MTLBuffer> x = BufferWith({1, 2});
+         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+         [encoder setComputePipelineState:pipeline];
+         [encoder setBuffer:x offset:0 atIndex:0];
+         [encoder dispatchThreads:MTLSizeMake(2, 1, 1)
+             threadsPerThreadgroup:MTLSizeMake(2, 1, 1)];
+         [encoder endEncoding];
+         [commands commit];
+         [commands waitUntilCompleted];
+         TORCH_CHECK(Floats(x)[0] == 5 && Floats(x)[1] == 10);
+       }},
+      {"libraries compile on any thread",
+       [] {
+         std::vector<std::thread> threads;
+         std::atomic<int> good{0};
+         for (int i = 0; i < 3; ++i)
+           threads.emplace_back([&good, i] {
+             @autoreleasepool {
+               NSString *source = [NSString
+                   stringWithFormat:@"kernel void f%d(device float *x "
+                                    @"[[buffer(0)]]) { x[0] = %d; }",
+                                    i, i];
+               NSError *error = nil;
+               good += [Device() newLibraryWithSource:source
+                                              options:nil
+                                                error:&error] != nil;
+             }
+           });
+         for (std::thread &thread : threads) thread.join();
+         TORCH_CHECK(good == 3);
+       }},
+
+      // ---- torch's stream
+      {"the stream's command buffer survives torch::mps::commit()",
+       [] {
+         id<MTLCommandBuffer> commands = torch::mps::get_command_buffer();
+         torch::mps::commit();
+         TORCH_CHECK(torch::mps::get_command_buffer() == commands);
+         [[commands blitCommandEncoder] endEncoding];
+         torch::mps::synchronize();
+       }},
+      {"torch's own stream API",
+       [] {
+         at::mps::MPSStream *stream = at::mps::getCurrentMPSStream();
+         TORCH_CHECK(stream == at::mps::getDefaultMPSStream());
+         TORCH_CHECK(stream->queue() == torch::mps::get_dispatch_queue());
+         TORCH_CHECK(stream->device() ==
+                     at::mps::MPSDevice::getInstance()->device());
+         id<MTLBuffer> x = BufferWith({1, 2, 3, 4});
+         id<MTLBuffer> two = BufferWith({2});
+         dispatch_sync(stream->queue(), ^{
+           // One encoder for several kernels; nobody ends it here.
+           id<MTLComputeCommandEncoder> encoder = stream->commandEncoder();
+           TORCH_CHECK(encoder == stream->commandEncoder());
+           [encoder setComputePipelineState:Pipeline("scale")];
+           [encoder setBuffer:x offset:0 atIndex:0];
+           [encoder setBuffer:two offset:0 atIndex:5];
+           [encoder dispatchThreads:MTLSizeMake(4, 1, 1)
+               threadsPerThreadgroup:MTLSizeMake(4, 1, 1)];
+         });
+         // Gets in between by ending it.
+         [[torch::mps::get_command_buffer() blitCommandEncoder] endEncoding];
+         TORCH_CHECK(Floats(x)[3] == 4);
+         stream->synchronize(at::mps::SyncType::COMMIT_AND_WAIT);
+         TORCH_CHECK(Floats(x)[3] == 8);
+       }},
+      {"completed handler of the stream's command buffer",
+       [] {
+         __block int handled = 0;
+         [torch::mps::get_command_buffer()
+             addCompletedHandler:^(id<MTLCommandBuffer>) {
+               ++handled;
+             }];
+         torch::mps::commit();
+         TORCH_CHECK(handled == 0);
+         torch::mps::synchronize();
+         TORCH_CHECK(handled == 1);
+       }},
+  };
+  return checks;
+}
+
+}  // namespace
+
+std::vector<std::string> MetalChecks() {
+  std::vector<std::string> names;
+  for (const Check &check : Checks()) names.push_back(check.name);
+  return names;
+}
+
+void RunMetalCheck(const std::string &name) {
+  @autoreleasepool {
+    for (const Check &check : Checks())
+      if (check.name == name) return check.run();
+  }
+  TORCH_CHECK(false, "no check ", name);
+}

@@ -1,0 +1,33 @@
+#include <torch/extension.h>
+
+#include "extension.h"
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  using NoGil = py::call_guard<py::gil_scoped_release>;
+  m.def("axpy", &Axpy);
+  m.def("fill_with_index", &FillWithIndex);
+  m.def("block_sums", &BlockSums);
+  m.def("poke_at", &PokeAt);
+
+  m.def("host_address", &HostAddress);
+  m.def("read_contents", &ReadContents);
+  m.def("write_contents", &WriteContents);
+  m.def("dereference_handle", &DereferenceHandle);
+  m.def("host_alias", &HostAlias);
+  m.def("allocate_without_use", &AllocateWithoutUse);
+
+  m.def("synchronize_outside_queue", &SynchronizeOutsideQueue, NoGil());
+  m.def("synchronize_in_queue", &SynchronizeInQueue, NoGil());
+  m.def("commit_outside_queue", &CommitStreamOutsideQueue, NoGil());
+  m.def("nanoseconds_of_idle_wait", &NanosecondsOfIdleWait);
+  m.def("nanoseconds_of_idle_wait_in_queue", &NanosecondsOfIdleWaitInQueue);
+  m.def("hold_queue", &HoldQueue, NoGil());
+  m.def("throw_through_rethrow", &ThrowThroughRethrow);
+
+  m.def("metal_checks", &MetalChecks);
+  m.def("run_metal_check", &RunMetalCheck);
+  m.def("compile_error", &CompileError);
+
+  m.def("misuses", &Misuses);
+  m.def("misuse", &Misuse, NoGil());
+}

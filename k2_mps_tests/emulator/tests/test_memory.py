@@ -1,0 +1,372 @@
+"""Handles, copies, recycling: the memory model of src/core/memory.h."""
+
+import gc
+import signal
+
+import pytest
+import torch
+
+import mps_emulator
+
+MPS = "mps"
+
+
+# ---- handles
+
+
+@pytest.mark.parametrize(
+    "code, said",
+    [
+        ("torch.ones(8, device='mps'), 0", "MTLBuffer #"),
+        ("torch.ones(8, device='mps')[3:], 4", "(32 bytes) at byte +16"),
+        ("torch.ones(8, device='mps'), 32", "(32 bytes) at byte +32"),
+        ("torch.ones(1 << 20, device='mps'), 4 << 20", "at byte +4194304"),
+    ],
+)
+def test_host_dereference_faults(code, said, in_child):
+    child = in_child(f"extension.dereference_handle({code})")
+    assert child.signal == signal.SIGSEGV
+    assert len(child.fatal_lines) == 1, child.stderr
+    assert "the CPU dereferenced the handle of" in child.fatal_lines[0]
+    assert said in child.fatal_lines[0]
+
+
+def test_dereference_of_a_freed_handle_says_so(in_child):
+    child = in_child(
+        "import ctypes\n"
+        "address = torch.ones(8, device='mps').data_ptr()\n"
+        "ctypes.string_at(address, 1)\n"
+    )
+    assert child.signal == signal.SIGSEGV
+    assert "the handle of the freed MTLBuffer #" in child.fatal_lines[0]
+
+
+def test_faulthandler_still_prints_its_traceback(run_python):
+    done = run_python(
+        "import faulthandler, ctypes, torch\n"
+        "faulthandler.enable()\n"
+        "x = torch.ones(8, device='mps')\n"
+        "ctypes.string_at(x.data_ptr(), 1)\n"
+    )
+    assert done.returncode == -signal.SIGSEGV
+    assert "mps emulator: fatal: the CPU dereferenced" in done.stderr
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+
+
+def test_other_segmentation_faults_are_left_alone(in_child):
+    child = in_child("import ctypes; ctypes.string_at(8, 1)")
+    assert child.signal == signal.SIGSEGV
+    assert not child.fatal_lines
+
+
+def test_views_share_the_handle_of_their_storage():
+    x = torch.zeros(10, device=MPS)
+    view = x[3:]
+    assert view.untyped_storage().data_ptr() == x.data_ptr()
+    assert view.data_ptr() == x.data_ptr() + 12
+
+
+def test_a_freed_handle_does_not_come_back_at_once(extension):
+    handles = {extension.allocate_without_use(100) for _ in range(1000)}
+    assert len(handles) == 1000
+
+
+# ---- what the host sees
+
+
+def test_fresh_memory_is_poison_on_both_sides(extension):
+    x = torch.empty(4, dtype=torch.int32, device=MPS)
+    assert (x.cpu() == -0x38383839).all()
+    y = torch.empty(4, dtype=torch.uint8, device=MPS)
+    assert (extension.host_alias(y) == 0xC7).all()
+
+
+def test_results_of_a_kernel_need_a_wait(extension):
+    x = torch.ones(4, device=MPS)
+    y = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    extension.axpy(x, y, 3.0)
+    assert extension.read_contents(y) == [0.0] * 4
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [3.0] * 4
+
+
+def test_results_of_an_operator_need_a_wait(extension):
+    x = torch.ones(4, device=MPS)
+    torch.mps.synchronize()
+    assert extension.read_contents(x) == [1.0] * 4
+    x.add_(1)
+    assert extension.read_contents(x) == [1.0] * 4
+    torch.mps.synchronize()
+    assert extension.read_contents(x) == [2.0] * 4
+
+
+def test_first_look_at_unpublished_results_is_poison(extension):
+    x = torch.ones(4, device=MPS) * 5
+    assert set(extension.host_alias(x).view(torch.uint8).tolist()) == {0xC7}
+    torch.mps.synchronize()
+    assert extension.read_contents(x) == [5.0] * 4
+
+
+def test_a_commit_is_no_wait(extension):
+    x = torch.ones(4, device=MPS)
+    y = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    extension.axpy(x, y, 3.0)
+    extension.commit_outside_queue()
+    assert extension.read_contents(y) == [0.0] * 4
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [3.0] * 4
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda x, extension: torch.mps.synchronize(),
+        lambda x, extension: extension.synchronize_in_queue(),
+        lambda x, extension: torch.accelerator.synchronize(),
+        lambda x, extension: x.cpu(),
+        lambda x, extension: x[0].item(),
+        lambda x, extension: torch.zeros(3).to(MPS),
+        lambda x, extension: _wait_for_event(),
+    ],
+    ids=["synchronize", "in queue", "accelerator", "cpu()", "item()", "to mps",
+         "event"],
+)
+def test_what_waits(wait, extension):
+    x = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    extension.read_contents(x)
+    x.add_(1)
+    wait(x, extension)
+    assert extension.read_contents(x) == [1.0] * 4
+
+
+def _wait_for_event():
+    event = torch.mps.Event()
+    event.record()
+    event.synchronize()
+
+
+def test_host_writes_reach_the_next_kernel(extension):
+    x = torch.zeros(4, device=MPS)
+    y = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    extension.write_contents(x, [1.0, 2.0, 3.0, 4.0])
+    extension.axpy(x, y, 1.0)
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [1.0, 2.0, 3.0, 4.0]
+    # Again: the buffer has a device copy now.
+    extension.write_contents(x, [5.0, 6.0, 7.0, 8.0])
+    extension.axpy(x, y, 1.0)
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [6.0, 8.0, 10.0, 12.0]
+
+
+def test_host_writes_after_encoding_count(extension):
+    """As on a Mac: the kernel runs later and sees them."""
+    x = torch.zeros(4, device=MPS)
+    y = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    extension.axpy(x, y, 1.0)
+    extension.write_contents(x, [1.0] * 4)
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [1.0] * 4
+
+
+def test_host_writes_reach_operators(extension):
+    x = torch.empty(4, device=MPS)
+    extension.write_contents(x, [1.0, 2.0, 3.0, 4.0])
+    assert (x * 2).cpu().tolist() == [2.0, 4.0, 6.0, 8.0]
+    assert x.sum().item() == 10.0
+
+
+@pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
+def test_copies_of_every_size_merge(elements, extension):
+    """CPU and kernel write different elements; both survive a wait."""
+    x = torch.zeros(2 * elements, device=MPS)
+    torch.mps.synchronize()
+    extension.read_contents(x[:1])
+    ones = torch.ones(elements, device=MPS)
+    extension.axpy(ones, x[:elements], 1.0)
+    extension.write_contents(x[2 * elements - 1:], [9.0])
+    torch.mps.synchronize()
+    expected = torch.cat([torch.ones(elements), torch.zeros(elements)])
+    expected[-1] = 9.0
+    assert torch.equal(extension.host_alias(x), expected)
+    assert torch.equal(x.cpu(), expected)
+
+
+def test_host_alias_is_the_same_memory(extension):
+    x = torch.zeros(6, device=MPS)[2:]
+    torch.mps.synchronize()
+    alias = extension.host_alias(x)
+    assert alias.data_ptr() == extension.host_address(x)
+    alias.fill_(2.0)
+    assert x.cpu().tolist() == [2.0] * 4
+
+
+def test_host_alias_keeps_the_memory(extension):
+    x = torch.ones(1000, device=MPS)
+    torch.mps.synchronize()
+    alias = extension.host_alias(x)
+    del x
+    others = [torch.zeros(1000, device=MPS) for _ in range(10)]
+    torch.mps.synchronize()
+    assert (alias == 1).all()
+    del others
+
+
+def test_host_address_stays(extension):
+    x = torch.zeros(100, device=MPS)
+    before = extension.host_address(x)
+    for _ in range(3):
+        x.add_(1)
+        torch.mps.synchronize()
+        assert extension.host_address(x) == before
+        assert extension.read_contents(x)[99] == x[99].item()
+
+
+# ---- copies that do not wait
+
+
+def test_non_blocking_copy_to_the_host_needs_a_wait():
+    x = torch.ones(4, device=MPS)
+    torch.mps.synchronize()
+    host = torch.zeros(4)
+    host.copy_(x, non_blocking=True)
+    assert host.tolist() == [0.0] * 4
+    torch.mps.synchronize()
+    assert host.tolist() == [1.0] * 4
+
+
+def test_non_blocking_copy_to_the_device_reads_late():
+    host = torch.ones(4)
+    x = torch.zeros(4, device=MPS)
+    torch.mps.synchronize()
+    x.copy_(host, non_blocking=True)
+    host.fill_(2.0)
+    torch.mps.synchronize()
+    assert x.tolist() == [2.0] * 4
+
+
+# ---- recycling
+
+
+def test_freed_memory_is_recycled(extension):
+    x = torch.zeros(1000, device=MPS)
+    address = extension.host_address(x)
+    del x
+    y = torch.empty(1000, device=MPS)
+    assert extension.host_address(y) == address
+
+
+def test_recycled_memory_is_poison_again(extension):
+    x = torch.ones(1000, device=MPS)
+    torch.mps.synchronize()
+    extension.read_contents(x)
+    del x
+    y = torch.empty(1000, device=MPS)
+    assert set(extension.host_alias(y).view(torch.uint8).tolist()) == {0xC7}
+    assert set(y.cpu().view(torch.uint8).tolist()) == {0xC7}
+
+
+def test_a_command_keeps_the_memory_it_uses(extension):
+    """Freed and recycled before the kernel ran: it still reads the old data."""
+    x = torch.ones(64, device=MPS)
+    y = torch.zeros(64, device=MPS)
+    torch.mps.synchronize()
+    extension.write_contents(x, [4.0] * 64)
+    extension.axpy(x, y, 2.0)
+    del x
+    recycled = torch.empty(64, device=MPS)
+    extension.host_address(recycled)
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [8.0] * 64
+
+
+def test_allocate_wait_write_is_right(extension):
+    """The order that hazard-free programs use, over recycled memory."""
+    for round_ in range(20):
+        x = torch.full((64,), float(round_), device=MPS)
+        y = x + 1
+        del x
+        fresh = torch.empty(64, device=MPS)
+        torch.mps.synchronize()
+        extension.write_contents(fresh, [7.0] * 64)
+        assert (y + fresh).cpu().tolist() == [round_ + 8.0] * 64
+
+
+def test_empty_cache_gives_memory_back():
+    before = torch.mps.driver_allocated_memory()
+    x = torch.zeros(1 << 24, device=MPS)
+    assert torch.mps.driver_allocated_memory() >= before + (1 << 26)
+    del x
+    torch.mps.synchronize()
+    torch.mps.empty_cache()
+    assert torch.mps.driver_allocated_memory() <= before
+
+
+def test_memory_statistics():
+    torch.mps.empty_cache()
+    before = torch.mps.current_allocated_memory()
+    x = torch.zeros(1 << 20, dtype=torch.uint8, device=MPS)
+    assert torch.mps.current_allocated_memory() >= before + (1 << 20)
+    del x
+    assert torch.mps.current_allocated_memory() == before
+    assert torch.mps.recommended_max_memory() > 1 << 30
+
+
+def test_out_of_memory(in_child):
+    child = in_child(
+        "torch.mps.set_per_process_memory_fraction(0.001)\n"
+        "try:\n"
+        "    torch.empty(1 << 32, dtype=torch.uint8, device='mps')\n"
+        "except RuntimeError as error:\n"
+        "    assert 'MPS backend out of memory' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError('no error')\n"
+        "torch.empty(1 << 10, device='mps')\n"
+    )
+    assert child.code == 0, child.stderr
+
+
+def test_200_000_live_tensors():
+    gc.collect()
+    tensors = [torch.full((4,), float(i), device=MPS) for i in range(200_000)]
+    total = torch.stack(tensors[::1000]).sum().item()
+    assert total == 4.0 * sum(range(0, 200_000, 1000))
+    assert len({t.data_ptr() for t in tensors}) == 200_000
+
+
+def test_200_000_live_tensors_that_the_host_has_seen(extension):
+    tensors = [torch.empty(4, device=MPS) for _ in range(200_000)]
+    addresses = {extension.host_address(t) for t in tensors}
+    assert len(addresses) == 200_000
+
+
+def test_guard_mode_faults_at_the_first_byte_beyond(run_python, extension_path):
+    code = (
+        "import importlib.util, torch\n"
+        "s = importlib.util.spec_from_file_location(\n"
+        f"    'emulator_test_extension', {str(extension_path)!r})\n"
+        "extension = importlib.util.module_from_spec(s)\n"
+        "s.loader.exec_module(extension)\n"
+        "x = torch.zeros(20, device='mps')\n"
+        "torch.mps.synchronize()\n"
+        "extension.write_contents(x, [1.0] * 20)\n"
+        "print(x.sum().item(), flush=True)\n"
+        "extension.write_contents(x[19:], [1.0, 2.0])\n"
+    )
+    done = run_python(code, MPS_EMULATOR_GUARD="1")
+    assert done.stdout == "20.0\n"
+    assert done.returncode == -signal.SIGSEGV
+
+
+def test_counters_count_allocations():
+    with mps_emulator.counters() as counted:
+        torch.empty(10, device=MPS)
+        torch.empty(0, device=MPS)
+        torch.empty(5, dtype=torch.uint8, device=MPS)
+    assert counted.allocations == 2
+    assert counted.allocated_bytes == 45

@@ -1,0 +1,221 @@
+"""torch's stream: what is counted, what waits, which threads may do what."""
+
+import threading
+
+import pytest
+import torch
+
+import mps_emulator
+
+MPS = "mps"
+
+
+# ---- counters
+
+
+def test_counters_of_copies():
+    x = torch.zeros(10)
+    with mps_emulator.counters() as counted:
+        y = x.to(MPS)
+        z = y.clone()
+        z.cpu()
+        z[0].item()
+    assert counted.host_to_device_copies == 1
+    assert counted.host_to_device_bytes == 40
+    assert counted.device_to_device_copies == 1
+    assert counted.device_to_device_bytes == 40
+    assert counted.device_to_host_copies == 2
+    assert counted.device_to_host_bytes == 44
+    assert counted.operators == 0
+    assert counted.waits_with_work == 3
+
+
+def test_counters_of_kernels(extension):
+    x = torch.ones(512, device=MPS)
+    torch.mps.synchronize()
+    with mps_emulator.counters() as counted:
+        out = extension.block_sums(x)
+        extension.fill_with_index(torch.empty(8, dtype=torch.int32, device=MPS))
+        assert counted.dispatches == 0
+        torch.mps.synchronize()
+        torch.mps.synchronize()
+    assert counted.dispatches == 2
+    assert counted.synchronizations == 2
+    assert counted.waits_with_work == 1
+    assert counted.command_buffers == 1
+    assert counted.operators == 0
+    assert out.tolist() == [256.0, 256.0]
+
+
+def test_counters_of_operators():
+    x = torch.ones(4, device=MPS)
+    with mps_emulator.counters() as counted:
+        x.mul(2).add_(1)
+        x.t()
+        x.view(2, 2)
+    assert counted.operators == 2
+    assert counted.host_to_device_copies == 0
+    assert counted.device_to_host_copies == 0
+
+
+# ---- kernels in order
+
+
+def test_kernels_and_operators_run_in_order(extension):
+    x = torch.ones(4, device=MPS)
+    y = torch.zeros(4, device=MPS)
+    extension.axpy(x, y, 1.0)
+    y.mul_(10)
+    extension.axpy(x, y, 1.0)
+    z = y + 1
+    assert y.tolist() == [11.0] * 4
+    assert z.tolist() == [12.0] * 4
+
+
+def test_kernel_with_barriers_and_an_offset(extension):
+    x = torch.arange(1000, dtype=torch.float32, device=MPS)
+    sums = extension.block_sums(x[10:])
+    expected = [
+        sum(range(b, min(b + 256, 1000))) for b in range(10, 1000, 256)
+    ]
+    assert sums.tolist() == expected
+
+
+# ---- waiting
+
+
+def test_idle_wait_is_cheap(extension):
+    """Under 100 ns in C++; five tries, since other processes share the CPU."""
+    best = min(extension.nanoseconds_of_idle_wait(20_000) for _ in range(5))
+    assert best < 100
+    best = min(
+        extension.nanoseconds_of_idle_wait_in_queue(20_000) for _ in range(5)
+    )
+    assert best < 200
+
+
+def test_exception_through_dispatch_sync_with_rethrow(extension):
+    with pytest.raises(RuntimeError, match="thrown inside the queue"):
+        extension.throw_through_rethrow()
+    torch.zeros(1, device=MPS).item()
+
+
+# ---- events
+
+
+def test_events():
+    start = torch.mps.Event(enable_timing=True)
+    end = torch.mps.Event(enable_timing=True)
+    x = torch.ones(100, device=MPS)
+    start.record()
+    for _ in range(100):
+        x = x + 1
+    end.record()
+    assert not end.query()
+    polls = 0
+    while not end.query():
+        polls += 1
+    assert polls <= 1
+    end.synchronize()
+    assert 0 < start.elapsed_time(end) < 10_000
+
+
+def test_event_that_was_never_recorded():
+    event = torch.mps.Event(enable_timing=True)
+    assert event.query()
+    event.synchronize()
+    with pytest.raises(RuntimeError, match="must be recorded"):
+        event.elapsed_time(torch.mps.Event(enable_timing=True))
+
+
+def test_generic_events_and_streams():
+    event = torch.Event(MPS, enable_timing=True)
+    event.record()
+    event.synchronize()
+    assert event.query()
+    assert torch.accelerator.current_stream().device.type == MPS
+
+
+# ---- threads
+
+
+def _in_threads(count, work):
+    errors = []
+
+    def run(index):
+        try:
+            work(index)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(i,)) for i in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_operators_on_several_threads():
+    def work(index):
+        x = torch.full((100,), float(index), device=MPS)
+        for _ in range(200):
+            x = x + 1
+            x.mul_(1)
+        assert x.sum().item() == 100 * (index + 200)
+
+    _in_threads(4, work)
+
+
+def test_kernels_and_waits_in_the_queue_on_several_threads(extension):
+    def work(index):
+        x = torch.ones(64, device=MPS)
+        y = torch.zeros(64, device=MPS)
+        for _ in range(50):
+            extension.axpy(x, y, 1.0)
+            extension.synchronize_in_queue()
+        assert extension.read_contents(y) == [50.0] * 64
+
+    _in_threads(4, work)
+
+
+def test_allocation_on_several_threads(extension):
+    def work(index):
+        for i in range(2000):
+            x = torch.empty(1 + i % 300, device=MPS)
+            extension.write_contents(x[:1], [float(index)])
+            assert extension.read_contents(x[:1]) == [float(index)]
+
+    _in_threads(4, work)
+
+
+def test_synchronize_waits_for_another_threads_work():
+    x = torch.zeros(4, device=MPS)
+    thread = threading.Thread(target=lambda: x.add_(1))
+    thread.start()
+    thread.join()
+    torch.mps.synchronize()
+    assert x.tolist() == [1.0] * 4
+
+
+def test_backward_runs_on_autograds_thread():
+    x = torch.ones(4, device=MPS, requires_grad=True)
+    thread_ids = []
+    x.register_hook(lambda grad: thread_ids.append(threading.get_ident()))
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [2.0] * 4
+    assert thread_ids and thread_ids[0] != threading.get_ident()
+
+
+def test_fork_after_use_keeps_the_parent_going(run_python):
+    done = run_python(
+        "import os, torch\n"
+        "x = torch.ones(4, device='mps')\n"
+        "torch.mps.synchronize()\n"
+        "if os.fork() == 0: os._exit(0)\n"
+        "os.wait()\n"
+        "print((x + 1).sum().item())\n"
+    )
+    assert done.stdout == "8.0\n", done.stderr
