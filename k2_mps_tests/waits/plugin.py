@@ -1,0 +1,57 @@
+"""A pytest plugin: records the waits of each test, or drops some of them.
+
+Works under LD_PRELOAD of interpose.cc's library.
+
+WAITS_LIBRARY: path of that library.
+WAITS_RECORD: a file to write, a JSON object from test id to a list of sites
+  ``[module, offset]`` whose wait found work in flight.
+WAITS_DROP: a file to read, a JSON list of sites not to wait at.
+"""
+import ctypes
+import json
+import os
+
+import pytest
+
+_library = ctypes.CDLL(os.environ['WAITS_LIBRARY'])
+_library.waits_drop.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+_library.waits_take.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
+_library.waits_take.restype = ctypes.c_uint64
+_library.waits_num_dropped.restype = ctypes.c_uint64
+_recorded = {}
+
+
+def _take():
+    buffer = ctypes.create_string_buffer(1 << 20)
+    needed = _library.waits_take(buffer, len(buffer))
+    assert needed <= len(buffer), needed
+    lines = buffer.value.decode().splitlines()
+    return [[module, int(offset)]
+            for module, offset in (line.split() for line in lines)]
+
+
+def pytest_configure():
+    if 'WAITS_DROP' in os.environ:
+        with open(os.environ['WAITS_DROP']) as f:
+            for module, offset in json.load(f):
+                _library.waits_drop(module.encode(), offset)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    _take()
+    try:
+        return (yield)
+    finally:
+        _recorded[item.nodeid] = _take()
+
+
+def pytest_sessionfinish():
+    if 'WAITS_RECORD' in os.environ:
+        with open(os.environ['WAITS_RECORD'], 'w') as f:
+            json.dump(_recorded, f)
+
+
+def pytest_terminal_summary(terminalreporter):
+    terminalreporter.write_line(
+        f'waits dropped: {_library.waits_num_dropped()}')
