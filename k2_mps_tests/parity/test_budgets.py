@@ -1,0 +1,165 @@
+"""What operations may cost on mps: dispatches, waits, copies.
+
+Counted on the emulated device.  A wait counts if it finds work in flight; a
+copy is one that torch makes between host and device.  The budgets are what
+was measured, so that an operation that begins to copy or to wait more fails.
+"""
+import sys
+
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity import test_losses as losses
+from k2_mps_tests.parity.helpers import random_fsa_vec
+
+if sys.platform == 'darwin':
+    pytest.skip('counting needs the emulated device', allow_module_level=True)
+import mps_emulator  # noqa: E402
+
+SEGMENTS = torch.tensor([[0, 0, 40], [1, 0, 33], [2, 0, 25]],
+                        dtype=torch.int32)
+TARGETS = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
+
+
+def cost(function):
+    """Returns the counters of a second call of `function`."""
+    function()  # compiles kernels and fills caches
+    torch.mps.synchronize()
+    with mps_emulator.counters() as counted:
+        function()
+    return counted
+
+
+def check(counted, waits=0, dispatches=0, to_device=0, to_host=0):
+    """Asserts that costs are within a budget.
+
+    Args:
+      to_device, to_host: bytes.
+    """
+    assert counted.host_to_device_bytes <= to_device, counted
+    assert counted.device_to_host_bytes <= to_host, counted
+    assert counted.waits_with_work <= waits, counted
+    assert counted.dispatches <= dispatches, counted
+
+
+def _dense():
+    log_probs = torch.randn(3, 40, 12).log_softmax(-1).to('mps')
+    return k2.DenseFsaVec(log_probs.requires_grad_(True), SEGMENTS)
+
+
+def _graph():
+    return k2.ctc_graph(TARGETS, device='mps').requires_grad_(True)
+
+
+def test_dense_fsa_vec():
+    log_probs = torch.randn(3, 40, 12, device='mps').log_softmax(-1)
+    # It makes indexes of the 98 frames (int64) and row splits on the CPU, and
+    # moves them, on any device.
+    check(cost(lambda: k2.DenseFsaVec(log_probs, SEGMENTS)), waits=4,
+          to_device=98 * 8 + 4 * 29)
+
+
+def test_ctc_loss_forward():
+    graph, dense = _graph(), _dense()
+    check(cost(lambda: k2.ctc_loss(graph, dense, output_beam=100,
+                                   reduction='none')))
+
+
+def test_ctc_loss_forward_and_backward():
+    graph, dense = _graph(), _dense()
+
+    def loss():
+        k2.ctc_loss(graph, dense, output_beam=100,
+                    reduction='none').sum().backward(retain_graph=True)
+
+    check(cost(loss), waits=2)
+
+
+def test_intersect_dense():
+    graph, dense = _graph(), _dense()
+    check(cost(lambda: k2.intersect_dense(graph, dense, output_beam=10)))
+
+
+def test_intersect_dense_pruned():
+    topo, dense = k2.ctc_topo(11, device='mps'), _dense()
+    check(cost(lambda: k2.intersect_dense_pruned(topo, dense, 8, 5, 5, 50)))
+
+
+@pytest.mark.parametrize('double', [True, False])
+def test_get_tot_scores_forward_and_backward(double):
+    fsas = random_fsa_vec().to('mps').requires_grad_(True)
+
+    def scores():
+        fsas._invalidate_cache_()
+        fsas.get_tot_scores(use_double_scores=double,
+                            log_semiring=True).sum().backward()
+
+    # sum() and the gradient that it starts with are torch's.
+    check(cost(scores), waits=2)
+
+
+@pytest.mark.parametrize('double', [True, False])
+def test_shortest_path(double):
+    fsas = random_fsa_vec().to('mps')
+    check(cost(lambda: k2.shortest_path(fsas, use_double_scores=double)))
+
+
+@pytest.mark.parametrize('name', losses.LOSSES)
+def test_rnnt(name):
+    am, lm, symbols, boundary = losses._rnnt_inputs('mps', torch.float32)
+
+    def loss():
+        losses.LOSSES[name](am, lm, symbols, boundary, 'regular').backward()
+
+    # k2 looks at the boundary on the host, 3 * 4 * 8 bytes, as it does on the
+    # CPU; to prune, it also asks for the largest number of symbols.
+    if name == 'pruned':
+        check(cost(loss), waits=4, dispatches=4, to_host=200, to_device=24)
+    else:
+        check(cost(loss), waits=1, dispatches=2, to_host=96)
+
+
+def test_mutual_information():
+    px = torch.randn(3, 5, 9, device='mps', requires_grad=True)
+    py = torch.randn(3, 6, 8, device='mps', requires_grad=True)
+    boundary = torch.tensor([[0, 0, 5, 8]] * 3, device='mps')
+
+    def loss(boundary):
+        k2.mutual_information_recursion(px, py, boundary).sum().backward()
+
+    check(cost(lambda: loss(None)), dispatches=2)
+    # k2 looks at the boundary on the host, to check it.
+    check(cost(lambda: loss(boundary)), waits=1, dispatches=2, to_host=96)
+
+
+RAGGED = {
+    'sum': lambda r, index: r.sum(),
+    'logsumexp': lambda r, index: r.logsumexp(),
+    'max': lambda r, index: r.max(),
+    'argmax': lambda r, index: r.argmax(),
+    'normalize': lambda r, index: r.normalize(use_log=True),
+    'sort': lambda r, index: r.clone().sort_(descending=True),
+    'index': lambda r, index: r.index(index, axis=0),
+    'cat': lambda r, index: k2.ragged.cat([r, r], axis=0),
+    'remove_axis': lambda r, index: k2.ragged.cat([r, r], axis=1),
+    'pad': lambda r, index: r.pad(mode='constant', padding_value=0),
+    'add': lambda r, index: r.add(index[:2].float(), 1.0),
+}
+
+
+@pytest.mark.parametrize('name', RAGGED)
+def test_ragged(name):
+    ragged = k2.RaggedTensor([[1., 2., 5.], [3.]], device='mps')
+    index = torch.tensor([1, 0, 1], dtype=torch.int32, device='mps')
+    # Slicing `index` and converting it is torch's work.
+    check(cost(lambda: RAGGED[name](ragged, index)),
+          waits=1 if name == 'add' else 0)
+
+
+def test_index_select_and_index_add():
+    src = torch.randn(100, device='mps')
+    index = torch.randint(0, 100, (50,), device='mps').to(torch.int32)
+    values = torch.randn(50, device='mps')
+    check(cost(lambda: k2.index_select(src, index)))
+    check(cost(lambda: k2.index_add(index, values, src)))
