@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,16 @@ import pytest
 
 from k2_mps_tests.tooling import support
 from k2mps import git
+
+
+# As the developer has it, for the tests that go to the real upstream.
+_USERS_ENVIRONMENT = dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def users_environment() -> dict[str, str]:
+    """The environment before the tests replaced its git configuration."""
+    return dict(_USERS_ENVIRONMENT)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,150 @@
+"""The project's own series, on the real k2.
+
+What needs upstream is skipped, with that reason, where it cannot be reached.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+
+from k2mps import project, series
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS
+
+ROOT = support.TOOLS.parent
+REAL = project.Project(ROOT)
+
+
+def test_the_series_is_sound_and_is_what_is_locked():
+    found = series.load(REAL.patches)
+    assert REAL.upstream().lock.differences(found.lock) == []
+
+
+def test_patches_carry_one_line_of_context():
+    """Upstream's text is in them only where it is needed to place a hunk."""
+    for patch in series.load(REAL.patches).patches:
+        run = 0
+        for line in patch.diff.split(b"\n"):
+            run = run + 1 if line.startswith(b" ") else 0
+            # Changes that are two lines apart share a hunk.
+            assert run <= 2, patch.name
+
+
+def test_the_file_names_work_on_case_insensitive_systems():
+    found = series.load(REAL.patches)
+    paths = [*found.files, *(patch.name for patch in found.patches)]
+    assert len({path.casefold() for path in paths}) == len(paths)
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory, users_environment):
+    """A project with the real series, and the real k2 cloned into it."""
+    root = tmp_path_factory.mktemp("real") / "project"
+    root.mkdir()
+    shutil.copy(ROOT / "upstream.toml", root)
+    shutil.copytree(ROOT / "patches", root / "patches")
+
+    def run(*args, **env):
+        return subprocess.run(
+            ["env", "-u", "K2", *support.Sandbox.command(None, *args)],
+            cwd=root, capture_output=True, text=True,
+            env={**users_environment, "PYTHONPATH": str(support.TOOLS),
+                 **env},
+        )
+
+    result = run("checkout")
+    if result.returncode == 20:
+        pytest.skip(f"upstream cannot be reached: {result.stderr.strip()}")
+    assert result.returncode == 0, result.stderr
+    run.root = root
+    run.k2 = root / "build" / "k2"
+    return run
+
+
+def restore(clone):
+    """Back to the pin, as cloned."""
+    pin = REAL.upstream().pin.commit
+    git(clone.k2, "checkout", "--quiet", "--detach", pin)
+    for ref in ("refs/heads/k2-mps", "refs/k2mps/base"):
+        git(clone.k2, "update-ref", "-d", ref)
+
+
+def contents(root):
+    found = {
+        path.relative_to(root): path.read_bytes()
+        for path in (root / "patches").rglob("*") if path.is_file()
+    }
+    return {**found, "upstream.toml": (root / "upstream.toml").read_bytes()}
+
+
+def test_applying_gives_the_locked_tree(clone):
+    restore(clone)
+    result = clone("apply")
+    assert result.returncode == 0, result.stderr
+    tree = git(clone.k2, "rev-parse", "HEAD^{tree}")
+    assert tree == REAL.upstream().lock.tree
+
+
+def test_exporting_what_was_applied_changes_no_byte(clone):
+    restore(clone)
+    assert clone("apply").returncode == 0
+    before = contents(clone.root)
+    assert clone("export").returncode == 0
+    assert contents(clone.root) == before
+
+
+def test_the_patches_are_in_canonical_form(clone):
+    """Exported with no old patches to keep, they come out the same."""
+    restore(clone)
+    assert clone("apply").returncode == 0
+    before = contents(clone.root)
+    for path in (clone.root / "patches").glob("*.patch"):
+        path.unlink()
+    result = clone("export")
+    assert result.returncode == 0, result.stderr
+    assert contents(clone.root) == before
+
+
+def test_a_hostile_configuration_gives_the_same_commits(clone, tmp_path):
+    restore(clone)
+    assert clone("apply").returncode == 0
+    tip = git(clone.k2, "rev-parse", "HEAD")
+    for number, name in enumerate(("noprefix", "line ends", "apply fixes")):
+        config = tmp_path / f"config{number}"
+        config.write_text(CONFIGURATIONS[name])
+        restore(clone)
+        result = clone("apply", GIT_CONFIG_GLOBAL=str(config),
+                       LC_ALL="de_DE.UTF-8")
+        assert result.returncode == 0, result.stderr
+        assert git(clone.k2, "rev-parse", "HEAD") == tip
+
+
+def test_only_what_the_series_changes_is_written(clone):
+    restore(clone)
+    old = time.time() - 1000
+    for folder, folders, files in os.walk(clone.k2):
+        folders[:] = [name for name in folders if name != ".git"]
+        for name in files:
+            os.utime(os.path.join(folder, name), (old, old),
+                     follow_symlinks=False)
+    git(clone.k2, "update-index", "--refresh")
+    result = clone("apply")
+    assert result.returncode == 0, result.stderr
+    written = int(re.search(r"changed (\d+) files", result.stdout)[1])
+    changed = [
+        path
+        for path in git(clone.k2, "ls-files", "-z").split("\0")
+        if path and (clone.k2 / path).lstat().st_mtime > old + 1
+    ]
+    found = series.load(REAL.patches)
+    wanted = set(found.files) | {
+        edit.path for patch in found.patches for edit in patch.edits
+    }
+    assert set(changed) == wanted and len(wanted) == written
