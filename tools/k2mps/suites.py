@@ -188,7 +188,7 @@ def run(
 
         def follow(line: str) -> None:
             nonlocal total, done
-            if match := _COLLECTED.match(line):
+            if match := _COLLECTED.search(line):
                 total = int(match[1])
             elif match := _DONE.match(line):
                 done += 1
