@@ -1197,13 +1197,15 @@ class Rewriter:
             allowed += ("{", "}", ";", "(", ":", "const", "thread", "static")
         if before not in allowed:
             return
-        close = s.match.get(name + 1)
-        if close is None or s.text(close + 1) not in (";", ","):
-            return
         if before == "(" and s.text(s.previous(s.previous(begin))) != "for":
             return
         type_text = self._spelling(range(begin, name))
-        self._insert_after(name, " = ::__msl::make<%s>" % type_text)
+        while s.is_identifier(name) and s.text(name + 1) == "(":
+            close = s.match.get(name + 1)
+            if close is None or s.text(close + 1) not in (";", ","):
+                return
+            self._insert_after(name, " = ::__msl::make<%s>" % type_text)
+            name = close + 2
 
     def _rewrite_static_cast(self, index):
         s = self._structure

@@ -59,6 +59,14 @@ template <>
 struct wider_of<uint> {
   using type = ulong;
 };
+template <>
+struct wider_of<long> {
+  using type = __int128;
+};
+template <>
+struct wider_of<ulong> {
+  using type = unsigned __int128;
+};
 
 template <class T>
 constexpr int bits() {
@@ -66,13 +74,27 @@ constexpr int bits() {
 }
 
 struct integer_scalar {
+  // `value` or the nearest value that T has.
+  template <class T, class W>
+  static T saturated(W value) {
+    constexpr bool is_signed = (T)-1 < (T)0;
+    constexpr W largest = ((W)1 << (bits<T>() - is_signed)) - 1;
+    constexpr W smallest = is_signed ? -largest - 1 : (W)0;
+    return (T)(value > largest ? largest : value < smallest ? smallest : value);
+  }
   template <class T>
   static T add_saturated(T a, T b) {
-    return __builtin_elementwise_add_sat(a, b);
+    using W = typename wider_of<T>::type;
+    return saturated<T>((W)((W)a + (W)b));
   }
   template <class T>
   static T sub_saturated(T a, T b) {
-    return __builtin_elementwise_sub_sat(a, b);
+    if constexpr ((T)-1 < (T)0) {
+      using W = typename wider_of<T>::type;
+      return saturated<T>((W)((W)a - (W)b));
+    } else {
+      return a > b ? (T)(a - b) : (T)0;
+    }
   }
   template <class T>
   static typename unsigned_of<T>::type difference(T a, T b) {
@@ -97,7 +119,11 @@ struct integer_scalar {
   }
   template <class T>
   static T reversed(T x) {
-    return __builtin_elementwise_bitreverse(x);
+    using U = typename unsigned_of<T>::type;
+    if constexpr (sizeof(T) == 1) return (T)__builtin_bitreverse8((U)x);
+    if constexpr (sizeof(T) == 2) return (T)__builtin_bitreverse16((U)x);
+    if constexpr (sizeof(T) == 4) return (T)__builtin_bitreverse32((U)x);
+    if constexpr (sizeof(T) == 8) return (T)__builtin_bitreverse64((U)x);
   }
   template <class T>
   static T half_sum(T a, T b) {
@@ -109,36 +135,13 @@ struct integer_scalar {
   }
   template <class T>
   static T high_product(T a, T b) {
-    if constexpr (sizeof(T) == 8) {
-      using U = ulong;
-      U al = (U)a & 0xffffffffu, ah = (U)a >> 32;
-      U bl = (U)b & 0xffffffffu, bh = (U)b >> 32;
-      U middle = ah * bl + (al * bl >> 32);
-      U low = (middle & 0xffffffffu) + al * bh;
-      U high = ah * bh + (middle >> 32) + (low >> 32);
-      if ((T)-1 < (T)0) {
-        if (a < 0) high -= (U)b;
-        if (b < 0) high -= (U)a;
-      }
-      return (T)high;
-    } else {
-      using W = typename wider_of<T>::type;
-      return (T)((W)a * (W)b >> bits<T>());
-    }
+    using W = typename wider_of<T>::type;
+    return (T)((W)a * (W)b >> bits<T>());
   }
   template <class T>
   static T multiply_add_saturated(T a, T b, T c) {
-    T product, sum;
-    bool over = __builtin_mul_overflow(a, b, &product);
-    bool negative = ((T)-1 < (T)0) && ((a < 0) != (b < 0));
-    T largest =
-        (T)-1 < (T)0
-            ? (T)(~((typename unsigned_of<T>::type)1 << (bits<T>() - 1)))
-            : (T)-1;
-    T smallest = (T)-1 < (T)0 ? (T)(-largest - 1) : (T)0;
-    if (over) product = negative ? smallest : largest;
-    sum = add_saturated(product, c);
-    return sum;
+    using W = typename wider_of<T>::type;
+    return saturated<T>((W)((W)a * (W)b + (W)c));
   }
   template <class T>
   static T rotated(T v, T i) {

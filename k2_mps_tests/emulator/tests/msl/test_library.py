@@ -1,0 +1,662 @@
+"""Metal's standard library: mathematics, integers, atomics."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from metal import floats, uint
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+def map_values(metal, expression, inputs, result, arguments="float"):
+    """Evaluates `expression` of x, y and z for each row of `inputs`.
+
+    inputs: arrays of one dtype, for x, y, z.
+    result: the numpy dtype of the result.
+    """
+    names = {
+        np.dtype(np.float32): "float",
+        np.dtype(np.float16): "half",
+        np.dtype(np.int32): "int",
+        np.dtype(np.uint32): "uint",
+        np.dtype(np.int16): "short",
+        np.dtype(np.uint16): "ushort",
+        np.dtype(np.int8): "char",
+        np.dtype(np.uint8): "uchar",
+        np.dtype(np.int64): "long",
+        np.dtype(np.uint64): "ulong",
+        np.dtype(np.bool_): "bool",
+    }
+    columns = [np.ascontiguousarray(column) for column in inputs]
+    element = names[columns[0].dtype]
+    parameters = ", ".join(
+        "device const %s *p%d [[buffer(%d)]]" % (element, i, i + 1)
+        for i in range(len(columns))
+    )
+    loads = "".join(
+        "  %s %s = p%d[i];\n" % (element, "xyz"[i], i)
+        for i in range(len(columns))
+    )
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device %s *out [[buffer(0)]], %s,\n"
+        % (names[np.dtype(result)], parameters)
+        + "              uint i [[thread_position_in_grid]]) {\n"
+        + loads
+        + "  out[i] = %s;\n}\n" % expression
+    )
+    out = np.zeros(len(columns[0]), result)
+    library.run("k", [out, *columns], len(out), 32)
+    return out
+
+
+RANDOM = np.random.default_rng(1)
+ANY = np.concatenate(
+    [
+        RANDOM.normal(size=200) * 3,
+        [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-30, 1e10, -1e10],
+    ]
+).astype(np.float32)
+UNIT = RANDOM.uniform(-1, 1, 200).astype(np.float32)
+POSITIVE = np.exp(RANDOM.normal(size=200) * 4).astype(np.float32)
+
+# name: (reference in double, arguments).  glibc's single-precision functions
+# are within one unit in the last place, hence the tolerance of two.
+UNARY = {
+    "ceil": (np.ceil, ANY),
+    "floor": (np.floor, ANY),
+    "rint": (np.rint, ANY),
+    "trunc": (np.trunc, ANY),
+    "fabs": (np.abs, ANY),
+    "abs": (np.abs, ANY),
+    "round": (lambda x: np.sign(x) * np.floor(np.abs(x) + 0.5), ANY),
+    "fract": (lambda x: np.minimum(x - np.floor(x), 1 - 2.0**-24), ANY),
+    "sign": (np.sign, ANY),
+    "acos": (np.arccos, UNIT),
+    "asin": (np.arcsin, UNIT),
+    "atan": (np.arctan, ANY),
+    "acosh": (np.arccosh, 1 + POSITIVE),
+    "asinh": (np.arcsinh, ANY),
+    "atanh": (np.arctanh, UNIT),
+    "cos": (np.cos, ANY[:200]),
+    "sin": (np.sin, ANY[:200]),
+    "tan": (np.tan, ANY[:200]),
+    "cosh": (np.cosh, ANY[:200]),
+    "sinh": (np.sinh, ANY[:200]),
+    "tanh": (np.tanh, ANY),
+    "exp": (np.exp, ANY[:200]),
+    "exp2": (np.exp2, ANY[:200]),
+    "exp10": (lambda x: 10.0**x, ANY[:200]),
+    "log": (np.log, POSITIVE),
+    "log2": (np.log2, POSITIVE),
+    "log10": (np.log10, POSITIVE),
+    "sqrt": (np.sqrt, POSITIVE),
+    "rsqrt": (lambda x: 1 / np.sqrt(x), POSITIVE),
+    "saturate": (lambda x: np.clip(x, 0, 1), ANY),
+}
+
+
+@pytest.mark.parametrize(
+    "space, name",
+    [
+        (space, name)
+        for space in ("", "precise::", "fast::")
+        for name in UNARY
+        if not space or name != "sign"  # of which Metal has one variant
+    ],
+)
+def test_unary(metal, name, space):
+    reference, x = UNARY[name]
+    found = map_values(metal, "%s%s(x)" % (space, name), [x], np.float32)
+    expected = reference(x.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23, atol=1e-30)
+
+
+def test_pi_functions(metal):
+    """Exact where the angle is a multiple of a quarter turn."""
+    x = np.arange(-16, 17).astype(np.float32) / 4
+    quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
+    sine = np.array(
+        [quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4]
+    )
+    cosine = np.array(
+        [quarter[int(n + 2) % 4] * (-1) ** (int(n + 2) // 4) for n in x * 4]
+    )
+    found = map_values(metal, "sinpi(x)", [x], np.float32)
+    np.testing.assert_allclose(found, sine, atol=6e-8)
+    found = map_values(metal, "cospi(x)", [x], np.float32)
+    np.testing.assert_allclose(found, cosine, atol=6e-8)
+    y = RANDOM.uniform(-3, 3, 100).astype(np.float32)
+    found = map_values(metal, "tanpi(x)", [y], np.float32)
+    np.testing.assert_allclose(
+        found, np.tan(np.pi * y.astype(np.float64)), rtol=1e-5
+    )
+
+
+BINARY = {
+    "atan2(x, y)": np.arctan2,
+    "copysign(x, y)": np.copysign,
+    "divide(x, y)": np.divide,
+    "fdim(x, y)": lambda x, y: np.where(x > y, x - y, 0),
+    "fmax(x, y)": np.fmax,
+    "fmin(x, y)": np.fmin,
+    "max(x, y)": np.fmax,
+    "min(x, y)": np.fmin,
+    "fmod(x, y)": np.fmod,
+    "pow(abs(x), y)": lambda x, y: np.abs(x) ** y,
+    "powr(abs(x), y)": lambda x, y: np.abs(x) ** y,
+    "step(x, y)": lambda x, y: (y >= x).astype(float),
+}
+
+
+@pytest.mark.parametrize("expression", BINARY)
+def test_binary(metal, expression):
+    x, y = ANY[:200], ANY[:200][::-1]
+    found = map_values(metal, expression, [x, y], np.float32)
+    expected = BINARY[expression](x.astype(np.float64), y.astype(np.float64))
+    np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23)
+
+
+TERNARY = {
+    "fma(x, y, z)": lambda x, y, z: x * y + z,
+    "clamp(x, min(y, z), max(y, z))": lambda x, y, z: np.clip(
+        x, np.minimum(y, z), np.maximum(y, z)
+    ),
+    "max3(x, y, z)": lambda x, y, z: np.maximum(x, np.maximum(y, z)),
+    "fmin3(x, y, z)": lambda x, y, z: np.minimum(x, np.minimum(y, z)),
+    "median3(x, y, z)": lambda x, y, z: np.median([x, y, z], axis=0),
+    "smoothstep(-1.0f, 2.0f, x)": lambda x, y, z: (
+        lambda t: t * t * (3 - 2 * t)
+    )(np.clip((x + 1) / 3, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("expression", TERNARY)
+def test_ternary(metal, expression):
+    x, y, z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
+    found = map_values(metal, expression, [x, y, z], np.float32)
+    expected = TERNARY[expression](*(v.astype(np.float64) for v in (x, y, z)))
+    # A sum that cancels has an error relative to its terms.
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_mix(metal):
+    x, y, z = ANY[:200], ANY[:200][::-1], np.abs(UNIT)
+    found = map_values(metal, "mix(x, y, z)", [x, y, z], np.float32)
+    np.testing.assert_allclose(found, x + (y - x) * z, rtol=1e-5, atol=1e-6)
+
+
+def test_one_nan_gives_the_other(metal):
+    x = floats(np.nan, 1, np.nan, 2)
+    y = floats(3, np.nan, np.nan, 1)
+    for name in ("fmax", "max"):
+        found = map_values(metal, name + "(x, y)", [x, y], np.float32)
+        np.testing.assert_array_equal(found, [3, 1, np.nan, 2])
+    for name in ("fmin", "min"):
+        found = map_values(metal, name + "(x, y)", [x, y], np.float32)
+        np.testing.assert_array_equal(found, [3, 1, np.nan, 1])
+
+
+CLASSES = floats(0, -0.0, 1, np.inf, -np.inf, np.nan, 1e-40, -2)
+
+
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("isnan", [0, 0, 0, 0, 0, 1, 0, 0]),
+        ("isinf", [0, 0, 0, 1, 1, 0, 0, 0]),
+        ("isfinite", [1, 1, 1, 0, 0, 0, 1, 1]),
+        ("isnormal", [0, 0, 1, 0, 0, 0, 0, 1]),
+        ("signbit", [0, 1, 0, 0, 1, 0, 0, 1]),
+    ],
+)
+def test_classification(metal, name, expected):
+    found = map_values(metal, name + "(x)", [CLASSES], np.bool_)
+    assert found.tolist() == [bool(e) for e in expected]
+    found = map_values(metal, "%s(float2(x, 1)).x" % name, [CLASSES], np.bool_)
+    assert found.tolist() == [bool(e) for e in expected]
+    small = CLASSES.astype(np.float16)
+    small[6] = 1e-6  # subnormal in half precision too
+    found = map_values(metal, name + "(x)", [small], np.bool_)
+    assert found.tolist() == [bool(e) for e in expected]
+
+
+def test_ordering(metal):
+    x, y = floats(1, np.nan, 2, np.nan), floats(1, 1, np.nan, np.nan)
+    found = map_values(metal, "isordered(x, y)", [x, y], np.bool_)
+    assert found.tolist() == [True, False, False, False]
+    found = map_values(metal, "isunordered(x, y)", [x, y], np.bool_)
+    assert found.tolist() == [False, True, True, True]
+
+
+def test_half_precision(metal):
+    """Computed in single precision and rounded once."""
+    x = np.linspace(0.01, 8, 300).astype(np.float16)
+    for name, reference in (
+        ("exp", np.exp),
+        ("log", np.log),
+        ("sqrt", np.sqrt),
+        ("tanh", np.tanh),
+        ("sin", np.sin),
+    ):
+        found = map_values(metal, name + "(x)", [x], np.float16)
+        expected = reference(x.astype(np.float64)).astype(np.float16)
+        np.testing.assert_array_max_ulp(found, expected, 1)
+    y = x[::-1].copy()
+    found = map_values(metal, "x * y + x", [x, y], np.float16)
+    expected = x.astype(np.float32) * y + x
+    np.testing.assert_allclose(found, expected, rtol=2.0**-9)
+
+
+def test_conversions_between_precisions(metal):
+    """To half and back, for all halves and for values between them."""
+    bits = np.arange(65536, dtype=np.uint16)
+    halves = bits.view(np.float16)
+    found = map_values(metal, "x", [halves], np.float32)
+    np.testing.assert_array_equal(found, halves.astype(np.float32))
+    x = RANDOM.normal(size=5000).astype(np.float32)
+    x *= np.exp2(RANDOM.uniform(-30, 18, 5000)).astype(np.float32)
+    x = np.concatenate([x, floats(65519.9, 65520, 2.0**-25, 2.98e-8, np.nan)])
+    found = map_values(metal, "half(x)", [x], np.float16)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found, x.astype(np.float16))
+
+
+def test_brain_floats(metal):
+    """A bfloat is the upper half of a float, rounded to nearest even."""
+    x = RANDOM.normal(size=1000).astype(np.float32)
+    bits = x.view(np.uint32)
+    expected = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    found = map_values(metal, "as_type<ushort>(bfloat(x))", [x], np.uint16)
+    np.testing.assert_array_equal(found, expected)
+    found = map_values(
+        metal, "float(as_type<bfloat>(x)) * 2.0f", [expected], np.float32
+    )
+    wide = (expected.astype(np.uint32) << 16).view(np.float32)
+    np.testing.assert_array_equal(found, wide * 2)
+
+
+def test_several_results(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device const float *x [[buffer(0)]],
+              device float4 *out [[buffer(1)]],
+              uint i [[thread_position_in_grid]]) {
+  int e;
+  float c, w;
+  float m = frexp(x[i], e);
+  out[2 * i] = float4(m, e, ldexp(m, e), ilogb(x[i]));
+  float s = sincos(x[i], c);
+  float f = modf(x[i], w);
+  out[2 * i + 1] = float4(s, c, f, w);
+  float2 cs;
+  float2 ss = sincos(float2(x[i], 0), cs);
+  if (ss.x != s || cs.y != 1) out[2 * i] = 0;
+}
+"""
+    )
+    x = floats(3.75, -0.3, 100, -7)
+    out = np.zeros((4, 2, 4), np.float32)
+    library.run("k", [x, out], 4, 4)
+    mantissa, exponent = np.frexp(x)
+    np.testing.assert_array_equal(out[:, 0, 0], mantissa)
+    np.testing.assert_array_equal(out[:, 0, 1], exponent)
+    np.testing.assert_array_equal(out[:, 0, 2], x)
+    np.testing.assert_array_equal(out[:, 0, 3], exponent - 1)
+    np.testing.assert_allclose(out[:, 1, 0], np.sin(x), rtol=2e-6)
+    np.testing.assert_allclose(out[:, 1, 1], np.cos(x), rtol=2e-6)
+    fraction, whole = np.modf(x)
+    np.testing.assert_array_equal(out[:, 1, 2], fraction)
+    np.testing.assert_array_equal(out[:, 1, 3], whole)
+
+
+def test_nextafter(metal):
+    x, y = floats(1, 1, 0, -1), floats(2, 0, -1, 1)
+    found = map_values(metal, "nextafter(x, y)", [x, y], np.float32)
+    np.testing.assert_array_equal(found, np.nextafter(x, y))
+    x, y = x.astype(np.float16), y.astype(np.float16)
+    found = map_values(metal, "nextafter(x, y)", [x, y], np.float16)
+    np.testing.assert_array_equal(found, np.nextafter(x, y))
+
+
+def test_geometry(metal):
+    expressions = {
+        "dot(a, b)": 4 - 10 + 18,
+        "length(float2(3, 4))": 5,
+        "length_squared(a)": 14,
+        "distance(a, a + float3(0, 3, 4))": 5,
+        "distance_squared(float2(1), float2(2))": 2,
+        "normalize(float3(0, 3, 4)).z": 0.8,
+        "cross(a, b).x": 2 * 6 - 3 * -5,
+        "cross(a, b).y": 3 * 4 - 1 * 6,
+        "reflect(float2(1, -1), float2(0, 1)).y": 1,
+        "faceforward(a, float3(1), float3(-1)).x": 1,
+        "refract(float2(0, -1), float2(0, 1), 1.0f).y": -1,
+        "float(dot(half2(1, 2), half2(3, 4)))": 11,
+        "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
+    }
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device float *out) {\n"
+        + "  float3 a(1, 2, 3), b(4, -5, 6);\n"
+        + "".join(
+            "  out[%d] = %s;\n" % item for item in enumerate(expressions)
+        )
+        + "}\n"
+    )
+    out = np.zeros(len(expressions), np.float32)
+    library.run("k", [out], 1, 1)
+    np.testing.assert_allclose(out, list(expressions.values()), rtol=1e-6)
+
+
+def test_constants(metal):
+    names = {
+        "M_PI_F": math.pi,
+        "M_E_F": math.e,
+        "M_LN2_F": math.log(2),
+        "M_LOG2E_F": 1 / math.log(2),
+        "M_SQRT1_2_F": math.sqrt(0.5),
+        "FLT_MAX": 3.4028234663852886e38,
+        "FLT_MIN": 2.0**-126,
+        "FLT_EPSILON": 2.0**-23,
+        "MAXFLOAT": 3.4028234663852886e38,
+        "HUGE_VALF": math.inf,
+        "-INFINITY": -math.inf,
+        "NAN": math.nan,
+        "float(M_PI_H)": float(np.float16(math.pi)),
+        "float(HALF_MAX)": 65504,
+        "float(M_PI_BF)": 3.140625,
+        "float(INT_MAX)": 2.0**31,
+        "float(UINT_MAX)": 2.0**32,
+        "numeric_limits<float>::max()": 3.4028234663852886e38,
+        "numeric_limits<float>::lowest()": -3.4028234663852886e38,
+        "numeric_limits<float>::infinity()": math.inf,
+        "numeric_limits<half>::epsilon()": 2.0**-10,
+        "numeric_limits<int>::min()": -(2.0**31),
+        "numeric_limits<uchar>::max()": 255,
+        "numeric_limits<ulong>::max()": 2.0**64,
+        "numeric_limits<float>::digits": 24,
+        "1.5h + 2.25H": 3.75,
+        "1e3": 1000,
+        "0x1p4f": 16,
+    }
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device float *out) {\n"
+        + "".join("  out[%d] = %s;\n" % item for item in enumerate(names))
+        + "}\n"
+    )
+    out = np.zeros(len(names), np.float32)
+    library.run("k", [out], 1, 1)
+    np.testing.assert_array_equal(
+        out, np.array(list(names.values())).astype(np.float32)
+    )
+
+
+INTEGERS = {
+    "char": np.int8,
+    "uchar": np.uint8,
+    "short": np.int16,
+    "ushort": np.uint16,
+    "int": np.int32,
+    "uint": np.uint32,
+    "long": np.int64,
+    "ulong": np.uint64,
+}
+
+
+def integer_cases(bits, signed):
+    """{expression of x and y: reference with Python's integers}"""
+    lowest = -(1 << bits - 1) if signed else 0
+    highest = (1 << bits - 1) - 1 if signed else (1 << bits) - 1
+    mask = (1 << bits) - 1
+
+    def wrap(value):
+        value &= mask
+        return value - (mask + 1) if signed and value > highest else value
+
+    def clip(value):
+        return max(lowest, min(highest, value))
+
+    def leading(x):
+        return bits - (x & mask).bit_length()
+
+    def trailing(x):
+        return bits if x == 0 else ((x & -x) & mask).bit_length() - 1
+
+    def rotate(x, y):
+        n = y & (bits - 1)
+        x &= mask
+        return wrap(x << n | x >> (bits - n))
+
+    def extract(x, offset, count):
+        field = (x & mask) >> offset & ((1 << count) - 1)
+        if signed and field >> (count - 1):
+            field -= 1 << count
+        return field
+
+    def insert(x, y, offset, count):
+        field = ((1 << count) - 1) << offset
+        return wrap((x & ~field) | (y << offset & field))
+
+    return {
+        "max(x, y)": max,
+        "min(x, y)": min,
+        "clamp(x, T(2), T(9))": lambda x, y: max(2, min(9, x)),
+        "abs(x)": lambda x, y: wrap(abs(x)),
+        "addsat(x, y)": lambda x, y: clip(x + y),
+        "subsat(x, y)": lambda x, y: clip(x - y),
+        "T(absdiff(x, y))": lambda x, y: wrap(abs(x - y)),
+        "clz(x)": lambda x, y: leading(x),
+        "ctz(x)": lambda x, y: trailing(x),
+        "popcount(x)": lambda x, y: bin(x & mask).count("1"),
+        "reverse_bits(x)": lambda x, y: wrap(
+            int(bin((x & mask) | 1 << bits)[:2:-1], 2)
+        ),
+        "hadd(x, y)": lambda x, y: (x + y) >> 1,
+        "rhadd(x, y)": lambda x, y: (x + y + 1) >> 1,
+        "mulhi(x, y)": lambda x, y: x * y >> bits,
+        "madhi(x, y, x)": lambda x, y: wrap((x * y >> bits) + x),
+        "madsat(x, y, x)": lambda x, y: clip(x * y + x),
+        "rotate(x, y)": rotate,
+        "extract_bits(x, 2, 5)": lambda x, y: extract(x, 2, 5),
+        "insert_bits(x, y, 1, 4)": lambda x, y: insert(x, y, 1, 4),
+        "max3(x, y, T(3))": lambda x, y: max(x, y, 3),
+        "min3(x, y, T(3))": lambda x, y: min(x, y, 3),
+        "median3(x, y, T(3))": lambda x, y: sorted((x, y, 3))[1],
+    }
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers(metal, name):
+    dtype = INTEGERS[name]
+    info = np.iinfo(dtype)
+    edges = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
+    if info.min < 0:
+        edges += [-1, -2, info.min + 1]
+    values = edges + RANDOM.integers(
+        info.min, info.max, 40, dtype, endpoint=True
+    ).tolist()
+    pairs = [(x, y) for x in values for y in values]
+    x = np.array([p[0] for p in pairs], dtype)
+    y = np.array([p[1] for p in pairs], dtype)
+    cases = integer_cases(info.bits, info.min < 0)
+    # One kernel for all, the vector form beside the scalar one.
+    stores = ""
+    for number, expression in enumerate(cases):
+        pair = re.sub(
+            r"\b(x|y)\b|\bT\(",
+            lambda m: {"x": "V(x, y)", "y": "V(y, x)", "T(": "V("}[m.group()],
+            expression,
+        )
+        stores += "  out[%d * i + %d] = %s;\n" % (
+            len(cases) * 2, 2 * number, expression,
+        )  # fmt: skip
+        stores += "  out[%d * i + %d] = %s;\n" % (
+            len(cases) * 2, 2 * number + 1, "(%s).x" % pair,
+        )  # fmt: skip
+    library = metal.compile(
+        HEADER
+        + "using T = %s; using V = vec<T, 2>;\n" % name
+        + "kernel void k(device T *out, device const T *px,\n"
+        + "              device const T *py,\n"
+        + "              uint i [[thread_position_in_grid]]) {\n"
+        + "  T x = px[i], y = py[i];\n"
+        + stores
+        + "}\n"
+    )
+    out = np.zeros((len(pairs), len(cases), 2), dtype)
+    library.run("k", [out, x, y], len(pairs), 64)
+    for number, (expression, reference) in enumerate(cases.items()):
+        expected = np.array([reference(*pair) for pair in pairs], object)
+        for form in (0, 1):
+            wrong = [
+                (pair, found, wanted)
+                for pair, found, wanted in zip(
+                    pairs, out[:, number, form].tolist(), expected
+                )
+                if found != wanted
+            ]
+            assert not wrong, (expression, form, wrong[:5])
+
+
+def test_24_bit_products(metal):
+    x = np.array([0x123456, 0xFFFFFF, 3, -5], np.int64)
+    signed = np.array([0x123456, -1, 3, -5], np.int32)
+    found = map_values(metal, "mul24(x, 3)", [signed], np.int32)
+    assert found.tolist() == [0x123456 * 3, -3, 9, -15]
+    unsigned = x.astype(np.uint32) & 0xFFFFFF
+    found = map_values(metal, "mad24(x, 2u, 7u)", [unsigned], np.uint32)
+    assert found.tolist() == (unsigned * 2 + 7).tolist()
+
+
+def test_type_traits(metal):
+    metal.compile(
+        HEADER
+        + """
+static_assert(is_same<int, int32_t>::value && !is_same_v<int, uint>, "");
+static_assert(is_floating_point_v<half> && is_integral_v<ushort>, "");
+static_assert(is_signed_v<char> && is_unsigned_v<ulong>, "");
+static_assert(is_same_v<conditional_t<true, int, float>, int>, "");
+static_assert(is_same_v<make_unsigned_t<short>, ushort>, "");
+static_assert(is_same_v<remove_reference_t<thread int &>, thread int>, "");
+template <typename T, typename = enable_if_t<is_integral<T>::value>>
+T only_integers(T x) { return x; }
+template <typename T> void_t<typename T::value_type> has_value_type(T);
+static_assert(is_same_v<decltype(only_integers(1u)), uint>, "");
+static_assert(true_type::value && !false_type::value, "");
+static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
+"""
+    )
+
+
+ATOMIC_SPACES = {
+    "device": ("device A *a [[buffer(0)]]", {}),
+    "threadgroup": (
+        "device A *d [[buffer(0)]], threadgroup A *a [[threadgroup(0)]]",
+        {0: 16},
+    ),
+}
+
+
+@pytest.mark.parametrize("space", ATOMIC_SPACES)
+@pytest.mark.parametrize(
+    "name, dtype", [("int", np.int32), ("uint", np.uint32)]
+)
+def test_integer_atomics(metal, space, name, dtype):
+    parameter, lengths = ATOMIC_SPACES[space]
+    copy_in = copy_out = ""
+    if space == "threadgroup":
+        copy_in = (
+            "  T start = atomic_load_explicit(d, memory_order_relaxed);\n"
+            "  if (i == 0) atomic_store_explicit(a, start, "
+            "memory_order_relaxed);\n"
+            "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        )
+        copy_out = (
+            "  threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+            "  if (i == 0) atomic_store_explicit(d, atomic_load_explicit(a,"
+            " memory_order_relaxed), memory_order_relaxed);\n"
+        )
+    values = np.array([5, 12, 3, 9, 12, 200, 7, 1], dtype)
+    start = dtype(20)
+    operations = {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "and": lambda a, b: a & b,
+        "or": lambda a, b: a | b,
+        "xor": lambda a, b: a ^ b,
+        "max": max,
+        "min": min,
+    }
+    for key, reference in operations.items():
+        library = metal.compile(
+            HEADER
+            + "using T = %s; using A = atomic_%s;\n" % (name, name)
+            + "kernel void k(%s,\n" % parameter
+            + "              device const T *v [[buffer(1)]],\n"
+            + "              device T *old [[buffer(2)]],\n"
+            + "              uint i [[thread_position_in_grid]]) {\n"
+            + copy_in
+            + "  old[i] = atomic_fetch_%s_explicit(a, v[i],\n" % key
+            + "      memory_order_relaxed);\n"
+            + copy_out
+            + "}\n"
+        )
+        total = np.array([start], dtype)
+        old = np.zeros(8, dtype)
+        library.run("k", [total, values, old], 8, 8, lengths)
+        expected_old = []
+        value = start
+        for v in values:
+            expected_old.append(value)
+            with np.errstate(over="ignore"):
+                value = dtype(reference(value, v))
+        assert total[0] == value, key
+        assert old.tolist() == [int(v) for v in expected_old], key
+
+
+def test_other_atomics(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device atomic_float *f [[buffer(0)]],
+              device atomic_uint *u [[buffer(1)]],
+              device atomic<bool> *b [[buffer(2)]],
+              device atomic_ulong *l [[buffer(3)]],
+              device float *out [[buffer(4)]],
+              volatile device atomic_int *v [[buffer(5)]],
+              uint i [[thread_position_in_grid]]) {
+  atomic_fetch_add_explicit(f, 0.5f, memory_order_relaxed);
+  atomic_fetch_sub_explicit(&f[1], 2.0f, memory_order_relaxed);
+  // A maximum by compare and exchange.
+  uint seen = atomic_load_explicit(u, memory_order_relaxed);
+  while (i * 3 > seen &&
+         !atomic_compare_exchange_weak_explicit(u, &seen, i * 3,
+             memory_order_relaxed, memory_order_relaxed)) {}
+  if (i == 5) atomic_store_explicit(b, true, memory_order_relaxed);
+  atomic_max_explicit(l, (ulong)i << 40, memory_order_relaxed);
+  atomic_min_explicit(&l[1], 100ul - i, memory_order_relaxed);
+  out[i] = atomic_exchange_explicit(&f[2], float(i), memory_order_relaxed);
+  atomic_fetch_add_explicit(v, 1, memory_order_relaxed);
+  float expected = -1;
+  atomic_compare_exchange_weak_explicit(&f[3], &expected, 4.0f,
+      memory_order_relaxed, memory_order_relaxed);
+  atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);
+}
+"""
+    )
+    f, u = floats(1, 100, -5, -1), uint(7)
+    b, big = np.zeros(1, np.bool_), np.array([3, 1000], np.uint64)
+    out, v = np.zeros(64, np.float32), np.zeros(1, np.int32)
+    library.run("k", [f, u, b, big, out, v], 64, 16)
+    assert f.tolist() == [33, 100 - 128, 63, 4]
+    assert u[0] == 63 * 3
+    assert b[0]
+    assert big.tolist() == [63 << 40, 100 - 63]
+    assert sorted(out.tolist()) == sorted([-5.0] + list(range(63)))
+    assert v[0] == 64
