@@ -1,7 +1,9 @@
 # How clang compiles Objective-C++ for GCC's Objective-C runtime, for the
 # emulator itself and for programs that use it:
 #
-#   MPS_EMULATOR_OBJCXX_OPTIONS    compile options, for OBJCXX sources only
+#   MPS_EMULATOR_OBJC_FLAGS        clang's flags
+#   MPS_EMULATOR_OBJCXX_OPTIONS    the same for compile options of targets, for
+#                                  OBJCXX sources only
 #   MPS_EMULATOR_OBJCXX_LIBRARIES  libobjc and libBlocksRuntime
 
 # The runtime's headers (objc/objc.h) come with gcc, beside headers that clang
@@ -21,8 +23,12 @@ get_filename_component(_mps_emulator_objc_include
 get_filename_component(_mps_emulator_gcc_directory
   "${_mps_emulator_objc_include}" DIRECTORY)
 
+set(MPS_EMULATOR_OBJC_FLAGS
+  -fobjc-runtime=gcc -fobjc-exceptions -fblocks
+  -fconstant-string-class=NSConstantString
+  "-idirafter${_mps_emulator_objc_include}")
 set(MPS_EMULATOR_OBJCXX_OPTIONS
-  "$<$<COMPILE_LANGUAGE:OBJCXX>:-fobjc-runtime=gcc;-fobjc-exceptions;-fblocks;-fconstant-string-class=NSConstantString;SHELL:-idirafter ${_mps_emulator_objc_include}>")
+  "$<$<COMPILE_LANGUAGE:OBJCXX>:${MPS_EMULATOR_OBJC_FLAGS}>")
 
 find_library(MPS_EMULATOR_LIBOBJC objc
   HINTS "${_mps_emulator_gcc_directory}")

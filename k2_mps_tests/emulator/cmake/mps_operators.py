@@ -32,14 +32,6 @@ class Operator:
         self.structured = False
         self.kernels: Dict[str, str] = {}  # dispatch key -> kernel
 
-    def composite_implicit(self) -> bool:
-        """True if the operator is also made of others, with their autograd.
-
-        Where mps has a kernel besides, that one is a shortcut with a backward
-        of its own; the composite does the same without it.
-        """
-        return "CompositeImplicitAutograd" in self.kernels
-
 
 def read(lines: List[str]) -> Dict[str, Operator]:
     """The operators of a native_functions.yaml, by name."""
@@ -69,17 +61,28 @@ def read(lines: List[str]) -> Dict[str, Operator]:
 
 
 def with_key(operators: Dict[str, Operator], key: str) -> List[str]:
-    """The operators that have a kernel for a dispatch key, sorted."""
-    names = []
-    for operator in operators.values():
-        if operator.composite_implicit():
-            continue
+    """The operators that have a kernel for a dispatch key, sorted.
+
+    Without those that the CPU makes of others, together with their autograd:
+    where mps has a kernel, that one is a shortcut with a backward that the CPU
+    lacks, and the composite does the same without it.
+    """
+
+    def has(operator, wanted):
         delegate = operators.get(operator.delegate)
-        if key in operator.kernels or (
-            delegate is not None and key in delegate.kernels
-        ):
-            names.append(operator.name)
-    return sorted(names)
+        return wanted in operator.kernels or (
+            delegate is not None and wanted in delegate.kernels
+        )
+
+    return sorted(
+        operator.name
+        for operator in operators.values()
+        if has(operator, key)
+        and not (
+            has(operator, "CompositeImplicitAutograd")
+            and not has(operator, "CPU")
+        )
+    )
 
 
 def check(operators: Dict[str, Operator], mps: List[str]) -> None:

@@ -10,6 +10,7 @@ that runs there is emulated: results are the CPU's, timings mean nothing.
 """
 
 from ._counters import Counters, counters
+from ._flags import cpp_extension_flags
 from ._load import load
 from ._paths import cmake_dir, include_dir, library_path
 
@@ -19,6 +20,7 @@ __all__ = [
     "Counters",
     "cmake_dir",
     "counters",
+    "cpp_extension_flags",
     "include_dir",
     "library_path",
     "load",

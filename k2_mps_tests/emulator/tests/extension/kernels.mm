@@ -76,10 +76,10 @@ kernel void at_most_64_threads(device float *out [[buffer(0)]],
 id<MTLLibrary> Library() {
   static id<MTLLibrary> library = [] {
     NSError *error = nil;
-    id<MTLLibrary> compiled = [MTLCreateSystemDefaultDevice()
-        newLibraryWithSource:kSource
-                     options:nil
-                       error:&error];
+    id<MTLLibrary> compiled =
+        [MTLCreateSystemDefaultDevice() newLibraryWithSource:kSource
+                                                     options:nil
+                                                       error:&error];
     TORCH_CHECK(compiled, [[error localizedDescription] UTF8String]);
     return compiled;
   }();

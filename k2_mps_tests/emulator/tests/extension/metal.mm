@@ -1,5 +1,5 @@
-// Uses of Foundation, dispatch and Metal that are right on a Mac, each with what
-// has to come out.
+// Uses of Foundation, dispatch and Metal that are right on a Mac, each with
+// what has to come out.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -74,10 +74,9 @@ const std::vector<Check> &Checks() {
          TORCH_CHECK([text length] == 19 && [text hasPrefix:@"a -"]);
          TORCH_CHECK([@"gr\u00fc\u00df" length] == 4);
          TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
-         TORCH_CHECK([@"x" hash] ==
-                     [[NSString stringWithUTF8String:"x"] hash]);
-         TORCH_CHECK([[@"ab" stringByAppendingString:@"cd"]
-             isEqualToString:@"abcd"]);
+         TORCH_CHECK([@"x" hash] == [[NSString stringWithUTF8String:"x"] hash]);
+         TORCH_CHECK(
+             [[@"ab" stringByAppendingString:@"cd"] isEqualToString:@"abcd"]);
        }},
       {"collections",
        [] {
@@ -127,11 +126,11 @@ const std::vector<Check> &Checks() {
       {"operating system version",
        [] {
          NSOperatingSystemVersion wanted = {15, 0, 0};
-         TORCH_CHECK(
-             [[NSProcessInfo processInfo] isOperatingSystemAtLeastVersion:wanted]);
+         TORCH_CHECK([[NSProcessInfo processInfo]
+             isOperatingSystemAtLeastVersion:wanted]);
          wanted.majorVersion = 99;
-         TORCH_CHECK(!
-             [[NSProcessInfo processInfo] isOperatingSystemAtLeastVersion:wanted]);
+         TORCH_CHECK(![[NSProcessInfo processInfo]
+             isOperatingSystemAtLeastVersion:wanted]);
        }},
 
       // ---- dispatch
@@ -168,8 +167,8 @@ const std::vector<Check> &Checks() {
            dispatch_semaphore_signal(semaphore);
          }];
          [commands commit];
-         TORCH_CHECK(dispatch_semaphore_wait(semaphore,
-                                             DISPATCH_TIME_FOREVER) == 0);
+         TORCH_CHECK(
+             dispatch_semaphore_wait(semaphore, DISPATCH_TIME_FOREVER) == 0);
          TORCH_CHECK(dispatch_semaphore_wait(
              semaphore, dispatch_time(DISPATCH_TIME_NOW, NSEC_PER_MSEC)));
          dispatch_release(semaphore);
@@ -322,11 +321,14 @@ const std::vector<Check> &Checks() {
          id<MTLBuffer> x = BufferWith({9, 9, 1, 2, 3, 4});
          id<MTLBuffer> factors = BufferWith({2, 3});
          id<MTLCommandBuffer> commands = [Queue() commandBuffer];
-         id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+         id<MTLComputeCommandEncoder> encoder =
+             [commands computeCommandEncoder];
          [encoder setComputePipelineState:Pipeline("scale")];
          id<MTLBuffer> buffers[] = {x};
          NSUInteger offsets[] = {8};
-         [encoder setBuffers:buffers offsets:offsets withRange:NSMakeRange(0, 1)];
+         [encoder setBuffers:buffers
+                     offsets:offsets
+                   withRange:NSMakeRange(0, 1)];
          [encoder setBuffer:factors offset:0 atIndex:5];
          [encoder setBufferOffset:4 atIndex:5];
          [encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
@@ -386,11 +388,11 @@ const std::vector<Check> &Checks() {
          [options setMathMode:MTLMathModeSafe];
          TORCH_CHECK(![options fastMathEnabled]);
          [options setPreprocessorMacros:@{@"FACTOR" : @"5.0f"}];
-         id<MTLLibrary> library = Compile(
-             @"kernel void f(device float *x [[buffer(0)]]) { x[0] *= FACTOR; }",
-             options);
-         TORCH_CHECK([[[library functionNames] objectAtIndex:0]
-             isEqualToString:@"f"]);
+         id<MTLLibrary> library = Compile(@"kernel void f(device float *x "
+                                          @"[[buffer(0)]]) { x[0] *= FACTOR; }",
+                                          options);
+         TORCH_CHECK(
+             [[[library functionNames] objectAtIndex:0] isEqualToString:@"f"]);
          TORCH_CHECK([library newFunctionWithName:@"g"] == nil);
          id<MTLFunction> function = [library newFunctionWithName:@"f"];
          TORCH_CHECK([[function name] isEqualToString:@"f"]);
@@ -401,9 +403,8 @@ const std::vector<Check> &Checks() {
          id<MTLComputePipelineState> pipeline = Pipeline("at_most_64_threads");
          TORCH_CHECK([pipeline maxTotalThreadsPerThreadgroup] == 64);
          TORCH_CHECK([pipeline threadExecutionWidth] == 32);
-         TORCH_CHECK(
-             [Pipeline("big_threadgroup_memory") staticThreadgroupMemoryLength] ==
-             16384);
+         TORCH_CHECK([Pipeline("big_threadgroup_memory")
+                         staticThreadgroupMemoryLength] == 16384);
          id<MTLLibrary> library = Compile(
              @"kernel void f(device float *x [[buffer(0)]]) { x[0] = 1; }");
          MTLComputePipelineDescriptor *descriptor =
@@ -412,21 +413,21 @@ const std::vector<Check> &Checks() {
          [descriptor setMaxTotalThreadsPerThreadgroup:128];
          [descriptor setLabel:@"named"];
          NSError *error = nil;
-         id<MTLComputePipelineState> made =
-             [Device() newComputePipelineStateWithDescriptor:descriptor
-                                                     options:MTLPipelineOptionNone
-                                                  reflection:nil
-                                                       error:&error];
+         id<MTLComputePipelineState> made = [Device()
+             newComputePipelineStateWithDescriptor:descriptor
+                                           options:MTLPipelineOptionNone
+                                        reflection:nil
+                                             error:&error];
          TORCH_CHECK([made maxTotalThreadsPerThreadgroup] == 128);
          TORCH_CHECK([[made label] isEqualToString:@"named"]);
        }},
       {"function constants",
        [] {
-         id<MTLLibrary> library = Compile(
-             @"constant float kFactor [[function_constant(3)]];\n"
-              "kernel void f(device float *x [[buffer(0)]],\n"
-              "              uint i [[thread_position_in_grid]])\n"
-              "{ x[i] *= kFactor; }");
+         id<MTLLibrary> library =
+             Compile(@"constant float kFactor [[function_constant(3)]];\n"
+                      "kernel void f(device float *x [[buffer(0)]],\n"
+                      "              uint i [[thread_position_in_grid]])\n"
+                      "{ x[i] *= kFactor; }");
          MTLFunctionConstantValues *values =
              [[MTLFunctionConstantValues alloc] init];
          float factor = 5;
@@ -437,10 +438,12 @@ const std::vector<Check> &Checks() {
                                                            error:&error];
          TORCH_CHECK(function, [[error localizedDescription] UTF8String]);
          id<MTLComputePipelineState> pipeline =
-             [Device() newComputePipelineStateWithFunction:function error:&error];
+             [Device() newComputePipelineStateWithFunction:function
+                                                     error:&error];
          id<MTLBuffer> x = BufferWith({1, 2});
          id<MTLCommandBuffer> commands = [Queue() commandBuffer];
-         id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+         id<MTLComputeCommandEncoder> encoder =
+             [commands computeCommandEncoder];
          [encoder setComputePipelineState:pipeline];
          [encoder setBuffer:x offset:0 atIndex:0];
          [encoder dispatchThreads:MTLSizeMake(2, 1, 1)

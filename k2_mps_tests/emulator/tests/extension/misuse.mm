@@ -185,9 +185,8 @@ const std::vector<Case> &Cases() {
       // ---- dispatches
       {"dispatch without a pipeline",
        [] {
-         [[StreamBuffer() computeCommandEncoder]
-                   dispatchThreads:Threads(4)
-             threadsPerThreadgroup:Threads(4)];
+         [[StreamBuffer() computeCommandEncoder] dispatchThreads:Threads(4)
+                                           threadsPerThreadgroup:Threads(4)];
        }},
       {"1025 threads in a threadgroup",
        [] {
@@ -201,16 +200,16 @@ const std::vector<Case> &Cases() {
        }},
       {"more threads than the pipeline takes",
        [] {
-         [ReadyEncoder("at_most_64_threads")
-                   dispatchThreads:Threads(128)
-             threadsPerThreadgroup:Threads(128)];
+         [ReadyEncoder("at_most_64_threads") dispatchThreads:Threads(128)
+                                       threadsPerThreadgroup:Threads(128)];
        }},
       {"too much threadgroup memory",
        [] {
          id<MTLComputeCommandEncoder> encoder =
              ReadyEncoder("big_threadgroup_memory");
          [encoder setThreadgroupMemoryLength:16400 atIndex:0];
-         [encoder dispatchThreads:Threads(16) threadsPerThreadgroup:Threads(16)];
+         [encoder dispatchThreads:Threads(16)
+             threadsPerThreadgroup:Threads(16)];
        }},
       {"threadgroup memory not a multiple of 16",
        [] { [ReadyEncoder() setThreadgroupMemoryLength:20 atIndex:0]; }},
@@ -269,7 +268,7 @@ const std::vector<Case> &Cases() {
          dispatch_queue_t queue = torch::mps::get_dispatch_queue();
          dispatch_sync(queue, ^{
            dispatch_sync(queue, ^{
-           });
+                         });
          });
        }},
       {"operator inside dispatch_sync",

@@ -1,0 +1,34 @@
+"""Compiler and linker flags, for build systems other than CMake."""
+
+import json
+import os
+from typing import Dict, List
+
+from ._paths import include_dir, library_path
+
+
+def cpp_extension_flags() -> Dict[str, List[str]]:
+    """Keyword arguments for torch.utils.cpp_extension.load() and its like.
+
+    They let Objective-C++ sources (.mm) compile and link against the emulator
+    as they do against the system's frameworks on a Mac.  The compiler has to be
+    clang: set CXX=clang++-19 in the environment.
+
+        cpp_extension.load("name", ["source.mm"], **cpp_extension_flags())
+    """
+    library = library_path()
+    directory = os.path.dirname(library)
+    path = os.path.join(directory, "build_flags.json")
+    with open(path, encoding="utf-8") as file:
+        flags = json.load(file)
+    return {
+        "extra_include_paths": [include_dir()],
+        "extra_cflags": flags["compile"],
+        # The emulator comes first: it replaces a function of libobjc.
+        "extra_ldflags": [
+            "-Wl,--no-as-needed",
+            library,
+            *flags["libraries"],
+            f"-Wl,-rpath,{directory}",
+        ],
+    }

@@ -1,0 +1,621 @@
+"""aten on the emulated device: breadth, against the same code on the CPU."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import mps_emulator
+
+MPS = "mps"
+
+
+def both(function, *tensors, **kwargs):
+    """Runs function on CPU and mps tensors; the results must be equal."""
+    expected = function(*[t.clone() for t in tensors], **kwargs)
+    got = function(*[t.to(MPS) for t in tensors], **kwargs)
+    assert got.device.type == MPS
+    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+
+
+X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + 1,
+        lambda x: 2 - x,
+        lambda x: x @ x.T,
+        lambda x: x[1:3, ::2],
+        lambda x: x[:, [0, 2]],
+        lambda x: x[torch.tensor([0, 2])],
+        lambda x: x[x > 0],
+        lambda x: x.t().contiguous(),
+        lambda x: x.expand(3, 4, 5).sum(0),
+        lambda x: x.reshape(-1)[3:7],
+        lambda x: x.unfold(1, 2, 2),
+        lambda x: x.as_strided((3, 3), (5, 1), 1),
+        lambda x: torch.where(x > 0, x, 0.0),
+        lambda x: x.clamp(-0.5, 0.5).amax(1),
+        lambda x: x.cumsum(0),
+        lambda x: x.sort(1)[0],
+        lambda x: x.sort(1, descending=True)[1],
+        lambda x: x.topk(2)[1],
+        lambda x: x.argmax(1),
+        lambda x: torch.unique(x.round()),
+        lambda x: torch.unique(x.round(), return_inverse=True)[1],
+        lambda x: x.nonzero(),
+        lambda x: torch.cat([x, x[:2]]),
+        lambda x: torch.stack([x, -x]),
+        lambda x: x.scatter_add(1, (x > 0).long(), x),
+        lambda x: x.index_add(0, torch.tensor([0, 0], device=x.device), x[:2]),
+        lambda x: x.index_select(1, torch.tensor([4, 0], device=x.device)),
+        lambda x: x.gather(1, (x > 0).long()),
+        lambda x: x.masked_fill(x < 0, 7.0),
+        lambda x: x.logsumexp(1),
+        lambda x: x.softmax(1),
+        lambda x: torch.logaddexp(x, x + 1),
+        lambda x: torch.einsum("ij,kj->ik", x, x),
+        lambda x: torch.fft.fft(x),
+        lambda x: torch.view_as_real(torch.fft.fft(x)),
+        lambda x: torch.fft.fft(x).conj().imag,
+        lambda x: x.half() + 1,
+        lambda x: x.bfloat16() * 2,
+        lambda x: (x * 10).int() // 3 & 3,
+        lambda x: (x * 10).long() % 7,
+        lambda x: (x > 0).any(1),
+        lambda x: x.std(1, unbiased=False),
+        lambda x: torch.add(x, 1, out=torch.empty(0, device=x.device)),
+        lambda x: torch.bincount((x > 0).long().view(-1)),
+        lambda x: torch.searchsorted(x.sort(1)[0], x),
+        lambda x: torch.repeat_interleave(x, 2, 0),
+        lambda x: torch.nn.functional.pad(x, (1, 2)),
+        lambda x: F.layer_norm(x, (5,)),
+        lambda x: F.embedding((x > 0).long(), x),
+        lambda x: F.gelu(x),
+        lambda x: F.log_softmax(x, 1),
+        lambda x: torch.vmap(lambda row: row.sum())(x),
+        lambda x: torch._foreach_add([x, x], 1)[1],
+        lambda x: torch.linalg.norm(x),
+        lambda x: torch.full_like(x, 3),
+        lambda x: torch.arange(6, device=x.device),
+        lambda x: torch.linspace(0, 1, 5, device=x.device),
+        lambda x: torch.eye(3, device=x.device),
+        lambda x: torch.tril(x),
+    ],
+)
+def test_same_as_on_the_cpu(function):
+    both(function, X)
+
+
+# ---- views and in-place
+
+
+def _in_place(x):
+    y = x.clone()
+    y[1] = 3.0
+    y[:, 2] += 1
+    y.view(-1)[3:6].mul_(2)
+    y.t()[0].zero_()
+    y[y > 2] = -1
+    y.index_put_((torch.tensor([0, 1]),), torch.tensor(9.0))
+    return y
+
+
+def test_in_place_on_views():
+    both(_in_place, X)
+
+
+def test_resize_and_set():
+    x = torch.arange(6.0, device=MPS)
+    x.resize_(2, 4)
+    assert x.shape == (2, 4) and x.view(-1)[:6].tolist() == [*range(6)]
+    y = torch.empty(0, device=MPS).set_(x)
+    assert y.data_ptr() == x.data_ptr()
+    y.set_(x.untyped_storage(), 2, (2, 2), (2, 1))
+    assert y.tolist() == [[2, 3], [4, 5]]
+    x.set_()
+    assert x.numel() == 0
+
+
+def test_out_grows_its_tensor():
+    out = torch.empty(2, device=MPS)
+    torch.add(torch.ones(100, device=MPS), 1, out=out)
+    assert out.shape == (100,) and out.sum().item() == 200
+
+
+def test_copy_between_strides_types_and_shapes():
+    x = torch.zeros(4, 5, device=MPS)
+    x.copy_(X.t().contiguous().t())
+    assert torch.equal(x.cpu(), X)
+    x.copy_(torch.arange(5))
+    assert torch.equal(x.cpu(), torch.arange(5.0).expand(4, 5))
+    assert torch.equal(x.to(torch.float16).cpu(), x.cpu().half())
+    y = torch.zeros(5, 4, device=MPS)
+    y.t().copy_(X.to(MPS))
+    assert torch.equal(y.cpu(), X.t())
+    with pytest.raises(RuntimeError):
+        x.copy_(torch.zeros(3))
+
+
+def test_wrapped_numbers_and_scalars_mix():
+    x = torch.ones(3, device=MPS, dtype=torch.float16)
+    assert (x * 2.5).dtype == torch.float16
+    assert (x + torch.tensor(1.0, dtype=torch.float64)).dtype == torch.float16
+
+
+def test_empty_tensors():
+    x = torch.empty(0, 3, device=MPS)
+    assert x.sum().item() == 0
+    assert torch.cat([x, torch.ones(1, 3, device=MPS)]).shape == (1, 3)
+    assert x.cpu().shape == (0, 3)
+    assert (x @ torch.ones(3, 2, device=MPS)).shape == (0, 2)
+
+
+# ---- what the device refuses
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(3, dtype=torch.float64, device=MPS),
+        lambda: torch.zeros(3, device=MPS).double(),
+        lambda: torch.zeros(3, dtype=torch.float64).to(MPS),
+        lambda: torch.zeros(3, device=MPS).to(torch.complex128),
+        lambda: torch.empty_strided((2,), (1,), dtype=torch.float64,
+                                    device=MPS),
+    ],
+)
+def test_float64_is_refused(make):
+    with pytest.raises(
+        TypeError,
+        match="Cannot convert a MPS Tensor to float64 dtype as the MPS "
+        "framework doesn't support float64",
+    ):
+        make()
+
+
+def test_devices_do_not_mix():
+    x = torch.ones(3, device=MPS)
+    for function in (
+        lambda: x + torch.ones(3),
+        lambda: torch.mm(x.view(1, 3), torch.ones(3, 1)),
+        lambda: torch.cat([x, torch.ones(3)]),
+    ):
+        with pytest.raises(RuntimeError, match="same device"):
+            function()
+    with pytest.raises(TypeError, match="can't convert mps:0"):
+        x.numpy()
+
+
+REFUSED = {
+    "frexp": lambda x: torch.frexp(x),
+    "heaviside": lambda x: torch.heaviside(x, x),
+    "matrix_exp": lambda x: torch.matrix_exp(x[:, :4]),
+    "ctc_loss": lambda x: F.ctc_loss(
+        x.view(5, 1, 4).log_softmax(-1),
+        torch.tensor([[1, 2]], device=x.device),
+        torch.tensor([5]),
+        torch.tensor([2]),
+    ),
+    "segment_reduce": lambda x: torch.segment_reduce(
+        x, "sum", lengths=torch.tensor([2, 2], device=x.device)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_operator_without_an_mps_kernel(name):
+    """Each of these fails on a Mac, by torch's own list of failures."""
+    with pytest.raises(
+        NotImplementedError,
+        match="is not currently implemented for the MPS device",
+    ):
+        REFUSED[name](X.to(MPS))
+
+
+@pytest.mark.parametrize(
+    "switch", ["MPS_EMULATOR_ALL_OPS", "PYTORCH_ENABLE_MPS_FALLBACK"]
+)
+def test_switches_that_run_every_operator(switch, run_python):
+    done = run_python(
+        "import torch\n"
+        "x = torch.tensor([1.0, 6.0], device='mps')\n"
+        "print(torch.frexp(x)[0].cpu().tolist())\n",
+        **{switch: "1"},
+    )
+    assert done.stdout == "[0.5, 0.75]\n", done.stderr
+    warned = "will fall back to run on the CPU" in done.stderr
+    assert warned == (switch == "PYTORCH_ENABLE_MPS_FALLBACK")
+
+
+# ---- autograd
+
+
+def _gradient(function, x):
+    x = x.clone().requires_grad_()
+    function(x).sum().backward()
+    return x.grad
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2,
+        lambda x: x.exp().log1p(),
+        lambda x: x.softmax(1)[:, 0],
+        lambda x: (x @ x.T).logsumexp(1),
+        lambda x: x[x > 0] ** 2,
+        lambda x: x.sort(1)[0][:, 1:].cumsum(1),
+        lambda x: F.layer_norm(x, (5,)) ** 3,
+        lambda x: F.linear(x, x),
+        lambda x: F.max_pool2d(x.view(1, 1, 4, 5), 2),
+        lambda x: F.silu(x) + F.mish(x),
+        lambda x: F.embedding(torch.tensor([1, 1], device=x.device), x),
+        lambda x: x.unfold(1, 2, 1).amax(-1),
+    ],
+)
+def test_gradients(function):
+    both(lambda x: _gradient(function, x), X)
+
+
+def test_double_backward():
+    def second(x):
+        x = x.clone().requires_grad_()
+        (first,) = torch.autograd.grad((x**3).sum(), x, create_graph=True)
+        return torch.autograd.grad(first.sum(), x)[0]
+
+    both(second, X)
+
+
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
+def test_autograd_function():
+    both(lambda x: _gradient(_Square.apply, x), X)
+
+
+def test_inference_mode():
+    with torch.inference_mode():
+        x = X.to(MPS)
+        assert torch.equal((x[1:] * 2).cpu(), X[1:] * 2)
+
+
+# ---- networks
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_convolution(dimensions, transposed):
+    name = f"conv{'_transpose' if transposed else ''}{dimensions}d"
+    convolution = getattr(F, name)
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(2, 4, *[6] * dimensions, generator=generator)
+    shape = (4, 2) if transposed else (6, 2)
+    weight = torch.randn(*shape, *[3] * dimensions, generator=generator)
+    bias = torch.randn(4 if transposed else 6, generator=generator)
+
+    def gradients(device):
+        leaves = [
+            t.detach().to(device).requires_grad_() for t in (x, weight, bias)
+        ]
+        out = convolution(*leaves, stride=2, padding=1, groups=2)
+        out.square().sum().backward()
+        return [out, *(leaf.grad for leaf in leaves)]
+
+    for got, expected in zip(gradients(MPS), gradients("cpu")):
+        assert got.device.type == MPS
+        torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+
+
+def test_attention():
+    generator = torch.Generator().manual_seed(2)
+    q, k, v = (torch.randn(2, 3, 7, 8, generator=generator) for _ in range(3))
+
+    def gradient(device, **kwargs):
+        leaf = q.detach().to(device).requires_grad_()
+        out = F.scaled_dot_product_attention(
+            leaf, k.to(device), v.to(device), **kwargs
+        )
+        out.sum().backward()
+        return out.detach(), leaf.grad
+
+    for kwargs in ({}, {"is_causal": True}):
+        for got, expected in zip(
+            gradient(MPS, **kwargs), gradient("cpu", **kwargs)
+        ):
+            # The CPU takes a fused kernel, which sums in another order.
+            torch.testing.assert_close(got.cpu(), expected)
+
+
+@pytest.mark.parametrize("cell", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_networks(cell):
+    torch.manual_seed(0)
+    network = cell(5, 3, num_layers=2, bidirectional=True)
+    expected = network(X[None])[0]
+    got = network.to(MPS)(X[None].to(MPS))[0]
+    torch.testing.assert_close(got.cpu(), expected)
+
+
+def test_packed_sequences():
+    torch.manual_seed(0)
+    network = torch.nn.LSTM(5, 3, batch_first=True)
+    batch = torch.randn(2, 4, 5)
+    lengths = torch.tensor([4, 2])
+
+    def run(device):
+        packed = torch.nn.utils.rnn.pack_padded_sequence(
+            batch.to(device), lengths, batch_first=True
+        )
+        return network.to(device)(packed)[0].data
+
+    torch.testing.assert_close(run("cpu"), run(MPS).cpu())
+
+
+@pytest.mark.parametrize(
+    "optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
+)
+def test_training(optimizer):
+    def losses(device):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(
+            torch.nn.Linear(5, 8),
+            torch.nn.ReLU(),
+            torch.nn.BatchNorm1d(8),
+            torch.nn.Linear(8, 1),
+        ).to(device)
+        steps = optimizer(network.parameters(), lr=1e-2)
+        result = []
+        for _ in range(5):
+            steps.zero_grad()
+            loss = (network(X.to(device)) ** 2).mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            steps.step()
+            result.append(loss.item())
+        return result
+
+    on_mps = losses(MPS)
+    assert on_mps[-1] < on_mps[0]
+    # The optimizers take their multi-tensor form on one of the devices.
+    torch.testing.assert_close(on_mps, losses("cpu"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast(dtype):
+    layer = torch.nn.Linear(5, 3).to(MPS)
+    with torch.autocast(MPS, dtype=dtype):
+        out = layer(X.to(MPS))
+        assert out.dtype == dtype
+        assert out.float().softmax(1).dtype == torch.float32
+    out.float().sum().backward()
+    assert layer.weight.grad.dtype == torch.float32
+
+
+def test_grad_scaler():
+    scaler = torch.amp.GradScaler(MPS)
+    weight = torch.ones(3, device=MPS, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler.scale((weight * 2).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    torch.testing.assert_close(weight.detach().cpu(), torch.full((3,), 0.8))
+
+
+# ---- random numbers
+
+
+def test_seeds():
+    torch.manual_seed(3)
+    first = torch.rand(5, device=MPS)
+    torch.manual_seed(3)
+    assert torch.equal(first, torch.rand(5, device=MPS))
+    torch.mps.manual_seed(3)
+    assert torch.equal(first, torch.rand(5, device=MPS))
+    assert not torch.equal(first, torch.rand(5, device=MPS))
+
+
+def test_the_cpus_generator_is_another_one():
+    torch.manual_seed(3)
+    cpu = torch.rand(5)
+    torch.manual_seed(3)
+    torch.rand(5, device=MPS)
+    assert torch.equal(cpu, torch.rand(5))
+
+
+def test_generators():
+    generator = torch.Generator(MPS).manual_seed(5)
+    assert generator.device.type == MPS
+    state = generator.get_state()
+    first = torch.randn(4, device=MPS, generator=generator)
+    generator.set_state(state)
+    assert torch.equal(
+        first, torch.randn(4, device=MPS, generator=generator)
+    )
+    state = torch.mps.get_rng_state()
+    first = torch.randperm(10, device=MPS)
+    torch.mps.set_rng_state(state)
+    assert torch.equal(first, torch.randperm(10, device=MPS))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: torch.randint(0, 9, (50,), device=MPS),
+        lambda: torch.randn(50, device=MPS),
+        lambda: torch.empty(50, device=MPS).uniform_(2, 3),
+        lambda: torch.empty(50, device=MPS).exponential_(),
+        lambda: torch.bernoulli(torch.full((50,), 0.5, device=MPS)),
+        lambda: torch.multinomial(torch.ones(50, device=MPS), 20),
+        lambda: F.dropout(torch.ones(50, device=MPS)),
+    ],
+)
+def test_draws_follow_the_seed(draw):
+    torch.manual_seed(1)
+    first = draw()
+    torch.manual_seed(1)
+    assert torch.equal(first, draw())
+    assert not torch.equal(first, draw())
+
+
+# ---- objects
+
+
+def test_deepcopy_and_pickle():
+    x = X.to(MPS)
+    for made in (copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert made.device.type == MPS
+        assert made.data_ptr() != x.data_ptr()
+        assert torch.equal(made.cpu(), X)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+def test_save_and_load(weights_only):
+    x = X.to(MPS)
+    for saved, where, device in (
+        (x, None, MPS),
+        (x, "cpu", "cpu"),
+        (X, MPS, MPS),
+        ([x, x.view(-1)[3:]], None, MPS),
+    ):
+        file = io.BytesIO()
+        torch.save(saved, file)
+        file.seek(0)
+        loaded = torch.load(
+            file, map_location=where, weights_only=weights_only
+        )
+        if isinstance(saved, list):
+            # Views stay views.
+            loaded[1].fill_(0)
+            loaded = loaded[0]
+            assert loaded.view(-1)[3:].abs().sum() == 0
+            continue
+        assert loaded.device.type == device
+        assert torch.equal(loaded.cpu(), X)
+
+
+def test_state_dict_round_trip():
+    network = torch.nn.Linear(3, 2).to(MPS)
+    file = io.BytesIO()
+    torch.save(network.state_dict(), file)
+    file.seek(0)
+    other = torch.nn.Linear(3, 2).to(MPS)
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(other.weight, network.weight)
+
+
+def test_storages():
+    storage = torch.UntypedStorage(8, device=MPS)
+    assert storage.device.type == MPS and len(storage) == 8
+    storage.fill_(3)
+    assert torch.tensor([], dtype=torch.uint8, device=MPS).set_(
+        storage
+    ).tolist() == [3] * 8
+    assert torch.arange(4).untyped_storage().mps().device.type == MPS
+    assert storage.cpu().tolist() == [3] * 8
+
+
+def test_printing_and_conversions():
+    x = torch.tensor([1.5, 2.0], device=MPS)
+    assert repr(x) == "tensor([1.5000, 2.0000], device='mps:0')"
+    assert x.tolist() == [1.5, 2.0]
+    assert float(x[0]) == 1.5 and int(x[1]) == 2 and bool(x[0])
+    assert list(x.shape) == [2]
+    assert torch.from_dlpack(x).device.type == MPS
+
+
+def test_default_device_and_device_names():
+    assert torch.backends.mps.is_available()
+    assert torch.backends.mps.is_built()
+    assert torch.accelerator.current_accelerator().type == MPS
+    assert torch.mps.device_count() == 1
+    assert torch.get_device_module(MPS) is torch.mps
+    with torch.device(MPS):
+        assert torch.zeros(2).device == torch.device(MPS, 0)
+
+
+# ---- sparse COO
+
+
+def _sparse(device):
+    return torch.sparse_coo_tensor(
+        torch.tensor([[0, 1, 1], [2, 0, 2]], device=device),
+        torch.tensor([3.0, 4.0, 5.0], device=device),
+        (2, 3),
+        check_invariants=False,
+    )
+
+
+def test_sparse_parts():
+    x = _sparse(MPS)
+    assert x.device.type == MPS and x.is_sparse
+    assert x._nnz() == 3 and x.sparse_dim() == 2
+    coalesced = x.coalesce()
+    assert coalesced.indices().device.type == MPS
+    assert coalesced.values().tolist() == [3.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.to_dense(),
+        lambda x: (x + x).to_dense(),
+        lambda x: (x * 2).to_dense(),
+        lambda x: torch.sparse.mm(x, torch.ones(3, 2, device=x.device)),
+        lambda x: torch.sparse.sum(x, 1).to_dense(),
+        lambda x: x.coalesce().values().abs(),
+        lambda x: x.abs().to_dense(),
+        lambda x: x.clone().mul_(3).to_dense(),
+        lambda x: torch.cat([x, x]).to_dense(),
+        lambda x: x.index_select(1, torch.tensor([2], device=x.device))
+        .to_dense(),
+        lambda x: x.to_dense().to_sparse().to_dense(),
+    ],
+)
+def test_sparse_operators(function):
+    got = function(_sparse(MPS))
+    assert got.device.type == MPS
+    torch.testing.assert_close(got.cpu(), function(_sparse("cpu")))
+
+
+def test_sparse_moves_between_devices():
+    x = _sparse("cpu").to(MPS)
+    assert x.is_sparse and x.device.type == MPS
+    assert torch.equal(x.cpu().to_dense(), _sparse("cpu").to_dense())
+
+
+def test_sparse_gradients():
+    def gradient(device):
+        values = torch.tensor([3.0, 4.0], device=device, requires_grad=True)
+        indices = torch.tensor([[0, 1], [2, 0]], device=device)
+        x = torch.sparse_coo_tensor(
+            indices, values, (2, 3), check_invariants=False
+        )
+        dense = torch.arange(6.0, device=device).view(3, 2)
+        torch.sparse.mm(x, dense).sum().backward()
+        return values.grad
+
+    torch.testing.assert_close(gradient(MPS).cpu(), gradient("cpu"))
+
+
+def test_operators_copy_nothing_between_devices():
+    x = X.to(MPS)
+    with mps_emulator.counters() as counted:
+        for _ in range(10):
+            x = (x @ x.T @ x).softmax(1).sort(1)[0]
+    assert counted.host_to_device_copies == 0
+    assert counted.device_to_host_copies == 0
+    assert counted.synchronizations == 0

@@ -1,0 +1,266 @@
+"""The package: what build systems and Python get from it."""
+
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import mps_emulator
+
+
+def test_command_line(run_python, tmp_path):
+    def ask(option):
+        return subprocess.run(
+            [sys.executable, "-m", "mps_emulator", option],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+
+    assert ask("--cmake-dir") == mps_emulator.cmake_dir()
+    assert ask("--include-dir") == mps_emulator.include_dir()
+    assert ask("--version") == mps_emulator.__version__
+    include = pathlib.Path(mps_emulator.include_dir())
+    for header in (
+        "Foundation/Foundation.h",
+        "Metal/Metal.h",
+        "MetalPerformanceShaders/MetalPerformanceShaders.h",
+        "dispatch/dispatch.h",
+    ):
+        assert (include / header).exists()
+
+
+def test_works_from_the_source_directory():
+    """The package's source hides the installed package there."""
+    source = pathlib.Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.ones(2).to('mps'))"],
+        cwd=source,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "tensor([1., 1.], device='mps:0')\n", done.stderr
+
+
+def test_autoload_can_be_turned_off(run_python):
+    code = "import torch; print(torch.backends.mps.is_available())"
+    assert run_python(code).stdout == "True\n"
+    done = run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.stdout == "False\n"
+
+
+def test_explicit_import(run_python):
+    done = run_python(
+        "import mps_emulator; mps_emulator.load()\n"
+        "import torch; print(torch.zeros(1, device='mps').item())\n",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.stdout == "0.0\n", done.stderr
+
+
+def test_too_late_says_so(run_python):
+    done = run_python(
+        "import torch; torch.backends.mps.is_available()\n"
+        "import mps_emulator; mps_emulator.load()\n",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.returncode == 1
+    assert "mps-emulator came too late" in done.stderr
+
+
+def test_refuses_macos(run_python):
+    done = run_python(
+        "import sys; sys.platform = 'darwin'\n"
+        "import mps_emulator; mps_emulator.load()\n",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("RuntimeError: mps-emulator is for Linux")
+    assert "pip uninstall mps-emulator" in last
+
+
+def test_build_refuses_macos(tmp_path):
+    source = pathlib.Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [
+            "cmake",
+            "-S",
+            str(source),
+            "-B",
+            str(tmp_path),
+            "-DCMAKE_HOST_APPLE=1",
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0
+    assert "mps-emulator is for Linux" in done.stderr
+
+
+def test_loading_is_cheap(run_python):
+    """What the emulator adds to `import torch`, best of three."""
+    code = "import time; s = time.perf_counter(); import torch; " \
+        "print(time.perf_counter() - s)"
+
+    def best(**environment):
+        return min(
+            float(run_python(code, **environment).stdout) for _ in range(3)
+        )
+
+    added = best() - best(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert added < 0.2
+
+
+def test_exported_symbols():
+    """Only what programs link with, or the package calls."""
+    lines = subprocess.run(
+        ["nm", "-DC", "--defined-only", mps_emulator.library_path()],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    names = [line.split(" ", 2)[2] for line in lines]
+    interface = (
+        "MTL",
+        "NSLocalizedDescriptionKey",
+        "NSLog",
+        "_Block_object_",
+        "__gnu_objc_personality_v0",
+        "__objc_class_name_",
+        "at::mps::",
+        "dispatch_",
+        "mps_emulator_",
+        "objc_msg_lookup",
+    )
+    foreign = [name for name in names if not name.startswith(interface)]
+    assert not foreign
+
+
+def test_headers_need_no_emulator_specific_include():
+    for header in pathlib.Path(mps_emulator.include_dir()).rglob("*.h"):
+        text = header.read_text()
+        assert "core/" not in text and "src/" not in text, header
+
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.22)
+project(hello LANGUAGES CXX OBJCXX)
+find_package(mps_emulator CONFIG REQUIRED)
+add_executable(hello hello.mm)
+target_link_libraries(hello PRIVATE mps_emulator::metal)
+"""
+
+PROGRAM = """
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+#include <cstdio>
+
+int main() {
+  @autoreleasepool {
+    id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+    printf("%s\\n", [[device name] UTF8String]);
+    id<MTLBuffer> buffer =
+        [device newBufferWithLength:16 options:MTLResourceStorageModeShared];
+    printf("%lu\\n", static_cast<unsigned long>([buffer length]));
+    if (@available(macOS 15.0, *)) printf("available\\n");
+  }
+}
+"""
+
+
+def test_a_program_without_python(tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text(PROJECT)
+    (tmp_path / "hello.mm").write_text(PROGRAM)
+    subprocess.run(
+        [
+            "cmake",
+            "-G",
+            "Ninja",
+            "-S",
+            str(tmp_path),
+            "-B",
+            str(tmp_path / "build"),
+            "-DCMAKE_CXX_COMPILER=/usr/bin/clang++-19",
+            "-DCMAKE_OBJCXX_COMPILER=/usr/bin/clang++-19",
+            f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}",
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    subprocess.run(
+        ["cmake", "--build", str(tmp_path / "build")],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    done = subprocess.run(
+        [tmp_path / "build" / "hello"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Emulated Metal device\n16\navailable\n"
+
+
+def test_cpp_extension(tmp_path, monkeypatch):
+    """torch's own way to build an extension, with the package's flags."""
+    from torch.utils import cpp_extension
+
+    source = tmp_path / "device_name.mm"
+    source.write_text(
+        "#import <Metal/Metal.h>\n"
+        "#include <string>\n"
+        "#include <torch/library.h>\n"
+        "static std::string Name(const at::Tensor &x) {\n"
+        "  id<MTLBuffer> b = __builtin_bit_cast(id<MTLBuffer>,\n"
+        "                                       x.storage().data());\n"
+        "  return [[[b device] name] UTF8String];\n"
+        "}\n"
+        "TORCH_LIBRARY(device_name_test, m) { m.def(\"of\", &Name); }\n"
+    )
+    monkeypatch.setenv("CXX", "clang++-19")
+    flags = mps_emulator.cpp_extension_flags()
+    cpp_extension.load(
+        name="device_name",
+        sources=[str(source)],
+        build_directory=str(tmp_path),
+        is_python_module=False,
+        **flags,
+    )
+    name = torch.ops.device_name_test.of(torch.ones(1, device="mps"))
+    assert name == "Emulated Metal device"
+
+
+def test_counters_subtract():
+    before = mps_emulator.Counters(dispatches=3, allocations=1)
+    after = mps_emulator.Counters(dispatches=5, allocations=1)
+    assert after - before == mps_emulator.Counters(dispatches=2)
+
+
+def test_counters_are_filled_when_the_block_raises():
+    with pytest.raises(ValueError):
+        with mps_emulator.counters() as counted:
+            torch.ones(3, device="mps")
+            raise ValueError
+    assert counted.allocations == 1
+
+
+def test_overhead_of_an_operator():
+    """Under 30 us above the CPU's own time; best of five rounds."""
+    on_mps = torch.ones(8, device="mps")
+    on_cpu = torch.ones(8)
+
+    def microseconds(x):
+        best = float("inf")
+        for _ in range(5):
+            start = time.perf_counter()
+            for _ in range(2000):
+                x + 1
+            best = min(best, time.perf_counter() - start)
+        return best / 2000 * 1e6
+
+    assert microseconds(on_mps) - microseconds(on_cpu) < 30
