@@ -157,10 +157,10 @@ def _signature(kernel):
             place = "%s(%d)" % (parameter.kind, parameter.index)
         if not parameter.active:
             place += ", absent"
-        lines.append(
-            "    %s %s [[%s]]\n"
-            % (parameter.type_spelling, parameter.name, place)
-        )
+        declaration = "%s %s" % (parameter.type_spelling, parameter.name)
+        for symbol in "*&":
+            declaration = declaration.replace(symbol + " ", symbol)
+        lines.append("    %s [[%s]]\n" % (declaration, place))
     facts = []
     if kernel.static_threadgroup_bytes:
         facts.append(

@@ -168,9 +168,10 @@ MSL_INLINE T scan(T value, T neutral, ulong site) {
 // ---- Threadgroup memory
 
 template <class T>
-MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(uint slot) {
+MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(
+    uint slot, ulong alignment = alignof(T)) {
   return *(MSL_THREADGROUP T *)mps_emulator_msl_runtime_in_use
-              ->threadgroup_variable(slot, sizeof(T), alignof(T));
+              ->threadgroup_variable(slot, sizeof(T), alignment);
 }
 
 // ---- Atomic operations; P is a pointer to a scalar

@@ -1,0 +1,423 @@
+"""Barriers, threadgroup memory, and what goes wrong with them."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from metal import Fatal, floats, uint
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+SCHEDULES = ["forward", "reverse", "random:1", "random:2", "random:12345"]
+
+REDUCE = """
+kernel void reduce(device const float *x [[buffer(0)]],
+                   device float *sums [[buffer(1)]],
+                   constant uint &n [[buffer(2)]],
+                   threadgroup float *shared [[threadgroup(0)]],
+                   uint i [[thread_position_in_grid]],
+                   uint l [[thread_index_in_threadgroup]],
+                   uint g [[threadgroup_position_in_grid]],
+                   uint size [[threads_per_threadgroup]]) {
+  shared[l] = i < n ? x[i] : 0.0f;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint s = 128; s > 0; s /= 2) {
+    if (l < s && l + s < size) shared[l] += shared[l + s];
+    %s
+  }
+  if (l == 0) sums[g] = shared[0];
+}
+"""
+BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
+
+
+def reduce_once(metal, barrier, count=1000):
+    library = metal.compile(HEADER + REDUCE % barrier)
+    x = np.arange(count).astype(np.float32)
+    sums = np.zeros(-(-count // 256), np.float32)
+    library.run("reduce", [x, sums, uint(count)], count, 256, {0: 1024})
+    padded = np.zeros(len(sums) * 256, np.float32)
+    padded[:count] = x
+    return sums, padded.reshape(-1, 256).sum(1)
+
+
+@pytest.mark.parametrize("order", SCHEDULES)
+def test_reduction(metal, schedule, order):
+    schedule(order)
+    sums, expected = reduce_once(metal, BARRIER)
+    np.testing.assert_array_equal(sums, expected)
+
+
+def test_missing_barrier_shows(metal, schedule):
+    """Under one of the orders the result is wrong."""
+    wrong = []
+    for order in SCHEDULES:
+        schedule(order)
+        sums, expected = reduce_once(metal, "")
+        if not np.array_equal(sums, expected):
+            wrong.append(order)
+    assert wrong
+
+
+@pytest.mark.parametrize(
+    "order, first",
+    [("forward", list(range(8))), ("reverse", list(range(7, -1, -1)))],
+)
+def test_order_of_threads(metal, schedule, order, first):
+    """The order is as said, also for threads of a loop and for groups."""
+    schedule(order)
+    library = metal.compile(
+        HEADER
+        + """
+kernel void loop(device atomic_uint *next [[buffer(0)]],
+                 device uint *out [[buffer(1)]],
+                 uint i [[thread_position_in_grid]]) {
+  out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
+}
+kernel void fibers(device atomic_uint *next [[buffer(0)]],
+                   device uint *out [[buffer(1)]],
+                   uint i [[thread_position_in_grid]]) {
+  out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
+  threadgroup_barrier(mem_flags::mem_none);
+}
+"""
+    )
+    for kernel in ("loop", "fibers"):
+        out = uint(*[0] * 8)
+        library.run(kernel, [uint(0), out], 8, 4)
+        assert out.tolist() == first
+
+
+def test_random_orders_differ(metal, schedule):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device atomic_uint *next, device uint *out,
+              uint i [[thread_position_in_grid]]) {
+  out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
+  threadgroup_barrier(mem_flags::mem_none);
+  out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
+}
+"""
+    )
+    seen = {}
+    for order in ("random:1", "random:2", "random:1"):
+        schedule(order)
+        out = uint(*[0] * 256)
+        library.run("k", [uint(0), out], 128, 64)
+        assert sorted(out.tolist()) == sorted(list(range(128)) * 2)
+        assert seen.setdefault(order, out.tolist()) == out.tolist()
+        # Within a threadgroup everything before the barrier comes first.
+        for half in (out[:128], out[128:]):
+            assert sorted(half[:64]) == sorted(half[64:])
+    assert seen["random:1"] != seen["random:2"]
+
+
+@pytest.mark.parametrize(
+    "value", ["backward", "random", "random:x", "random:-1"]
+)
+def test_unknown_schedule(metal, schedule, value):
+    library = metal.compile(HEADER + "kernel void k(device uint *a) {}\n")
+    schedule(value)
+    with pytest.raises(Fatal, match="has to be forward, reverse or random"):
+        library.run("k", [uint(0)], 1, 1)
+
+
+def test_threads_that_returned_before_a_barrier(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void early(device uint *a, uint i [[thread_position_in_grid]]) {
+  if (i >= 90) return;
+  threadgroup_barrier(mem_flags::mem_none);
+  a[i] = 1;
+}
+"""
+    )
+    with pytest.raises(Fatal) as caught:
+        library.run("early", [uint(*[0] * 128)], 128, 64)
+    message = str(caught.value)
+    assert "kernel 'early', threadgroup (1, 0, 0)" in message
+    assert "26 of 64 threads wait at the one in line 6" in message
+    assert "38 have returned" in message
+
+
+def test_different_barriers(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void split(device uint *a, uint i [[thread_position_in_grid]]) {
+  if (i < 10) {
+    threadgroup_barrier(mem_flags::mem_none);
+  } else {
+    threadgroup_barrier(mem_flags::mem_none);
+  }
+  a[i] = 1;
+}
+"""
+    )
+    with pytest.raises(Fatal) as caught:
+        library.run("split", [uint(*[0] * 32)], 32, 32)
+    message = str(caught.value)
+    assert "10 of 32 threads wait at the one in line 6" in message
+    assert "22 of 32 threads wait at the one in line 8" in message
+    assert "have returned" not in message
+
+
+def test_two_barriers_in_one_line(metal):
+    library = metal.compile(
+        HEADER
+        + "#define B threadgroup_barrier(mem_flags::mem_none)\n"
+        + "kernel void k(device uint *a, uint i [[thread_position_in_grid]])\n"
+        + "{ if (i < 10) { B; } else { B; } a[i] = 1; }\n"
+    )
+    with pytest.raises(Fatal, match="divergent threadgroup_barrier"):
+        library.run("k", [uint(*[0] * 32)], 32, 32)
+
+
+def test_barrier_in_a_divergent_loop(metal):
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device uint *a, uint i [[thread_position_in_grid]]) {
+  for (uint n = 0; n < (i == 3 ? 2u : 3u); ++n)
+    threadgroup_barrier(mem_flags::mem_none);
+  a[i] = 1;
+}
+"""
+    )
+    with pytest.raises(Fatal, match="31 of 32 threads wait .*1 have returned"):
+        library.run("k", [uint(*[0] * 32)], 32, 32)
+
+
+def test_running_after_a_failure(metal):
+    """A message that is caught leaves everything in order."""
+    library = metal.compile(
+        HEADER
+        + """
+kernel void bad(device uint *a, uint i [[thread_position_in_grid]]) {
+  if (i == 5) return;
+  threadgroup_barrier(mem_flags::mem_none);
+  a[i] = 1;
+}
+kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
+  a[i] = 2;
+  threadgroup_barrier(mem_flags::mem_none);
+  a[i] += 1;
+}
+"""
+    )
+    for _ in range(3):
+        a = uint(*[0] * 64)
+        with pytest.raises(Fatal):
+            library.run("bad", [a], 64, 64)
+        assert not a.any()
+        library.run("good", [a], 64, 64)
+        assert (a == 3).all()
+
+
+def test_barrier_in_functions(metal):
+    """One that a kernel reaches through functions and templates."""
+    library = metal.compile(
+        HEADER
+        + """
+template <typename T> void publish(threadgroup T *s, T x, uint l) {
+  s[l] = x;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+struct Exchange {
+  threadgroup float *s;
+  float neighbour(uint l, uint n) const { return s[(l + 1) % n]; }
+};
+kernel void k(device float *a, uint l [[thread_index_in_threadgroup]],
+              uint n [[threads_per_threadgroup]]) {
+  threadgroup float s[64];
+  publish(s, a[l], l);
+  Exchange e = {s};
+  a[l] = e.neighbour(l, n);
+}
+kernel void plain(device float *a) { a[0] = 1; }
+"""
+    )
+    assert library.kernels["k"].needs_fibers
+    assert not library.kernels["plain"].needs_fibers
+    a = np.arange(64).astype(np.float32)
+    library.run("k", [a], 64, 64)
+    assert a.tolist() == [*range(1, 64), 0]
+
+
+def test_threadgroup_memory_is_poison(metal):
+    """And is so again for every threadgroup."""
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device uint *out [[buffer(0)]],
+              threadgroup uint *given [[threadgroup(0)]],
+              uint g [[threadgroup_position_in_grid]]) {
+  threadgroup uint own[2];
+  threadgroup float4 vector;
+  out[4 * g] = given[1];
+  out[4 * g + 1] = own[1];
+  out[4 * g + 2] = as_type<uint>(vector.w);
+  given[1] = own[1] = 7;
+  vector.w = 1;
+  out[4 * g + 3] = own[1];
+}
+"""
+    )
+    kernel = library.kernels["k"]
+    assert kernel.static_threadgroup_bytes == 32  # 8, and 16 at 16
+    out = uint(*[0] * 12)
+    library.run("k", [out], 3, 1, {0: 16})
+    assert out.tolist() == [0xC7C7C7C7] * 3 + [7] + (
+        [0xC7C7C7C7] * 3 + [7]
+    ) * 2
+
+
+def test_threadgroup_variables(metal):
+    """Every form of declaration, and their alignment."""
+    library = metal.compile(
+        HEADER
+        + """
+struct Cell { float a; uint2 b; };
+template <typename T, uint N>
+kernel void k(device ulong *out, uint l [[thread_index_in_threadgroup]]) {
+  threadgroup T plain;
+  threadgroup T array[N], second[2][N];
+  threadgroup Cell cells[3];
+  threadgroup vec<float, 3> vectors[2];
+  alignas(64) threadgroup char aligned[3];
+  threadgroup char also_aligned[3] __attribute__((aligned(128)));
+  threadgroup metal::atomic_uint count;
+  const threadgroup T *pointer = array;
+  threadgroup T (&reference)[N] = array;
+  if (l == 0) {
+    plain = 1;
+    array[N - 1] = 2;
+    second[1][0] = 3;
+    cells[2].b.y = 4;
+    vectors[1] = float3(5);
+    atomic_store_explicit(&count, 6, memory_order_relaxed);
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  {
+    threadgroup T inner;
+    if (l == 1) inner = 7;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (l == 0) out[6] = inner;
+  }
+  if (l == 1) {
+    out[0] = plain;
+    out[1] = pointer[N - 1] + reference[N - 1];
+    out[2] = second[1][0];
+    out[3] = cells[2].b.y;
+    out[4] = vectors[1].z;
+    out[5] = atomic_load_explicit(&count, memory_order_relaxed);
+    out[7] = (ulong)&aligned % 64 + (ulong)&also_aligned % 128 +
+             (ulong)&vectors % 16;
+    out[8] = sizeof(array) + sizeof(second);
+  }
+}
+template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
+"""
+    )
+    out = np.zeros(9, np.uint64)
+    library.run("k", [out], 2, 2)
+    assert out.tolist() == [1, 4, 3, 4, 5, 6, 7, 0, 20 + 40]
+
+
+def test_unbound_buffer(metal):
+    library = metal.compile(
+        HEADER + "kernel void k(device float *a, constant float &scale) {}\n"
+    )
+    with pytest.raises(Fatal) as caught:
+        library.run("k", {0: floats(1)}, 1, 1)
+    assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (
+        str(caught.value)
+    )
+
+
+def test_buffer_too_small_for_a_reference(metal):
+    library = metal.compile(
+        HEADER
+        + "struct P { float4 a; int b; };\n"
+        + "kernel void k(constant P &p, device float *a) { a[0] = p.b; }\n"
+    )
+    with pytest.raises(Fatal, match="holds 20 bytes, parameter 'p' needs 32"):
+        library.run("k", [floats(1, 2, 3, 4, 5), floats(1)], 1, 1)
+
+
+def test_unset_threadgroup_memory(metal):
+    library = metal.compile(
+        HEADER + "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n"
+    )
+    with pytest.raises(Fatal, match="no threadgroup memory is set at index 3"):
+        library.run("k", [], 1, 1)
+
+
+def test_too_much_threadgroup_memory(metal):
+    library = metal.compile(
+        HEADER
+        + "kernel void k(threadgroup float *s) {\n"
+        + "  threadgroup float own[4096]; own[0] = s[0];\n}\n"
+    )
+    library.run("k", [], 1, 1, {0: 16384})
+    with pytest.raises(Fatal, match="32784 bytes of threadgroup memory"):
+        library.run("k", [], 1, 1, {0: 16400})
+
+
+def test_too_many_threads(metal):
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device float *a) {}\n"
+        + "[[max_total_threads_per_threadgroup(100)]]\n"
+        + "kernel void l(device float *a) {}\n"
+    )
+    library.run("k", [floats(1)], 1024, (32, 32))
+    with pytest.raises(Fatal, match="more than the 1024"):
+        library.run("k", [floats(1)], 4096, (1024, 2))
+    with pytest.raises(Fatal, match="more than the 100"):
+        library.run("l", [floats(1)], 128, 101)
+
+
+def test_large_private_arrays(metal):
+    """Tens of kilobytes for each of 1024 threads."""
+    library = metal.compile(
+        HEADER
+        + """
+kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
+  float own[8192];
+  for (uint n = 0; n < 8192; ++n) own[n] = a[i] + n;
+  threadgroup_barrier(mem_flags::mem_none);
+  float sum = 0;
+  for (uint n = 0; n < 8192; n += 1024) sum += own[(n + i) % 8192];
+  a[i] = sum;
+}
+"""
+    )
+    a = np.arange(1024).astype(np.float32)
+    library.run("k", [a], 1024, 1024)
+    i = np.arange(1024)
+    assert a.tolist() == (8 * 2 * i + 1024 * 28).tolist()
+
+
+def test_host_threads(metal):
+    """Dispatches on several threads of the host do not disturb each other."""
+    library = metal.compile(HEADER + REDUCE % BARRIER)
+    x = np.random.default_rng(0).integers(0, 9, 4096).astype(np.float32)
+    expected = x.reshape(-1, 256).sum(1)
+    failures = []
+
+    def work():
+        for _ in range(20):
+            sums = np.zeros(16, np.float32)
+            library.run("reduce", [x, sums, uint(4096)], 4096, 256, {0: 1024})
+            if not np.array_equal(sums, expected):
+                failures.append(sums)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures

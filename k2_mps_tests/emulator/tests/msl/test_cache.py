@@ -1,0 +1,219 @@
+"""Compiled libraries are kept, shared and never half-written."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from metal import CompileError, floats
+
+FOLDER = pathlib.Path(__file__).parent
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+# Compiles the text on stdin once in a process of its own, and prints how long
+# that took and what the kernel then stores.
+CHILD = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from metal import Metal
+metal = Metal(sys.argv[2])
+source = sys.stdin.read()
+start = time.perf_counter()
+library = metal.compile(source)
+seconds = time.perf_counter() - start
+a = np.zeros(1, np.float32)
+library.run("k", [a], 1, 1)
+print(seconds, a[0])
+"""
+
+
+@pytest.fixture
+def child(harness_path, tmp_path):
+    """Starts processes that compile into one cache of their own."""
+    cache = tmp_path / "cache"
+
+    def start(source, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(FOLDER), str(harness_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "MPS_EMULATOR_CACHE_DIR": str(cache),
+                **environment,
+            },
+        )
+        process.stdin.write(source)
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    start.cache = cache
+    return start
+
+
+def finish(process):
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    seconds, value = out.split()
+    return float(seconds), float(value)
+
+
+def kernel(value):
+    return HEADER + "kernel void k(device float *a) { a[0] = %s; }\n" % value
+
+
+def files(folder):
+    return sorted(p for p in folder.rglob("*") if p.is_file())
+
+
+def test_second_process_starts_no_compiler(child):
+    seconds, value = finish(child(kernel(5)))
+    assert value == 5
+    (library,) = files(child.cache)
+    assert library.suffix == ".so"
+    stamp = library.stat().st_mtime_ns
+    # Neither a Python nor a clang can be started now.
+    times = []
+    for _ in range(3):
+        seconds, value = finish(
+            child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")
+        )
+        assert value == 5
+        times.append(seconds)
+    assert files(child.cache) == [library]
+    assert library.stat().st_mtime_ns == stamp
+    # A cached library costs a hash and a dlopen.
+    assert min(times) < 0.05
+
+
+def test_same_library_in_one_process(metal):
+    source = kernel(6)
+    metal.compile(source)
+    start = time.perf_counter()
+    for _ in range(100):
+        metal.compile(source)
+    assert (time.perf_counter() - start) / 100 < 0.005
+
+
+def test_everything_that_counts_is_in_the_key(metal, cache_directory):
+    """Text, macros, version, mathematics and constants: five libraries."""
+    source = HEADER + (
+        "#ifndef VALUE\n#define VALUE 7\n#endif\n"
+        "constant float c [[function_constant(0)]];\n"
+        "kernel void k(device float *a) { a[0] = VALUE + c; }\n"
+    )
+    before = len(files(cache_directory))
+    results = []
+    for options in (
+        {},
+        {"macros": {"VALUE": "8"}},
+        {"version": (3, 1)},
+        {"fast_math": False},
+        {"constants": {0: np.float32(0.5).tobytes()}},
+    ):
+        a = floats(0)
+        metal.compile(source, **options).run("k", [a], 1, 1)
+        results.append(float(a[0]))
+    assert results == [7, 8, 7, 7, 7.5]
+    assert len(files(cache_directory)) == before + 5
+
+
+def test_processes_at_once(child):
+    """Eight processes compile the same text at the same time."""
+    processes = [child(kernel(11)) for _ in range(8)]
+    for process in processes:
+        assert finish(process)[1] == 11
+    assert len(files(child.cache)) == 1
+
+
+def test_damaged_library(child):
+    finish(child(kernel(12)))
+    (library,) = files(child.cache)
+    library.write_bytes(library.read_bytes()[:100])
+    assert finish(child(kernel(12)))[1] == 12
+
+
+def test_refusals_are_not_kept(child):
+    source = HEADER + "kernel void k(device float *a) { a[0] = nothing; }\n"
+    process = child(source)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "undeclared identifier" in err
+    assert files(child.cache) == []
+
+
+def test_missing_interpreter(child):
+    process = child(kernel(13), MPS_EMULATOR_PYTHON="/nonexistent/python")
+    _, err = process.communicate(timeout=120)
+    assert "MPS_EMULATOR_PYTHON names the Python interpreter" in err
+    assert "No such file" in err
+
+
+def test_missing_clang(child):
+    process = child(
+        kernel(14), PATH="/nonexistent", MPS_EMULATOR_CLANG=""
+    )
+    _, err = process.communicate(timeout=120)
+    assert "apt-get install clang-19" in err
+
+
+def test_missing_front_end(child, tmp_path):
+    process = child(kernel(15), MPS_EMULATOR_MSL_DIR=str(tmp_path))
+    _, err = process.communicate(timeout=120)
+    assert "set MPS_EMULATOR_MSL_DIR" in err
+
+
+def test_unwritable_cache(child, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    process = child(kernel(16), MPS_EMULATOR_CACHE_DIR=str(blocked))
+    _, err = process.communicate(timeout=120)
+    assert "MPS_EMULATOR_CACHE_DIR names the folder" in err
+
+
+def test_compiling_on_several_threads(metal):
+    """Python's own lock is released while a library is compiled."""
+    import threading
+
+    sources = [kernel(20 + n % 3) for n in range(9)]
+    results = {}
+
+    def work(number):
+        library = metal.compile(sources[number])
+        a = floats(0)
+        library.run("k", [a], 1, 1)
+        results[number] = float(a[0])
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert results == {n: 20 + n % 3 for n in range(9)}
+
+
+def test_a_refusal_on_several_threads(metal):
+    import threading
+
+    messages = []
+
+    def work():
+        try:
+            metal.compile(HEADER + "kernel void k() { nothing; }\n")
+        except CompileError as error:
+            messages.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert len(messages) == 4 and len(set(messages)) == 1
