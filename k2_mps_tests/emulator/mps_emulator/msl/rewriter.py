@@ -1022,12 +1022,13 @@ class Rewriter:
             self._insert_after(
                 end,
                 " %s = __msl::target::threadgroup_variable<__msl_type_%d>"
-                "(%d%s);"
+                "(%d, %s);"
                 % (
                     _annotate("threadgroup:%d" % slot),
                     slot,
                     slot,
-                    ", " + alignment if alignment else "",
+                    # An alignment is lost on the way through a template.
+                    alignment or "alignof(__msl_type_%d)" % slot,
                 ),
                 first,
             )

@@ -168,8 +168,7 @@ MSL_INLINE T scan(T value, T neutral, ulong site) {
 // ---- Threadgroup memory
 
 template <class T>
-MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(
-    uint slot, ulong alignment = alignof(T)) {
+MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(uint slot, ulong alignment) {
   return *(MSL_THREADGROUP T *)mps_emulator_msl_runtime_in_use
               ->threadgroup_variable(slot, sizeof(T), alignment);
 }
