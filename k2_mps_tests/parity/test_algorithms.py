@@ -1,0 +1,216 @@
+"""Algorithms on FSAs: the same FSA and arc maps as on the CPU."""
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
+
+# What each makes of an FsaVec with attributes of every kind.
+UNARY = {
+    'connect': lambda f: k2.connect(f),
+    'arc_sort': lambda f: k2.arc_sort(f),
+    'top_sort': lambda f: k2.top_sort(f),
+    'add_epsilon_self_loops': lambda f: k2.add_epsilon_self_loops(f),
+    'remove_epsilon_self_loops':
+        lambda f: k2.remove_epsilon_self_loops(k2.add_epsilon_self_loops(f)),
+    'reverse': lambda f: k2.reverse(f),
+    'invert': lambda f: k2.arc_sort(f).invert(),
+    'clone': lambda f: f.clone(),
+    'index': lambda f: f[1],
+    'index_fsa': lambda f: k2.index_fsa(f, torch.tensor(
+        [2, 0, 2], dtype=torch.int32, device=f.device)),
+    'cat': lambda f: k2.cat([f, f]),
+    'closure': lambda f: k2.closure(f[0]),
+    'union': lambda f: k2.union(f),
+    'convert_attr': lambda f: f.convert_attr_to_ragged_('count') or f,
+    'expand_ragged_attributes':
+        lambda f: k2.expand_ragged_attributes(f, ragged_attribute_names=['tag']
+                                              ),
+    'shortest_path': lambda f: k2.shortest_path(f, use_double_scores=True),
+    'prune': lambda f: k2.prune_on_arc_post(f, 0.01, use_double_scores=True),
+}
+
+
+def _attributed(device, requires_grad=True):
+    torch.manual_seed(31)
+    cpu = random_fsa_vec(3, max_symbol=5)
+    num_arcs = cpu.num_arcs
+    count = torch.arange(num_arcs, dtype=torch.int32)
+    weight = torch.randn(num_arcs)
+    aux = torch.randint(1, 9, (num_arcs,), dtype=torch.int32)
+    aux[cpu.labels == -1] = -1
+    # A device of its own, since .to() would give attributes as they are.
+    fsa = k2.Fsa(cpu.to(device).arcs.clone())
+    fsa.aux_labels = aux.to(device)
+    fsa.count = count.to(device)
+    weight = weight.to(device).requires_grad_(requires_grad)
+    fsa.weight = weight
+    fsa.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(num_arcs)],
+                              dtype=torch.int32).to(device)
+    fsa.note = 'text'
+    fsa.requires_grad_(requires_grad)
+    return fsa, weight
+
+
+def _compare(mps, cpu):
+    assert mps.device == MPS
+    assert_same(mps.arcs.values(), cpu.arcs.values())
+    for axis in range(1, len(cpu.shape)):
+        assert_same(mps.arcs.shape().row_splits(axis),
+                    cpu.arcs.shape().row_splits(axis))
+    names = {name for name, _ in cpu.named_tensor_attr()}
+    assert names == {name for name, _ in mps.named_tensor_attr()}
+    for name in names:
+        a, b = getattr(mps, name), getattr(cpu, name)
+        if isinstance(b, torch.Tensor):
+            assert_same(a.detach(), b.detach())
+            assert a.requires_grad == b.requires_grad
+        else:
+            assert a.device == MPS
+            assert a.tolist() == b.tolist()
+    for name, value in cpu.named_non_tensor_attr():
+        assert getattr(mps, name) == value
+
+
+@pytest.mark.parametrize('name', UNARY)
+def test_unary(name):
+    results = []
+    for device in ('cpu', 'mps'):
+        fsa, weight = _attributed(device)
+        try:
+            out = UNARY[name](fsa)
+        except (RuntimeError, AssertionError, TypeError, ValueError) as e:
+            # Not for such an FSA; then not on any device.
+            results.append(type(e))
+            continue
+        loss = out.scores.sum()
+        if getattr(out, 'weight', None) is not None:
+            loss = loss + (out.weight * 2).sum()
+        loss.backward()
+        results.append((out, fsa.grad, weight.grad))
+    cpu, mps = results
+    if isinstance(cpu, type):
+        assert mps == cpu
+        assert name in ('closure', 'union', 'convert_attr',
+                        'expand_ragged_attributes'), cpu
+        return
+    _compare(mps[0], cpu[0])
+    assert_same(mps[1], cpu[1])
+    assert (mps[2] is None) == (cpu[2] is None)
+    if cpu[2] is not None:
+        assert_same(mps[2], cpu[2])
+
+
+def _epsilon_fsa(device):
+    """An FsaVec with epsilon arcs, which remove_epsilon has work with."""
+    torch.manual_seed(37)
+    cpu = random_fsa_vec(2, max_symbol=4)
+    labels = cpu.labels.clone()
+    labels[labels == 1] = 0
+    cpu.labels = labels
+    return cpu.to(device)
+
+
+@pytest.mark.parametrize('function', [k2.remove_epsilon,
+                                      k2.remove_epsilon_and_add_self_loops])
+def test_remove_epsilon(function):
+    tots = []
+    for device in ('cpu', 'mps'):
+        fsa = _epsilon_fsa(device).clone().requires_grad_(True)
+        out = function(fsa)
+        if function is k2.remove_epsilon_and_add_self_loops:
+            out = k2.remove_epsilon_self_loops(out)
+        assert out.device.type == device
+        out = k2.top_sort(k2.connect(out))
+        tot = out.get_tot_scores(use_double_scores=True, log_semiring=False)
+        tot.sum().backward()
+        tots.append((tot.detach(), fsa.grad))
+    # The CPU and devices have two algorithms; their results are equivalent in
+    # the tropical semiring.  One arc's score is a sum of up to some ten, in an
+    # order of its own.
+    assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-6)
+    assert_same(tots[1][1], tots[0][1])
+
+
+MADE_ON_A_DEVICE = {
+    'linear_fsa': lambda d: k2.linear_fsa([[1, 2], [3]], device=d),
+    'linear_fsa_one': lambda d: k2.linear_fsa([5, 6], device=d),
+    'linear_fsa_ragged': lambda d: k2.linear_fsa(
+        k2.RaggedTensor([[1, 2], [], [3]], device=d)),
+    'linear_fst': lambda d: k2.linear_fst([1, 2], [3, 4]).to(d),
+    'linear_fsa_with_self_loops':
+        lambda d: k2.linear_fsa_with_self_loops(
+            k2.linear_fsa([[1, 2], [3]], device=d)),
+    'ctc_topo': lambda d: k2.ctc_topo(4, device=d),
+    'ctc_topo_modified': lambda d: k2.ctc_topo(4, modified=True, device=d),
+    'ctc_graph': lambda d: k2.ctc_graph([[1, 2, 2], [3]], device=d),
+    'ctc_graph_modified': lambda d: k2.ctc_graph([[1, 2, 2], [3]],
+                                                 modified=True, device=d),
+    'ctc_graph_ragged': lambda d: k2.ctc_graph(
+        k2.RaggedTensor([[1, 2, 2], [3]], device=d)),
+    'trivial_graph': lambda d: k2.trivial_graph(4, device=d),
+    'levenshtein_graph': lambda d: k2.levenshtein_graph([[1, 2], [3]],
+                                                        device=d),
+}
+
+
+@pytest.mark.parametrize('name', MADE_ON_A_DEVICE)
+def test_made_on_a_device(name):
+    cpu, mps = [MADE_ON_A_DEVICE[name](d) for d in ('cpu', 'mps')]
+    _compare(mps, cpu)
+
+
+def test_replace_fsa():
+    results = []
+    for device in ('cpu', 'mps'):
+        src = k2.linear_fsa([[7], [8, 9]], device=device)
+        index = k2.linear_fsa([[100, 1], [101]], device=device)
+        results.append(k2.replace_fsa(src, index, 100))
+    _compare(results[1], results[0])
+
+
+def test_levenshtein_alignment():
+    results = []
+    for device in ('cpu', 'mps'):
+        refs = k2.levenshtein_graph([[1, 2, 3], [4]], device=device)
+        hyps = k2.levenshtein_graph([[1, 3], [4, 5], [6]], device=device)
+        alignment = k2.levenshtein_alignment(
+            refs, hyps, hyp_to_ref_map=torch.tensor(
+                [0, 1, 1], dtype=torch.int32, device=device),
+            sorted_match_ref=True)
+        results.append(-alignment.get_tot_scores(use_double_scores=False,
+                                                 log_semiring=False))
+    assert_same(results[1], results[0])
+    assert results[0].round().tolist() == [1, 1, 1]
+
+
+def test_is_rand_equivalent_and_text():
+    fsa, _ = _attributed('mps', requires_grad=False)
+    assert k2.is_rand_equivalent(k2.Fsa(fsa.arcs), k2.arc_sort(
+        k2.Fsa(fsa.arcs)), log_semiring=True)
+    one = fsa[0]
+    cpu, _ = _attributed('cpu', requires_grad=False)
+    assert k2.to_str_simple(one) == k2.to_str_simple(cpu[0])
+    assert "device='mps:0'" in str(one)
+
+
+def test_properties():
+    fsa, _ = _attributed('mps')
+    cpu, _ = _attributed('cpu')
+    assert fsa.properties == cpu.properties
+    assert fsa.properties_str == cpu.properties_str
+    assert fsa.num_arcs == cpu.num_arcs
+    assert fsa.shape == cpu.shape
+
+
+def test_create_sparse():
+    # k2 makes a sparse tensor of torch of it; there is no COO of float32
+    # beyond that.
+    matrices = []
+    for device in ('cpu', 'mps'):
+        rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
+        cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
+        values = torch.tensor([1., 2., 3.], device=device)
+        matrices.append(k2.create_sparse(rows, cols, values, (3, 3)))
+    assert matrices[1].device == MPS
+    assert_same(matrices[1].to_dense(), matrices[0].to_dense())
