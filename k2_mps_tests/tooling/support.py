@@ -8,6 +8,7 @@ tool runs as users run it: as a process of its own.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -87,6 +88,28 @@ def make_upstream(directory: Path) -> Path:
     git(directory, "add", "--all", "--force")
     git(directory, "commit", "--quiet", "-m", "Second: what the pin is")
     return directory
+
+
+# Runs the tool, which sends itself a signal when it replaces the given file
+# of the checkout.
+AMID_SWAP = """
+import os, signal, sys
+from k2mps import cli, transaction
+
+countdown = int(sys.argv.pop(1))
+number = getattr(signal, sys.argv.pop(1))
+original = transaction.FileTransaction.{method}
+
+def {method}(self, *args):
+    global countdown
+    countdown -= 1
+    if countdown == 0:
+        os.kill(os.getpid(), number)
+    return original(self, *args)
+
+transaction.FileTransaction.{method} = {method}
+cli.run()
+"""
 
 
 class Sandbox:
@@ -309,6 +332,24 @@ def shim(directory: Path, script: str) -> dict[str, str]:
     )
     program.chmod(0o755)
     return {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
+
+
+NO_MOUNT = "this system lets us mount no file system of our own"
+
+
+@functools.cache
+def mount_namespace() -> tuple[str, ...]:
+    """The command that runs another one where it may mount file systems;
+    empty where the system does not allow that."""
+    for command in (("unshare", "--mount"),
+                    ("unshare", "--map-root-user", "--mount")):
+        try:
+            probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
+            if subprocess.run(probe, capture_output=True).returncode == 0:
+                return command
+        except FileNotFoundError:
+            break
+    return ()
 
 
 def git_commands(sandbox: Sandbox, *args: str) -> list[str]:

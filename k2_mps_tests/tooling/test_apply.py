@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 import time
 
 import pytest
@@ -371,6 +372,46 @@ def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
     assert sandbox.state(linked) == "applied"
     assert snapshot(own)["files"] == before
     assert git(own, "symbolic-ref", "HEAD") == "refs/heads/master"
+
+
+@pytest.mark.parametrize("lose", [False, True])
+def test_a_worktree_on_another_disk_than_its_repository(
+    sandbox, tmp_path, lose
+):
+    """Nothing can be renamed from one to the other."""
+    if not support.mount_namespace():
+        pytest.skip(support.NO_MOUNT)
+    own = sandbox.clone("own")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = (
+        "set -e\n"
+        f"mount -t tmpfs tmpfs {disk}\n"
+        f"git -C {own} worktree add --quiet --detach {disk}/work\n"
+        f"cd {sandbox.root}\n"
+        'if [ -n "$1" ]; then\n'
+        # Killed amid the files, then mended.
+        f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/work\n'
+        f"  test -d {disk}/work/.k2mps\n"
+        f'  "$PYTHON" -m k2mps status --k2 {disk}/work\n'
+        f"  test -z \"$(git -C {disk}/work status --porcelain)\"\n"
+        "fi\n"
+        f'"$PYTHON" -m k2mps apply --k2 {disk}/work\n'
+        f'"$PYTHON" -m k2mps status --k2 {disk}/work\n'
+        f"git -C {disk}/work status --porcelain\n"
+    )
+    result = subprocess.run(
+        [*support.mount_namespace(), "sh", "-c", script, "sh",
+         "lose" if lose else ""],
+        capture_output=True, text=True,
+        env={**sandbox.environment, "PYTHON": sys.executable,
+             "AMID": support.AMID_SWAP.format(method="replace")},
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "checkout: applied" in result.stdout
+    assert result.stdout.endswith("patches: as locked\n")
+    if lose:
+        assert "checkout: pristine" in result.stdout
 
 
 @pytest.mark.parametrize("name", ["with space", "größe", "a'b\"c", "-dash"])

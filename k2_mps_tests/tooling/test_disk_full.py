@@ -7,7 +7,7 @@ namespaces).  Everything that looks at it runs inside that namespace.
 
 from __future__ import annotations
 
-import functools
+import json
 import os
 import subprocess
 import sys
@@ -54,24 +54,10 @@ print(json.dumps([result.returncode, result.stderr, same,
 """
 
 
-@functools.cache
-def _namespace() -> tuple[str, ...]:
-    """The command that runs another one where it may mount."""
-    for command in (("unshare", "--mount"),
-                    ("unshare", "--map-root-user", "--mount")):
-        try:
-            probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-            if subprocess.run(probe, capture_output=True).returncode == 0:
-                return command
-        except FileNotFoundError:
-            break
-    return ()
-
-
 @pytest.fixture(autouse=True)
 def _needs_a_namespace():
-    if not _namespace():
-        pytest.skip("this system lets us mount no file system to fill")
+    if not support.mount_namespace():
+        pytest.skip(support.NO_MOUNT)
 
 
 def run_on_full_disk(sandbox, room, source, *command):
@@ -79,14 +65,13 @@ def run_on_full_disk(sandbox, room, source, *command):
     disk.mkdir(exist_ok=True)
     root = str(support.TOOLS.parent)
     result = subprocess.run(
-        [*_namespace(), sys.executable, "-c", SCRIPT.format(root=root),
-         str(room), str(disk), str(source), *map(str, command)],
+        [*support.mount_namespace(), sys.executable, "-c",
+         SCRIPT.format(root=root), str(room), str(disk), str(source),
+         *map(str, command)],
         cwd=sandbox.root, env=sandbox.environment, capture_output=True,
         text=True,
     )
     assert result.returncode == 0, result.stderr
-    import json
-
     return json.loads(result.stdout)
 
 

@@ -118,6 +118,7 @@ class Checkout:
             )
         self.directory = self.directory.resolve()
         self.git_dir = Path(git_dir)
+        self._index = _Index(self.git_dir)
         self.own = self.git.literal = (self.git_dir / _OWN_MARK).exists()
 
     def has(self, commit: str) -> bool:
@@ -301,9 +302,9 @@ class Checkout:
         """
         leftover = transaction.leftover(self.area)
         if leftover is None or self._arrived(leftover.note):
+            self._index.forget()
             if leftover:
                 leftover.forget()
-            _release_index(self.git_dir)
             return
         edited = leftover.edited_since()
         if edited:
@@ -316,8 +317,8 @@ class Checkout:
             )
         with interrupts.deferred():
             self._restore_refs(leftover.note)
+            self._index.restore()
             leftover.undo()
-            _release_index(self.git_dir)
         self.reporter.warn(
             f"an earlier run was killed while it changed {self.directory};"
             " its changes have been undone"
@@ -342,43 +343,36 @@ class Checkout:
         self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)
         try:
-            index = self._stage(files, head, commit, changes)
+            self._stage(files, head, commit, changes)
             with interrupts.deferred() as check:
-                _take_index(self.git_dir)
-                try:
-                    self._swap(files, index, head, commit, changes, reason,
-                               check)
-                finally:
-                    _release_index(self.git_dir)
+                self._index.take()
+                self._swap(files, head, commit, changes, reason, check)
         finally:
             with interrupts.deferred():
+                self._index.forget()
                 files.close()
         return [path for _, path in changes]
 
-    def _stage(self, files, head, commit, changes) -> Path:
+    def _stage(self, files, head, commit, changes) -> None:
         """Writes the new files and the new index where they harm nobody."""
-        index = files.scratch / "index"
-        shutil.copy2(self.git_dir / "index", index)
-        at_index = self.git.with_index(index)
-        at_index.bytes("read-tree", "-i", "-m", head.commit, commit)
+        index = self.git.with_index(self._index.fresh())
+        index.bytes("read-tree", "-i", "-m", head.commit, commit)
         wanted = [path for kind, path in changes if kind != "D"]
         files.staged.mkdir()
-        at_index.bytes(
+        index.bytes(
             "checkout-index", f"--prefix={files.staged}/", "-z", "--stdin",
             stdin=b"".join(os.fsencode(path) + b"\0" for path in wanted),
             work_tree=True,
         )
-        return index
 
-    def _swap(self, files, index, head, commit, changes, reason, check):
+    def _swap(self, files, head, commit, changes, reason, check) -> None:
         """The part that the user's tree sees; undone unless it completes."""
         refs = {name: self._ref(name) for name in (BRANCH_REF, BASE_REF)}
-        index_path = str(self.git_dir / "index")
-        paths = [path for _, path in changes]
         note = {
             "head": head.branch or head.commit, "refs": refs, "to": commit
         }
-        files.begin(paths, kept=[index_path], note=note)
+        self._index.keep()
+        files.begin([path for _, path in changes], note)
         try:
             for kind, path in changes:
                 check()
@@ -386,11 +380,11 @@ class Checkout:
                     files.remove(path)
                 else:
                     files.replace(path)
-            self.git.with_index(index).run(
+            self.git.with_index(self._index.new).run(
                 "update-index", "-q", "--refresh", work_tree=True
             )
             check()
-            os.replace(index, index_path)
+            self._index.replace()
             self.git.bytes(
                 "update-ref", "-m", f"k2mps: {reason}", "--stdin",
                 stdin="".join(
@@ -404,6 +398,7 @@ class Checkout:
             files.complete()
         except BaseException:
             self._restore_refs(note)
+            self._index.restore()
             files.roll_back()
             raise
 
@@ -598,32 +593,71 @@ def _check_pin(checkout: Checkout, pin: Pin) -> None:
         )
 
 
-_INDEX_LOCK_MARK = b"k2mps\n"
+class _Index:
+    """The index of a checkout while it is replaced.
 
+    The new index and the old one lie beside it, on whatever disk that is, and
+    git's own lock file keeps git commands away meanwhile.
+    """
 
-def _take_index(git_dir: Path) -> None:
-    """Keeps git commands away from the index, by git's own convention."""
-    path = git_dir / "index.lock"
-    try:
-        lock = open(path, "xb")
-    except FileExistsError:
-        raise errors.BusyError(
-            f"{path} exists",
-            why="a git command is running in the checkout, or one was killed",
-            next_command="if none is running, delete that file",
-        ) from None
-    try:
-        with lock:
-            lock.write(_INDEX_LOCK_MARK)
-    except OSError:
-        path.unlink()
-        raise
+    _MARK = b"k2mps\n"
 
+    def __init__(self, git_dir: Path):
+        self._path = git_dir / "index"
+        self._lock = git_dir / "index.lock"
+        self._old = git_dir / "k2mps-index-old"
+        self.new = git_dir / "k2mps-index-new"
 
-def _release_index(git_dir: Path) -> None:
-    lock = git_dir / "index.lock"
-    if lock.exists() and lock.read_bytes() == _INDEX_LOCK_MARK:
-        lock.unlink()
+    def fresh(self) -> Path:
+        """A copy of the index, to be made the new one."""
+        shutil.copy2(self._path, self.new)
+        return self.new
+
+    def take(self) -> None:
+        """Keeps git commands away.
+
+        Raises:
+          BusyError: a git command holds the index.
+        """
+        try:
+            lock = open(self._lock, "xb")
+        except FileExistsError:
+            raise errors.BusyError(
+                f"{self._lock} exists",
+                why="a git command is running in the checkout, or one was"
+                " killed",
+                next_command="if none is running, delete that file",
+            ) from None
+        try:
+            with lock:
+                lock.write(self._MARK)
+        except OSError:
+            self._lock.unlink()
+            raise
+
+    def keep(self) -> None:
+        """Makes `restore` possible."""
+        transaction.keep(self._path, self._old)
+
+    def replace(self) -> None:
+        """Makes the new index the index."""
+        os.replace(self.new, self._path)
+
+    def restore(self) -> None:
+        """Makes the index what it was at `keep`, and forgets the rest."""
+        if self._old.exists():
+            os.replace(self._old, self._path)
+        self.forget()
+
+    def forget(self) -> None:
+        """Removes what lies beside the index, and our lock on it."""
+        for path in (self._old, self.new, Path(f"{self.new}.lock")):
+            path.unlink(missing_ok=True)
+        try:
+            if self._lock.read_bytes() == self._MARK:
+                self._lock.unlink()
+        except FileNotFoundError:
+            pass
 
 
 def _same_directory(one: str, other: Path) -> bool:

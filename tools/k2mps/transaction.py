@@ -37,13 +37,6 @@ class FileTransaction:
         """Where to put new contents, at their path."""
         return self._area / "new"
 
-    @property
-    def scratch(self) -> Path:
-        """A directory for other temporary files, gone with the rest."""
-        path = self._area / "scratch"
-        path.mkdir(exist_ok=True)
-        return path
-
     def stage(self, path: str, content: bytes, executable: bool = False):
         """Writes new contents for `path`."""
         target = self.staged / path
@@ -53,29 +46,23 @@ class FileTransaction:
             target.chmod(target.stat().st_mode | 0o111)
 
     def begin(
-        self,
-        paths: Sequence[str],
-        kept: Sequence[str] = (),
-        note: Optional[dict] = None,
+        self, paths: Sequence[str], note: Optional[dict] = None
     ) -> None:
         """Writes the journal; from here on `roll_back` is possible.
 
         Args:
           paths: all files that will be replaced, added or removed.
-          kept: files that the caller replaces by itself and that are put
-            back with the others.
           note: what the caller needs to undo what it does besides.
         """
         entries = []
-        for number, path in enumerate([*paths, *kept]):
+        for number, path in enumerate(paths):
             target = self._root / path
             existed = os.path.lexists(target)
             if existed:
-                _keep(target, self._kept(number))
+                keep(target, self._kept(number))
             entries.append(
                 {
                     "path": path,
-                    "ours": path not in kept,
                     "existed": existed,
                     "new": _fingerprint(self.staged / path),
                     "new_parents": self._missing_parents(target),
@@ -146,8 +133,6 @@ class Leftover:
         somebody has worked on them since, and undoing would lose that."""
         edited = []
         for number, entry in enumerate(self._entries):
-            if not entry["ours"]:
-                continue
             target = self._root / entry["path"]
             kept = self._area / "old" / str(number)
             as_before = (
@@ -198,7 +183,7 @@ def _undo(area: Path, root: Path, entries: list[dict]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             restored = area / "restored"
             restored.unlink(missing_ok=True)
-            _keep(kept, restored)
+            keep(kept, restored)
             os.replace(restored, target)
     for entry in entries:
         for parent in entry["new_parents"]:
@@ -208,7 +193,8 @@ def _undo(area: Path, root: Path, entries: list[dict]) -> None:
                 break  # in use, or already gone
 
 
-def _keep(target: Path, kept: Path) -> None:
+def keep(target: Path, kept: Path) -> None:
+    """Gives a file a second name under which it outlives being replaced."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(target, kept, follow_symlinks=False)
