@@ -90,7 +90,7 @@ class Analysis:
     rewriter:      the rewriter.Rewriter.
     language:      the language.Language.
 
-    `errors` and `kernels` are the results.
+    `errors`, `kernels` and `suspending_calls` are the results.
     """
 
     def __init__(
@@ -107,6 +107,7 @@ class Analysis:
         self._language = language
         self.errors = []
         self.kernels = []
+        self.suspending_calls = []
         self._reported = set()
         self._functions = {}  # hash: _Function
         self._report_clang_errors()
@@ -362,6 +363,8 @@ class Analysis:
                 return
             if self._is_users(callee):
                 called = self._function(callee)
+                if cursor.kind == kinds.CALL_EXPR:
+                    function.sites.append((called, cursor))
                 function.calls.setdefault(called.key, (called, cursor))
                 if called.is_kernel and cursor.kind == kinds.CALL_EXPR:
                     self._error(
@@ -438,6 +441,7 @@ class Analysis:
         for function in list(self._functions.values()):
             if function.key not in state:
                 visit(function, [])
+        self._find_suspending_calls()
         for kernel in self.kernels:
             function = self._function(kernel.cursor)
             kernel.suspends = function.suspends
@@ -445,6 +449,30 @@ class Analysis:
                 self._rewriter.constants[number]
                 for number in sorted(function.function_constants)
             ]
+
+    def _find_suspending_calls(self):
+        # The instances of a template share their text.
+        found = {}
+        for function in self._functions.values():
+            for called, cursor in function.sites:
+                result = self._type_kind(cursor.type)
+                if not called.suspends or result in (
+                    self._types.LVALUEREFERENCE,
+                    self._types.RVALUEREFERENCE,
+                ):
+                    continue
+                extent = cursor.extent
+                first, _ = self._rewritten.token_at(extent.start.offset)
+                last, _ = self._rewritten.token_at(extent.end.offset - 1)
+                is_void = result == self._types.VOID
+                call = found.setdefault(
+                    (first, last), Call(first, last, is_void)
+                )
+                if call.is_void != is_void:
+                    call.is_void = None  # both, in different instances
+        self.suspending_calls = [
+            call for call in found.values() if call.is_void is not None
+        ]
 
     # ---- Declarations
 
@@ -932,6 +960,19 @@ class Analysis:
                 return
 
 
+class Call:
+    """A call of a function that suspends its thread.
+
+    first, last: the tokens of the call expression.
+    is_void:     whether it has no value.
+    """
+
+    def __init__(self, first, last, is_void):
+        self.first = first
+        self.last = last
+        self.is_void = is_void
+
+
 class _Function:
     """What is known of one function of the program."""
 
@@ -943,6 +984,7 @@ class _Function:
         self.is_template = False
         self.examined = False
         self.calls = {}  # key: (_Function, cursor of a call)
+        self.sites = []  # (_Function, cursor) of every call
         self.suspends = False
         self.threadgroup_bytes = 0
         self.function_constants = set()

@@ -73,6 +73,8 @@ class Program:
         analysis = self._parse(text, source_map)
         if analysis.errors:
             raise Refused(analysis.errors, source_map)
+        for call in analysis.suspending_calls:
+            text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
     def build(self, output, cpu):

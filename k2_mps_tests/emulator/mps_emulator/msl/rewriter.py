@@ -287,6 +287,23 @@ class Rewriter:
         )
         self._insert_after(last, ")")
 
+    def mark_call(self, first, last, is_void):
+        """Tells the executor of a call, in tokens [first, last]."""
+        token = self.tokens[first]
+        column = self._source_map.locate(first).column
+        enter = "::__msl::target::enter_call(%dul << 32 | %d)" % (
+            token.line,
+            column,
+        )
+        if is_void:
+            self._insert_before(first, "(%s, " % enter)
+            self._insert_after(last, ", ::__msl::target::leave_call())")
+        else:
+            self._insert_before(
+                first, "::__msl::target::leave_call(%s, " % enter
+            )
+            self._insert_after(last, ")")
+
     # ---- The steps
 
     def _rewrite(self):

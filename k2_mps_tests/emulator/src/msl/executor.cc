@@ -91,6 +91,7 @@ void Executor::Run(const Dispatch &dispatch,
             "process %zu MiB more of address space",
             kernel.name, most, most * FiberStacks::kStackBytes / (1024 * 1024));
       threads_.resize(most);
+      paths_.resize(most);
       exchange_buffers_.reset(
           new ExchangeBuffer[(most + kSimdWidth - 1) / kSimdWidth]);
     }
@@ -140,23 +141,22 @@ void Executor::RunThreadgroup(uint32_t x, uint32_t y, uint32_t z) {
     RunAsLoop();
 }
 
-void Executor::CallKernel(unsigned thread_index, unsigned count) {
+void Executor::RunAsLoop() {
   unsigned width = launch_.threadgroup_size[0];
   unsigned height = launch_.threadgroup_size[1];
-  kernel_->thunk(&launch_, thread_index % width, thread_index / width % height,
-                 thread_index / width / height, count);
-}
-
-void Executor::RunAsLoop() {
+  unsigned depth = launch_.threadgroup_size[2];
   if (schedule_.is_forward()) {
-    unsigned width = launch_.threadgroup_size[0];
-    for (unsigned i = 0; i < thread_count_; i += width) CallKernel(i, width);
+    for (unsigned z = 0; z < depth; ++z)
+      for (unsigned y = 0; y < height; ++y)
+        kernel_->thunk(&launch_, 0, y, z, width);
     return;
   }
   std::array<uint16_t, kMaxThreadsPerThreadgroup> order;
   std::iota(order.begin(), order.begin() + thread_count_, uint16_t{0});
   schedule_.Arrange(std::span<uint16_t>(order.data(), thread_count_));
-  for (unsigned i = 0; i < thread_count_; ++i) CallKernel(order[i], 1);
+  for (unsigned i = 0; i < thread_count_; ++i)
+    kernel_->thunk(&launch_, order[i] % width, order[i] / width % height,
+                   order[i] / width / height, 1);
 }
 
 void Executor::StartFibers() {
@@ -166,8 +166,17 @@ void Executor::StartFibers() {
 
 void Executor::RunOnFibers() {
   StartFibers();
-  for (unsigned i = 0; i < thread_count_; ++i)
-    threads_[i].state = State::kReady;
+  Thread *thread = threads_.data();
+  for (uint16_t z = 0; z < launch_.threadgroup_size[2]; ++z) {
+    for (uint16_t y = 0; y < launch_.threadgroup_size[1]; ++y) {
+      for (uint16_t x = 0; x < launch_.threadgroup_size[0]; ++x, ++thread) {
+        thread->x = x;
+        thread->y = y;
+        thread->z = z;
+        thread->state = State::kReady;
+      }
+    }
+  }
   unfinished_ = thread_count_;
 
   unsigned simdgroups = (thread_count_ + kSimdWidth - 1) / kSimdWidth;
@@ -211,21 +220,19 @@ void Executor::CompleteExchange(unsigned simdgroup) {
   unsigned first = simdgroup * kSimdWidth;
   unsigned last = std::min(first + kSimdWidth, thread_count_);
   order_size_ = 0;
-  uint64_t site = UINT64_MAX;
+  unsigned leader = last;
   for (unsigned i = first; i < last; ++i)
-    if (threads_[i].state == State::kAtExchange)
-      site = std::min(site, threads_[i].site);
-  if (site == UINT64_MAX) return;
+    if (threads_[i].state == State::kAtExchange &&
+        (leader == last || IsBefore(i, leader)))
+      leader = i;
+  if (leader == last) return;
 
   char *values = exchange_buffers_[simdgroup].bytes;
+  unsigned size = threads_[leader].value_size;
   unsigned active = 0;
-  unsigned size = 0;
-  for (unsigned i = first; i < last; ++i) {
-    const Thread &thread = threads_[i];
-    if (thread.state != State::kAtExchange || thread.site != site) continue;
-    size = thread.value_size;
-    active |= 1u << (i - first);
-  }
+  for (unsigned i = first; i < last; ++i)
+    if (threads_[i].state == State::kAtExchange && AtSamePlace(i, leader))
+      active |= 1u << (i - first);
   if (active != UINT32_MAX) memset(values, kPoison, kSimdWidth * size);
   for (unsigned i = first; i < last; ++i) {
     if ((active >> (i - first) & 1) == 0) continue;
@@ -239,27 +246,26 @@ void Executor::CompleteExchange(unsigned simdgroup) {
 
 void Executor::CompleteBarrier() {
   for (unsigned i = 0; i < thread_count_; ++i)
-    if (threads_[i].state != State::kAtBarrier ||
-        threads_[i].site != threads_[0].site)
+    if (threads_[i].state != State::kAtBarrier || !AtSamePlace(i, 0))
       FailAtBarrier();
   for (unsigned i = 0; i < thread_count_; ++i)
     threads_[i].state = State::kReady;
 }
 
 void Executor::FailAtBarrier() {
-  std::map<unsigned, unsigned> waiting;  // threads by line
+  std::map<std::string, unsigned> waiting;  // threads by place
   unsigned returned = 0;
   for (unsigned i = 0; i < thread_count_; ++i) {
     if (threads_[i].state == State::kAtBarrier)
-      ++waiting[LineOf(threads_[i].site)];
+      ++waiting[DescribePlace(i)];
     else
       ++returned;
   }
   std::string places;
-  for (auto [line, count] : waiting) {
+  for (const auto &[place, count] : waiting) {
     if (!places.empty()) places += ", ";
     places += std::to_string(count) + " of " + std::to_string(thread_count_) +
-              " threads wait at the one in line " + std::to_string(line);
+              " threads wait at the one in " + place;
   }
   if (returned > 0)
     places += ", " + std::to_string(returned) + " have returned";
@@ -272,10 +278,59 @@ void Executor::FailAtBarrier() {
       places.c_str());
 }
 
+uint64_t Executor::CallPath::Hash() const {
+  return depth == 0 ? 0 : hashes[std::min(depth, kMost) - 1];
+}
+
+void Executor::CallPath::Enter(uint64_t site) {
+  uint64_t hash = (Hash() ^ site) * 0x9e3779b97f4a7c15u;
+  hash ^= hash >> 32;
+  unsigned level = std::min(depth, kMost - 1);
+  sites[level] = site;
+  hashes[level] = hash;
+  ++depth;
+}
+
+bool Executor::AtSamePlace(unsigned a, unsigned b) const {
+  return threads_[a].site == threads_[b].site &&
+         paths_[a].depth == paths_[b].depth &&
+         paths_[a].Hash() == paths_[b].Hash();
+}
+
+bool Executor::IsBefore(unsigned a, unsigned b) const {
+  const CallPath &path_a = paths_[a];
+  const CallPath &path_b = paths_[b];
+  for (unsigned level = 0; level < CallPath::kMost; ++level) {
+    uint64_t site_a =
+        level < path_a.depth ? path_a.sites[level] : threads_[a].site;
+    uint64_t site_b =
+        level < path_b.depth ? path_b.sites[level] : threads_[b].site;
+    if (site_a != site_b) return site_a < site_b;
+    if (level >= path_a.depth || level >= path_b.depth) break;
+  }
+  return false;
+}
+
+std::string Executor::DescribePlace(unsigned thread) const {
+  std::string text = "line " + std::to_string(LineOf(threads_[thread].site));
+  const CallPath &path = paths_[thread];
+  for (unsigned level = std::min(path.depth, CallPath::kMost); level > 0;
+       --level)
+    text += ", called in line " + std::to_string(LineOf(path.sites[level - 1]));
+  return text;
+}
+
 void Executor::Suspend() {
   Thread *self = running_;
   if (order_next_ < order_size_) {
     running_ = &threads_[order_[order_next_++]];
+    // Most of the time of a switch is the wait for the other stack's memory.
+    if (order_next_ < order_size_) {
+      auto *stack =
+          static_cast<const char *>(threads_[order_[order_next_]].context);
+      __builtin_prefetch(stack);
+      __builtin_prefetch(stack + 64);
+    }
     MpsEmulatorMslSwitch(&self->context, running_->context);
   } else {
     MpsEmulatorMslSwitch(&self->context, main_context_);
@@ -286,10 +341,10 @@ void Executor::FiberMain() {
   // A fiber never changes its thread of the host, so `self` stays right.
   Executor *self = executor;
   for (;;) {
-    unsigned index =
-        static_cast<unsigned>(self->running_ - self->threads_.data());
-    self->CallKernel(index, 1);
-    self->running_->state = State::kFinished;
+    Thread *thread = self->running_;
+    self->paths_[thread - self->threads_.data()].depth = 0;
+    self->kernel_->thunk(&self->launch_, thread->x, thread->y, thread->z, 1);
+    thread->state = State::kFinished;
     --self->unfinished_;
     self->Suspend();
   }
@@ -353,12 +408,22 @@ void *Executor::ThreadgroupVariable(unsigned slot, unsigned long size,
   return variable;
 }
 
+void Executor::EnterCall(unsigned long site) {
+  Executor *self = executor;
+  Thread &thread = self->RunningFiber("function with a barrier");
+  self->paths_[&thread - self->threads_.data()].Enter(site);
+}
+
+void Executor::LeaveCall() {
+  Executor *self = executor;
+  self->paths_[self->running_ - self->threads_.data()].Leave();
+}
+
 struct RuntimeTable {
   static constexpr mps_emulator_msl_runtime kFunctions = {
-      &Executor::ThreadIndex,
-      &Executor::ThreadgroupBarrier,
-      &Executor::SimdgroupExchange,
-      &Executor::ThreadgroupVariable,
+      &Executor::ThreadIndex,       &Executor::ThreadgroupBarrier,
+      &Executor::SimdgroupExchange, &Executor::ThreadgroupVariable,
+      &Executor::EnterCall,         &Executor::LeaveCall,
   };
 };
 

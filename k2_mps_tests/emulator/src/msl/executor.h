@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "abi.h"
@@ -48,7 +49,23 @@ class Executor {
     const void *value = nullptr;  // what it gives to an exchange
     unsigned value_size = 0;
     unsigned active = 0;  // the lanes that took part in the exchange
+    uint16_t x = 0;       // its place in the threadgroup
+    uint16_t y = 0;
+    uint16_t z = 0;
     State state = State::kReady;
+  };
+
+  // The calls of functions by which a thread came to where it is.  Deeper
+  // calls than there is room for are told apart by their hash alone.
+  struct CallPath {
+    static constexpr unsigned kMost = 16;
+    unsigned depth = 0;
+    std::array<uint64_t, kMost> sites;
+    std::array<uint64_t, kMost> hashes;  // of the calls up to and with each
+
+    uint64_t Hash() const;
+    void Enter(uint64_t site);
+    void Leave() { --depth; }
   };
 
   struct alignas(64) ExchangeBuffer {
@@ -71,9 +88,15 @@ class Executor {
   void CompleteBarrier();
   [[noreturn]] void FailAtBarrier();
 
+  // Whether two threads wait at the same call, reached by the same calls.
+  bool AtSamePlace(unsigned a, unsigned b) const;
+  // Whether thread `a` waits at a call that stands before that of `b`.
+  bool IsBefore(unsigned a, unsigned b) const;
+  // "line 12, called in line 34"
+  std::string DescribePlace(unsigned thread) const;
+
   // Called on a fiber: goes on elsewhere until something resumes the caller.
   void Suspend();
-  void CallKernel(unsigned thread_index, unsigned count);
   static void FiberMain();
 
   // The functions of mps_emulator_msl_runtime.
@@ -83,6 +106,8 @@ class Executor {
                                        unsigned long site, unsigned *active);
   static void *ThreadgroupVariable(unsigned slot, unsigned long size,
                                    unsigned long alignment);
+  static void EnterCall(unsigned long site);
+  static void LeaveCall();
   Thread &RunningFiber(const char *operation);
 
   const Dispatch *dispatch_ = nullptr;
@@ -93,6 +118,7 @@ class Executor {
 
   FiberStacks stacks_;
   std::vector<Thread> threads_;
+  std::vector<CallPath> paths_;  // of `threads_`
   // Threads below this index stand in FiberMain, between two kernel calls or
   // inside of one.
   unsigned started_ = 0;

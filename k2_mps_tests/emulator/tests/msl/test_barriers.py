@@ -175,6 +175,46 @@ def test_two_barriers_in_one_line(metal):
         library.run("k", [uint(*[0] * 32)], 32, 32)
 
 
+def test_one_barrier_by_two_calls(metal):
+    """Two calls of a function with a barrier are two barriers."""
+    library = metal.compile(
+        HEADER
+        + """
+template <typename T> T wait(T x) {
+  threadgroup_barrier(mem_flags::mem_none);
+  return x;
+}
+void twice() { wait(1); wait(2); }
+kernel void bad(device uint *a, uint i [[thread_position_in_grid]]) {
+  if (i < 10)
+    a[i] = wait(3u);
+  else
+    a[i] = wait(4u);
+}
+kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
+  uint x = i < 10 ? 1 : 2;
+  for (int n = 0; n < 3; ++n) {
+    twice();
+    x = wait(x) + wait(1u) * 2;
+  }
+  a[i] = x;
+}
+"""
+    )
+    with pytest.raises(Fatal) as caught:
+        library.run("bad", [uint(*[0] * 32)], 32, 32)
+    message = str(caught.value)
+    assert "10 of 32 threads wait at the one in line 5, called in line 11" in (
+        message
+    )
+    assert "22 of 32 threads wait at the one in line 5, called in line 13" in (
+        message
+    )
+    a = uint(*[0] * 64)
+    library.run("good", [a], 64, 32)
+    assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54
+
+
 def test_barrier_in_a_divergent_loop(metal):
     library = metal.compile(
         HEADER

@@ -385,6 +385,35 @@ def test_divergent_lanes(metal, schedule, order):
     assert (out[:, 1] == 32).all()
 
 
+FUNCTIONS = """
+uint total(uint x) { return simd_sum(x); }
+struct Op { uint operator()(uint x) const { return total(x); } };
+kernel void k(device uint *out [[buffer(0)]],
+              uint i [[thread_position_in_grid]]) {
+  uint value;
+  Op op;
+  if (i < 10) value = simd_max(i) + total(i);
+  else value = op(i) + (i % 2 == 0 ? total(i) : 0);
+  out[2 * i] = value;
+  out[2 * i + 1] = total(1) + op(1);
+}
+"""
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random:7"])
+def test_divergent_calls_of_functions(metal, schedule, order):
+    """A call in a function is another call for every call of the function."""
+    schedule(order)
+    library = metal.compile(HEADER + FUNCTIONS)
+    out = np.zeros((32, 2), np.uint32)
+    library.run("k", [out], 32, 32)
+    high = sum(range(10, 32))
+    even = sum(range(10, 32, 2))
+    expected = [9 + 45] * 10 + [high + even, high] * 11
+    assert out[:, 0].tolist() == expected
+    assert (out[:, 1] == 64).all()
+
+
 LOOPS = """
 kernel void k(device uint *out [[buffer(0)]],
               uint i [[thread_position_in_grid]]) {

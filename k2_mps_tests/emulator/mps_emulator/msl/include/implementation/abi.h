@@ -13,7 +13,7 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 // Raised with every change of this file: a cached library of another version
 // is not loaded.
-enum { kMpsEmulatorMslAbiVersion = 1 };
+enum { kMpsEmulatorMslAbiVersion = 2 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
@@ -59,11 +59,18 @@ typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
                                                        unsigned long size,
                                                        unsigned long alignment);
 
+// A function that suspends its thread is called at `site`, or has returned.
+// A barrier in a function is another barrier for every call of the function.
+typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
+typedef void (*mps_emulator_msl_leave_call)();
+
 struct mps_emulator_msl_runtime {
   mps_emulator_msl_thread_index thread_index;
   mps_emulator_msl_threadgroup_barrier threadgroup_barrier;
   mps_emulator_msl_simdgroup_exchange simdgroup_exchange;
   mps_emulator_msl_threadgroup_variable threadgroup_variable;
+  mps_emulator_msl_enter_call enter_call;
+  mps_emulator_msl_leave_call leave_call;
 };
 
 enum {

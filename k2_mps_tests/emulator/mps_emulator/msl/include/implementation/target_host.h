@@ -85,6 +85,19 @@ __attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
+// The front end puts these around calls of functions that suspend.
+MSL_INLINE int enter_call(ulong site) {
+  mps_emulator_msl_runtime_in_use->enter_call(site);
+  return 0;
+}
+MSL_INLINE void leave_call() { mps_emulator_msl_runtime_in_use->leave_call(); }
+// `enter_call` stands in the first argument, which clang evaluates first.
+template <class T>
+MSL_INLINE T leave_call(int, T result) {
+  leave_call();
+  return result;
+}
+
 // The values of all lanes at one call, and which of them take part.
 template <class T>
 struct lanes {
