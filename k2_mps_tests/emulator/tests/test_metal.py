@@ -30,6 +30,7 @@ CHECKS = [
     "libraries compile on any thread",
     "the stream's command buffer survives torch::mps::commit()",
     "torch's own stream API",
+    "completed handler that enters torch's queue",
     "completed handler of the stream's command buffer",
 ]
 

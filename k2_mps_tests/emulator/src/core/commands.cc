@@ -92,6 +92,7 @@ void CommandBuffer::AddCompletedHandler(Handler handler) {
 }
 
 void CommandBuffer::Run() {
+  UsedBlocks::BeginBatch();
   if (start_time_ == 0) start_time_ = Now();
   std::vector<char *> device;
   while (!commands_.empty()) {
@@ -110,18 +111,13 @@ void CommandBuffer::Run() {
   end_time_ = Now();
 }
 
-void CommandBuffer::RunHandlers(std::vector<Handler> *handlers) {
-  std::vector<Handler> mine = std::move(*handlers);
-  handlers->clear();
-  for (Handler &handler : mine) handler();
-}
-
 std::recursive_mutex &CommandQueue::execution_lock() {
   static auto *lock = new std::recursive_mutex;
   return *lock;
 }
 
-void CommandQueue::Run(const CommandBuffer *last) {
+void CommandQueue::Run(const CommandBuffer *last,
+                       std::vector<CommandBuffer::Handler> *handlers) {
   for (;;) {
     std::shared_ptr<CommandBuffer> buffer;
     {
@@ -144,8 +140,16 @@ void CommandQueue::Run(const CommandBuffer *last) {
       buffer->status_ = CommandBuffer::Status::kCompleted;
     }
     // Without the execution lock: a handler may use the device.
-    buffer->RunHandlers(&buffer->scheduled_handlers_);
-    buffer->RunHandlers(&buffer->completed_handlers_);
+    for (auto *list :
+         {&buffer->scheduled_handlers_, &buffer->completed_handlers_}) {
+      for (CommandBuffer::Handler &handler : *list) {
+        if (handlers)
+          handlers->push_back(std::move(handler));
+        else
+          handler();
+      }
+      list->clear();
+    }
     if (buffer.get() == last) return;
   }
 }

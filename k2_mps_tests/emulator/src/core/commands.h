@@ -80,14 +80,13 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   friend class CommandQueue;
 
   void RequireNotCommitted(const char *what) const;
-  void RunHandlers(std::vector<Handler> *handlers);
 
   CommandQueue *const queue_;
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   std::deque<Command> commands_;
   std::vector<Handler> scheduled_handlers_;
-  std::vector<Handler> completed_handlers_;
+  std::vector<Handler> completed_handlers_;  // called after those
   double start_time_ = 0;
   double end_time_ = 0;
 };
@@ -98,8 +97,10 @@ class CommandQueue {
  public:
   explicit CommandQueue(std::string label_ = {}) : label(std::move(label_)) {}
 
-  // Runs the committed buffers, up to `last` (nullptr: all of them).
-  void Run(const CommandBuffer *last = nullptr);
+  // Runs the committed buffers, up to `last` (nullptr: all of them).  Their
+  // handlers are called, or appended to `handlers` where that is given.
+  void Run(const CommandBuffer *last = nullptr,
+           std::vector<CommandBuffer::Handler> *handlers = nullptr);
 
   // Makes the results of everything that ran on this queue visible.
   void Publish();

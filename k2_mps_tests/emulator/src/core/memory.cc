@@ -36,6 +36,9 @@ struct Block {
   // The device copy holds results that no wait has published.
   bool unpublished_results = false;
 
+  // The batch in which host writes last entered the device copy.
+  uint64_t merged_in_batch = 0;
+
   // The lists of used blocks this one is on, the last of them, and the last
   // use that put it there.
   uint32_t listings = 0;
@@ -104,6 +107,7 @@ class Memory {
   char *Begin(Block *block, uint64_t buffer_id, size_t size,
               bool overwrites_all);
   void Publish(Block *block);
+  void BeginBatch() { ++batch_; }
   void ReleaseCached();
   void DestroyFreedHostBlocks() {
     if (!free_host_.empty()) Destroy(&free_host_);
@@ -124,6 +128,7 @@ class Memory {
   void Destroy(std::vector<Block *> *blocks);
   size_t RedzoneOf(const Block *block, size_t size) const;
   bool EnterHostWrites(Block *block);
+  void EnterDeviceWrites(Block *block);
   bool HostWrote(const Block *block) const;
 
   std::mutex mutex_;
@@ -132,6 +137,7 @@ class Memory {
   std::vector<Block *> free_host_;  // kHost: waiting until nothing uses them
   std::vector<std::function<void()>> due_;  // deallocators to call, unlocked
   uint64_t last_id_ = 0;
+  uint64_t batch_ = 1;
 
   friend void mps_emulator::CheckRedzone(const BufferUse &, const char *);
 };
@@ -297,10 +303,12 @@ bool Memory::EnterHostWrites(Block *block) {
   bool any = false;
   for (size_t begin = 0; begin < size; begin += kCompareStep) {
     size_t step = std::min(kCompareStep, size - begin);
-    char *host = block->host + begin;
     char *published = block->published + begin;
-    if (!memcmp(host, published, step)) continue;
+    if (!memcmp(block->host + begin, published, step)) continue;
     any = true;
+    // Read once: another thread may be writing bytes of its own.
+    char host[kCompareStep];
+    memcpy(host, block->host + begin, step);
     char *device = block->device + begin;
     for (size_t i = 0; i < step; ++i) {
       device[i] = host[i] != published[i] ? host[i] : device[i];
@@ -308,6 +316,30 @@ bool Memory::EnterHostWrites(Block *block) {
     }
   }
   return any;
+}
+
+// Lets words that commands wrote since host and device last agreed enter the
+// host copy.  Nothing else of it is touched: the CPU may be writing there.
+void Memory::EnterDeviceWrites(Block *block) {
+  size_t size = std::min(block->host_size, block->device_size);
+  for (size_t begin = 0; begin < size; begin += kCompareStep) {
+    size_t step = std::min(kCompareStep, size - begin);
+    char *host = block->host + begin;
+    const char *device = block->device + begin;
+    char *published = block->published + begin;
+    if (!memcmp(device, published, step)) continue;
+    using Word = uint32_t;
+    size_t i = 0;
+    for (; i + sizeof(Word) <= step; i += sizeof(Word)) {
+      Word now, before;
+      memcpy(&now, device + i, sizeof(Word));
+      memcpy(&before, published + i, sizeof(Word));
+      if (now != before) memcpy(host + i, &now, sizeof(Word));
+    }
+    for (; i < step; ++i)
+      if (device[i] != published[i]) host[i] = device[i];
+    memcpy(published, device, step);
+  }
 }
 
 // True if the CPU wrote to the host copy since host and device last agreed.
@@ -352,23 +384,21 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
     memset(block->device + size, kRedzonePattern, RedzoneOf(block, size));
     if (exposed) return block->device;
   }
-  if (block->HostCounts() && EnterHostWrites(block) &&
-      block->host_user > buffer_id)
-    WroteToRecycledMemory(block->host_user, buffer_id, size);
+  if (block->HostCounts() && block->merged_in_batch != batch_) {
+    block->merged_in_batch = batch_;
+    if (EnterHostWrites(block) && block->host_user > buffer_id)
+      WroteToRecycledMemory(block->host_user, buffer_id, size);
+  }
   return block->device;
 }
 
 void Memory::Publish(Block *block) {
   if (block->HostCounts()) {
     uint64_t host_user = block->host_user;
-    if (EnterHostWrites(block) && host_user > block->last_use_id)
+    if (host_user > block->last_use_id && HostWrote(block))
       WroteToRecycledMemory(host_user, block->last_use_id,
                             block->last_use_size);
-    if (block->unpublished_results) {
-      size_t size = std::min(block->host_size, block->device_size);
-      memcpy(block->host, block->device, size);
-      memcpy(block->published, block->device, size);
-    }
+    if (block->unpublished_results) EnterDeviceWrites(block);
   }
   block->unpublished_results = false;
 }
@@ -488,6 +518,12 @@ void UsedBlocks::NoteUse(const BufferUse &use) {
   block->listed_in = this;
   ++block->listings;
   blocks_.push_back(block);
+}
+
+void UsedBlocks::BeginBatch() {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  memory.BeginBatch();
 }
 
 char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {

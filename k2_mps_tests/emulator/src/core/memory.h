@@ -29,11 +29,10 @@
 //   a command that uses the buffer starts   bytes where host differs from
 //                                           published were written by the CPU:
 //                                           they enter the device copy
-//   a wait returns                          the device copy of every buffer
-//                                           that the awaited commands wrote
-//                                           becomes the host and the published
-//                                           copy (after the CPU's own writes
-//                                           have entered it, as above)
+//   a wait returns                          words where device differs from
+//                                           published were written by the
+//                                           awaited commands: they enter the
+//                                           host and the published copy
 //
 // So CPU writes between waits reach the next command that uses the buffer,
 // results reach the CPU only through a wait, and CPU and commands may write
@@ -152,6 +151,10 @@ void CheckRedzone(const BufferUse &use, const char *what);
 // The blocks that commands of one command queue used since its last wait.
 class UsedBlocks {
  public:
+  // What follows runs without a break, as far as the waiting thread goes: host
+  // writes enter a block's device copy once, at its first use.
+  static void BeginBatch();
+
   // A command is about to run: brings the device copy of a buffer that it uses
   // up to date and returns its address.  `overwrites_all`: the command writes
   // every byte of the buffer before it reads any, so fresh memory need not be

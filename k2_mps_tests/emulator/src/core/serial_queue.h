@@ -41,8 +41,19 @@ class SerialQueue {
   // Runs `work` on another thread when its turn comes.
   void Async(std::function<void()> work);
 
-  // Enter() waits for the calling thread's turn, Leave() ends it.  For callers
-  // whose work may throw.
+  // While one lives, the calling thread's work is the queue's: Sync() for work
+  // that may throw.
+  class Turn {
+   public:
+    explicit Turn(SerialQueue *queue) : queue_(queue) { queue_->Enter(); }
+    ~Turn() { queue_->Leave(); }
+    Turn(const Turn &) = delete;
+
+   private:
+    SerialQueue *queue_;
+  };
+
+  // Enter() waits for the calling thread's turn, Leave() ends it.
   void Enter();
   void Leave();
 

@@ -8,7 +8,6 @@ namespace mps_emulator {
 namespace {
 
 thread_local unsigned operator_depth = 0;
-thread_local bool operator_waits = false;
 
 // Guarded by the stream's queue.
 std::shared_ptr<CommandBuffer> &Open() {
@@ -53,8 +52,9 @@ OperatorScope::OperatorScope(const char *name) {
   EndStreamCoalescing();
   CommandQueue &commands = StreamCommandQueue();
   commands.NoteWork();
-  commands.Run();
+  commands.Run(/*last=*/nullptr, &handlers_);
   commands.execution_lock().lock();
+  UsedBlocks::BeginBatch();
   if (CommandBuffer *open = Open().get()) {
     // The operator opens an encoder of its own.
     open->OpenEncoder(name);
@@ -66,23 +66,26 @@ OperatorScope::OperatorScope(const char *name) {
 OperatorScope::~OperatorScope() {
   if (--operator_depth) return;
   CommandQueue::execution_lock().unlock();
-  if (operator_waits) {
-    operator_waits = false;
-    SynchronizeStream();
-  }
   StreamDispatchQueue().Leave();
+  for (CommandBuffer::Handler &handler : handlers_) handler();
 }
 
-void OperatorScope::WaitAtEnd() { operator_waits = true; }
+void SynchronizeInQueue() {
+  SerialQueue::Turn turn(&StreamDispatchQueue());
+  SynchronizeStream();
+}
+
+void CommitInQueue() {
+  SerialQueue::Turn turn(&StreamDispatchQueue());
+  CommitStream();
+}
 
 void EncodeOnStream(Command command) {
-  SerialQueue &queue = StreamDispatchQueue();
-  queue.Enter();
+  SerialQueue::Turn turn(&StreamDispatchQueue());
   StreamCommandBuffer();
   Open()->OpenEncoder(command.name.c_str());
   Open()->Encode(std::move(command));
   Open()->CloseEncoder();
-  queue.Leave();
 }
 
 }  // namespace mps_emulator

@@ -16,6 +16,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "core/commands.h"
 #include "core/serial_queue.h"
@@ -56,10 +57,18 @@ class OperatorScope {
     return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all);
   }
 
-  // Makes the outermost scope of this thread end as a blocking copy does: with
-  // a commit and a wait.
-  static void WaitAtEnd();
+ private:
+  // Of command buffers that had to run first; called when the queue is left,
+  // since on a Mac they run on a thread of Metal's.
+  std::vector<CommandBuffer::Handler> handlers_;
 };
+
+// Commits and waits inside the stream's queue, as a blocking copy does.  The
+// calling thread must not be in an OperatorScope.
+void SynchronizeInQueue();
+
+// Commits inside the stream's queue.
+void CommitInQueue();
 
 // Encodes `command` on the stream, to run later.  The calling thread must not
 // be in the stream's queue.

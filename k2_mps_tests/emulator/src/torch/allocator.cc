@@ -205,11 +205,10 @@ class Allocator final : public at::mps::IMPSAllocator {
   bool waitForEvents(c10::ArrayRef<const void *> buffers) const override {
     if (!recordEvents(buffers) || !StreamCommandQueue().has_work())
       return false;
-    SerialQueue &queue = StreamDispatchQueue();
-    bool outside = !queue.RunsOnThisThread();
-    if (outside) queue.Enter();
-    SynchronizeStream();
-    if (outside) queue.Leave();
+    if (StreamDispatchQueue().RunsOnThisThread())
+      SynchronizeStream();
+    else
+      SynchronizeInQueue();
     return true;
   }
 

@@ -67,17 +67,6 @@ class Events {
   uint32_t last_id_ = 0;
 };
 
-void InStreamQueue(const std::function<void()> &work) {
-  StreamDispatchQueue().Enter();
-  try {
-    work();
-  } catch (...) {
-    StreamDispatchQueue().Leave();
-    throw;
-  }
-  StreamDispatchQueue().Leave();
-}
-
 // As on a Mac the mark is a command, and recording commits the stream.
 void Record(const std::shared_ptr<Event> &event) {
   event->recorded = true;
@@ -86,17 +75,13 @@ void Record(const std::shared_ptr<Event> &event) {
                     event->time = NowInMilliseconds();
                     event->reached = true;
                   }});
-  InStreamQueue([] { CommitStream(); });
-}
-
-void WaitForStream() {
-  InStreamQueue([] { SynchronizeStream(); });
+  CommitInQueue();
 }
 
 // Who asks may be polling: the device makes progress after the first answer.
 bool Query(const std::shared_ptr<Event> &event) {
   bool reached = event->reached;
-  if (!reached) WaitForStream();
+  if (!reached) SynchronizeInQueue();
   return reached;
 }
 
@@ -162,7 +147,7 @@ class Hooks final : public at::MPSHooksInterface {
   // The stream runs in order, so what comes later waits anyway.
   void waitForEvent(uint32_t id) const override { Events::Get().Find(id); }
   void synchronizeEvent(uint32_t id) const override {
-    if (!Events::Get().Find(id)->reached) WaitForStream();
+    if (!Events::Get().Find(id)->reached) SynchronizeInQueue();
   }
   bool queryEvent(uint32_t id) const override {
     return Query(Events::Get().Find(id));
@@ -172,7 +157,7 @@ class Hooks final : public at::MPSHooksInterface {
     std::shared_ptr<Event> second = Events::Get().Find(end);
     TORCH_CHECK(first->recorded && second->recorded,
                 "Events must be recorded before calculating elapsed time.");
-    if (!first->reached || !second->reached) WaitForStream();
+    if (!first->reached || !second->reached) SynchronizeInQueue();
     return second->time - first->time;
   }
 
@@ -211,11 +196,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const Stream &) const override {
     bool idle = !StreamCommandQueue().has_work();
-    if (!idle) WaitForStream();
+    if (!idle) SynchronizeInQueue();
     return idle;
   }
-  void synchronizeStream(const Stream &) const override { WaitForStream(); }
-  void synchronizeDevice(DeviceIndex) const override { WaitForStream(); }
+  void synchronizeStream(const Stream &) const override {
+    SynchronizeInQueue();
+  }
+  void synchronizeDevice(DeviceIndex) const override { SynchronizeInQueue(); }
 
   // torch.Event
   void record(void **event, const Stream &, DeviceIndex,
@@ -228,13 +215,14 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return !event || Query(EventOf(event));
   }
   void synchronizeEvent(void *event) const override {
-    if (event && !EventOf(event)->reached) WaitForStream();
+    if (event && !EventOf(event)->reached) SynchronizeInQueue();
   }
   double elapsedTime(void *start, void *end, DeviceIndex) const override {
     TORCH_CHECK(start && end,
                 "Both events must be recorded before calculating elapsed "
                 "time.");
-    if (!EventOf(start)->reached || !EventOf(end)->reached) WaitForStream();
+    if (!EventOf(start)->reached || !EventOf(end)->reached)
+      SynchronizeInQueue();
     return EventOf(end)->time - EventOf(start)->time;
   }
   void destroyEvent(void *event, DeviceIndex) const noexcept override {

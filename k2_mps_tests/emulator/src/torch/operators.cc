@@ -120,10 +120,7 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
                     else
                       to.copy_(OverMemory(device[0], from));
                   }});
-  SerialQueue &queue = StreamDispatchQueue();
-  queue.Enter();
-  CommitStream();
-  queue.Leave();
+  CommitInQueue();
 }
 
 Tensor &CopyImplementation(Tensor &self, const Tensor &source,
@@ -154,13 +151,15 @@ Tensor &CopyImplementation(Tensor &self, const Tensor &source,
     return self;
   }
 
-  OperatorScope scope("aten::copy_");
-  if (to_device != from_device) OperatorScope::WaitAtEnd();
-  at::AutoDispatchBelowADInplaceOrView guard;
-  HostAliases aliases;
-  Tensor destination =
-      to_device ? aliases.Make(self, true, CoversStorage(self)) : self;
-  destination.copy_(from_device ? aliases.Make(from, false) : from);
+  {
+    OperatorScope scope("aten::copy_");
+    at::AutoDispatchBelowADInplaceOrView guard;
+    HostAliases aliases;
+    Tensor destination =
+        to_device ? aliases.Make(self, true, CoversStorage(self)) : self;
+    destination.copy_(from_device ? aliases.Make(from, false) : from);
+  }
+  if (to_device != from_device) SynchronizeInQueue();
   return self;
 }
 
@@ -187,11 +186,15 @@ Scalar LocalScalarDense(const Tensor &self) {
   // On a Mac a blocking copy of one element to the CPU.
   Count(kDeviceToHostCopies);
   Count(kDeviceToHostBytes, self.itemsize());
-  OperatorScope scope("aten::_local_scalar_dense");
-  OperatorScope::WaitAtEnd();
-  at::AutoDispatchBelowADInplaceOrView guard;
-  HostAliases aliases;
-  return at::_local_scalar_dense(aliases.Make(self, false));
+  Scalar value;
+  {
+    OperatorScope scope("aten::_local_scalar_dense");
+    at::AutoDispatchBelowADInplaceOrView guard;
+    HostAliases aliases;
+    value = at::_local_scalar_dense(aliases.Make(self, false));
+  }
+  SynchronizeInQueue();
+  return value;
 }
 
 // ---- views

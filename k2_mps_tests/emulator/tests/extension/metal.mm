@@ -4,6 +4,7 @@
 
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
+#include <ATen/ops/ones.h>
 #include <torch/mps.h>
 
 #include <atomic>
@@ -507,6 +508,21 @@ const std::vector<Check> &Checks() {
          TORCH_CHECK(Floats(x)[3] == 4);
          stream->synchronize(at::mps::SyncType::COMMIT_AND_WAIT);
          TORCH_CHECK(Floats(x)[3] == 8);
+       }},
+      {"completed handler that enters torch's queue",
+       [] {
+         // It runs when an operator needs what was committed before, which is
+         // inside the queue; on a Mac on a thread of Metal's.
+         __block int handled = 0;
+         [torch::mps::get_command_buffer()
+             addCompletedHandler:^(id<MTLCommandBuffer>) {
+               dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+                 ++handled;
+               });
+             }];
+         torch::mps::commit();
+         at::Tensor x = at::ones({3}, at::TensorOptions().device(at::kMPS));
+         TORCH_CHECK(handled == 1);
        }},
       {"completed handler of the stream's command buffer",
        [] {

@@ -1,0 +1,128 @@
+"""Times of the emulated device, in microseconds unless said otherwise.
+
+    python benchmarks/speed.py
+
+Each figure is the best of several rounds.  They say what tests on the emulator
+cost, and nothing about a Mac.
+"""
+
+import time
+
+import torch
+
+import mps_emulator
+
+
+def best(function, repetitions, rounds=5):
+    result = float("inf")
+    for _ in range(rounds):
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            function()
+        result = min(result, time.perf_counter() - start)
+    return result / repetitions * 1e6
+
+
+def compare(name, make, repetitions=5000):
+    """Times what make(device) returns on both devices."""
+    cpu = best(make("cpu"), repetitions)
+    mps = best(make("mps"), repetitions)
+    torch.mps.synchronize()
+    print(f"{name:34s} cpu {cpu:9.2f}   mps {mps:9.2f}   over {mps - cpu:8.2f}")
+
+
+def show(name, microseconds):
+    print(f"{name:34s} {microseconds:9.2f}")
+
+
+def small_operators():
+    def on(device, function):
+        x = torch.ones(8, device=device)
+        return lambda: function(x)
+
+    for name, function in (
+        ("x + 1", lambda x: x + 1),
+        ("x.mul_(1)", lambda x: x.mul_(1)),
+        ("x @ y", lambda x: torch.dot(x, x)),
+        ("x.sum()", lambda x: x.sum()),
+        ("torch.cat([x, x])", lambda x: torch.cat([x, x])),
+        ("x[x > 0]", lambda x: x[x > 0]),
+        ("x[1:]", lambda x: x[1:]),
+        ("x.clone()", lambda x: x.clone()),
+        ("x[0].item()", lambda x: x[0].item()),
+        ("torch.empty(8)", lambda x: torch.empty(8, device=x.device)),
+    ):
+        compare(name, lambda device: on(device, function))
+
+
+def training_step():
+    def step(device):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(
+            *[torch.nn.Linear(32, 32) for _ in range(8)]
+        ).to(device)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        x = torch.ones(16, 32, device=device)
+
+        def run():
+            optimizer.zero_grad()
+            network(x).square().sum().backward()
+            optimizer.step()
+
+        return run
+
+    compare("training step, 8 layers", step, 200)
+
+
+def large_buffers():
+    elements = 25 << 20  # 100 MiB
+    compare(
+        "100 MiB: x.add_(1)",
+        lambda device: (
+            lambda x: lambda: x.add_(1)
+        )(torch.ones(elements, device=device)),
+        3,
+    )
+    x = torch.ones(elements, device="mps")
+    torch.mps.synchronize()
+    allocator_view = x.cpu()  # warm pages, as above
+    del allocator_view
+    show("100 MiB: add_ and wait", best(lambda: _add_and_wait(x), 3))
+    print("    with a host copy:")
+    _expose(x)
+    torch.mps.synchronize()
+    show("100 MiB: x.add_(1)", best(lambda: x.add_(1), 3))
+    show("100 MiB: x[0] += 1", best(lambda: x[:1].add_(1), 3))
+    show("100 MiB: add_ and wait", best(lambda: _add_and_wait(x), 3))
+
+
+def _add_and_wait(x):
+    x.add_(1)
+    torch.mps.synchronize()
+
+
+def _expose(x):
+    """Asks for the buffer's contents, as an extension does."""
+    import ctypes
+
+    objc = ctypes.CDLL(mps_emulator.library_path())
+    runtime = ctypes.CDLL("libobjc.so.4")
+    runtime.sel_registerName.restype = ctypes.c_void_p
+    objc.objc_msg_lookup.restype = ctypes.c_void_p
+    receiver = ctypes.c_void_p(x.untyped_storage().data_ptr())
+    selector = ctypes.c_void_p(runtime.sel_registerName(b"contents"))
+    method = objc.objc_msg_lookup(receiver, selector)
+    call = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return call(method)(receiver, selector)
+
+
+def main():
+    print("emulated;", torch.__version__)
+    show("idle torch.mps.synchronize()", best(torch.mps.synchronize, 100_000))
+    small_operators()
+    training_step()
+    large_buffers()
+
+
+if __name__ == "__main__":
+    main()
