@@ -3,8 +3,8 @@
 #include <sys/mman.h>
 
 #include <bit>
-#include <cstdlib>
-#include <cstring>
+
+#include "core/environment.h"
 
 namespace mps_emulator {
 
@@ -21,11 +21,6 @@ char *Map(size_t bytes) {
   void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<char *>(memory);
-}
-
-bool EnvironmentFlag(const char *name) {
-  const char *value = getenv(name);
-  return value && *value && strcmp(value, "0") != 0;
 }
 
 }  // namespace

@@ -6,14 +6,13 @@
 #include <string>
 
 #include "core/fatal.h"
+#include "core/limits.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
 using namespace mps_emulator;
 
 namespace {
-
-constexpr NSUInteger kMaxBufferLength = NSUInteger{1} << 36;
 
 msl::CompileOptions ToCompileOptions(MTLCompileOptions *options) {
   msl::CompileOptions result;
@@ -82,10 +81,8 @@ void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
   return YES;
 }
 
-// Three quarters of the machine's memory, as on a Mac.
 - (uint64_t)recommendedMaxWorkingSetSize {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+  return RecommendedMaxMemory();
 }
 
 - (NSUInteger)currentAllocatedSize {

@@ -1,12 +1,12 @@
 #include "torch/allocator.h"
 
 #include <c10/core/CachingDeviceAllocator.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
 #include <sstream>
 
+#include "core/limits.h"
 #include "core/stream.h"
 
 namespace mps_emulator {
@@ -43,7 +43,7 @@ class Allocator final : public at::mps::IMPSAllocator {
   // ---- c10::Allocator
   c10::DataPtr allocate(size_t size) override {
     if (size == 0) return {nullptr, nullptr, &ReleaseNothing, MpsDevice()};
-    TORCH_CHECK(size < MaxBufferLength(),
+    TORCH_CHECK(size < kMaxBufferLength,
                 "Invalid buffer size: ", formatSize(size));
     Buffer *buffer = nullptr;
     if (HasRoomFor(size)) buffer = AllocateBuffer(size, Origin::kTorch);
@@ -233,16 +233,17 @@ void SetMemoryFraction(double fraction) {
   TorchAllocator().setHighWatermarkRatio(fraction);
 }
 
-// Three quarters of the machine's memory, as on a Mac.
-size_t RecommendedMaxMemory() {
-  return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<size_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
-}
-
-size_t MaxBufferLength() { return size_t{1} << 36; }
-
 c10::DataPtr MakeDataPtr(Buffer *buffer) {
   return {buffer->handle, buffer, &ReleaseContext, MpsDevice()};
+}
+
+c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address) {
+  return {address, buffer, &ReleaseContext, c10::Device(c10::kCPU)};
+}
+
+Buffer *TakeBuffer(c10::DataPtr *data) {
+  if (data->get_deleter() != &ReleaseContext) return nullptr;
+  return static_cast<Buffer *>(data->release_context());
 }
 
 Buffer *BufferOf(const c10::Storage &storage) {

@@ -12,14 +12,17 @@ at::mps::IMPSAllocator &TorchAllocator();
 // The limit that torch.mps.set_per_process_memory_fraction() sets, in bytes.
 void SetMemoryFraction(double fraction);
 
-// What the device calls the memory it recommends not to exceed, in bytes.
-size_t RecommendedMaxMemory();
-
-size_t MaxBufferLength();
-
 // A DataPtr that owns `buffer`: its address is the handle, its context the
 // Buffer.
 c10::DataPtr MakeDataPtr(Buffer *buffer);
+
+// A DataPtr of the CPU device with `address`, memory of `buffer`; owns
+// `buffer`.
+c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address);
+
+// The buffer that `data`, made by one of the two, owns; the caller owns it from
+// now on.  nullptr if `data` was made otherwise.
+Buffer *TakeBuffer(c10::DataPtr *data);
 
 // The buffer behind a storage of the mps device; nullptr for an empty one.
 // Ends the program if the storage holds something else.

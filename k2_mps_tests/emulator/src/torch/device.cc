@@ -8,6 +8,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "core/limits.h"
 #include "core/stream.h"
 #include "torch/allocator.h"
 #include "torch/generator.h"
@@ -130,7 +131,7 @@ class Hooks final : public at::MPSHooksInterface {
   size_t getRecommendedMaxMemory() const override {
     return RecommendedMaxMemory();
   }
-  size_t getMaxBufferLength() const override { return MaxBufferLength(); }
+  size_t getMaxBufferLength() const override { return kMaxBufferLength; }
   void setMemoryFraction(double fraction) const override {
     SetMemoryFraction(fraction);
   }

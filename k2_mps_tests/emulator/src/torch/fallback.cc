@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/counters.h"
+#include "core/environment.h"
 #include "core/stream.h"
 #include "torch/generator.h"
 #include "torch/host_alias.h"
@@ -113,11 +114,6 @@ void ResultsToDevice(HostAliases *aliases, size_t count, Stack *stack) {
 }
 
 void Run(const c10::OperatorHandle &op, Stack *stack) { RunOnHost(op, stack); }
-
-bool EnvironmentFlag(const char *name) {
-  const char *value = getenv(name);
-  return value && *value && std::string_view(value) != "0";
-}
 
 // An operator without an mps kernel on a Mac.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {

@@ -17,23 +17,15 @@ namespace mps_emulator {
 
 namespace {
 
-void ReleaseContext(void *context) {
-  ReleaseBuffer(static_cast<Buffer *>(context));
-}
-
-void ReleaseNothing(void *) {}
-
 // What a CPU operator allocates from when it resizes an alias: device memory,
 // so that the new storage becomes the mps tensor's without a copy.
 class AliasAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    c10::Device cpu(c10::kCPU);
-    if (size == 0) return {nullptr, nullptr, &ReleaseNothing, cpu};
+    if (size == 0) return {nullptr, c10::Device(c10::kCPU)};
     c10::DataPtr device = TorchAllocator().allocate(size);
-    Buffer *buffer = static_cast<Buffer *>(device.release_context());
-    return {OperatorScope::Use(buffer, /*writes=*/true), buffer,
-            &ReleaseContext, cpu};
+    Buffer *buffer = TakeBuffer(&device);
+    return MakeHostDataPtr(buffer, OperatorScope::Use(buffer, /*writes=*/true));
   }
   void copy_data(void *destination, const void *source,
                  size_t size) const override {
@@ -134,17 +126,13 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
 
 void HostAliases::Settle() {
   for (StorageAlias &alias : storages_) {
-    if (alias.host.data_ptr().get_deleter() != &ReleaseContext) {
-      // The operator may have shrunk the storage to nothing.
-      if (alias.host.nbytes() < alias.device.nbytes() && alias.written)
-        alias.device.set_nbytes(alias.host.nbytes());
-      continue;
-    }
+    // What the operator allocated, if it did, becomes the tensor's memory.
     c10::DataPtr memory = alias.host.set_data_ptr(
         c10::DataPtr(alias.host.mutable_data(), c10::Device(c10::kCPU)));
-    Buffer *buffer = static_cast<Buffer *>(memory.release_context());
-    alias.device.set_data_ptr_noswap(MakeDataPtr(buffer));
-    alias.device.set_nbytes(alias.host.nbytes());
+    if (Buffer *buffer = TakeBuffer(&memory))
+      alias.device.set_data_ptr_noswap(MakeDataPtr(buffer));
+    if (alias.written && alias.device.nbytes() != alias.host.nbytes())
+      alias.device.set_nbytes(alias.host.nbytes());
   }
   for (TensorAlias &alias : tensors_) {
     const at::Tensor &host = alias.host;
