@@ -249,14 +249,17 @@ def test_an_edit_of_the_overlay_is_noticed(sandbox):
 
 def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
     build(sandbox)
+    warnings = "#warning of no interest\n" * 100
     support.write(sandbox.checkout, {
-        "k2/csrc/answer.cc": "int Answer() { return wrong_name; }\n",
+        "k2/csrc/answer.cc":
+            warnings + "int Answer() { return wrong_name; }\n",
     })
     message = sandbox.fails(32, "build", "--device", "cpu", "--no-demo")
-    assert "answer.cc:1:" in message and "wrong_name" in message
-    assert "build.log" in message
+    assert "answer.cc:101:" in message and "wrong_name" in message
+    assert "FAILED: " in message and "build.log" in message
+    assert "of no interest" not in message
     assert "-std=" not in message  # the command is in the log only
-    assert len(message.splitlines()) < 80
+    assert len(message.splitlines()) < 60
     support.write(sandbox.checkout, {
         "k2/csrc/answer.cc": "int Answer() { return 5; }\n",
     })
@@ -371,6 +374,19 @@ def test_two_builds_of_one_tree_are_refused(sandbox):
     sandbox.fails(17, "build", "--device", "cpu", "--no-demo")
     process.send_signal(signal.SIGINT)
     process.communicate()
+
+
+def test_a_link_error_is_shown(sandbox):
+    build(sandbox)
+    support.write(sandbox.checkout, {
+        "k2/csrc/answer.cc": "int Missing();\n"
+                             "int Answer() { return Missing(); }\n",
+    })
+    message = sandbox.fails(
+        32, "build", "--device", "cpu", "--no-demo", "--",
+        "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--no-undefined",
+    )
+    assert "Missing()" in message
 
 
 def test_no_space_while_compiling_is_its_own_error(sandbox):

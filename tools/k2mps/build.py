@@ -32,7 +32,8 @@ TARGET = "_k2"
 _STAMP = "k2mps-configured.json"
 # Step 0 is ninja looking whether there is anything to do.
 _PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
-_SHOWN_LINES = 60
+_ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
+_SHOWN_LINES = 40
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,7 +238,7 @@ def register(project: Project, built: Built) -> None:
         os.replace(draft, target)
 
 
-def demonstrate(project: Project, device: Device, reporter: Reporter) -> None:
+def demonstrate(project: Project, reporter: Reporter) -> None:
     """Runs the demonstration on the build that is registered.
 
     Raises:
@@ -252,7 +253,7 @@ def demonstrate(project: Project, device: Device, reporter: Reporter) -> None:
     )
     if outcome.status != 0:
         raise errors.DemoError(
-            f"the demonstration failed on {device.label}",
+            "the demonstration failed",
             why=f"python -m k2mps.demo ended with status {outcome.status}",
             next_command="k2mps test, to see what else fails",
         )
@@ -456,23 +457,31 @@ def _cmake_errors(lines: Sequence[str]) -> str:
 
 
 def _first_failure(log: Path) -> str:
-    """What the first failing step wrote, from ninja's log."""
-    shown: list[str] = []
-    inside = False
-    with log.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            line = line.rstrip("\n")
+    """What the first failing step wrote, from its first error on.
+
+    The command is left out, and so are the warnings before the error, of
+    which k2 has hundreds; the log has it all.
+    """
+    lines: list[str] = []
+    with log.open(encoding="utf-8", errors="replace") as stream:
+        for line in stream:
             if line.startswith("FAILED:"):
-                inside = True
-                shown.append(line)
-                next(lines, None)  # the command, which is long; the log has it
-            elif inside and (
+                lines.append(line.rstrip("\n"))
+                next(stream, None)  # the command
+            elif lines and (
                 _PROGRESS.match(line) or line.startswith("ninja: ")
             ):
                 break
-            elif inside:
-                shown.append(line)
-    if len(shown) > _SHOWN_LINES:
-        more = len(shown) - _SHOWN_LINES
-        shown = [*shown[:_SHOWN_LINES], f"... {more} more lines"]
+            elif lines:
+                lines.append(line.rstrip("\n"))
+    first = next(
+        (number for number, line in enumerate(lines) if _ERROR.search(line)),
+        1,
+    )
+    while first > 1 and lines[first - 1].startswith("In file included from"):
+        first -= 1
+    shown = [*lines[:1], *lines[first:first + _SHOWN_LINES]]
+    more = len(lines) - first - _SHOWN_LINES
+    if more > 0:
+        shown.append(f"... {more} more lines")
     return "\n".join(shown)

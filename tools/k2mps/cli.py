@@ -1,11 +1,18 @@
-"""The command line: reads options, calls the library, prints, exits."""
+"""The command line: reads options, calls the library, prints, exits.
+
+Each command imports what it needs when it runs, so that the quick ones are
+quick.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import json
+import shlex
 import sys
+from pathlib import Path
 from typing import Optional
 
 import click
@@ -13,24 +20,31 @@ import click
 from k2mps import errors
 from k2mps.console import Console
 
+_DEVICES = ("mps", "cpu")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-class _Context:
-    """What every command starts from."""
+class _Session:
+    """What the commands start from; looked up when first asked for."""
 
     def __init__(self, verbose: bool):
+        self.console = Console(verbose)
+
+    @functools.cached_property
+    def project(self):
         from k2mps import project
 
-        self.console = Console(verbose)
-        self.project = project.find()
-        self.upstream = self.project.upstream()
+        return project.find()
 
-    def locate(self, k2: Optional[str]):
+    @functools.cached_property
+    def upstream(self):
+        return self.project.upstream()
+
+    def locate(self, k2: Optional[str]) -> Path:
         """Where the checkout is, whether or not it exists."""
-        from k2mps import checkout
+        from k2mps import clone
 
-        return checkout.locate(self.project, k2)
+        return clone.locate(self.project, k2)
 
     def existing(self, k2: Optional[str]):
         """The checkout, which must exist."""
@@ -42,20 +56,41 @@ class _Context:
 
     def obtain(self, k2: Optional[str]):
         """The checkout, cloned if need be, with the pin in it."""
-        from k2mps import checkout
+        from k2mps import clone
 
-        return checkout.obtain(
+        found = clone.obtain(
             self.project, self.upstream.pin, k2, self.console
         )
+        found.tidy()
+        return found
 
 
-def _k2_option(command):
-    return click.option(
-        "--k2",
-        envvar="K2",
-        metavar="DIR|URL",
-        help="your own k2 checkout, or a git URL to clone; default build/k2",
-    )(command)
+_k2_option = click.option(
+    "--k2",
+    envvar="K2",
+    metavar="DIR|URL",
+    help="your own k2 checkout, or a git URL to clone; default build/k2",
+)
+_torch_option = click.option(
+    "--torch",
+    metavar="VERSION",
+    help="a torch version that upstream.toml supports",
+)
+_jobs_option = click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="compilers at once; default what fits",
+)
+_device_option = click.option(
+    "--device",
+    type=click.Choice(_DEVICES),
+    default="mps",
+    help="what to build for; on Linux mps is emulated",
+)
+_json_option = click.option(
+    "--json", "as_json", is_flag=True, help="print JSON"
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,141 +99,126 @@ def _k2_option(command):
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
     """k2 with an Apple MPS backend: patch it, build it, test it."""
-    context.obj = verbose
+    context.obj = _Session(verbose)
 
 
-def _command(function):
-    """Registers a command whose first argument is a `_Context`."""
-
-    @click.pass_context
-    def call(context: click.Context, **options):
-        return context.invoke(function, _Context(context.obj), **options)
-
-    call.__doc__ = function.__doc__
-    call.__click_params__ = getattr(function, "__click_params__", [])
-    name = function.__name__.rstrip("_").replace("_", "-")
-    return main.command(name)(call)
-
-
-@_command
+@main.command("checkout")
 @_k2_option
-def checkout(context: _Context, k2: Optional[str]) -> None:
+@click.pass_obj
+def checkout_command(session: _Session, k2: Optional[str]) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
-    found = context.obtain(k2)
-    found.tidy()
-    context.console.info(
-        f"{found.directory} has k2 {context.upstream.pin.version},"
-        f" {context.upstream.pin.commit}"
+    found = session.obtain(k2)
+    pin = session.upstream.pin
+    session.console.info(
+        f"{found.directory} has k2 {pin.version}, {pin.commit}"
     )
 
 
-@_command
+@main.command("apply")
 @_k2_option
-def apply(context: _Context, k2: Optional[str]) -> None:
+@click.pass_obj
+def apply_command(session: _Session, k2: Optional[str]) -> None:
     """Apply the patch series to the checkout, all or nothing."""
-    from k2mps import apply as applying
+    from k2mps import apply
 
-    found = context.obtain(k2)
-    result = applying.apply(context.project, context.upstream, found)
+    found = session.obtain(k2)
+    result = apply.apply(session.project, session.upstream, found)
     if not result.written:
-        context.console.info(f"{found.directory}: already applied")
+        session.console.info(f"{found.directory}: already applied")
         return
-    context.console.info(
-        f"{found.directory}: applied"
-        f" {len(context.upstream.lock.patches)} patches, changed"
-        f" {len(result.written)} files; branch k2-mps at {result.tip[:12]}"
+    session.console.info(
+        f"{found.directory}: applied {len(session.upstream.lock.patches)}"
+        f" patches, changed {len(result.written)} files; branch k2-mps at"
+        f" {result.tip[:12]}"
     )
 
 
-@_command
+@main.command("status")
 @_k2_option
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def status(context: _Context, k2: Optional[str], as_json: bool) -> None:
+@_json_option
+@click.pass_obj
+def status_command(
+    session: _Session, k2: Optional[str], as_json: bool
+) -> None:
     """Tell what state the checkout and the patches are in."""
-    from k2mps import status as telling
+    from k2mps import status
 
-    directory = context.locate(k2)
-    found = context.existing(k2) if directory.is_dir() else None
-    result = telling.of_checkout(context.project, context.upstream, found)
+    directory = session.locate(k2)
+    found = session.existing(k2) if directory.is_dir() else None
+    result = status.of_checkout(session.project, session.upstream, found)
+    show = session.console.info
     if as_json:
         facts = {"checkout": str(directory), **result.as_dict()}
-        context.console.info(json.dumps(facts, indent=2))
+        show(json.dumps(facts, indent=2))
         return
-    context.console.info(f"checkout: {result.state.value} ({directory})")
-    for line in result.details:
-        context.console.info(f"  {line}")
-    for line in result.user_commits:
-        context.console.info(f"  {line}")
-    changed = "changed" if result.patch_changes else "as locked"
-    context.console.info(f"patches: {changed}")
+    show(f"checkout: {result.state.value} ({directory})")
+    for line in (*result.details, *result.user_commits):
+        show(f"  {line}")
+    show(f"patches: {'changed' if result.patch_changes else 'as locked'}")
     for line in result.patch_changes:
-        context.console.info(f"  {line}")
+        show(f"  {line}")
     if result.next_command:
-        context.console.info(f"next: {result.next_command}")
+        show(f"next: {result.next_command}")
 
 
-@_command
+@main.command("export")
 @_k2_option
 @click.option(
-    "--prune", is_flag=True,
+    "--prune",
+    is_flag=True,
     help="delete patches and new files that the branch has no longer",
 )
-def export(context: _Context, k2: Optional[str], prune: bool) -> None:
+@click.pass_obj
+def export_command(
+    session: _Session, k2: Optional[str], prune: bool
+) -> None:
     """Make patches/ from the commits on branch k2-mps, and lock it."""
-    from k2mps import export as exporting
+    from k2mps import export
 
-    result = exporting.export(
-        context.project, context.upstream, context.existing(k2), prune=prune
+    result = export.export(
+        session.project, session.upstream, session.existing(k2), prune=prune
     )
+    show = session.console.info
     for path in result.written:
-        context.console.info(f"wrote {path}")
+        show(f"wrote {path}")
     for path in result.removed:
-        context.console.info(f"removed {path}")
+        show(f"removed {path}")
     if not result.written and not result.removed:
-        context.console.info("patches/ has it all already")
-    context.console.info(
-        f"{len(result.patches)} patches, tree {result.tree[:12]}"
-    )
+        show("patches/ has it all already")
+    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
 
 
-@_command
+@main.command("lock")
 @_k2_option
-def lock(context: _Context, k2: Optional[str]) -> None:
+@click.pass_obj
+def lock_command(session: _Session, k2: Optional[str]) -> None:
     """Lock patches/ as it is: its hashes and the tree that it gives."""
-    from k2mps import export as exporting
+    from k2mps import export
 
-    found = context.obtain(k2)
-    fresh = exporting.lock(context.project, context.upstream, found)
-    same = fresh == context.upstream.lock
-    context.console.info(
+    fresh = export.lock(
+        session.project, session.upstream, session.obtain(k2)
+    )
+    same = fresh == session.upstream.lock
+    session.console.info(
         f"{len(fresh.patches)} patches, tree {fresh.tree[:12]}"
         + (", as before" if same else "; upstream.toml written")
     )
 
 
-_DEVICES = ("mps", "cpu")
-
-
-def _build_options(command):
-    for option in (
-        click.option("--torch", metavar="VERSION",
-                     help="a torch version that upstream.toml supports"),
-        click.option("-j", "--jobs", type=click.IntRange(1),
-                     help="compilers at once; default what fits"),
-    ):
-        command = option(command)
-    return _k2_option(command)
-
-
-@_command
-@_build_options
-@click.option("--device", type=click.Choice(_DEVICES), default="mps",
-              help="what to build for; on Linux mps is emulated")
-@click.option("--demo/--no-demo", default=True,
-              help="whether to end with a demonstration")
+@main.command("build")
+@_k2_option
+@_torch_option
+@_jobs_option
+@_device_option
+@click.option(
+    "--demo/--no-demo",
+    default=True,
+    help="whether to end with a demonstration",
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
-def build(
-    context: _Context,
+@click.pass_obj
+def build_command(
+    session: _Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
@@ -207,54 +227,55 @@ def build(
     cmake_arguments: tuple[str, ...],
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
-    from k2mps import build as building
+    from k2mps import build
     from k2mps.doctor import Device
 
-    request = building.Request(Device(device), torch, jobs, cmake_arguments)
-    builder = building.Builder(
-        context.project, context.upstream, context.obtain(k2), context.console
+    request = build.Request(Device(device), torch, jobs, cmake_arguments)
+    builder = build.Builder(
+        session.project, session.upstream, session.obtain(k2),
+        session.console,
     )
     built = builder.build(request)
-    building.register(context.project, built)
+    build.register(session.project, built)
     done = f"{built.steps} steps" if built.steps else "nothing to do"
-    context.console.info(f"built {built.directory.name}: {done}")
+    session.console.info(f"built {built.directory.name}: {done}")
     if demo:
-        building.demonstrate(context.project, built.device, context.console)
+        build.demonstrate(session.project, session.console)
 
 
-@_command
-def demo(context: _Context) -> None:
+@main.command("demo")
+@click.pass_obj
+def demo_command(session: _Session) -> None:
     """Run the demonstration on the build that `k2mps build` made last."""
-    from k2mps import build as building
-    from k2mps.doctor import Device
+    from k2mps import build
 
-    building.demonstrate(context.project, Device.MPS, context.console)
+    build.demonstrate(session.project, session.console)
 
 
-@_command
-@click.option("--device", type=click.Choice(_DEVICES), default="mps")
-@click.option("--torch", metavar="VERSION")
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
-def doctor(
-    context: _Context, device: str, torch: Optional[str], as_json: bool
+@main.command("doctor")
+@_device_option
+@_torch_option
+@_json_option
+@click.pass_obj
+def doctor_command(
+    session: _Session, device: str, torch: Optional[str], as_json: bool
 ) -> None:
     """Tell what a build needs, what is found, and how to get the rest."""
-    from k2mps import doctor as examining
+    from k2mps import doctor
 
-    checks = examining.examine(
-        context.project, context.upstream, examining.Device(device), torch,
-        context.console,
+    checks = doctor.examine(
+        session.project, session.upstream, doctor.Device(device), torch,
+        session.console,
     )
     if as_json:
         facts = [dataclasses.asdict(check) for check in checks]
-        context.console.info(json.dumps(facts, indent=2))
+        session.console.info(json.dumps(facts, indent=2))
     else:
-        context.console.table(
+        session.console.table(
             ("", "what", "found", "wanted", "how to get it"),
             [
                 (
-                    "ok" if check.ok else
-                    "MISSING" if check.needed else "absent",
+                    check.verdict,
                     check.name,
                     check.found or "nothing",
                     check.wanted,
@@ -272,56 +293,59 @@ def doctor(
         )
 
 
-@_command
-@_build_options
-@click.option("--pytest", "pytest_arguments", metavar="ARGS", default="",
-              help="further arguments for pytest, as one text")
+@main.command("test")
+@_k2_option
+@_torch_option
+@_jobs_option
+@click.option(
+    "--pytest",
+    "pytest_arguments",
+    metavar="ARGS",
+    default="",
+    help="further arguments for pytest, as one text",
+)
+@click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument("suite", nargs=-1)
-def test(
-    context: _Context,
+@click.pass_obj
+def test_command(
+    session: _Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
     pytest_arguments: str,
+    only_list: bool,
     suite: tuple[str, ...],
 ) -> None:
     """Build what the suites need and run them; default all suites."""
-    import shlex
+    from k2mps import suites, testing
 
-    from k2mps import testing
-
+    if only_list:
+        for entry in suites.choose(suite):
+            session.console.info(f"{entry.name}\t{entry.covers}")
+        return
     results = testing.run_all(
-        context.project, context.upstream, k2, suite,
+        session.project, session.upstream, k2, suite,
         torch=torch, jobs=jobs, arguments=shlex.split(pytest_arguments),
-        reporter=context.console,
+        reporter=session.console,
     )
-    testing.report(results, context.console)
+    testing.report(results, session.console)
 
 
-@_command
-@click.option("--all", "everything", is_flag=True,
-              help="the clones of k2 as well, unless they hold work")
-def clean(context: _Context, everything: bool) -> None:
+@main.command("clean")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="the clones of k2 as well, unless they hold work",
+)
+@click.pass_obj
+def clean_command(session: _Session, everything: bool) -> None:
     """Delete the build trees."""
-    from k2mps import clean as cleaning
+    from k2mps import clean
 
-    for path in cleaning.clean(
-        context.project, context.upstream.pin, everything
-    ):
-        context.console.info(f"deleted {path}")
-
-
-def _as_error(error: OSError) -> errors.K2mpsError:
-    """An operating system's error as one of ours."""
-    what = f"{error.strerror or error}"
-    if error.filename:
-        what += f": {error.filename}"
-    if error.errno in _NO_SPACE:
-        return errors.DiskFullError(
-            what, next_command="free some space, then run the same command"
-            " again",
-        )
-    return errors.FileAccessError(what)
+    pin = session.upstream.pin
+    for path in clean.clean(session.project, pin, everything):
+        session.console.info(f"deleted {path}")
 
 
 def run() -> None:
@@ -345,8 +369,19 @@ def run() -> None:
 def _run() -> int:
     try:
         return main(standalone_mode=False) or 0
-    except click.exceptions.Abort:
-        raise errors.InterruptedRunError(2) from None
     except click.ClickException as error:
         error.show()
         return error.exit_code
+
+
+def _as_error(error: OSError) -> errors.K2mpsError:
+    """An operating system's error as one of ours."""
+    what = error.strerror or str(error)
+    if error.filename:
+        what += f": {error.filename}"
+    if error.errno in _NO_SPACE:
+        return errors.DiskFullError(
+            what,
+            next_command="free some space, then run the same command again",
+        )
+    return errors.FileAccessError(what)

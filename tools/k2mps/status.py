@@ -91,8 +91,14 @@ def of_checkout(
     if edited:
         details.append(_edits(edited))
     return Status(
-        state, tuple(details), _next_command(state, edited, commits, changes),
-        head, edited, commits, changes,
+        state,
+        tuple(details),
+        _next_command(state, edited, changes,
+                      head.commit == upstream.pin.commit),
+        head,
+        edited,
+        commits,
+        changes,
     )
 
 
@@ -134,15 +140,17 @@ def _edits(edited: tuple[str, ...]) -> str:
     return f"{len(edited)} file(s) with uncommitted edits: {shown}{more}"
 
 
-def _next_command(state, edited, commits, changes) -> str:
+def _next_command(state: State, edited, changes, on_pin: bool) -> str:
     if changes:
         return ("k2mps lock, if the change of patches/ is meant; else"
                 " git checkout patches upstream.toml")
     if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
         return "k2mps apply"
+    if state is State.EDITED and edited and on_pin:
+        return "stash or commit the edits, then k2mps apply"
     if state is State.EDITED and edited:
         return f"commit on branch {BRANCH}, then k2mps export"
-    if state is State.EDITED and commits:
+    if state is State.EDITED:
         return "k2mps export"
     if state is State.OTHER_COMMIT:
         return "git checkout the pinned commit there, then k2mps apply"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional, Sequence
 
-from k2mps import build, checkout, errors, suites
+from k2mps import build, clone, errors, suites
 from k2mps.doctor import Device
 from k2mps.project import Project
 from k2mps.reporter import Reporter
@@ -27,7 +27,7 @@ def run_all(
 
     Args:
       project, upstream: the clone of k2-mps and its upstream.toml.
-      k2: the checkout, as `checkout.obtain` takes it.
+      k2: the checkout, as `clone.obtain` takes it.
       names: of the suites; all where empty.
       torch, jobs: as in `build.Request`.
       arguments: further arguments for pytest.
@@ -116,7 +116,7 @@ class _Builds:
                 self._project, self._upstream, request, self._reporter
             )
             return None
-        k2 = checkout.obtain(
+        k2 = clone.obtain(
             self._project, self._upstream.pin, self._k2, self._reporter
         )
         builder = build.Builder(
