@@ -15,6 +15,20 @@ double Now() {
       .count();
 }
 
+// Ends the uses of a command that has run, or that a handler of Fatal() left by
+// an exception.
+class EndUsesLater {
+ public:
+  explicit EndUsesLater(const Command &command) : command_(command) {}
+  ~EndUsesLater() {
+    for (const BufferUse &use : command_.uses) EndUse(use);
+  }
+  EndUsesLater(const EndUsesLater &) = delete;
+
+ private:
+  const Command &command_;
+};
+
 }  // namespace
 
 CommandBuffer::~CommandBuffer() {
@@ -99,14 +113,13 @@ void CommandBuffer::Run() {
     Command command = std::move(commands_.front());
     commands_.pop_front();
     --queue_->commands_left_;
+    EndUsesLater end_uses(command);
     device.clear();
     for (const BufferUse &use : command.uses)
       device.push_back(queue_->used().Begin(use));
     command.run(device.data());
-    for (const BufferUse &use : command.uses) {
+    for (const BufferUse &use : command.uses)
       if (use.writes) CheckRedzone(use, command.name.c_str());
-      EndUse(use);
-    }
   }
   end_time_ = Now();
 }

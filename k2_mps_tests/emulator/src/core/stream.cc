@@ -40,20 +40,22 @@ void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer) {
 }
 
 OperatorScope::OperatorScope(const char *name) {
-  if (operator_depth++) return;
-  SerialQueue &queue = StreamDispatchQueue();
-  if (queue.RunsOnThisThread())
+  if (operator_depth) {
+    ++operator_depth;
+    return;
+  }
+  if (StreamDispatchQueue().RunsOnThisThread())
     Fatal(
         "%s on an mps tensor inside dispatch_sync on torch's dispatch queue: "
         "the operator enters that queue itself, so on a Mac it waits for "
         "itself for ever",
         name);
-  queue.Enter();
+  turn_.emplace(&StreamDispatchQueue());
   EndStreamCoalescing();
   CommandQueue &commands = StreamCommandQueue();
   commands.NoteWork();
   commands.Run(/*last=*/nullptr, &handlers_);
-  commands.execution_lock().lock();
+  execution_ = std::unique_lock(CommandQueue::execution_lock());
   UsedBlocks::BeginBatch();
   if (CommandBuffer *open = Open().get()) {
     // The operator opens an encoder of its own.
@@ -61,12 +63,13 @@ OperatorScope::OperatorScope(const char *name) {
     open->CloseEncoder();
     open->Run();
   }
+  ++operator_depth;
 }
 
 OperatorScope::~OperatorScope() {
   if (--operator_depth) return;
-  CommandQueue::execution_lock().unlock();
-  StreamDispatchQueue().Leave();
+  execution_.unlock();
+  turn_.reset();
   for (CommandBuffer::Handler &handler : handlers_) handler();
 }
 

@@ -16,6 +16,8 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/commands.h"
@@ -58,6 +60,9 @@ class OperatorScope {
   }
 
  private:
+  // Of the outermost scope of a thread.
+  std::optional<SerialQueue::Turn> turn_;
+  std::unique_lock<std::recursive_mutex> execution_;
   // Of command buffers that had to run first; called when the queue is left,
   // since on a Mac they run on a thread of Metal's.
   std::vector<CommandBuffer::Handler> handlers_;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <string_view>
 #include <tuple>
 #include <vector>
@@ -108,13 +109,23 @@ Tensor OverMemory(char *storage, const Tensor &like) {
 void EncodeCopy(const Tensor &destination, const Tensor &source) {
   const Tensor &on_device = destination.is_mps() ? destination : source;
   Buffer *buffer = BufferOf(on_device.storage());
+  struct Tensors {
+    Tensor to, from;
+  };
   // Shallow copies: the command must see today's sizes, and keep both alive.
-  Tensor to = destination.detach();
-  Tensor from = source.detach();
+  // They are dropped on a thread of their own, as torch does it on a Mac:
+  // dropping a storage that Python owns takes the GIL, and who holds the GIL
+  // may be waiting for the stream.
+  std::shared_ptr<Tensors> tensors(
+      new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
+        static auto *release_queue = new SerialQueue("release");
+        release_queue->Async([tensors] { delete tensors; });
+      });
   EncodeOnStream({"copy",
                   {AnnounceUse(buffer, destination.is_mps())},
-                  [to, from](char *const *device) {
+                  [tensors](char *const *device) {
                     at::AutoDispatchBelowADInplaceOrView guard;
+                    const auto &[to, from] = *tensors;
                     if (to.is_mps())
                       OverMemory(device[0], to).copy_(from);
                     else
