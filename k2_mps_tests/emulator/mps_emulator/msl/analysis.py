@@ -6,7 +6,7 @@ nothing converts from `device` to `constant`, program scope is constant,
 kernels have certain parameters, nothing calls itself.
 """
 
-from . import rewriter
+from .rewriting import names
 from .diagnostics import Diagnostic, in_metal_words
 
 # clang::LangAS, which libclang returns as a number.
@@ -804,7 +804,7 @@ class Analysis:
             )
             return None
         parameter = Parameter(
-            rewriter.original_name(cursor.spelling), wanted
+            names.original(cursor.spelling), wanted
         )
         parameter.by_reference = kind == self._types.LVALUEREFERENCE
         parameter.writable = (
@@ -889,7 +889,7 @@ class Analysis:
 
     def _read_builtin(self, cursor, attribute):
         parameter = Parameter(
-            rewriter.original_name(cursor.spelling), "builtin"
+            names.original(cursor.spelling), "builtin"
         )
         parameter.builtin = attribute
         checked = cursor.type.get_canonical()
@@ -898,7 +898,7 @@ class Analysis:
         if self._type_kind(checked) == self._types.EXTVECTOR:
             scalar = checked.element_type.get_canonical()
             components = checked.element_count
-        one_dimension = attribute in rewriter.BUILTINS_OF_ONE_DIMENSION
+        one_dimension = attribute in names.BUILTINS_OF_ONE_DIMENSION
         if (
             self._type_kind(scalar)
             not in (self._types.USHORT, self._types.UINT)
@@ -924,7 +924,7 @@ class Analysis:
         }
         vectors = {
             name: by_name[name]
-            for name in rewriter.BUILTINS_OF_THREE_DIMENSIONS
+            for name in names.BUILTINS_OF_THREE_DIMENSIONS
             if name in by_name and by_name[name].components > 1
         }
         self._require_same(

@@ -8,7 +8,7 @@ from . import codegen, lexer, repairs, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
-from .rewriter import Rewriter
+from .rewriting import Rewriter
 
 # What Metal calls a text that did not come from a file.
 PROGRAM_SOURCE = "program_source"

@@ -12,6 +12,8 @@
 #include "simdgroup.h"
 #include "matrix.h"
 #include "array.h"
+#include "pack.h"
+#include "logging.h"
 // clang-format on
 
 namespace metal {

@@ -4,6 +4,8 @@
 #pragma once
 #pragma mps_emulator metal_stdlib
 
+#include "mps_emulator_internals.h"
+
 #define METAL_FUNC inline __attribute__((__always_inline__))
 #define METAL_CONST_ARG(x)
 

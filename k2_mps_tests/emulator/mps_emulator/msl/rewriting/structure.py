@@ -99,6 +99,17 @@ class Structure:
             index += 1
         return None
 
+    def end_of_statement(self, index):
+        """The index of the `;` that ends the statement around `index`."""
+        while index < len(self.tokens) and self.text(index) != ";":
+            if self.text(index) in OPENING:
+                index = self.end_of_bracket(index)
+            elif self.text(index) in CLOSING:
+                break
+            else:
+                index += 1
+        return index
+
     # ---- Scopes
 
     def _find_scopes(self):

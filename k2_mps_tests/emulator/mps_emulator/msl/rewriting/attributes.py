@@ -1,0 +1,186 @@
+"""Attributes in [[ ]] become annotations in clang's AST."""
+
+from . import names
+from .edits import Step
+from .structure import CLOSING, OPENING
+
+
+class Attributes(Step):
+    """function_constants: the step that takes the declarations of those."""
+
+    def __init__(self, edits, function_constants):
+        super().__init__(edits)
+        self._function_constants = function_constants
+        self._values = 0  # enumerators made so far
+
+    def run(self):
+        s = self._structure
+        index = 0
+        while index < len(self._tokens):
+            if (
+                s.text(index) == "["
+                and s.text(index + 1) == "["
+                and s.kind(index) == "punctuator"
+                and s.match.get(index) == s.match.get(index + 1, -2) + 1
+            ):
+                end = s.end_of_bracket(index)
+                self._rewrite_attribute_list(index, end)
+                index = end
+            else:
+                index += 1
+
+    def _rewrite_attribute_list(self, begin, end):
+        attributes = parse_attributes(self._structure, begin, end)
+        given = [name for name, _, _ in attributes]
+        if "function_constant" in given and (
+            self._function_constants.is_declaration(begin)
+        ):
+            self._function_constants.take(begin, end, attributes)
+            return
+        if any(self._is_of_functions(name) for name in given):
+            self._rewrite_function_attributes(begin, end, attributes)
+            return
+        annotations = []
+        keep = []
+        for name, at, arguments in attributes:
+            annotation = self._parameter_annotation(name, at, arguments, begin)
+            if annotation is not None:
+                annotations.append(
+                    'clang::annotate("%s%s")' % (names.ANNOTATION, annotation)
+                )
+            elif name in names.STANDARD_ATTRIBUTES or "::" in name:
+                keep.append(name)
+        if keep and not annotations:
+            return
+        self._edits.erase(begin, end)
+        if annotations:
+            self._edits.replace(begin, "[[" + ", ".join(annotations) + "]]")
+
+    @staticmethod
+    def _is_of_functions(name):
+        return name in (
+            "kernel",
+            "host_name",
+            "max_total_threads_per_threadgroup",
+            "user_annotation",
+            "visible",
+            "stitchable",
+        )
+
+    def _rewrite_function_attributes(self, begin, end, attributes):
+        self._edits.erase(begin, end)
+        words = []
+        for name, at, arguments in attributes:
+            if name == "kernel":
+                words.append(names.annotate("kernel"))
+            elif name == "host_name":
+                host_name = string_argument(self._tokens, arguments)
+                words.append(names.annotate("host_name:" + host_name))
+            elif name == "max_total_threads_per_threadgroup":
+                value = self._value(at, arguments, self._body_after(end))
+                words.append(names.annotate("max_total_threads:" + value))
+        self._edits.replace(begin, " ".join(words))
+
+    def _parameter_annotation(self, name, at, arguments, begin):
+        """What stands for an attribute in the AST, None if nothing does."""
+        if name in names.BUILTINS:
+            return "builtin:" + name
+        if name in ("buffer", "threadgroup"):
+            if arguments is None:
+                self._edits.error(
+                    at, "'%s' attribute takes one argument" % name
+                )
+                return None
+            body = self._body_of_parameter(begin)
+            return name + ":" + self._value(at, arguments, body)
+        if name == "function_constant":
+            body = self._body_of_parameter(begin)
+            return "if:" + self._value(at, arguments, body)
+        if name in ("texture", "sampler", "stage_in", "payload"):
+            return "unsupported:" + name
+        return None
+
+    def _value(self, at, arguments, body):
+        """An attribute's number: itself, or the name of an enumerator.
+
+        A number that has to be computed, perhaps from template parameters,
+        becomes an enumerator in the function's body, where clang computes it.
+        """
+        begin, end = arguments or (at, at)
+        if end - begin == 1 and self._tokens[begin].kind == "number":
+            return self._tokens[begin].text.rstrip("uUlL")
+        if body is None:
+            return "0"  # a declaration: the definition says the same again
+        name = "__msl_value_%d" % self._values
+        self._values += 1
+        text = "".join(t.space + t.text for t in self._tokens[begin:end])
+        text = " ".join(text.split())
+        self._edits.insert_after(
+            body, " enum : long { %s = (%s) };" % (name, text)
+        )
+        return name
+
+    def _body_of_parameter(self, index):
+        """The { of the function that has the parameter at `index`."""
+        s = self._structure
+        opening = None
+        position = index
+        while position >= 0:
+            text = s.text(position)
+            if text in CLOSING and position in s.match:
+                position = s.match[position]
+            elif text == "(":
+                opening = position
+            elif text in ("{", ";"):
+                break
+            position -= 1
+        if opening is None:
+            return None
+        after = s.end_of_bracket(opening)
+        return after if s.text(after) == "{" else None
+
+    def _body_after(self, index):
+        """The { of the function that is declared from `index` on."""
+        s = self._structure
+        while index < len(self._tokens) and s.text(index) not in (";", "{"):
+            if s.text(index) in OPENING:
+                index = s.end_of_bracket(index)
+            else:
+                index += 1
+        return index if s.text(index) == "{" else None
+
+
+def parse_attributes(structure, begin, end):
+    """Reads the attributes in [[ ]], tokens [begin, end).
+
+    Returns [(name, index of the name, (begin, end) of arguments or None)].
+    """
+    found = []
+    index = begin + 2
+    while index < end - 2:
+        name = structure.text(index)
+        at = index
+        index += 1
+        while structure.text(index) == "::":
+            name += "::" + structure.text(index + 1)
+            index += 2
+        arguments = None
+        if structure.text(index) == "(":
+            arguments = (index + 1, structure.match.get(index, index + 1))
+            index = structure.end_of_bracket(index)
+        found.append((name, at, arguments))
+        while index < end - 2 and structure.text(index) != ",":
+            index += 1
+        index += 1
+    return found
+
+
+def string_argument(tokens, arguments):
+    """The string that an attribute has for an argument."""
+    begin, end = arguments or (0, 0)
+    parts = [
+        token.text[1:-1]
+        for token in tokens[begin:end]
+        if token.kind == "string"
+    ]
+    return "".join(parts)

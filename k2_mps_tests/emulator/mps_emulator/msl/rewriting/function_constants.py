@@ -1,0 +1,164 @@
+"""Function constants get their values."""
+
+from . import names
+from .edits import Step
+
+_VALUE_FORMATS = {
+    "bool": (1, "({0} != 0)"),
+    "char": (1, "(char){0}"),
+    "int8_t": (1, "(char){0}"),
+    "uchar": (1, "(uchar){0}"),
+    "uint8_t": (1, "(uchar){0}"),
+    "short": (2, "(short){0}"),
+    "int16_t": (2, "(short){0}"),
+    "ushort": (2, "(ushort){0}"),
+    "uint16_t": (2, "(ushort){0}"),
+    "int": (4, "(int){0}u"),
+    "int32_t": (4, "(int){0}u"),
+    "uint": (4, "{0}u"),
+    "uint32_t": (4, "{0}u"),
+    "unsigned": (4, "{0}u"),
+    "unsigned int": (4, "{0}u"),
+    "long": (8, "(long){0}ul"),
+    "int64_t": (8, "(long){0}ul"),
+    "ulong": (8, "{0}ul"),
+    "uint64_t": (8, "{0}ul"),
+    "half": (2, "__builtin_bit_cast(half, (ushort){0})"),
+    "bfloat": (2, "__builtin_bit_cast(bfloat, (ushort){0})"),
+    "float": (4, "__builtin_bit_cast(float, {0}u)"),
+}
+
+
+class FunctionConstant:
+    """A program-scope constant with [[function_constant(index)]].
+
+    number: its place among the function constants of the text.
+    type:   the words of its type, as in MSL.
+    value:  a FunctionConstantValue.bytes, or None where none was given.
+    """
+
+    def __init__(self, number, token, name, type_words, index_text):
+        self.number = number
+        self.token = token
+        self.name = name
+        self.type = type_words
+        self.index_text = index_text
+        self.value = None
+
+
+class FunctionConstants(Step):
+    """values: those that were given, {index or name: bytes}.
+
+    `constants` holds a FunctionConstant for each that the text declares.
+    """
+
+    def __init__(self, edits, values):
+        super().__init__(edits)
+        self.constants = []
+        self._given = dict(values)
+
+    def is_declaration(self, attribute):
+        """Whether an attribute belongs to a variable at program scope."""
+        scope = self._structure.scope[attribute]
+        if scope.kind != "namespace":
+            return False
+        index = attribute
+        while index >= 0 and self._structure.text(index) not in (";", "}"):
+            if self._structure.text(index) == "(":
+                return False
+            index -= 1
+        return True
+
+    def take(self, begin, end, attributes):
+        """The variable that has the attributes in tokens [begin, end)."""
+        s = self._structure
+        name = begin - 1
+        first = name
+        while first > 0 and s.text(first - 1) not in (";", "}", "{"):
+            if s.kind(first - 1) == "directive":
+                break
+            first -= 1
+        words = [
+            s.text(i)
+            for i in range(first, name)
+            if s.text(i) not in ("constant", "const", "static", "constexpr")
+        ]
+        first, last = next(
+            found for n, _, found in attributes if n == "function_constant"
+        )
+        index_text = "".join(t.text for t in self._tokens[first:last])
+        constant = FunctionConstant(
+            len(self.constants), name, s.text(name), " ".join(words), index_text
+        )
+        constant.value = self._given_value(constant)
+        self.constants.append(constant)
+        self._edits.erase(begin, end)
+        self._edits.replace(
+            begin, names.annotate("function_constant:%d" % constant.number)
+        )
+        try:
+            literal = _literal(constant.type, constant.value)
+        except ValueError as error:
+            self._edits.error(name, str(error))
+            literal = "0"
+        self._edits.insert_after(end - 1, " = " + literal)
+
+    def _given_value(self, constant):
+        if constant.name in self._given:
+            return self._given[constant.name]
+        try:
+            index = int(constant.index_text.rstrip("uU"), 0)
+        except ValueError:
+            self._edits.error(
+                constant.token,
+                "the emulator needs a plain number in function_constant(%s)"
+                % constant.index_text,
+            )
+            return None
+        return self._given.get(index)
+
+    def replace_is_defined(self, index):
+        s = self._structure
+        name = s.text(index + 2)
+        close = s.end_of_bracket(index + 1)
+        for constant in self.constants:
+            if constant.name == name:
+                self._edits.erase(index, close)
+                defined = constant.value is not None
+                self._edits.replace(index, "true" if defined else "false")
+                return
+        self._edits.error(
+            index + 2,
+            "'%s' is not a function constant" % name,
+        )
+
+
+def _literal(type_name, value):
+    """A function constant's value as an expression.
+
+    value: its bytes, or None for a constant without a value, which is 0.
+    """
+    type_name = type_name.replace("metal :: ", "")
+    count = 1
+    element = type_name
+    if type_name in names.VECTOR_NAMES:
+        element, count = type_name[:-1], int(type_name[-1])
+    if element not in _VALUE_FORMATS:
+        raise ValueError(
+            "a function constant is a scalar or a vector, not '%s'" % type_name
+        )
+    size, form = _VALUE_FORMATS[element]
+    if value is None:
+        value = bytes(size * count)
+    if len(value) < size * count:
+        raise ValueError(
+            "the value given for a function constant of type '%s' has %d "
+            "bytes instead of %d" % (type_name, len(value), size * count)
+        )
+    words = [
+        form.format(int.from_bytes(value[i * size:(i + 1) * size], "little"))
+        for i in range(count)
+    ]
+    if count == 1:
+        return words[0]
+    return "::__msl::make<%s>(%s)" % (type_name, ", ".join(words))

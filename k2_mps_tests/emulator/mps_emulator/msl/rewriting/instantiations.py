@@ -1,0 +1,118 @@
+"""Explicit instantiations of kernel templates."""
+
+from . import names
+from .attributes import parse_attributes, string_argument
+from .edits import Step
+
+
+class Instantiation:
+    """An explicit instantiation of a kernel template.
+
+    token:      the index of its `template`.
+    host_name:  what [[host_name]] says, or None.
+    expression: an expression for the function's address, in rewritten text.
+    """
+
+    def __init__(self, number, token, host_name, expression):
+        self.number = number
+        self.token = token
+        self.host_name = host_name
+        self.expression = expression
+
+    @property
+    def assertion(self):
+        """A statement that leads to the function in clang's AST."""
+        return (
+            " MSL_ALLOW_FUNCTION_POINTERS "
+            'static_assert(sizeof(%s) != 0, "%sinstance:%d"); '
+            "MSL_END_FUNCTION_POINTERS"
+            % (self.expression, names.ANNOTATION, self.number)
+        )
+
+
+class Instantiations(Step):
+    """`found` holds an Instantiation for each, by the index of its `;`."""
+
+    def __init__(self, edits):
+        super().__init__(edits)
+        self.found = {}
+
+    def run(self):
+        s = self._structure
+        for index, token in enumerate(self._tokens):
+            if (
+                token.text == "template"
+                and token.kind == "identifier"
+                and s.text(index + 1) != "<"
+                and s.scope[index].kind == "namespace"
+            ):
+                end = self._structure.end_of_statement(index)
+                self._rewrite_instantiation(index, end)
+
+    def _rewrite_instantiation(self, begin, end):
+        s = self._structure
+        is_kernel = False
+        host_name = None
+        index = begin + 1
+        kept = []
+        while index < end:
+            if s.text(index) == "[" and s.text(index + 1) == "[":
+                close = s.end_of_bracket(index)
+                for name, _, arguments in parse_attributes(s, index, close):
+                    is_kernel = is_kernel or name in ("kernel", "host_name")
+                    if name == "host_name":
+                        host_name = string_argument(self._tokens, arguments)
+                self._edits.erase(index, close)
+                index = close
+                continue
+            if s.text(index) == "kernel":
+                is_kernel = True
+                self._edits.erase(index, index + 1)
+            else:
+                kept.append(index)
+            index += 1
+        if not is_kernel:
+            return
+        number = len(self.found)
+        declaration, expression = self._address_of_instance(kept, number)
+        if expression is None:
+            self._edits.error(
+                begin, "cannot read this instantiation of a kernel"
+            )
+            return
+        self._edits.insert_after(end, declaration)
+        self.found[end] = Instantiation(number, begin, host_name, expression)
+
+    def _address_of_instance(self, kept, number):
+        """(what has to be declared, an expression for the address)."""
+        s = self._structure
+        texts = [s.text(i) for i in kept]
+        if "decltype" in texts:
+            # decltype(f<float>) f<float>
+            opening = kept[texts.index("decltype") + 1]
+            after = s.end_of_bracket(opening)
+            name = self._edits.spelling([i for i in kept if i >= after])
+            return "", "&" + name
+        if "void" not in texts:
+            return "", None
+        after_type = texts.index("void") + 1
+        close = kept[-1]
+        if s.text(close) != ")" or close not in s.match:
+            return "", None
+        opening = s.match[close]
+        # The parameters choose among overloads, and where the template
+        # arguments are to be deduced.  Only as the type of a typedef clang
+        # gives the pointer no address space.
+        declaration = (
+            " MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_%d)"
+            "(%s); MSL_END_FUNCTION_POINTERS"
+            % (
+                number,
+                self._edits.spelling([i for i in kept if opening < i < close]),
+            )
+        )
+        name = self._edits.spelling(
+            [i for i in kept[after_type:] if i < opening]
+        )
+        expression = "static_cast<__msl_instance_%d>(&%s)" % (number, name)
+        return declaration, expression

@@ -1,0 +1,241 @@
+"""Member functions get the address space of their object.
+
+What stands behind the parameters of a member function in MSL:
+
+    nothing, thread   objects in `thread` memory
+    device            objects in `device` memory
+    constant          objects in `constant` memory
+    threadgroup       objects in `threadgroup` memory
+
+clang does the same with its own keywords, but nothing means any memory there.
+"""
+
+from . import names
+from .edits import Step
+from .structure import CLOSING, OPENING
+
+
+class _Member:
+    """One declaration of a function in a class.
+
+    name:       its words; of a constructor the class's.
+    key:        what tells it from its overloads, the address space aside.
+    begin, end: its tokens, a body included.
+    after:      the token after the parameters.
+    """
+
+    def __init__(self, name, key, begin, after, is_static, is_constructor):
+        self.name = name
+        self.key = key
+        self.begin = begin
+        self.end = begin
+        self.after = after
+        self.is_static = is_static
+        self.is_constructor = is_constructor
+        self.spaces = []  # tokens that name an address space
+        self.is_const = False
+        self.last_qualifier = after - 1
+
+
+class Methods(Step):
+    def __init__(self, edits):
+        super().__init__(edits)
+        self._members_of_classes = {}  # (class, member): [_Member, ...]
+
+    def run(self):
+        for scope in self._structure.scopes:
+            if scope.kind == "class":
+                self._rewrite_class(scope)
+        self._rewrite_members_out_of_class()
+
+    # ---- Finding them
+
+    def _rewrite_class(self, scope):
+        s = self._structure
+        members = []
+        index = scope.brace + 1
+        end = s.match.get(scope.brace, len(self._tokens))
+        while index < end:
+            if s.text(index) in ("public", "private", "protected"):
+                index += 2
+                continue
+            index = self._read_member(scope, index, end, members)
+        for member in members:
+            self._read_qualifiers(member)
+        for member in members:
+            self._members_of_classes.setdefault(
+                (scope.name, member.name), []
+            ).append(member)
+        for member in members:
+            if not member.is_static:
+                self._qualify(member, scope.name)
+
+    def _read_member(self, scope, begin, end, members):
+        """Reads one member; returns where the next begins."""
+        s = self._structure
+        index = begin
+        is_static = False
+        while index < end:
+            text = s.text(index)
+            if text == ";":
+                return index + 1
+            if text == "{":
+                return s.end_of_bracket(index)
+            if text in ("=", "static_assert"):
+                return s.end_of_statement(index) + 1
+            if text in ("static", "friend", "typedef", "using"):
+                is_static = True
+                index += 1
+            elif text in ("decltype", "alignas", "__attribute__", "explicit"):
+                index += 1
+                if s.text(index) == "(":
+                    index = s.end_of_bracket(index)
+            elif text == "[":
+                index = s.end_of_bracket(index)
+            elif text == "<":
+                after = s.end_of_template_arguments(index)
+                index = index + 1 if after is None else after
+            elif text == "operator":
+                parameters = index + 1
+                if s.text(parameters) == "(":
+                    parameters += 2
+                while s.text(parameters) != "(" and parameters < end:
+                    parameters += 1
+                return self._note_member(
+                    scope, begin, index, parameters, is_static, members
+                )
+            elif text == "(":
+                return self._note_member(
+                    scope, begin, index - 1, index, is_static, members
+                )
+            else:
+                index += 1
+        return end
+
+    def _note_member(self, scope, begin, name, parameters, is_static, members):
+        """A function whose name begins at `name`; returns what is next."""
+        s = self._structure
+        after = s.end_of_bracket(parameters)
+        name_text = " ".join(s.text(i) for i in range(name, parameters))
+        is_constructor = name_text == scope.name or s.text(name - 1) == "~"
+        member = _Member(
+            name_text,
+            " ".join(s.text(i) for i in range(name, after)),
+            begin,
+            after,
+            is_static,
+            is_constructor,
+        )
+        member.end = self._end_of_function(after)
+        members.append(member)
+        return member.end
+
+    def _end_of_function(self, index):
+        """The index after a function, from behind its parameters on."""
+        s = self._structure
+        while index < len(self._tokens):
+            text = s.text(index)
+            if text == ";":
+                return index + 1
+            if text == "{":
+                index = s.end_of_bracket(index)
+                # The braces of a member initializer are not the body.
+                if s.text(index) in (",", "{"):
+                    continue
+                return index + (s.text(index) == ";")
+            if text in OPENING:
+                index = s.end_of_bracket(index)
+            elif text in CLOSING:
+                return index
+            else:
+                index += 1
+        return index
+
+    def _read_qualifiers(self, member):
+        index = member.after
+        while True:
+            text = self._structure.text(index)
+            if text in names.METHOD_SPACES:
+                member.spaces.append(index)
+            elif text == "const":
+                member.is_const = True
+            elif text != "volatile":
+                return
+            member.last_qualifier = index
+            index += 1
+
+    def _rewrite_members_out_of_class(self):
+        s = self._structure
+        for index, token in enumerate(self._tokens):
+            if token.text != "(" or s.scope[index].kind != "namespace":
+                continue
+            name = index - 1
+            if not s.is_identifier(name) or s.text(name - 1) != "::":
+                continue
+            class_name = s.text(name - 2)
+            declared = self._members_of_classes.get((class_name, s.text(name)))
+            if declared and not declared[0].is_static:
+                after = s.end_of_bracket(index)
+                member = _Member(
+                    s.text(name),
+                    " ".join(s.text(i) for i in range(name, after)),
+                    name,
+                    after,
+                    is_static=False,
+                    is_constructor=declared[0].is_constructor,
+                )
+                member.end = after
+                self._read_qualifiers(member)
+                self._qualify(member, class_name)
+
+    # ---- Rewriting them
+
+    def _qualify(self, member, class_name):
+        if not member.spaces:
+            # Constructors make objects anywhere unless they say otherwise.
+            if not member.is_constructor and not self._is_defaulted(member):
+                self._edits.insert_after(member.last_qualifier, " __private")
+            return
+        overloads = self._members_of_classes[class_name, member.name]
+        for index in member.spaces:
+            space = self._structure.text(index)
+            self._edits.claimed.add(index)
+            if member.is_constructor:
+                word = names.CONSTRUCTOR_SPACES[space]
+            elif space == "thread" and self._is_for_temporaries(
+                member, overloads
+            ):
+                word = ""
+            elif space == "constant" and self._has_twin(member, overloads):
+                self._edits.erase(member.begin, member.end)
+                return
+            else:
+                word = names.METHOD_SPACES[space]
+            self._edits.replace(index, word)
+
+    def _is_defaulted(self, member):
+        behind = member.last_qualifier + 1
+        return self._structure.text(behind) == "=" and self._structure.text(
+            behind + 1
+        ) in ("default", "delete")
+
+    def _is_for_temporaries(self, member, overloads):
+        """Whether a member for thread memory has to be one for any memory.
+
+        A temporary has no address space for clang, which then finds none of
+        several members for certain spaces.  One for any is chosen last.
+        """
+        return member.is_const and any(
+            self._structure.text(index) != "thread"
+            for other in overloads
+            for index in other.spaces
+        )
+
+    def _has_twin(self, member, overloads):
+        """Whether a member for `device` objects serves `constant` ones."""
+        return any(
+            self._structure.text(index) == "device"
+            for other in overloads
+            if other.key == member.key and other.is_const == member.is_const
+            for index in other.spaces
+        )

@@ -1,0 +1,149 @@
+"""Threadgroup variables become references to memory of the executor's."""
+
+from . import names
+from .edits import Step
+from .structure import OPENING
+
+
+class ThreadgroupVariables(Step):
+    """Rewrites the declarations in function bodies."""
+
+    def __init__(self, edits):
+        super().__init__(edits)
+        self._slots = 0  # variables so far
+
+    def run(self):
+        s = self._structure
+        for index, token in enumerate(self._tokens):
+            if (
+                token.text == "threadgroup"
+                and index not in self._edits.claimed
+                and s.scope[index].in_function
+                and self._begins_statement(index)
+            ):
+                self._rewrite(index)
+
+    def _begins_statement(self, index):
+        s = self._structure
+        before = s.previous(index)
+        while s.text(before) in ("static", "const", "volatile"):
+            before = s.previous(before)
+        if s.text(before) == ")":
+            # alignas(16) threadgroup float x;
+            opening = s.match.get(before, before)
+            if s.text(s.previous(opening)) != "alignas":
+                return False
+            before = s.previous(s.previous(opening))
+        return s.text(before) in ("{", "}", ";", ":") or before < 0
+
+    def _rewrite(self, keyword):
+        s = self._structure
+        end = self._structure.end_of_statement(keyword)
+        name = self._declared_name(keyword + 1, end)
+        if name is None:
+            return
+        begin = keyword
+        while s.text(s.previous(begin)) not in ("{", "}", ";", ":"):
+            begin = s.previous(begin)
+            if begin < 0:
+                begin = 0
+                break
+        alignment = self._take_alignment(begin, end)
+        for index in range(begin, name):
+            if s.text(index) == "static":
+                self._edits.erase(index, index + 1)
+        self._edits.replace(keyword, "typedef")
+        self._edits.claimed.add(keyword)
+        specifiers = [
+            i
+            for i in range(begin, name)
+            if i != keyword and self._edits.replaced[i] != ""
+        ]
+        declarators = self._declarators(name, end)
+        for number, (first, last) in enumerate(declarators):
+            slot = self._slots
+            self._slots += 1
+            if any(s.text(i) in ("=", "{") for i in range(first, last)):
+                self._edits.error(
+                    first, "variable in threadgroup address space cannot be "
+                    "initialized"
+                )
+            variable = s.text(first)
+            self._edits.replace(first, "__msl_type_%d" % slot)
+            self._edits.claimed.add(first)
+            if number > 0:
+                comma = first - 1
+                self._edits.replace(
+                    comma, "; typedef " + self._edits.spelling(specifiers) + " "
+                )
+            self._edits.insert_after(
+                end,
+                " MSL_THREADGROUP __msl_type_%d &" % slot,
+                first,
+            )
+            self._edits.insert_after(end, names.declared(variable), first)
+            self._edits.insert_after(
+                end,
+                " %s = __msl::target::threadgroup_variable<__msl_type_%d>"
+                "(%d, %s);"
+                % (
+                    names.annotate("threadgroup:%d" % slot),
+                    slot,
+                    slot,
+                    # An alignment is lost on the way through a template.
+                    alignment or "alignof(__msl_type_%d)" % slot,
+                ),
+                first,
+            )
+
+    def _declared_name(self, index, end):
+        """The index of the first declared name, None for a pointer."""
+        s = self._structure
+        while index < end:
+            text = s.text(index)
+            if text in ("*", "&", "&&", "("):
+                return None
+            if text == "<":
+                index = s.end_of_template_arguments(index) or index + 1
+                continue
+            if text in ("alignas", "decltype", "__attribute__"):
+                index = s.end_of_bracket(index + 1)
+                continue
+            if s.is_identifier(index):
+                following = s.text(index + 1)
+                if (
+                    following in ("[", ",", "=", "{", "__attribute__")
+                    or index + 1 == end
+                ):
+                    return index
+            index += 1
+        return None
+
+    def _take_alignment(self, begin, end):
+        """Removes alignas(...) from a declaration; returns its argument."""
+        s = self._structure
+        for index in range(begin, end):
+            if s.text(index) == "alignas":
+                close = s.end_of_bracket(index + 1)
+                text = " ".join(
+                    t.text for t in self._tokens[index + 2:close - 1]
+                )
+                self._edits.erase(index, close)
+                return text
+        return ""
+
+    def _declarators(self, name, end):
+        """[(begin, end)] of the declarators from the first name on."""
+        s = self._structure
+        found = []
+        begin = index = name
+        while index < end:
+            if s.text(index) in OPENING:
+                index = s.end_of_bracket(index)
+                continue
+            if s.text(index) == ",":
+                found.append((begin, index))
+                begin = index + 1
+            index += 1
+        found.append((begin, end))
+        return found

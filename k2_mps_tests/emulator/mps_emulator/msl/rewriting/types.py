@@ -1,0 +1,136 @@
+"""Which tokens name a type that may be a vector."""
+
+from . import names
+
+
+class Types:
+    """The types of a program, as far as they show in its tokens."""
+
+    def __init__(self, edits):
+        self._tokens = edits.tokens
+        self._structure = edits.structure
+        self._template_parameters = set()
+        self._type_aliases = set()
+        self._collect_types()
+
+    def _collect_types(self):
+        """Finds names that may turn out to be vectors."""
+        s = self._structure
+        for index, token in enumerate(self._tokens):
+            if token.text == "template" and s.text(index + 1) == "<":
+                self._collect_template_parameters(index + 1)
+            elif token.text == "using" and s.text(index + 2) == "=":
+                end = s.end_of_statement(index)
+                self._note_alias(s.text(index + 1), index + 3, end)
+            elif token.text == "typedef":
+                end = s.end_of_statement(index)
+                if s.is_identifier(end - 1):
+                    self._note_alias(s.text(end - 1), index + 1, end - 1)
+
+    def _collect_template_parameters(self, angle):
+        s = self._structure
+        end = s.end_of_template_arguments(angle) or angle
+        for index in range(angle, end):
+            if s.text(index) in ("typename", "class"):
+                name = index + 1
+                if s.text(name) == "...":
+                    name += 1
+                if s.is_identifier(name):
+                    self._template_parameters.add(s.text(name))
+
+    def _note_alias(self, name, begin, end):
+        """`name` stands for the type in tokens [begin, end)."""
+        s = self._structure
+        for index in range(begin, end):
+            text = s.text(index)
+            if text in ("*", "&", "&&"):
+                return
+            if (
+                text in names.VECTOR_NAMES
+                or text in ("vec", "packed_vec", "typename", "decltype")
+                or text in self._template_parameters
+                or text in self._type_aliases
+            ):
+                self._type_aliases.add(name)
+                return
+
+    def end_of_type(self, index):
+        """The index after a type that may be a vector, None if it is none.
+
+        Recognised are vector names, vec<...>, aliases and template parameters
+        that may be vectors, and `typename ...`.
+        """
+        s = self._structure
+        begin = index
+        if s.text(s.previous(begin)) in (".", "->", "::"):
+            return None
+        if s.text(index) == "::":
+            index += 1
+        if s.text(index) == "metal" and s.text(index + 1) == "::":
+            index += 2
+        text = s.text(index)
+        if not s.is_identifier(index):
+            return None
+        if text == "typename":
+            return self._end_of_dependent_name(index + 1)
+        if text in names.VECTOR_NAMES:
+            return index + 1
+        if text in ("vec", "packed_vec") and s.text(index + 1) == "<":
+            return s.end_of_template_arguments(index + 1)
+        if index == begin and (
+            text in self._template_parameters or text in self._type_aliases
+        ):
+            if s.text(index + 1) == "<":
+                return s.end_of_template_arguments(index + 1)
+            return None if s.text(index + 1) == "::" else index + 1
+        return None
+
+    def _end_of_dependent_name(self, index):
+        s = self._structure
+        while True:
+            if s.text(index) == "::":
+                index += 1
+            if s.text(index) == "template":
+                index += 1
+            if not s.is_identifier(index):
+                return None
+            index += 1
+            if s.text(index) == "<":
+                index = s.end_of_template_arguments(index)
+                if index is None:
+                    return None
+            if s.text(index) != "::":
+                return index
+
+    def is_type(self, begin, end):
+        """Whether parentheses around [begin, end) are a cast."""
+        s = self._structure
+        after = self.end_of_type(begin)
+        if after is not None:
+            begin = after
+        elif not all(
+            s.text(i) in names.SCALAR_WORDS
+            or s.text(i) in names.ADDRESS_SPACES
+            or s.text(i) in ("const", "volatile", "*", "&")
+            for i in range(begin, end)
+        ):
+            return False
+        else:
+            return begin < end
+        return all(s.text(i) in ("*", "&", "const") for i in range(begin, end))
+
+    def end_of_name(self, index):
+        """The index after a::b<c>::d."""
+        s = self._structure
+        while True:
+            if s.text(index) == "::":
+                index += 1
+            if not s.is_identifier(index):
+                return index
+            index += 1
+            if s.text(index) == "<":
+                after = s.end_of_template_arguments(index)
+                if after is not None and s.text(after) in ("(", "::", "{"):
+                    index = after
+            if s.text(index) != "::":
+                return index
