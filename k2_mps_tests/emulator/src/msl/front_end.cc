@@ -130,10 +130,9 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
   identity_ = hash.Finish();
 }
 
-FrontEnd::Result FrontEnd::Build(const std::string &source,
-                                 const CompileOptions &options,
-                                 const std::string &output,
-                                 std::string *diagnostics) const {
+bool FrontEnd::Build(const std::string &source, const CompileOptions &options,
+                     const std::string &output,
+                     std::string *diagnostics) const {
   std::vector<std::string> command = {
       python_,    directory_ + "/__main__.py",
       "build",    source,
@@ -157,10 +156,10 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
   }
 
   ProcessResult result = RunProcess(command);
-  if (result.status == 0) return Result::kBuilt;
+  if (result.status == 0) return true;
   if (result.status == kRefused) {
     *diagnostics = result.output;
-    return Result::kRefused;
+    return false;
   }
   std::string line;
   for (const std::string &word : command) line += " " + word;
@@ -168,7 +167,7 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
       "the emulator's MSL front end failed; its command was:\n " + line +
       "\n(MPS_EMULATOR_PYTHON names the Python interpreter to use)\n" +
       result.output;
-  return Result::kFailed;
+  return false;
 }
 
 }  // namespace mps_emulator::msl
