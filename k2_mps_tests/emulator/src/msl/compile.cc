@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 struct Outcome {
   std::shared_ptr<const Library> library;
   std::string diagnostics;  // set where there is no library
+  bool is_refusal = false;  // by Metal's rules, not a failure of our own
 };
 
 std::string Environment(const char *name) {
@@ -93,9 +94,9 @@ class TemporaryDirectory {
 
 // Compiles into the cache.  Other processes may do the same at the same time:
 // each builds for itself, and whichever file is renamed last stays.
-bool Build(const FrontEnd &front_end, const std::string &source,
-           const CompileOptions &options, const fs::path &cached,
-           std::string *diagnostics) {
+FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
+                       const CompileOptions &options, const fs::path &cached,
+                       std::string *diagnostics) {
   TemporaryDirectory directory(cached.parent_path());
   fs::path text = directory.path() / "program_source";
   fs::path output = directory.path() / "library.so";
@@ -107,10 +108,10 @@ bool Build(const FrontEnd &front_end, const std::string &source,
           "cannot write", text,
           std::make_error_code(std::errc::no_space_on_device));
   }
-  if (!front_end.Build(text.string(), options, output.string(), diagnostics))
-    return false;
-  fs::rename(output, cached);
-  return true;
+  FrontEnd::Result result =
+      front_end.Build(text.string(), options, output.string(), diagnostics);
+  if (result == FrontEnd::Result::kBuilt) fs::rename(output, cached);
+  return result;
 }
 
 Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
@@ -125,8 +126,11 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
-    if (Build(front_end, source, options, cached, &outcome.diagnostics))
+    FrontEnd::Result result =
+        Build(front_end, source, options, cached, &outcome.diagnostics);
+    if (result == FrontEnd::Result::kBuilt)
       outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
+    outcome.is_refusal = result == FrontEnd::Result::kRefused;
   } catch (const std::exception &error) {
     outcome.diagnostics =
         std::string("compiling a Metal library: ") + error.what() +
@@ -135,26 +139,29 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
   return outcome;
 }
 
-// The libraries of this process.  Refusals are kept too: the same text is
-// refused again at once.
+// The libraries of this process, and the refusals: the same text is refused
+// again at once.
 class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
               const CompileOptions &options) {
     std::string key = CacheKey(front_end, source, options);
     std::unique_lock<std::mutex> lock(mutex_);
-    auto [position, is_new] = entries_.try_emplace(key);
-    Entry &entry = position->second;  // stays in place in a std::map
-    if (!is_new) {
-      changed_.wait(lock, [&] { return entry.ready; });
-      return entry.outcome;
+    std::shared_ptr<Entry> &place = entries_[key];
+    if (place != nullptr) {
+      std::shared_ptr<Entry> entry = place;
+      changed_.wait(lock, [&] { return entry->ready; });
+      return entry->outcome;
     }
+    std::shared_ptr<Entry> entry = place = std::make_shared<Entry>();
     // Nothing is locked while the compiler runs.
     lock.unlock();
     Outcome outcome = LoadOrBuild(front_end, key, source, options);
     lock.lock();
-    entry.outcome = outcome;
-    entry.ready = true;
+    entry->outcome = outcome;
+    entry->ready = true;
+    // A full disk, say, may have room the next time.
+    if (outcome.library == nullptr && !outcome.is_refusal) entries_.erase(key);
     changed_.notify_all();
     return outcome;
   }
@@ -167,7 +174,7 @@ class ProcessCache {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, Entry> entries_;
+  std::map<std::string, std::shared_ptr<Entry>> entries_;
 };
 
 }  // namespace

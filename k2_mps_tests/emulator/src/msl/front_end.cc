@@ -130,9 +130,10 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
   identity_ = hash.Finish();
 }
 
-bool FrontEnd::Build(const std::string &source, const CompileOptions &options,
-                     const std::string &output,
-                     std::string *diagnostics) const {
+FrontEnd::Result FrontEnd::Build(const std::string &source,
+                                 const CompileOptions &options,
+                                 const std::string &output,
+                                 std::string *diagnostics) const {
   std::vector<std::string> command = {
       python_,    directory_ + "/__main__.py",
       "build",    source,
@@ -156,10 +157,10 @@ bool FrontEnd::Build(const std::string &source, const CompileOptions &options,
   }
 
   ProcessResult result = RunProcess(command);
-  if (result.status == 0) return true;
+  if (result.status == 0) return Result::kBuilt;
   if (result.status == kRefused) {
     *diagnostics = result.output;
-    return false;
+    return Result::kRefused;
   }
   std::string line;
   for (const std::string &word : command) line += " " + word;
@@ -167,7 +168,7 @@ bool FrontEnd::Build(const std::string &source, const CompileOptions &options,
       "the emulator's MSL front end failed; its command was:\n " + line +
       "\n(MPS_EMULATOR_PYTHON names the Python interpreter to use)\n" +
       result.output;
-  return false;
+  return Result::kFailed;
 }
 
 }  // namespace mps_emulator::msl

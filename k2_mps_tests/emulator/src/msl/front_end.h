@@ -25,10 +25,13 @@ class FrontEnd {
   // and options: the front end's files, the compiler, this processor.
   const std::string &identity() const { return identity_; }
 
-  // Compiles the text in file `source` to the shared object `output`.
-  // Returns false and sets `*diagnostics` where it cannot be compiled.
-  bool Build(const std::string &source, const CompileOptions &options,
-             const std::string &output, std::string *diagnostics) const;
+  enum class Result { kBuilt, kRefused, kFailed };
+
+  // Compiles the text in file `source` to the shared object `output`.  Sets
+  // `*diagnostics` where Metal would refuse the text, and where the front end
+  // itself fails.
+  Result Build(const std::string &source, const CompileOptions &options,
+               const std::string &output, std::string *diagnostics) const;
 
  private:
   std::string directory_;
