@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 import pytest
@@ -154,6 +155,11 @@ def test_report_fails_where_anything_did():
             testing.report(bad, Lines())
 
 
+def test_the_suites_are_listed(empty):
+    out = empty.ok("test", "--list")
+    assert "tooling\t" in out and "upstream-mps\t" in out
+
+
 def test_unknown_suites_are_refused():
     with pytest.raises(errors.ConfigError):
         suites.choose(["nonsense"])
@@ -180,8 +186,17 @@ def test_without_upstream_the_rest_still_runs(sandbox):
         "test_it.py": "def test_good(): pass\n",
     })
     out = sandbox.ok("test", "tooling", "upstream-cpu")
-    assert "tooling             1       0" in out
+    assert re.search(r"^tooling +1 +0 ", out, re.MULTILINE)
     assert "not run: upstream-cpu: file:" in out
     assert "could not be cloned" in out
+    support.write(sandbox.root / "k2_mps_tests/tooling", {
+        "test_more.py": "def test_a(): pass\n\ndef test_b(): 1 / 0\n",
+    })
+    out = sandbox.ok("test", "tooling", "--", "-k", "good or test_a")
+    assert re.search(r"^tooling +2 +0 ", out, re.MULTILINE)
+    assert "ZeroDivisionError" not in out
+    result = sandbox.run("test", "tooling")
+    assert result.returncode == 34
+    assert "ZeroDivisionError" in result.stdout
     message = sandbox.fails(34, "test", "upstream-cpu")
     assert "no suite could be run" in message

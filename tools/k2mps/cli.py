@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
+import itertools
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Optional
@@ -297,35 +297,34 @@ def doctor_command(
 @_k2_option
 @_torch_option
 @_jobs_option
-@click.option(
-    "--pytest",
-    "pytest_arguments",
-    metavar="ARGS",
-    default="",
-    help="further arguments for pytest, as one text",
-)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
-@click.argument("suite", nargs=-1)
+@click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
 @click.pass_obj
 def test_command(
     session: _Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
-    pytest_arguments: str,
     only_list: bool,
-    suite: tuple[str, ...],
+    words: tuple[str, ...],
 ) -> None:
-    """Build what the suites need and run them; default all suites."""
+    """Build what the suites need and run them; default all suites.
+
+    What follows `--` goes to pytest.
+    """
     from k2mps import suites, testing
 
+    # click drops the "--" itself; pytest's part begins with its first option.
+    names = tuple(
+        itertools.takewhile(lambda word: not word.startswith("-"), words)
+    )
     if only_list:
-        for entry in suites.choose(suite):
+        for entry in suites.choose(names):
             session.console.info(f"{entry.name}\t{entry.covers}")
         return
     results = testing.run_all(
-        session.project, session.upstream, k2, suite,
-        torch=torch, jobs=jobs, arguments=shlex.split(pytest_arguments),
+        session.project, session.upstream, k2, names,
+        torch=torch, jobs=jobs, arguments=words[len(names):],
         reporter=session.console,
     )
     testing.report(results, session.console)

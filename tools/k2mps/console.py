@@ -7,6 +7,7 @@ quick.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
 import sys
 import time
@@ -47,16 +48,22 @@ class Console(Reporter):
     def table(
         self, head: Sequence[str], rows: Sequence[Sequence[str]]
     ) -> None:
-        """A table; one line a row, with tabs, where there is no terminal."""
+        """A table; one line a row, with tabs, where there is no terminal.
+
+        A column in which nothing stands is not shown on a terminal.
+        """
         if not self.on_terminal:
             for row in rows:
                 self.info("\t".join(row).rstrip())
             return
         from rich import box, console, table
 
-        shown = table.Table(*head, box=box.SIMPLE_HEAD)
+        shown = table.Table(box=box.SIMPLE_HEAD)
+        used = [any(column) for column in zip(*rows)]
+        for title in itertools.compress(head, used):
+            shown.add_column(title, overflow="fold")
         for row in rows:
-            shown.add_row(*row)
+            shown.add_row(*itertools.compress(row, used))
         console.Console().print(shown, markup=False)
 
     @contextlib.contextmanager

@@ -249,8 +249,10 @@ def _emulated(reporter: Reporter) -> list[Check]:
 
 def _compiler(program: str, package: str, reporter: Reporter) -> Check:
     text = process.output([program, "--version"], reporter)
+    version = re.search(r"\d+\.\d+\.\d+", text)
     return Check(f"C++ compiler {program}", "with C++20",
-                 text.split("\n")[0], bool(text), _apt(package), package)
+                 version[0] if version else "", bool(version), _apt(package),
+                 package)
 
 
 def _any_compiler(reporter: Reporter) -> Check:
