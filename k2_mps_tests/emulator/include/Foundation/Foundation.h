@@ -58,8 +58,7 @@ typedef unsigned long NSUInteger;
 #define API_UNAVAILABLE(...)
 
 #ifdef __cplusplus
-#define FOUNDATION_EXTERN \
-  extern "C" __attribute__((visibility("default")))
+#define FOUNDATION_EXTERN extern "C" __attribute__((visibility("default")))
 #else
 #define FOUNDATION_EXTERN extern __attribute__((visibility("default")))
 #endif
@@ -68,8 +67,11 @@ typedef unsigned long NSUInteger;
 // The classes are part of the emulator library's interface.
 #define MPS_EMULATOR_CLASS __attribute__((visibility("default")))
 
-typedef NS_ENUM(NSInteger, NSComparisonResult){
-    NSOrderedAscending = -1L, NSOrderedSame, NSOrderedDescending};
+typedef NS_ENUM(NSInteger, NSComparisonResult) {
+  NSOrderedAscending = -1L,
+  NSOrderedSame,
+  NSOrderedDescending
+};
 
 typedef struct _NSRange {
   NSUInteger location;
@@ -115,7 +117,7 @@ typedef struct _NSZone NSZone;
 // The reference count lies in front of the object, so that a subclass may
 // begin with a layout that the compiler prescribes (NSConstantString).
 MPS_EMULATOR_CLASS __attribute__((objc_root_class))
-@interface NSObject <NSObject> {
+@interface NSObject<NSObject> {
   Class isa;
 }
 + (void)initialize;

@@ -30,45 +30,45 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 }
 
 // ---- MTLResource.h
-typedef NS_ENUM(NSUInteger, MTLPurgeableState){
-    MTLPurgeableStateKeepCurrent = 1,
-    MTLPurgeableStateNonVolatile = 2,
-    MTLPurgeableStateVolatile = 3,
-    MTLPurgeableStateEmpty = 4,
+typedef NS_ENUM(NSUInteger, MTLPurgeableState) {
+  MTLPurgeableStateKeepCurrent = 1,
+  MTLPurgeableStateNonVolatile = 2,
+  MTLPurgeableStateVolatile = 3,
+  MTLPurgeableStateEmpty = 4,
 };
 
-typedef NS_ENUM(NSUInteger, MTLCPUCacheMode){
-    MTLCPUCacheModeDefaultCache = 0,
-    MTLCPUCacheModeWriteCombined = 1,
+typedef NS_ENUM(NSUInteger, MTLCPUCacheMode) {
+  MTLCPUCacheModeDefaultCache = 0,
+  MTLCPUCacheModeWriteCombined = 1,
 };
 
-typedef NS_ENUM(NSUInteger, MTLStorageMode){
-    MTLStorageModeShared = 0,
-    MTLStorageModeManaged = 1,
-    MTLStorageModePrivate = 2,
-    MTLStorageModeMemoryless = 3,
+typedef NS_ENUM(NSUInteger, MTLStorageMode) {
+  MTLStorageModeShared = 0,
+  MTLStorageModeManaged = 1,
+  MTLStorageModePrivate = 2,
+  MTLStorageModeMemoryless = 3,
 };
 
-typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode){
-    MTLHazardTrackingModeDefault = 0,
-    MTLHazardTrackingModeUntracked = 1,
-    MTLHazardTrackingModeTracked = 2,
+typedef NS_ENUM(NSUInteger, MTLHazardTrackingMode) {
+  MTLHazardTrackingModeDefault = 0,
+  MTLHazardTrackingModeUntracked = 1,
+  MTLHazardTrackingModeTracked = 2,
 };
 
 #define MTLResourceCPUCacheModeShift 0
 #define MTLResourceStorageModeShift 4
 #define MTLResourceHazardTrackingModeShift 8
 
-typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){
-    MTLResourceCPUCacheModeDefaultCache = 0,
-    MTLResourceCPUCacheModeWriteCombined = 1,
-    MTLResourceStorageModeShared = 0,
-    MTLResourceStorageModeManaged = 16,
-    MTLResourceStorageModePrivate = 32,
-    MTLResourceStorageModeMemoryless = 48,
-    MTLResourceHazardTrackingModeDefault = 0,
-    MTLResourceHazardTrackingModeUntracked = 256,
-    MTLResourceHazardTrackingModeTracked = 512,
+typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
+  MTLResourceCPUCacheModeDefaultCache = 0,
+  MTLResourceCPUCacheModeWriteCombined = 1,
+  MTLResourceStorageModeShared = 0,
+  MTLResourceStorageModeManaged = 16,
+  MTLResourceStorageModePrivate = 32,
+  MTLResourceStorageModeMemoryless = 48,
+  MTLResourceHazardTrackingModeDefault = 0,
+  MTLResourceHazardTrackingModeUntracked = 256,
+  MTLResourceHazardTrackingModeTracked = 512,
 };
 
 @protocol MTLResource <NSObject>
@@ -92,56 +92,56 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions){
 
 // ---- MTLArgument.h
 // Scalars and vectors; NAME2 to NAME4 follow NAME.
-typedef NS_ENUM(NSUInteger, MTLDataType){
-    MTLDataTypeNone = 0,
-    MTLDataTypeFloat = 3,
-    MTLDataTypeFloat2 = 4,
-    MTLDataTypeFloat3 = 5,
-    MTLDataTypeFloat4 = 6,
-    MTLDataTypeHalf = 16,
-    MTLDataTypeHalf2 = 17,
-    MTLDataTypeHalf3 = 18,
-    MTLDataTypeHalf4 = 19,
-    MTLDataTypeInt = 29,
-    MTLDataTypeInt2 = 30,
-    MTLDataTypeInt3 = 31,
-    MTLDataTypeInt4 = 32,
-    MTLDataTypeUInt = 33,
-    MTLDataTypeUInt2 = 34,
-    MTLDataTypeUInt3 = 35,
-    MTLDataTypeUInt4 = 36,
-    MTLDataTypeShort = 37,
-    MTLDataTypeShort2 = 38,
-    MTLDataTypeShort3 = 39,
-    MTLDataTypeShort4 = 40,
-    MTLDataTypeUShort = 41,
-    MTLDataTypeUShort2 = 42,
-    MTLDataTypeUShort3 = 43,
-    MTLDataTypeUShort4 = 44,
-    MTLDataTypeChar = 45,
-    MTLDataTypeChar2 = 46,
-    MTLDataTypeChar3 = 47,
-    MTLDataTypeChar4 = 48,
-    MTLDataTypeUChar = 49,
-    MTLDataTypeUChar2 = 50,
-    MTLDataTypeUChar3 = 51,
-    MTLDataTypeUChar4 = 52,
-    MTLDataTypeBool = 53,
-    MTLDataTypeBool2 = 54,
-    MTLDataTypeBool3 = 55,
-    MTLDataTypeBool4 = 56,
-    MTLDataTypeLong = 81,
-    MTLDataTypeLong2 = 82,
-    MTLDataTypeLong3 = 83,
-    MTLDataTypeLong4 = 84,
-    MTLDataTypeULong = 85,
-    MTLDataTypeULong2 = 86,
-    MTLDataTypeULong3 = 87,
-    MTLDataTypeULong4 = 88,
-    MTLDataTypeBFloat = 121,
-    MTLDataTypeBFloat2 = 122,
-    MTLDataTypeBFloat3 = 123,
-    MTLDataTypeBFloat4 = 124,
+typedef NS_ENUM(NSUInteger, MTLDataType) {
+  MTLDataTypeNone = 0,
+  MTLDataTypeFloat = 3,
+  MTLDataTypeFloat2 = 4,
+  MTLDataTypeFloat3 = 5,
+  MTLDataTypeFloat4 = 6,
+  MTLDataTypeHalf = 16,
+  MTLDataTypeHalf2 = 17,
+  MTLDataTypeHalf3 = 18,
+  MTLDataTypeHalf4 = 19,
+  MTLDataTypeInt = 29,
+  MTLDataTypeInt2 = 30,
+  MTLDataTypeInt3 = 31,
+  MTLDataTypeInt4 = 32,
+  MTLDataTypeUInt = 33,
+  MTLDataTypeUInt2 = 34,
+  MTLDataTypeUInt3 = 35,
+  MTLDataTypeUInt4 = 36,
+  MTLDataTypeShort = 37,
+  MTLDataTypeShort2 = 38,
+  MTLDataTypeShort3 = 39,
+  MTLDataTypeShort4 = 40,
+  MTLDataTypeUShort = 41,
+  MTLDataTypeUShort2 = 42,
+  MTLDataTypeUShort3 = 43,
+  MTLDataTypeUShort4 = 44,
+  MTLDataTypeChar = 45,
+  MTLDataTypeChar2 = 46,
+  MTLDataTypeChar3 = 47,
+  MTLDataTypeChar4 = 48,
+  MTLDataTypeUChar = 49,
+  MTLDataTypeUChar2 = 50,
+  MTLDataTypeUChar3 = 51,
+  MTLDataTypeUChar4 = 52,
+  MTLDataTypeBool = 53,
+  MTLDataTypeBool2 = 54,
+  MTLDataTypeBool3 = 55,
+  MTLDataTypeBool4 = 56,
+  MTLDataTypeLong = 81,
+  MTLDataTypeLong2 = 82,
+  MTLDataTypeLong3 = 83,
+  MTLDataTypeLong4 = 84,
+  MTLDataTypeULong = 85,
+  MTLDataTypeULong2 = 86,
+  MTLDataTypeULong3 = 87,
+  MTLDataTypeULong4 = 88,
+  MTLDataTypeBFloat = 121,
+  MTLDataTypeBFloat2 = 122,
+  MTLDataTypeBFloat3 = 123,
+  MTLDataTypeBFloat4 = 124,
 };
 
 // ---- MTLFunctionConstantValues.h
@@ -162,51 +162,51 @@ MPS_EMULATOR_CLASS
 @end
 
 // ---- MTLLibrary.h
-typedef NS_ENUM(NSUInteger, MTLFunctionType){
-    MTLFunctionTypeVertex = 1,
-    MTLFunctionTypeFragment = 2,
-    MTLFunctionTypeKernel = 3,
+typedef NS_ENUM(NSUInteger, MTLFunctionType) {
+  MTLFunctionTypeVertex = 1,
+  MTLFunctionTypeFragment = 2,
+  MTLFunctionTypeKernel = 3,
 };
 
-typedef NS_ENUM(NSUInteger, MTLLanguageVersion){
-    MTLLanguageVersion1_1 = (1 << 16) + 1,
-    MTLLanguageVersion1_2 = (1 << 16) + 2,
-    MTLLanguageVersion2_0 = (2 << 16),
-    MTLLanguageVersion2_1 = (2 << 16) + 1,
-    MTLLanguageVersion2_2 = (2 << 16) + 2,
-    MTLLanguageVersion2_3 = (2 << 16) + 3,
-    MTLLanguageVersion2_4 = (2 << 16) + 4,
-    MTLLanguageVersion3_0 = (3 << 16) + 0,
-    MTLLanguageVersion3_1 = (3 << 16) + 1,
-    MTLLanguageVersion3_2 = (3 << 16) + 2,
-    MTLLanguageVersion4_0 = (4 << 16) + 0,
+typedef NS_ENUM(NSUInteger, MTLLanguageVersion) {
+  MTLLanguageVersion1_1 = (1 << 16) + 1,
+  MTLLanguageVersion1_2 = (1 << 16) + 2,
+  MTLLanguageVersion2_0 = (2 << 16),
+  MTLLanguageVersion2_1 = (2 << 16) + 1,
+  MTLLanguageVersion2_2 = (2 << 16) + 2,
+  MTLLanguageVersion2_3 = (2 << 16) + 3,
+  MTLLanguageVersion2_4 = (2 << 16) + 4,
+  MTLLanguageVersion3_0 = (3 << 16) + 0,
+  MTLLanguageVersion3_1 = (3 << 16) + 1,
+  MTLLanguageVersion3_2 = (3 << 16) + 2,
+  MTLLanguageVersion4_0 = (4 << 16) + 0,
 };
 
-typedef NS_ENUM(NSInteger, MTLMathMode){
-    MTLMathModeSafe = 0,
-    MTLMathModeRelaxed = 1,
-    MTLMathModeFast = 2,
+typedef NS_ENUM(NSInteger, MTLMathMode) {
+  MTLMathModeSafe = 0,
+  MTLMathModeRelaxed = 1,
+  MTLMathModeFast = 2,
 };
 
-typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions){
-    MTLMathFloatingPointFunctionsFast = 0,
-    MTLMathFloatingPointFunctionsPrecise = 1,
+typedef NS_ENUM(NSInteger, MTLMathFloatingPointFunctions) {
+  MTLMathFloatingPointFunctionsFast = 0,
+  MTLMathFloatingPointFunctionsPrecise = 1,
 };
 
-typedef NS_ENUM(NSInteger, MTLLibraryOptimizationLevel){
-    MTLLibraryOptimizationLevelDefault = 0,
-    MTLLibraryOptimizationLevelSize = 1,
+typedef NS_ENUM(NSInteger, MTLLibraryOptimizationLevel) {
+  MTLLibraryOptimizationLevelDefault = 0,
+  MTLLibraryOptimizationLevelSize = 1,
 };
 
 FOUNDATION_EXPORT NSErrorDomain const MTLLibraryErrorDomain;
 
-typedef NS_ENUM(NSUInteger, MTLLibraryError){
-    MTLLibraryErrorUnsupported = 1,
-    MTLLibraryErrorInternal = 2,
-    MTLLibraryErrorCompileFailure = 3,
-    MTLLibraryErrorCompileWarning = 4,
-    MTLLibraryErrorFunctionNotFound = 5,
-    MTLLibraryErrorFileNotFound = 6,
+typedef NS_ENUM(NSUInteger, MTLLibraryError) {
+  MTLLibraryErrorUnsupported = 1,
+  MTLLibraryErrorInternal = 2,
+  MTLLibraryErrorCompileFailure = 3,
+  MTLLibraryErrorCompileWarning = 4,
+  MTLLibraryErrorFunctionNotFound = 5,
+  MTLLibraryErrorFileNotFound = 6,
 };
 
 MPS_EMULATOR_CLASS
@@ -269,10 +269,10 @@ MPS_EMULATOR_CLASS
 @class MTLComputePipelineReflection;
 typedef MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
 
-typedef NS_OPTIONS(NSUInteger, MTLPipelineOption){
-    MTLPipelineOptionNone = 0,
-    MTLPipelineOptionBindingInfo = 1,
-    MTLPipelineOptionBufferTypeInfo = 2,
+typedef NS_OPTIONS(NSUInteger, MTLPipelineOption) {
+  MTLPipelineOptionNone = 0,
+  MTLPipelineOptionBindingInfo = 1,
+  MTLPipelineOptionBufferTypeInfo = 2,
 };
 
 @protocol MTLComputePipelineState <NSObject>
@@ -292,18 +292,18 @@ typedef NS_OPTIONS(NSUInteger, MTLPipelineOption){
 @end
 
 // ---- MTLCommandBuffer.h
-typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus){
-    MTLCommandBufferStatusNotEnqueued = 0,
-    MTLCommandBufferStatusEnqueued = 1,
-    MTLCommandBufferStatusCommitted = 2,
-    MTLCommandBufferStatusScheduled = 3,
-    MTLCommandBufferStatusCompleted = 4,
-    MTLCommandBufferStatusError = 5,
+typedef NS_ENUM(NSUInteger, MTLCommandBufferStatus) {
+  MTLCommandBufferStatusNotEnqueued = 0,
+  MTLCommandBufferStatusEnqueued = 1,
+  MTLCommandBufferStatusCommitted = 2,
+  MTLCommandBufferStatusScheduled = 3,
+  MTLCommandBufferStatusCompleted = 4,
+  MTLCommandBufferStatusError = 5,
 };
 
-typedef NS_ENUM(NSUInteger, MTLDispatchType){
-    MTLDispatchTypeSerial = 0,
-    MTLDispatchTypeConcurrent = 1,
+typedef NS_ENUM(NSUInteger, MTLDispatchType) {
+  MTLDispatchTypeSerial = 0,
+  MTLDispatchTypeConcurrent = 1,
 };
 
 typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
@@ -336,16 +336,16 @@ typedef void (^MTLCommandBufferHandler)(id<MTLCommandBuffer>);
 @end
 
 // ---- MTLCommandEncoder.h
-typedef NS_OPTIONS(NSUInteger, MTLResourceUsage){
-    MTLResourceUsageRead = 1,
-    MTLResourceUsageWrite = 2,
-    MTLResourceUsageSample = 4,
+typedef NS_OPTIONS(NSUInteger, MTLResourceUsage) {
+  MTLResourceUsageRead = 1,
+  MTLResourceUsageWrite = 2,
+  MTLResourceUsageSample = 4,
 };
 
-typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
-    MTLBarrierScopeBuffers = 1,
-    MTLBarrierScopeTextures = 2,
-    MTLBarrierScopeRenderTargets = 4,
+typedef NS_OPTIONS(NSUInteger, MTLBarrierScope) {
+  MTLBarrierScopeBuffers = 1,
+  MTLBarrierScopeTextures = 2,
+  MTLBarrierScopeRenderTargets = 4,
 };
 
 @protocol MTLCommandEncoder <NSObject>
@@ -371,8 +371,7 @@ typedef NS_OPTIONS(NSUInteger, MTLBarrierScope){
 - (void)setBuffers:(const id<MTLBuffer>[])buffers
            offsets:(const NSUInteger[])offsets
          withRange:(NSRange)range;
-- (void)setThreadgroupMemoryLength:(NSUInteger)length
-                           atIndex:(NSUInteger)index;
+- (void)setThreadgroupMemoryLength:(NSUInteger)length atIndex:(NSUInteger)index;
 - (void)dispatchThreadgroups:(MTLSize)threadgroupsPerGrid
        threadsPerThreadgroup:(MTLSize)threadsPerThreadgroup;
 - (void)dispatchThreads:(MTLSize)threadsPerGrid
@@ -433,22 +432,22 @@ typedef void (^MTLSharedEventNotificationBlock)(id<MTLSharedEvent>,
 @end
 
 // ---- MTLDevice.h
-typedef NS_ENUM(NSInteger, MTLGPUFamily){
-    MTLGPUFamilyApple1 = 1001,
-    MTLGPUFamilyApple2 = 1002,
-    MTLGPUFamilyApple3 = 1003,
-    MTLGPUFamilyApple4 = 1004,
-    MTLGPUFamilyApple5 = 1005,
-    MTLGPUFamilyApple6 = 1006,
-    MTLGPUFamilyApple7 = 1007,
-    MTLGPUFamilyApple8 = 1008,
-    MTLGPUFamilyApple9 = 1009,
-    MTLGPUFamilyMac1 = 2001,
-    MTLGPUFamilyMac2 = 2002,
-    MTLGPUFamilyCommon1 = 3001,
-    MTLGPUFamilyCommon2 = 3002,
-    MTLGPUFamilyCommon3 = 3003,
-    MTLGPUFamilyMetal3 = 5001,
+typedef NS_ENUM(NSInteger, MTLGPUFamily) {
+  MTLGPUFamilyApple1 = 1001,
+  MTLGPUFamilyApple2 = 1002,
+  MTLGPUFamilyApple3 = 1003,
+  MTLGPUFamilyApple4 = 1004,
+  MTLGPUFamilyApple5 = 1005,
+  MTLGPUFamilyApple6 = 1006,
+  MTLGPUFamilyApple7 = 1007,
+  MTLGPUFamilyApple8 = 1008,
+  MTLGPUFamilyApple9 = 1009,
+  MTLGPUFamilyMac1 = 2001,
+  MTLGPUFamilyMac2 = 2002,
+  MTLGPUFamilyCommon1 = 3001,
+  MTLGPUFamilyCommon2 = 3002,
+  MTLGPUFamilyCommon3 = 3003,
+  MTLGPUFamilyMetal3 = 5001,
 };
 
 typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);

@@ -11,8 +11,7 @@ MPS_EMULATOR_CLASS
 }
 @property(readonly, nonatomic) id<MTLCommandBuffer> commandBuffer;
 @property(readonly, nonatomic) id<MTLCommandBuffer> rootCommandBuffer;
-+ (instancetype)commandBufferFromCommandQueue:
-    (id<MTLCommandQueue>)commandQueue;
++ (instancetype)commandBufferFromCommandQueue:(id<MTLCommandQueue>)commandQueue;
 + (instancetype)commandBufferWithCommandBuffer:
     (id<MTLCommandBuffer>)commandBuffer;
 - (instancetype)initWithCommandBuffer:(id<MTLCommandBuffer>)commandBuffer;

@@ -16,9 +16,8 @@
 #ifdef __cplusplus
 typedef struct dispatch_object_s {
 } *dispatch_object_t;
-#define DISPATCH_DECL(name)                     \
-  typedef struct name##_s : dispatch_object_s { \
-  } *name##_t
+#define DISPATCH_DECL(name) \
+  typedef struct name##_s : dispatch_object_s{} * name##_t
 #else
 typedef void *dispatch_object_t;
 #define DISPATCH_DECL(name) typedef struct name##_s *name##_t
@@ -44,8 +43,8 @@ DISPATCH_EXPORT void dispatch_release(dispatch_object_t object);
 // ---- queues
 #define DISPATCH_QUEUE_SERIAL ((dispatch_queue_attr_t)0)
 
-DISPATCH_EXPORT dispatch_queue_t dispatch_queue_create(
-    const char *label, dispatch_queue_attr_t attributes);
+DISPATCH_EXPORT dispatch_queue_t
+dispatch_queue_create(const char *label, dispatch_queue_attr_t attributes);
 DISPATCH_EXPORT const char *dispatch_queue_get_label(dispatch_queue_t queue);
 DISPATCH_EXPORT void dispatch_sync_f(dispatch_queue_t queue, void *context,
                                      dispatch_function_t work);
