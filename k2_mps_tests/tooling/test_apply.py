@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -361,6 +362,29 @@ def test_two_runs_at_once_are_refused(sandbox, tmp_path):
     assert first.wait() == 0
     assert sandbox.state() == "applied"
     assert git(sandbox.checkout, "fsck", "--strict") == ""
+
+
+@pytest.mark.parametrize("staged", [False, True])
+def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
+    sandbox.ok("checkout")
+    path = sandbox.checkout / "k2/csrc/array.cu"
+    edit = f'echo mine > "{path}"'
+    if staged:
+        edit += f'; cd "{sandbox.checkout}"; /usr/bin/env -u GIT_INDEX_FILE' \
+            ' "$REAL" add --all; cd "$OLDPWD"'
+    env = support.shim(
+        tmp_path / "bin", f'case "$*" in *checkout-index*) {edit};; esac'
+    )
+    head = git(sandbox.checkout, "rev-parse", "HEAD")
+    message = sandbox.fails(
+        11, "apply", env={**env, "REAL": shutil.which("git")}
+    )
+    assert "array.cu was edited meanwhile" in message
+    assert path.read_text() == "mine\n"
+    assert git(sandbox.checkout, "rev-parse", "HEAD") == head
+    staged_files = git(sandbox.checkout, "diff", "--cached", "--name-only")
+    assert staged_files == ("k2/csrc/array.cu" if staged else "")
+    assert sandbox.state() == "edited"
 
 
 def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):

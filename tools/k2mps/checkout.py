@@ -269,7 +269,7 @@ class Checkout:
         fields = git.split_z(output)
         return list(zip(fields[0::2], fields[1::2]))
 
-    def exclusive(self) -> ContextManager[None]:
+    def exclusive(self) -> ContextManager[int]:
         """A context in which no other run of the tool works here."""
         return exclusive(self.git_dir, str(self.directory))
 
@@ -341,6 +341,7 @@ class Checkout:
             self._stage(files, head, commit, changes)
             with interrupts.deferred() as check:
                 self._index.take()
+                self._check_unedited()
                 self._swap(files, head, commit, changes, reason, check)
         finally:
             with interrupts.deferred():
@@ -396,6 +397,16 @@ class Checkout:
             self._index.restore()
             files.roll_back()
             raise
+
+    def _check_unedited(self) -> None:
+        """Refuses edits that were made since the caller has looked."""
+        edited = self.edited_files()
+        if edited:
+            raise errors.DirtyCheckoutError(
+                f"{self.directory / edited[0]} was edited meanwhile",
+                next_command="commit or stash that, then run the same command"
+                " again",
+            )
 
     def _check_in_place(self, changes) -> None:
         """Refuses to replace any byte that git could not bring back."""
