@@ -285,6 +285,21 @@ def test_a_command_keeps_the_memory_it_uses(extension):
     assert extension.read_contents(y) == [8.0] * 64
 
 
+def test_host_writes_before_the_buffer_is_freed_count(extension):
+    """Also where an operator used the buffer between two waits."""
+    x = torch.zeros(128, device=MPS)
+    y = torch.zeros(64, device=MPS)
+    torch.mps.synchronize()
+    extension.read_contents(x)
+    x[:64].add_(1)
+    extension.write_contents(x[64:], [5.0] * 64)
+    extension.axpy(x[64:], y, 1.0)
+    del x
+    extension.host_address(torch.empty(128, device=MPS))
+    torch.mps.synchronize()
+    assert extension.read_contents(y) == [5.0] * 64
+
+
 def test_allocate_wait_write_is_right(extension):
     """The order that hazard-free programs use, over recycled memory."""
     for round_ in range(20):

@@ -249,8 +249,10 @@ void Memory::Free(Buffer *buffer) {
   Block *block = buffer->block;
   // The CPU writes made so far count for the commands that still wait; those
   // that come through the next buffer on this block are another matter.
-  if (block->pending && block->host_user == buffer->id)
+  if (block->pending && block->host_user == buffer->id) {
+    BeginBatch();
     Begin(block, buffer->id, buffer->size, false);
+  }
   if (block->origin == Origin::kTorch)
     statistics.in_use -= block->size_class.capacity;
   buffer->block = nullptr;
