@@ -178,9 +178,12 @@ def test_a_clone_that_was_killed_is_made_anew(sandbox, tmp_path):
     assert not partial.exists()
 
 
-@pytest.mark.parametrize("method", ["replace", "remove"])
+@pytest.mark.parametrize("after", ["lock", "status", "export"])
+@pytest.mark.parametrize(
+    "method, countdown", [("replace", 2), ("replace", 4), ("remove", 2)]
+)
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
-def test_a_signal_amid_export(sandbox, method, name):
+def test_a_signal_amid_export(sandbox, method, countdown, name, after):
     sandbox.ok("apply")
     k2 = sandbox.checkout
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
@@ -188,18 +191,22 @@ def test_a_signal_amid_export(sandbox, method, name):
     before = support.patches(sandbox)
     result = subprocess.run(
         [sys.executable, "-c", support.AMID_SWAP.format(method=method),
-         "2", name, "export", "--prune"],
+         str(countdown), name, "export", "--prune"],
         cwd=sandbox.root, env=sandbox.environment, capture_output=True,
         text=True,
     )
     number = getattr(signal, name)
     assert result.returncode in (-number, 128 + number), result.stderr
-    if name == "SIGKILL":
-        sandbox.ok("lock")  # any command that writes patches/ mends it first
-    assert support.patches(sandbox) == before
-    assert not (sandbox.root / ".k2mps").exists()
+    if after != "export":
+        # Any command mends what was left.
+        if name == "SIGKILL":
+            sandbox.ok(after)
+        assert support.patches(sandbox) == before
+        assert not (sandbox.root / ".k2mps").exists()
     sandbox.ok("export", "--prune")
     assert support.patches(sandbox) != before
+    assert sandbox.state() == "applied"
+    assert '"patches": "locked"' in sandbox.ok("status", "--json")
 
 
 def test_a_second_ctrl_c_while_cleaning_up(sandbox, own, tmp_path):

@@ -38,6 +38,10 @@ class _Session:
 
     @functools.cached_property
     def upstream(self):
+        if self.project.staging.exists():  # a killed run left it
+            from k2mps import export
+
+            export.tidy(self.project)
         return self.project.upstream()
 
     def locate(self, k2: Optional[str]) -> Path:
@@ -176,7 +180,7 @@ def export_command(
     from k2mps import export
 
     result = export.export(
-        session.project, session.upstream, session.existing(k2), prune=prune
+        session.project, session.existing(k2), prune=prune
     )
     show = session.console.info
     for path in result.written:
@@ -195,10 +199,9 @@ def lock_command(session: _Session, k2: Optional[str]) -> None:
     """Lock patches/ as it is: its hashes and the tree that it gives."""
     from k2mps import export
 
-    fresh = export.lock(
-        session.project, session.upstream, session.obtain(k2)
-    )
-    same = fresh == session.upstream.lock
+    before = session.upstream.lock
+    fresh = export.lock(session.project, session.obtain(k2))
+    same = fresh == before
     session.console.info(
         f"{len(fresh.patches)} patches, tree {fresh.tree[:12]}"
         + (", as before" if same else "; upstream.toml written")

@@ -42,17 +42,12 @@ class Exported:
 
 
 def export(
-    project: Project,
-    pinned: Upstream,
-    checkout: Checkout,
-    *,
-    prune: bool = False,
+    project: Project, checkout: Checkout, *, prune: bool = False
 ) -> Exported:
     """Writes patches/ and the lock from branch k2-mps.
 
     Args:
       project: the clone of k2-mps to write to.
-      pinned: its upstream.toml.
       checkout: where the branch is.
       prune: delete patches and new files that the branch has no longer.
     Raises:
@@ -63,6 +58,7 @@ def export(
     checkout.tidy()
     with exclusive(project.root, str(project.root)):
         recover(project)
+        pinned = project.upstream()
         tip = _tip(pinned, checkout)
         _check_base(pinned, checkout)
         commits = _commits(checkout, pinned.pin.commit, tip)
@@ -81,12 +77,11 @@ def export(
     )
 
 
-def lock(project: Project, pinned: Upstream, checkout: Checkout) -> Lock:
+def lock(project: Project, checkout: Checkout) -> Lock:
     """Locks patches/ as it is: writes its hashes and its tree.
 
     Args:
       project: the clone of k2-mps.
-      pinned: its upstream.toml.
       checkout: any checkout that has the pin; it is not changed.
     Raises:
       SeriesError, PatchConflictError: the series is malformed or does not
@@ -94,6 +89,7 @@ def lock(project: Project, pinned: Upstream, checkout: Checkout) -> Lock:
     """
     with exclusive(project.root, str(project.root)):
         recover(project)
+        pinned = project.upstream()
         found = series.load(project.patches)
         with checkout.exclusive():
             tip = commit_series(checkout, pinned.pin, found)
@@ -104,12 +100,19 @@ def lock(project: Project, pinned: Upstream, checkout: Checkout) -> Lock:
     return fresh
 
 
+def tidy(project: Project) -> None:
+    """As `recover`, for callers that do not hold `exclusive`."""
+    if project.staging.exists():
+        with exclusive(project.root, str(project.root)):
+            recover(project)
+
+
 def recover(project: Project) -> None:
     """Puts patches/ back to where a killed run began to write it.
 
     The caller holds the project's `exclusive`.
     """
-    left = leftover(project.staging) if project.staging.exists() else None
+    left = leftover(project.staging)
     if left is None:
         return
     edited = left.edited_since()
