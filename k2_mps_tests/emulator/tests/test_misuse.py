@@ -93,6 +93,10 @@ EXPECTED = {
     "MTLBuffer",
     "host write to recycled memory in flight": "while the device was still at "
     "work on its memory",
+    "host write to recycled memory that is freed again": "while the device "
+    "was still at work on its memory",
+    "host write to recycled memory, then a kernel on it": "while the device "
+    "was still at work on its memory",
     "host write to recycled memory of an operator": "while the device was "
     "still at work on its memory",
 }

@@ -31,8 +31,14 @@ struct Block {
   std::atomic<uint64_t> host_user{0};
   size_t host_size = 0;
 
-  // Commands that were announced and have not come to their end.
+  // Commands that were announced and have not come to their end; those of the
+  // buffer that owns the block, or owned it last, apart.
   uint32_t pending = 0;
+  uint32_t owners_pending = 0;
+  uint64_t owner_id = 0;
+  size_t owner_size = 0;
+  uint64_t former_owner_id = 0;
+  size_t former_owner_size = 0;
   // The device copy holds results that no wait has published.
   bool unpublished_results = false;
 
@@ -44,11 +50,14 @@ struct Block {
   uint32_t listings = 0;
   UsedBlocks *listed_in = nullptr;
   uint64_t last_use_id = 0;
-  size_t last_use_size = 0;
 
   // For Origin::kHost: what tells the program that its memory is free again.
   std::function<void()> deallocator;
 
+  // Work on a buffer that owned the block before is in flight.
+  bool FormerOwnerInFlight() const {
+    return pending != owners_pending || (listings && last_use_id < owner_id);
+  }
   bool InFlight() const { return pending != 0 || listings != 0; }
   // The host copy belongs to the buffer whose data the device copy holds, or
   // to a younger one on the same block.
@@ -106,6 +115,8 @@ class Memory {
   char *Expose(Buffer *buffer);
   char *Begin(Block *block, uint64_t buffer_id, size_t size,
               bool overwrites_all);
+  BufferUse Announce(const BufferUse &use);
+  void End(const BufferUse &use);
   void Publish(Block *block);
   void BeginBatch() { ++batch_; }
   void ReleaseCached();
@@ -127,9 +138,9 @@ class Memory {
   char *MakeCopy(Block *block);
   void Destroy(std::vector<Block *> *blocks);
   size_t RedzoneOf(const Block *block, size_t size) const;
-  bool EnterHostWrites(Block *block);
+  void EnterHostWrites(Block *block);
   void EnterDeviceWrites(Block *block);
-  bool HostWrote(const Block *block) const;
+  void CheckNoHostWrites(const Block *block) const;
 
   std::mutex mutex_;
   CopyMemory copies_;
@@ -141,6 +152,21 @@ class Memory {
 
   friend void mps_emulator::CheckRedzone(const BufferUse &, const char *);
 };
+
+// While work on the block's former owner is in flight, its owner must not be
+// written by the CPU.
+void Memory::CheckNoHostWrites(const Block *block) const {
+  if (!block->published) return;
+  size_t size = std::min(block->host_size, block->former_owner_size);
+  if (!memcmp(block->host, block->published, size)) return;
+  Fatal(
+      "the host wrote to buffer #%lu while the device was still at work on its "
+      "memory: that was buffer #%lu (%zu bytes, freed meanwhile) when a "
+      "command used it.  On a Mac the command may read or destroy what the "
+      "host wrote.  After allocating and before the first write, wait: "
+      "torch::mps::synchronize() inside torch's dispatch queue",
+      block->owner_id, block->former_owner_id, block->former_owner_size);
+}
 
 // A block that suits, from the free list or new.  The youngest free block
 // first, as a caching allocator does: its memory is warm.
@@ -210,6 +236,11 @@ Buffer *Memory::Own(Block *block, size_t size) {
   buffer->size = size;
   buffer->id = ++last_id_;
   buffer->block = block;
+  block->former_owner_id = block->owner_id;
+  block->former_owner_size = block->owner_size;
+  block->owner_id = buffer->id;
+  block->owner_size = size;
+  block->owners_pending = 0;
   buffer->origin = block->origin;
   buffer->device_only = false;
   buffer->references.store(1, std::memory_order_release);
@@ -247,11 +278,16 @@ Buffer *Memory::Allocate(size_t size, Origin origin) {
 
 void Memory::Free(Buffer *buffer) {
   Block *block = buffer->block;
-  // The CPU writes made so far count for the commands that still wait; those
-  // that come through the next buffer on this block are another matter.
-  if (block->pending && block->host_user == buffer->id) {
-    BeginBatch();
-    Begin(block, buffer->id, buffer->size, false);
+  if (block->host_user == buffer->id) {
+    if (block->FormerOwnerInFlight()) {
+      CheckNoHostWrites(block);
+    } else if (block->owners_pending) {
+      // The CPU writes made so far count for the commands that still wait;
+      // those that come through the next buffer on this block are another
+      // matter.
+      BeginBatch();
+      Begin(block, buffer->id, buffer->size, false);
+    }
   }
   if (block->origin == Origin::kTorch)
     statistics.in_use -= block->size_class.capacity;
@@ -266,6 +302,17 @@ void Memory::Free(Buffer *buffer) {
   }
   free_[static_cast<int>(block->origin)][block->size_class.index].push_back(
       block);
+}
+
+BufferUse Memory::Announce(const BufferUse &use) {
+  ++use.block->pending;
+  if (use.buffer_id == use.block->owner_id) ++use.block->owners_pending;
+  return use;
+}
+
+void Memory::End(const BufferUse &use) {
+  --use.block->pending;
+  if (use.buffer_id == use.block->owner_id) --use.block->owners_pending;
 }
 
 char *Memory::MakeCopy(Block *block) {
@@ -299,15 +346,13 @@ char *Memory::Expose(Buffer *buffer) {
 }
 
 // Lets bytes that the CPU wrote since host and device last agreed enter the
-// device copy.  Returns true if there were any.
-bool Memory::EnterHostWrites(Block *block) {
+// device copy.
+void Memory::EnterHostWrites(Block *block) {
   size_t size = std::min(block->host_size, block->device_size);
-  bool any = false;
   for (size_t begin = 0; begin < size; begin += kCompareStep) {
     size_t step = std::min(kCompareStep, size - begin);
     char *published = block->published + begin;
     if (!memcmp(block->host + begin, published, step)) continue;
-    any = true;
     // Read once: another thread may be writing bytes of its own.
     char host[kCompareStep];
     memcpy(host, block->host + begin, step);
@@ -317,7 +362,6 @@ bool Memory::EnterHostWrites(Block *block) {
       published[i] = host[i];
     }
   }
-  return any;
 }
 
 // Lets words that commands wrote since host and device last agreed enter the
@@ -344,35 +388,13 @@ void Memory::EnterDeviceWrites(Block *block) {
   }
 }
 
-// True if the CPU wrote to the host copy since host and device last agreed.
-bool Memory::HostWrote(const Block *block) const {
-  size_t size = std::min(block->host_size, block->last_use_size);
-  return memcmp(block->host, block->published, size) != 0;
-}
-
-// The host wrote to `block` through buffer `writer` while work that was given
-// to the device under the block's former buffer was in flight.
-[[noreturn]] void WroteToRecycledMemory(uint64_t writer, uint64_t user,
-                                        size_t user_size) {
-  Fatal(
-      "the host wrote to buffer #%lu while the device was still at work on its "
-      "memory: that was buffer #%lu (%zu bytes, freed meanwhile) when a "
-      "command used it.  On a Mac the command may read or destroy what the "
-      "host wrote.  After allocating and before the first write, wait: "
-      "torch::mps::synchronize() inside torch's dispatch queue",
-      writer, user, user_size);
-}
-
 char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
                     bool overwrites_all) {
   if (!block->device) block->device = MakeCopy(block);
   if (buffer_id > block->device_user) {
     // The first command of this buffer.
     bool exposed = block->host_user == buffer_id;
-    if (exposed && block->published && block->listings &&
-        block->last_use_id < buffer_id && HostWrote(block))
-      WroteToRecycledMemory(buffer_id, block->last_use_id,
-                            block->last_use_size);
+    if (exposed && block->FormerOwnerInFlight()) CheckNoHostWrites(block);
     block->device_user = buffer_id;
     block->device_size = size;
     block->unpublished_results = false;
@@ -388,18 +410,15 @@ char *Memory::Begin(Block *block, uint64_t buffer_id, size_t size,
   }
   if (block->HostCounts() && block->merged_in_batch != batch_) {
     block->merged_in_batch = batch_;
-    if (EnterHostWrites(block) && block->host_user > buffer_id)
-      WroteToRecycledMemory(block->host_user, buffer_id, size);
+    if (block->host_user > buffer_id) CheckNoHostWrites(block);
+    EnterHostWrites(block);
   }
   return block->device;
 }
 
 void Memory::Publish(Block *block) {
   if (block->HostCounts()) {
-    uint64_t host_user = block->host_user;
-    if (host_user > block->last_use_id && HostWrote(block))
-      WroteToRecycledMemory(host_user, block->last_use_id,
-                            block->last_use_size);
+    if (block->host_user > block->last_use_id) CheckNoHostWrites(block);
     if (block->unpublished_results) EnterDeviceWrites(block);
   }
   block->unpublished_results = false;
@@ -480,21 +499,19 @@ char *HostContents(Buffer *buffer) {
 BufferUse AnnounceUse(Buffer *buffer, bool writes) {
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
-  ++buffer->block->pending;
-  return {buffer->block, buffer->id, buffer->size, writes};
+  return memory.Announce({buffer->block, buffer->id, buffer->size, writes});
 }
 
 BufferUse AnnounceUse(const BufferUse &use, bool writes) {
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
-  ++use.block->pending;
-  return {use.block, use.buffer_id, use.size, writes};
+  return memory.Announce({use.block, use.buffer_id, use.size, writes});
 }
 
 void EndUse(const BufferUse &use) {
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
-  --use.block->pending;
+  memory.End(use);
 }
 
 void CheckRedzone(const BufferUse &use, const char *what) {
@@ -515,7 +532,6 @@ void UsedBlocks::NoteUse(const BufferUse &use) {
   Block *block = use.block;
   if (use.writes) block->unpublished_results = true;
   block->last_use_id = use.buffer_id;
-  block->last_use_size = use.size;
   if (block->listed_in == this) return;
   block->listed_in = this;
   ++block->listings;

@@ -333,6 +333,28 @@ const std::vector<Case> &Cases() {
          WriteContents(recycled, std::vector<float>(64, 5.0f));
          torch::mps::synchronize();
        }},
+      {"host write to recycled memory that is freed again",
+       [] {
+         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
+         torch::mps::synchronize();
+         at::Tensor y = x + 1;
+         x = at::Tensor();
+         WriteContents(at::empty({64}, y.options()),
+                       std::vector<float>(64, 5.0f));
+       }},
+      {"host write to recycled memory, then a kernel on it",
+       [] {
+         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
+         at::Tensor y = OnMps(64);
+         torch::mps::synchronize();
+         Axpy(x, y, 2.0);
+         x = at::Tensor();
+         at::Tensor recycled = at::empty({64}, y.options());
+         WriteContents(recycled, std::vector<float>(64, 5.0f));
+         Axpy(recycled, y, 2.0);
+         recycled = at::Tensor();
+         torch::mps::synchronize();
+       }},
       {"host write to recycled memory of an operator",
        [] {
          at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
