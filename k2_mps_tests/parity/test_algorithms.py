@@ -214,3 +214,36 @@ def test_create_sparse():
         matrices.append(k2.create_sparse(rows, cols, values, (3, 3)))
     assert matrices[1].device == MPS
     assert_same(matrices[1].to_dense(), matrices[0].to_dense())
+
+
+@pytest.mark.parametrize('pushing', [
+    k2.DeterminizeWeightPushingType.kNoWeightPushing,
+    k2.DeterminizeWeightPushingType.kTropicalWeightPushing,
+    k2.DeterminizeWeightPushingType.kLogWeightPushing,
+])
+def test_determinize_goes_through_the_cpu(pushing):
+    text = '0 1 1 0.1\n0 2 1 0.2\n1 3 2 0.3\n2 3 2 0.4\n3 4 -1 0.5\n4'
+    results = []
+    for device in ('cpu', 'mps'):
+        fsa = k2.Fsa.from_str(text).to(device)
+        fsa.aux_labels = torch.tensor([5, 6, 7, 8, -1], dtype=torch.int32,
+                                      device=device)
+        results.append(k2.determinize(fsa, pushing))
+    cpu, mps = results
+    assert cpu.num_arcs < 5
+    _compare(mps, cpu)
+
+
+def test_get_best_matching_stats_goes_through_the_cpu():
+    results = []
+    for device in ('cpu', 'mps'):
+        tokens = k2.RaggedTensor([[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8],
+                                   [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
+                                 dtype=torch.int32, device=device)
+        scores = torch.arange(20., device=device)
+        counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32,
+                              device=device)
+        results.append(k2.get_best_matching_stats(tokens, scores, counts, 8, 0,
+                                                  10, 2))
+    for m, c in zip(results[1], results[0]):
+        assert_same(m, c)

@@ -198,3 +198,17 @@ def test_a_ragged_tensor_of_float64_is_refused_as_torch_refuses(make):
     with pytest.raises(TypeError) as by_k2:
         make()
     assert str(by_k2.value) in str(by_torch.value)
+
+
+@pytest.mark.parametrize('device', ['cpu', 'mps'])
+def test_a_ragged_tensor_of_another_dtype(device):
+    ragged = k2.RaggedTensor([[1, 2], [3]], device=device)
+    real = ragged.to(torch.float32)
+    assert real.dtype == torch.float32 and real.device.type == device
+    assert real.tolist() == [[1.0, 2.0], [3.0]]
+    assert real.to(torch.int32).tolist() == [[1, 2], [3]]
+    if device == 'cpu':
+        assert ragged.to(torch.float64).dtype == torch.float64
+    else:
+        with pytest.raises(TypeError, match='float64'):
+            ragged.to(torch.float64)

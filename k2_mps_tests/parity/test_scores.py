@@ -65,6 +65,18 @@ def test_a_gradient_of_every_element(name, log_semiring):
     assert_same(mps_grad, cpu_grad)
 
 
+@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize('name', FUNCTIONS)
+def test_the_gradient_of_a_sum(name, double):
+    """It is expanded from one number, with a stride of 0."""
+    grads = []
+    for device, fsa in both(random_fsa_vec(1)):
+        ans = getattr(fsa, name)(use_double_scores=double, log_semiring=True)
+        ans.sum().backward()
+        grads.append(fsa.grad)
+    assert_same(grads[1], grads[0])
+
+
 def test_a_gradient_of_a_scalar_expression_through_arc_post():
     grads = []
     for _, fsa in both(random_fsa_vec()):

@@ -1,7 +1,11 @@
 """k2 on mps from several threads at once, while torch encodes in another."""
+import subprocess
+import sys
 import threading
+import time
 
 import k2
+import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
@@ -115,3 +119,88 @@ def test_gradients_come_from_the_thread_of_autograd():
     on_cpu.get_tot_scores(use_double_scores=False,
                           log_semiring=True).sum().backward()
     assert_same(fsas.grad, on_cpu.grad)
+
+
+def _busy():
+    """Gives the device work for some tenths of a second; returns at once."""
+    px = torch.randn(2, 200, 401, device='mps')
+    py = torch.randn(2, 201, 400, device='mps')
+    torch.mps.synchronize()
+    return [k2.mutual_information_recursion(px, py) for _ in range(12)]
+
+
+WAITING = {
+    'dense_fsa_vec': lambda: k2.DenseFsaVec(
+        torch.zeros(1, 3, 4, device='mps'), torch.tensor(
+            [[0, 0, 3]], dtype=torch.int32)),
+    'to_mps': lambda: k2.linear_fsa([1, 2]).to('mps'),
+    'ragged_to_mps': lambda: k2.RaggedTensor([[1]]).to('mps'),
+    'ctc_topo': lambda: k2.ctc_topo(3, device='mps'),
+    'linear_fsa': lambda: k2.linear_fsa([1, 2], device='mps'),
+}
+
+
+@pytest.mark.parametrize('name', WAITING)
+def test_python_runs_while_k2_waits(name):
+    """Another thread goes on during a wait that takes long."""
+    stop = threading.Event()
+    times = []
+
+    def watch():
+        while not stop.is_set():
+            times.append(time.perf_counter())
+            time.sleep(0.001)
+
+    busy = _busy()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    begin = time.perf_counter()
+    WAITING[name]()
+    end = time.perf_counter()
+    stop.set()
+    thread.join()
+    del busy
+    between = [t for t in times if begin < t < end]
+    # One tick a millisecond if nothing hinders it; with the GIL held there is
+    # none, or one at either end.
+    assert end - begin > 0.02, 'the device had nothing to do'
+    assert len(between) >= 5
+
+
+POOL_ERROR = """
+import sys
+import k2, torch
+torch.manual_seed(1)
+log_probs = torch.randn(2, 90, 6, device='mps').log_softmax(-1)
+segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
+dense = k2.DenseFsaVec(log_probs, segments)
+topo = k2.ctc_topo(5, device='mps')
+def run():
+    return k2.intersect_dense_pruned(topo, dense, 8, 5, 5, 50)
+expected = run().num_arcs
+torch.mps.empty_cache()
+failed = 0
+maximum = torch.mps.recommended_max_memory()
+for kib in range(16, 1600, 24):
+    limit = torch.mps.driver_allocated_memory() + kib * 1024
+    torch.mps.set_per_process_memory_fraction(limit / maximum)
+    try:
+        run()
+    except RuntimeError as e:
+        assert 'memory' in str(e) or 'bad things' in str(e), e
+        failed += 1
+    torch.mps.set_per_process_memory_fraction(0.0)
+    torch.mps.empty_cache()
+assert run().num_arcs == expected
+print('failed', failed)
+"""
+
+
+@pytest.mark.skipif(sys.platform == 'darwin',
+                    reason='the emulated device counts memory to the byte')
+def test_running_out_of_memory_in_either_thread_is_an_exception():
+    """intersect_dense_pruned fails in its own thread or in that of Python."""
+    result = subprocess.run([sys.executable, '-c', POOL_ERROR], text=True,
+                            capture_output=True, timeout=300)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert int(result.stdout.split()[-1]) > 3
