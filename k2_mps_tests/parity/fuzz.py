@@ -1,0 +1,506 @@
+"""Random FSAs, ragged tensors and losses, on the CPU and on mps.
+
+    k2mps fuzz --seconds 60 --seed 1
+
+Cases are made and, when one fails, shrunk by hypothesis.  Both devices must
+give the same values and gradients, or raise the same type of exception.  What
+k2 computes by the same host code must be equal to the bit; a Metal kernel is
+allowed the tolerance of ``mutual_information``.
+
+A failure is printed as the smallest case that was found, in Python, together
+with the command that runs it again.
+"""
+import argparse
+import contextlib
+import itertools
+import os
+import sys
+import time
+import warnings
+
+import hypothesis
+import k2
+import k2.ragged as k2r
+import torch
+from hypothesis import strategies as st
+
+CPU = torch.device('cpu')
+MPS = torch.device('mps', 0)
+EPS = torch.finfo(torch.float32).eps
+
+
+class Difference(AssertionError):
+    """Two devices disagree."""
+
+
+# ---------------------------------------------------------------- strategies
+
+# Few distinct values, so that ties are common, and the odd infinity.
+SCORES = st.one_of(
+    st.sampled_from([0.0, -0.5, 1.0, 2.0]),
+    st.floats(-20, 5, width=32),
+    st.just(float('-inf')),
+)
+FINITE = st.floats(-10, 5, width=32)
+DTYPES = st.sampled_from([torch.int32, torch.float32])
+
+
+@st.composite
+def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
+    """Returns (number of states, list of arcs) of an acyclic FSA.
+
+    An arc is (source, destination, label, score); arcs are sorted by source.
+    The FSA need not be connected.
+    """
+    n = draw(st.integers(2, max_states))
+    arcs = []
+    for src in range(n - 1):
+        for _ in range(draw(st.integers(0, 3))):
+            dest = draw(st.integers(src + 1, n - 1))
+            label = -1 if dest == n - 1 else draw(
+                st.integers(0 if epsilon else 1, max_symbol))
+            arcs.append((src, dest, label, draw(SCORES)))
+    return n, arcs
+
+
+def make_fsa(spec):
+    """Makes a k2.Fsa on the CPU of what `fsa` draws."""
+    n, arcs = spec
+    if not arcs:
+        return k2.Fsa.from_str('')
+    # The text format has no infinity and needs an arc to the final state.
+    text = '\n'.join(f'{s} {d} {label} 0' for s, d, label, _ in arcs)
+    ans = k2.Fsa.from_str(f'{text}\n{n - 1}')
+    if ans.num_arcs != len(arcs):
+        hypothesis.reject()
+    ans.scores = torch.tensor([a[3] for a in arcs])
+    return ans
+
+
+def fsa_vecs(**kwargs):
+    return st.lists(fsa(**kwargs), min_size=1, max_size=4)
+
+
+def make_fsa_vec(specs, device):
+    """Returns an FsaVec with gradient and attributes, on `device`."""
+    ans = k2.create_fsa_vec([make_fsa(spec) for spec in specs])
+    ans = k2.Fsa(ans.to(device).arcs.clone())
+    n = ans.num_arcs
+    ans.count = torch.arange(n, dtype=torch.int32, device=device)
+    ans.weight = torch.arange(n, dtype=torch.float32, device=device)
+    ans.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(n)],
+                              dtype=torch.int32).to(device)
+    return ans.requires_grad_(True)
+
+
+@st.composite
+def dense(draw, max_frames=7, num_symbols=5):
+    """Returns one matrix of scores [frame][symbol] a sequence, longest first.
+    """
+    sizes = sorted(draw(st.lists(st.integers(1, max_frames), min_size=1,
+                                 max_size=3)), reverse=True)
+    return [draw(st.lists(st.lists(FINITE, min_size=num_symbols,
+                                   max_size=num_symbols),
+                          min_size=n, max_size=n)) for n in sizes]
+
+
+def make_dense(spec, device):
+    """Returns (DenseFsaVec, the leaf of its scores)."""
+    scores = torch.zeros(len(spec), len(spec[0]), len(spec[0][0]))
+    for i, sequence in enumerate(spec):
+        scores[i, :len(sequence)] = torch.tensor(sequence)
+    leaf = scores.to(device).requires_grad_(True)
+    segments = torch.tensor([[i, 0, len(s)] for i, s in enumerate(spec)],
+                            dtype=torch.int32)
+    return k2.DenseFsaVec(leaf, segments), leaf
+
+
+def ragged(num_axes):
+    lists = st.lists(st.integers(-9, 9), max_size=5)
+    for _ in range(num_axes - 1):
+        lists = st.lists(lists, min_size=1, max_size=4)
+    return lists
+
+
+# --------------------------------------------------------------------- cases
+
+def scores_case(device, specs, name, double, log_semiring):
+    fsas = make_fsa_vec(specs, device)
+    ans = getattr(fsas, name)(use_double_scores=double,
+                              log_semiring=log_semiring)
+    ans.backward(torch.linspace(1, 2, ans.numel()).to(device, ans.dtype))
+    return [ans.detach().float(), fsas.grad]
+
+
+UNARY = {
+    'connect': k2.connect,
+    'arc_sort': k2.arc_sort,
+    'top_sort': k2.top_sort,
+    'add_epsilon_self_loops': k2.add_epsilon_self_loops,
+    'remove_epsilon_self_loops': k2.remove_epsilon_self_loops,
+    'reverse': k2.reverse,
+    'shortest_path': lambda f: k2.shortest_path(f, use_double_scores=True),
+    'closure': lambda f: k2.closure(f[0]),
+    'first': lambda f: f[0],
+    'cat': lambda f: k2.cat([f, f]),
+    'expand': k2.expand_ragged_attributes,
+    'prune': lambda f: k2.prune_on_arc_post(f, 0.1, use_double_scores=True),
+    'clone': lambda f: f.clone(),
+}
+
+
+def everything(fsas):
+    """Lists the arcs, the structure and the attributes of an FSA."""
+    ans = [fsas.arcs.values()]
+    ans += [fsas.arcs.shape().row_splits(i) for i in range(1,
+                                                           len(fsas.shape))]
+    for name, value in sorted(fsas.named_tensor_attr(include_scores=False),
+                              key=lambda item: item[0]):
+        ans.append(name)
+        ans.append(value.detach() if isinstance(value, torch.Tensor)
+                   else value.tolist())
+    return ans
+
+
+def unary_case(device, specs, name):
+    fsas = make_fsa_vec(specs, device)
+    out = UNARY[name](fsas)
+    ans = everything(out)
+    if out.requires_grad:
+        out.scores.backward(
+            torch.linspace(1, 2, out.num_arcs).to(device))
+        ans.append(fsas.grad)
+    return ans
+
+
+def intersect_device_case(device, a, b, index, sorted_match_a):
+    a = k2.arc_sort(make_fsa_vec(a, device)).detach().requires_grad_(True)
+    b = k2.arc_sort(make_fsa_vec(b, device)).detach().requires_grad_(True)
+    b_to_a = torch.tensor([index % a.shape[0]] * b.shape[0],
+                          dtype=torch.int32, device=device)
+    for attr in ('count', 'tag'):
+        delattr(b, attr)
+    out = k2.intersect_device(a, b, b_to_a, sorted_match_a=sorted_match_a)
+    out.scores.backward(torch.linspace(1, 2, out.num_arcs).to(device))
+    return everything(out) + [a.grad, b.grad]
+
+
+def intersect_dense_case(device, graphs, scores, pruned, beam):
+    graphs = (graphs * 3)[:len(scores)]
+    graph = k2.arc_sort(make_fsa_vec(graphs, device)).detach()
+    graph.requires_grad_(True)
+    dense_fsas, leaf = make_dense(scores, device)
+    if pruned:
+        out = k2.intersect_dense_pruned(graph, dense_fsas, beam, beam, 2, 30)
+    else:
+        out = k2.intersect_dense(graph, dense_fsas, beam)
+    tot = out.get_tot_scores(use_double_scores=True, log_semiring=True)
+    ans = everything(out) + [tot.detach().float()]
+    tot.backward(torch.linspace(1, 2, tot.numel()).to(device, tot.dtype))
+    return ans + [leaf.grad, graph.grad]
+
+
+def ctc_loss_case(device, targets, scores, reduction):
+    targets = (targets * 3)[:len(scores)]
+    dense_fsas, leaf = make_dense(scores, device)
+    loss = k2.ctc_loss(k2.ctc_graph(targets, device=device), dense_fsas,
+                       output_beam=50.0, reduction=reduction,
+                       target_lengths=torch.tensor(
+                           [len(t) for t in targets], device=device))
+    # A sum or mean is taken in float64 on the CPU, after rounding on mps.
+    exact = reduction == 'none'
+    loss.backward(torch.ones_like(loss))
+    loss = loss.detach().float()
+    return [leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
+            loss if exact else Close(loss, 0, 4 * EPS)]
+
+
+RAGGED = {
+    'sum': lambda x: x.sum(),
+    'min': lambda x: x.min(initial_value=99),
+    'max': lambda x: x.max(initial_value=-99),
+    'argmax': lambda x: x.argmax(),
+    'sort': lambda x: _sorted(x),
+    'sort_descending': lambda x: _sorted(x, descending=True),
+    'cat0': lambda x: k2r.cat([x, x], axis=0),
+    'cat1': lambda x: k2r.cat([x, x], axis=1),
+    'remove_eq': lambda x: x.remove_values_eq(1),
+    'remove_leq': lambda x: x.remove_values_leq(0),
+    'remove_axis': lambda x: x.remove_axis(0),
+    'arange': lambda x: x.arange(axis=0, begin=0, end=1),
+    'unique': lambda x: list(x.unique(need_num_repeats=True,
+                                      need_new2old_indexes=True)),
+    'index': lambda x: list(x.index(torch.tensor(
+        [0, x.dim0 - 1, 0], dtype=torch.int32, device=x.device), axis=0)),
+    'pad': lambda x: x.pad(mode='constant', padding_value=-1),
+    'pad_replicate': lambda x: x.pad(mode='replicate', padding_value=3),
+    'logsumexp': lambda x: x.logsumexp(),
+    'normalize': lambda x: x.normalize(use_log=True),
+    'getitem': lambda x: x[0],
+}
+
+
+def _sorted(x, **kwargs):
+    x = x.clone()
+    order = x.sort_(need_new2old_indexes=True, **kwargs)
+    return [x, order]
+
+
+def ragged_case(device, lists, dtype, name):
+    return RAGGED[name](k2.RaggedTensor(lists, dtype=dtype).to(device))
+
+
+def index_case(device, src, index, default):
+    leaf = torch.tensor(src).to(device).requires_grad_(True)
+    index = torch.tensor([i % (len(src) + 1) - 1 for i in index],
+                         dtype=torch.int32, device=device)
+    out = k2.index_select(leaf, index, default)
+    ans = [out.detach()]
+    if index.numel() and out.requires_grad:
+        out.backward(torch.linspace(1, 2, out.numel()).to(device))
+        ans.append(leaf.grad)
+    return ans
+
+
+@st.composite
+def mutual_information(draw):
+    """Returns (px, py, boundary or None) as lists."""
+    B, S, T = [draw(st.integers(1, n)) for n in (3, 6, 8)]
+    modified = draw(st.booleans())
+    value = st.one_of(st.floats(-8, 1, width=32), st.just(float('-inf')))
+
+    def array(rows, cols):
+        return [[[draw(value) for _ in range(cols)] for _ in range(rows)]
+                for _ in range(B)]
+
+    boundary = None
+    if draw(st.booleans()):
+        boundary = []
+        for _ in range(B):
+            s = sorted(draw(st.lists(st.integers(0, S), min_size=2,
+                                     max_size=2)))
+            t = sorted(draw(st.lists(st.integers(0, T), min_size=2,
+                                     max_size=2)))
+            boundary.append([s[0], t[0], s[1], t[1]])
+    return array(S, T if modified else T + 1), array(S + 1, T), boundary
+
+
+def mutual_information_case(device, arrays):
+    px, py, boundary = arrays
+    px = torch.tensor(px).to(device).requires_grad_(True)
+    py = torch.tensor(py).to(device).requires_grad_(True)
+    if boundary is not None:
+        boundary = torch.tensor(boundary, device=device)
+    ans = k2.mutual_information_recursion(px, py, boundary)
+    ans.sum().backward()
+    # 15 steps at values of up to 120, each off by an ulp or two of exp() and
+    # log(), in float32 on both sides.
+    bound = 15 * 4 * 120 * EPS
+    return [Close(x, bound, 0) for x in (ans.detach(), px.grad, py.grad)]
+
+
+CASES = {
+    'scores': (scores_case, dict(
+        specs=fsa_vecs(),
+        name=st.sampled_from(['get_tot_scores', 'get_forward_scores',
+                              'get_backward_scores', 'get_arc_post']),
+        double=st.booleans(), log_semiring=st.booleans())),
+    'unary': (unary_case, dict(
+        specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))),
+    'intersect_device': (intersect_device_case, dict(
+        a=fsa_vecs(), b=fsa_vecs(), index=st.integers(0, 3),
+        sorted_match_a=st.booleans())),
+    'intersect_dense': (intersect_dense_case, dict(
+        graphs=fsa_vecs(epsilon=False), scores=dense(),
+        pruned=st.booleans(), beam=st.floats(0.5, 20))),
+    'ctc_loss': (ctc_loss_case, dict(
+        targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1,
+                         max_size=3),
+        scores=dense(), reduction=st.sampled_from(['none', 'sum', 'mean']))),
+    'ragged': (ragged_case, dict(
+        lists=st.integers(2, 4).flatmap(ragged), dtype=DTYPES,
+        name=st.sampled_from(sorted(RAGGED)))),
+    'index': (index_case, dict(
+        src=st.lists(FINITE, min_size=1, max_size=6),
+        index=st.lists(st.integers(0, 50), max_size=8),
+        default=st.sampled_from([0.0, 3.0]))),
+    'mutual_information': (mutual_information_case, dict(
+        arrays=mutual_information())),
+}
+
+
+# ---------------------------------------------------------------- comparison
+
+class Close:
+    """A tensor that may differ by atol + rtol * |expected|."""
+
+    def __init__(self, tensor, atol, rtol):
+        self.tensor, self.atol, self.rtol = tensor, atol, rtol
+
+
+def outcome(function, device, **kwargs):
+    """Returns ('returned', value) or ('raised', name of the type)."""
+    try:
+        with _quiet():
+            return 'returned', function(device, **kwargs)
+    except (RuntimeError, ValueError, AssertionError, TypeError,
+            AttributeError) as error:
+        return 'raised', type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet():
+    """k2 prints a stack trace for each exception; cases cause many."""
+    sys.stdout.flush()
+    saved = [os.dup(fd) for fd in (1, 2)]
+    with open(os.devnull, 'w') as null:
+        for fd in (1, 2):
+            os.dup2(null.fileno(), fd)
+    try:
+        yield
+    finally:
+        for fd, copy in zip((1, 2), saved):
+            os.dup2(copy, fd)
+            os.close(copy)
+
+
+def compare(cpu, mps, where='result'):
+    """Raises Difference unless `mps` is what `cpu` is, on the other device."""
+    if isinstance(cpu, Close):
+        _same_tensor(cpu.tensor, mps.tensor, where, cpu.atol, cpu.rtol)
+    elif isinstance(cpu, torch.Tensor):
+        _same_tensor(cpu, mps, where, 0, 0)
+    elif isinstance(cpu, k2.RaggedTensor):
+        if mps.device != MPS:
+            raise Difference(f'{where} is on {mps.device}')
+        compare(cpu.tolist(), mps.tolist(), where)
+        _same_tensor(cpu.values, mps.values, where, 0, 0)
+    elif isinstance(cpu, (list, tuple)):
+        if len(cpu) != len(mps):
+            raise Difference(f'{where} has {len(cpu)} parts on the CPU and '
+                             f'{len(mps)} on mps')
+        for i, (a, b) in enumerate(zip(cpu, mps)):
+            compare(a, b, f'{where}[{i}]')
+    elif cpu != mps and not (cpu != cpu and mps != mps):
+        raise Difference(f'{where} is {cpu} on the CPU and {mps} on mps')
+
+
+def _same_tensor(cpu, mps, where, atol, rtol):
+    if mps.device != MPS:
+        raise Difference(f'{where} is on {mps.device}')
+    try:
+        torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol,
+                                   equal_nan=True)
+    except AssertionError as error:
+        raise Difference(f'{where} is\n{cpu}\non the CPU and\n{mps}\non mps: '
+                         f'{error}') from None
+
+
+def check(kind, **kwargs):
+    """Runs one case on both devices; raises Difference."""
+    function, _ = CASES[kind]
+    cpu = outcome(function, CPU, **kwargs)
+    mps = outcome(function, MPS, **kwargs)
+    if cpu[0] != mps[0] or (cpu[0] == 'raised' and cpu[1] != mps[1]):
+        raise Difference(f'{cpu[0]} {cpu[1]} on the CPU, {mps[0]} {mps[1]} '
+                         'on mps')
+    if cpu[0] == 'returned':
+        compare(cpu[1], mps[1])
+    return cpu[0]
+
+
+# -------------------------------------------------------------------- driver
+
+class Tally:
+    """How many cases ran, by kind and outcome."""
+
+    def __init__(self):
+        self.counts = {kind: {'returned': 0, 'raised': 0} for kind in CASES}
+
+    def total(self):
+        return sum(sum(c.values()) for c in self.counts.values())
+
+
+def fuzz(seconds, seed, kinds, tally):
+    """Runs cases until the time is over.
+
+    Returns a list of (kind, arguments of the smallest failing case, text).
+    """
+    deadline = time.monotonic() + seconds
+    failures = []
+    remaining = list(kinds)
+    for round_number in itertools.count():
+        for kind in list(remaining):
+            if time.monotonic() > deadline:
+                return failures
+            failure = _round(kind, seed + round_number, tally)
+            if failure is not None:
+                failures.append(failure)
+                # Its other failures may be the same one.
+                remaining.remove(kind)
+        if not remaining:
+            return failures
+
+
+def _round(kind, seed, tally, examples=50):
+    """One run of hypothesis; returns a failure or None."""
+    smallest = {}
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(max_examples=examples, deadline=None, database=None,
+                         print_blob=False,
+                         suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.given(**CASES[kind][1])
+    def run(**kwargs):
+        try:
+            tally.counts[kind][check(kind, **kwargs)] += 1
+        except Difference:
+            # The last one that hypothesis tries is the smallest.
+            smallest.clear()
+            smallest.update(kwargs)
+            raise
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            run()
+    except Difference as difference:
+        return kind, dict(smallest), str(difference)
+    return None
+
+
+def _reproducer(kind, kwargs):
+    arguments = ',\n    '.join(f'{k}={v!r}' for k, v in kwargs.items())
+    return ('import torch\n'
+            'from k2_mps_tests.parity import fuzz\n'
+            "inf, nan = float('inf'), float('nan')\n"
+            f'fuzz.check({kind!r},\n    {arguments})')
+
+
+def main(argv=None):
+    parser = argparse.ArgumentParser(
+        prog='k2mps fuzz', description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--seconds', type=float, default=60, metavar='N')
+    parser.add_argument('--seed', type=int, default=1, metavar='S')
+    parser.add_argument('--kind', action='append', choices=sorted(CASES),
+                        help='only these; default all')
+    args = parser.parse_args(argv)
+
+    emulated = '' if sys.platform == 'darwin' else ' (emulated)'
+    print(f'comparing cpu with mps{emulated} for {args.seconds:g} s, '
+          f'seed {args.seed}', flush=True)
+    tally = Tally()
+    failures = fuzz(args.seconds, args.seed, args.kind or list(CASES), tally)
+    for kind, kwargs, text in failures:
+        print(f'\nfailure of {kind}: {text}\nto see it again:\n\n'
+              f'{_reproducer(kind, kwargs)}\n')
+    print(f'{"kind":<20}{"equal":>8}{"both raised":>13}')
+    for kind, counts in tally.counts.items():
+        print(f'{kind:<20}{counts["returned"]:>8}{counts["raised"]:>13}')
+    print(f'{tally.total()} cases, {len(failures)} failures{emulated}')
+    return 1 if failures else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
