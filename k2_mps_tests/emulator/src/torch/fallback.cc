@@ -163,8 +163,12 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
   const c10::FunctionSchema &schema = op.schema();
   Count(kOperators);
   at::AutoDispatchBelowADInplaceOrView guard;
-  OperatorScope scope(schema.name().c_str());
+  // Before the scope, so that they are dropped after it: the last reference to
+  // a tensor that Python has seen takes the GIL, and its holder may wait for
+  // the queue.
+  Stack arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
   HostAliases aliases;
+  OperatorScope scope(schema.name().c_str());
   Arguments(op, &aliases).ToHost(stack);
   c10::DispatchKey key = aliases.any_sparse() ? c10::DispatchKey::SparseCPU
                                               : c10::DispatchKey::CPU;

@@ -14,8 +14,8 @@ namespace mps_emulator {
 // Raises torch's own TypeError for the types that the mps device lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// The aliases that one operator uses.  Lives inside an OperatorScope; the
-// tensors it hands out must not outlive it.
+// The aliases that one operator uses, inside an OperatorScope; the tensors it
+// hands out must not be used after that scope.
 class HostAliases {
  public:
   // A CPU tensor with the memory, sizes, strides and flags of `tensor`, a
