@@ -163,9 +163,7 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
   const c10::FunctionSchema &schema = op.schema();
   Count(kOperators);
   at::AutoDispatchBelowADInplaceOrView guard;
-  // Before the scope, so that they are dropped after it: the last reference to
-  // a tensor that Python has seen takes the GIL, and its holder may wait for
-  // the queue.
+  // Holds the operands for the aliases.
   Stack arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
   HostAliases aliases;
   OperatorScope scope(schema.name().c_str());
