@@ -28,3 +28,16 @@ def pytest_report_header():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20260101)
+
+
+@pytest.fixture(autouse=True)
+def waits_without_gil():
+    """Whoever is in torch's queue may need the GIL, so nobody may wait for the
+    queue and hold it."""
+    if sys.platform == 'darwin':  # Nothing counts there.
+        yield
+        return
+    from mps_emulator import counters
+    with counters() as counted:
+        yield
+    assert counted.syncs_with_gil == 0
