@@ -10,7 +10,7 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-ROUNDS = 20
+ROUNDS = 1000
 
 
 def _loss(seed):
@@ -58,6 +58,33 @@ def test_losses_in_threads_are_those_of_one_thread():
     _run(*[lambda seed=seed: work(seed) for seed in seeds])
 
 
+@pytest.fixture
+def restless():
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def test_threads_that_ask_a_new_shape_for_its_row_ids(restless):
+    """It makes them for the first that asks; waits let others ask, too."""
+    rows = 100000
+    splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device='mps')
+    expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
+    for _ in range(ROUNDS // 20):
+        shape = k2.ragged.create_ragged_shape2(row_splits=splits,
+                                               cached_tot_size=2 * rows)
+        start = threading.Barrier(3)
+
+        def work():
+            start.wait()
+            torch.ones(rows, device='mps') + 1  # something to wait for
+            assert_same(shape.row_ids(1), expected)
+
+        _run(*[work] * 3)
+
+
 def test_k2_beside_torch():
     """One thread keeps the device busy, the other asks k2 all the time."""
     done = threading.Event()
@@ -75,7 +102,7 @@ def test_k2_beside_torch():
 
     def k2_work():
         try:
-            for _ in range(ROUNDS):
+            for _ in range(ROUNDS // 10):
                 scores = fsas.to('mps').get_tot_scores(use_double_scores=True,
                                                        log_semiring=True)
                 assert_same(scores, expected.float())
@@ -100,7 +127,7 @@ def test_intersect_dense_pruned_waits_from_its_own_thread():
     expected = lattice('cpu').arcs.values()
 
     def work():
-        for _ in range(ROUNDS // 4):
+        for _ in range(ROUNDS // 100):
             assert_same(lattice(MPS).arcs.values(), expected)
 
     _run(*[work] * 3)
