@@ -164,7 +164,8 @@ def main():
 
     suites = [
         Suite('parity', [], ['k2_mps_tests/parity']),
-        Suite('upstream-mps', ['-p', 'k2_mps_tests.upstream.plugin'],
+        Suite('upstream-mps', ['-p', 'k2_mps_tests.upstream.seed',
+                               '-p', 'k2_mps_tests.upstream.plugin'],
               [str(tests)]),
     ]
     with tempfile.TemporaryDirectory() as directory:
