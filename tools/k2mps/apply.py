@@ -16,7 +16,7 @@ import os
 import re
 from typing import Mapping
 
-from k2mps import errors, interrupts, status
+from k2mps import errors, hunks, interrupts, status
 from k2mps.checkout import BRANCH, Checkout
 from k2mps.project import Project
 from k2mps.series import Patch, Series, load
@@ -182,22 +182,23 @@ class _Workspace:
 def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
     """Tells which hunk of which file git could not place."""
     places = []
+    lines = []
     for path, line in re.findall(
         r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
     ):
-        hunks = next(
-            (edit.hunks for edit in patch.edits if edit.path == path), ()
-        )
-        number = hunks.index(int(line)) + 1 if int(line) in hunks else 0
-        places.append(
-            f"hunk {number} of {len(hunks)} of {path} (line {line})"
-        )
+        of_file = [h for h in hunks.split(patch.diff) if h.path == path]
+        for number, hunk in enumerate(of_file, start=1):
+            if hunk.old_start == int(line):
+                places.append(
+                    f"hunk {number} of {len(of_file)} of {path} (line {line})"
+                )
+                lines.append(patch.diff_line + hunk.line - 1)
     for path in re.findall(
         r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
     ):
         places.append(f"{path}, which k2 does not have")
     return errors.PatchConflictError(
-        f"patches/{patch.name} does not apply: "
+        f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
         + ("; ".join(places) or stderr),
         why="the pin was moved, an earlier patch of the series changes the"
         " same lines, or the patch was edited by hand",

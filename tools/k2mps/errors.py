@@ -62,6 +62,12 @@ class LockMismatchError(K2mpsError):
     exit_code = 6
 
 
+class LintError(K2mpsError):
+    """`k2mps lint` has findings."""
+
+    exit_code = 7
+
+
 class CheckoutMissingError(K2mpsError):
     """There is no k2 checkout where one is needed."""
 
