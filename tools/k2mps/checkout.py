@@ -229,17 +229,18 @@ class Checkout:
 
     def branch_tip(self) -> Optional[str]:
         """The commit of branch k2-mps, or None where there is none."""
-        return self._ref(BRANCH_REF)
+        return self.commit_of(BRANCH_REF)
 
     def base(self) -> Optional[str]:
         """The series' last commit when it was last applied or exported."""
-        return self._ref(BASE_REF)
+        return self.commit_of(BASE_REF)
 
     def set_base(self, commit: str) -> None:
         """Notes that patches/ and the branch agree at `commit`."""
         self.git.bytes("update-ref", BASE_REF, commit)
 
-    def _ref(self, name: str) -> Optional[str]:
+    def commit_of(self, name: str) -> Optional[str]:
+        """The commit that a revision names, or None."""
         result = self.git.run(
             "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
         )
@@ -363,7 +364,7 @@ class Checkout:
 
     def _swap(self, files, head, commit, changes, reason, check) -> None:
         """The part that the user's tree sees; undone unless it completes."""
-        refs = {name: self._ref(name) for name in (BRANCH_REF, BASE_REF)}
+        refs = {name: self.commit_of(name) for name in (BRANCH_REF, BASE_REF)}
         note = {
             "head": head.branch or head.commit, "refs": refs, "to": commit
         }
@@ -470,7 +471,7 @@ class Checkout:
                 self.git.bytes("update-ref", "--no-deref", "HEAD",
                                note["head"])
         for name, before in note["refs"].items():
-            if self._ref(name) != before:
+            if self.commit_of(name) != before:
                 change = [name, before] if before else ["-d", name]
                 self.git.bytes("update-ref", *change)
 

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+from typing import Optional
+
 import click
 
 from k2mps import errors
-from k2mps.session import Session
+from k2mps.session import Session, k2_option
+
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "markdown")),
+    default="text",
+    help="how the result is printed",
+)
 
 
 @click.command("lint")
@@ -34,4 +46,27 @@ def lint_command(session: Session, form: str) -> None:
         session.console.info("patches/ and its lock are sound")
 
 
-COMMANDS = (lint_command,)
+@click.command("report")
+@k2_option
+@_format_option
+@click.option("--offline", is_flag=True, help="do not ask upstream")
+@click.pass_obj
+def report_command(
+    session: Session, k2: Optional[str], form: str, offline: bool
+) -> None:
+    """Tell how much the patches touch, and how far upstream has moved."""
+    from k2mps import report, report_text
+
+    session.console.shows_progress = form == "text"
+    exists = session.locate(k2).is_dir()
+    result = report.report(
+        session.project, session.upstream,
+        session.existing(k2) if exists else None, offline,
+    )
+    if form == "json":
+        session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
+        return
+    session.console.document(report_text.sections(result), form == "markdown")
+
+
+COMMANDS = (lint_command, report_command)
