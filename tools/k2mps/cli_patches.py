@@ -33,6 +33,7 @@ def lint_command(session: Session, form: str) -> None:
     """Check patches/ and its lock, offline and without a checkout."""
     from k2mps import lint
 
+    session.tidy()
     findings = lint.lint(session.project)
     for line in lint.render(findings, form):
         session.console.info(line)
@@ -69,4 +70,37 @@ def report_command(
     session.console.document(report_text.sections(result), form == "markdown")
 
 
-COMMANDS = (lint_command, report_command)
+@click.command("undo")
+@k2_option
+@click.option("--list", "only_list", is_flag=True, help="list operations")
+@click.argument("operation", required=False)
+@click.pass_obj
+def undo_command(
+    session: Session, k2: Optional[str], only_list: bool,
+    operation: Optional[str],
+) -> None:
+    """Undo the last command that changed a branch or patches/.
+
+    OPERATION, an id that --list shows, undoes that one and all after it.
+    Undoing is an operation too: a second `k2mps undo` brings all back.
+    """
+    from k2mps import operations, undo
+
+    session.tidy()
+    checkout = session.existing(k2)
+    if only_list:
+        session.console.table(
+            ("operation", "when", "command"),
+            [
+                (entry.id[:12], entry.time, entry.command)
+                for entry in operations.log(checkout)
+            ],
+        )
+        return
+    entry = undo.undo(session.project, checkout, operation)
+    session.console.info(
+        f"as before `k2mps {entry.command}` of {entry.time}"
+    )
+
+
+COMMANDS = (lint_command, report_command, undo_command)

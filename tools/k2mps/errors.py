@@ -152,6 +152,12 @@ class ExportRefusedError(K2mpsError):
     exit_code = 24
 
 
+class UndoRefusedError(K2mpsError):
+    """There is nothing to undo, or it is another clone's."""
+
+    exit_code = 28
+
+
 class CleanRefusedError(K2mpsError):
     """Cleaning would delete work."""
 

@@ -8,17 +8,25 @@ changes in patches/ but what was changed in the commits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
 from typing import Optional, Sequence
 
-from k2mps import errors, interrupts, series, upstream
+from k2mps import errors, operations, series, upstream
 from k2mps.apply import commit_series
-from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Commit
+from k2mps.checkout import (
+    BASE_REF,
+    BRANCH,
+    BRANCH_REF,
+    Checkout,
+    Commit,
+    Move,
+)
+from k2mps.operations import File
 from k2mps.project import Project, exclusive
 from k2mps.series import Patch
-from k2mps.transaction import FileTransaction, leftover
 from k2mps.upstream import Lock, Upstream
 
 _TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
@@ -55,9 +63,11 @@ def export(
         patches, or something would be deleted and `prune` is not set.
       DirtyCheckoutError: there are edits that no commit has.
     """
-    checkout.tidy()
-    with exclusive(project.root, str(project.root)):
-        recover(project)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(exclusive(project.root, str(project.root)))
+        operations.recover(project)
+        stack.enter_context(checkout.exclusive())
+        checkout.recover()
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
         _check_base(pinned, checkout)
@@ -69,8 +79,9 @@ def export(
         contents = exporter.contents()
         _check_removals(old, contents, prune)
         fresh = _lock_of(contents, checkout.tree_of(tip))
-        written, removed = _write(project, pinned, old, contents, fresh)
-        checkout.set_base(tip)
+        written, removed = _write(
+            project, checkout, pinned, old, contents, fresh, tip
+        )
     return Exported(
         tuple(patch.name for patch in exporter.patches), written, removed,
         fresh.tree,
@@ -88,49 +99,19 @@ def lock(project: Project, checkout: Checkout) -> Lock:
         apply.
     """
     with exclusive(project.root, str(project.root)):
-        recover(project)
+        operations.recover(project)
         pinned = project.upstream()
         found = series.load(project.patches)
         with checkout.exclusive():
             tip = commit_series(checkout, pinned.pin, found)
-        fresh = dataclasses.replace(found.lock, tree=checkout.tree_of(tip))
-        if fresh != pinned.lock:
-            config = _config_with(project, fresh)
-            _write_files(project, {"upstream.toml": config}, ())
+            fresh = dataclasses.replace(
+                found.lock, tree=checkout.tree_of(tip)
+            )
+            if fresh != pinned.lock:
+                config = _config_with(project, fresh)
+                _carry_out(project, checkout, "lock",
+                           {"upstream.toml": config}, (), {})
     return fresh
-
-
-def tidy(project: Project) -> None:
-    """As `recover`, for callers that do not hold `exclusive`."""
-    if project.staging.exists():
-        with exclusive(project.root, str(project.root)):
-            recover(project)
-
-
-def recover(project: Project) -> None:
-    """Puts patches/ back to where a killed run began to write it.
-
-    The caller holds the project's `exclusive`.
-    """
-    left = leftover(project.staging)
-    if left is None:
-        return
-    edited = left.edited_since()
-    if edited:
-        raise errors.ExportRefusedError(
-            f"{edited[0]} was edited after a run of k2mps was killed while it"
-            " wrote patches/",
-            next_command=f"move {edited[0]} away, then run the same command"
-            " again",
-        )
-    with interrupts.deferred():
-        left.undo()
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    content: bytes
-    executable: bool
 
 
 class _OldPatches:
@@ -142,12 +123,12 @@ class _OldPatches:
 
     def __init__(self, project: Project):
         directory = project.patches
-        self.files: dict[str, _File] = {}
+        self.files: dict[str, File] = {}
         self.by_name: dict[str, Patch] = {}
         for path in sorted(directory.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 name = path.relative_to(directory).as_posix()
-                self.files[name] = _File(
+                self.files[name] = File(
                     path.read_bytes(), bool(path.stat().st_mode & 0o100)
                 )
         for name, file in self.files.items():
@@ -184,7 +165,7 @@ class _Exporter:
         self._tip = pin
         self._upstream = checkout.files_of(pin)
         self._owners: dict[str, Commit] = {}
-        self._new: dict[str, _File] = {}
+        self._new: dict[str, File] = {}
         self._raw: dict[str, bytes] = {}
         self.patches: list[Patch] = []
 
@@ -219,19 +200,19 @@ class _Exporter:
         for change in changes:
             if change.kind == "A":
                 self._owners[change.path] = commit
-                self._new[change.path] = _File(
+                self._new[change.path] = File(
                     self._git.bytes("cat-file", "blob", change.new_id),
                     change.new_mode == series.EXECUTABLE_MODE,
                 )
         self._tip = commit.id
 
-    def contents(self) -> dict[str, _File]:
+    def contents(self) -> dict[str, File]:
         """All of patches/, by path in it."""
         names = [patch.name for patch in self.patches]
         order = series.render_order(self._old.content("series"), names)
-        result = {"series": _File(order, False)}
+        result = {"series": File(order, False)}
         for name in names:
-            result[name] = _File(self._raw[name], False)
+            result[name] = File(self._raw[name], False)
         for path, file in self._new.items():
             result[f"files/{path}"] = file
         return result
@@ -478,7 +459,7 @@ def _ignored(name: str) -> bool:
     return name.rsplit("/", 1)[-1].startswith(".DS_Store")
 
 
-def _lock_of(contents: dict[str, _File], tree: str) -> Lock:
+def _lock_of(contents: dict[str, File], tree: str) -> Lock:
     hashes = {
         name: upstream.sha256(file.content) for name, file in contents.items()
     }
@@ -498,17 +479,19 @@ def _lock_of(contents: dict[str, _File], tree: str) -> Lock:
     )
 
 
-def _config_with(project: Project, fresh: Lock) -> _File:
+def _config_with(project: Project, fresh: Lock) -> File:
     text = project.config_file.read_text(encoding="utf-8")
-    return _File(upstream.with_lock(text, fresh).encode("utf-8"), False)
+    return File(upstream.with_lock(text, fresh).encode("utf-8"), False)
 
 
 def _write(
     project: Project,
+    checkout: Checkout,
     pinned: Upstream,
     old: _OldPatches,
-    contents: dict[str, _File],
+    contents: dict[str, File],
     fresh: Lock,
+    tip: str,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Writes what differs; the paths written and those removed."""
     changed = {
@@ -524,32 +507,26 @@ def _write(
     written = tuple(changed)
     if fresh != pinned.lock:
         changed["upstream.toml"] = _config_with(project, fresh)
+    refs = {BASE_REF: tip}  # here patches/ and the branch agree
     if changed or removed:
-        _write_files(project, changed, removed)
+        _carry_out(project, checkout, "export", changed, removed, refs)
+    elif checkout.base() != tip:
+        checkout.set_refs(refs, "export")
     return written, removed
 
 
-def _write_files(
-    project: Project, changed: dict[str, _File], removed: Sequence[str]
+def _carry_out(
+    project: Project,
+    checkout: Checkout,
+    command: str,
+    changed: dict[str, File],
+    removed: Sequence[str],
+    refs: dict[str, Optional[str]],
 ) -> None:
-    """Writes and removes files of the project, all or none."""
-    files = FileTransaction(project.staging, project.root)
-    try:
-        for path, file in changed.items():
-            files.stage(path, file.content, file.executable)
-        with interrupts.deferred() as check:
-            files.begin([*changed, *removed])
-            try:
-                for path in changed:
-                    check()
-                    files.replace(path)
-                for path in removed:
-                    check()
-                    files.remove(path)
-                files.complete()
-            except BaseException:
-                files.roll_back()
-                raise
-    finally:
-        with interrupts.deferred():
-            files.close()
+    """Writes and removes files of the project; the checkout stays."""
+    operations.carry_out(
+        project, checkout, operations.record(project, checkout, command),
+        changed=changed, removed=removed,
+        move=Move(checkout.head().commit, checkout.head_name(), refs),
+        reason=command,
+    )

@@ -27,11 +27,15 @@ class Session:
 
     @functools.cached_property
     def upstream(self):
-        if self.project.staging.exists():  # a killed run left it
-            from k2mps import export
-
-            export.tidy(self.project)
+        self.tidy()
         return self.project.upstream()
+
+    def tidy(self) -> None:
+        """Mends what a killed run left of the project's files."""
+        if self.project.staging.exists():
+            from k2mps import operations
+
+            operations.tidy(self.project)
 
     def locate(self, k2: Optional[str]) -> Path:
         """Where the checkout is, whether or not it exists."""
