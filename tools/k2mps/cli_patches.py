@@ -70,6 +70,37 @@ def report_command(
     session.console.document(report_text.sections(result), form == "markdown")
 
 
+@click.command("probe")
+@k2_option
+@_format_option
+@click.argument("commits", metavar="[BASE..END]", default="..")
+@click.pass_obj
+def probe_command(
+    session: Session, k2: Optional[str], form: str, commits: str
+) -> None:
+    """Find the first upstream commit that breaks each patch.
+
+    BASE is a commit at which the series applies, by default the pin; END is
+    older or newer, by default the last commit of upstream.
+    """
+    from k2mps import probe, probe_text, report
+
+    base, dots, end = commits.partition("..")
+    if not dots:
+        raise click.UsageError("give two commits as BASE..END")
+    session.console.shows_progress = form == "text"
+    pin = session.upstream.pin
+    checkout = session.obtain(k2)
+    end = end or report.fetch_tip(pin, checkout)
+    result = probe.probe(
+        session.project, checkout, base or pin.commit, end, session.console
+    )
+    if form == "json":
+        session.console.info(json.dumps(result.as_dict(), indent=2))
+        return
+    session.console.document(probe_text.sections(result), form == "markdown")
+
+
 @click.command("undo")
 @k2_option
 @click.option("--list", "only_list", is_flag=True, help="list operations")
@@ -103,4 +134,63 @@ def undo_command(
     )
 
 
-COMMANDS = (lint_command, report_command, undo_command)
+@click.command("rebase")
+@k2_option
+@click.option("--onto", metavar="REV", help="the upstream commit to go to")
+@click.option("--continue", "go_on", is_flag=True, help="after a stop")
+@click.option("--abort", is_flag=True, help="end it; all is as before")
+@click.option(
+    "--drop-upstreamed",
+    is_flag=True,
+    help="drop patches that change nothing any more",
+)
+@click.pass_obj
+def rebase_command(
+    session: Session, k2: Optional[str], onto: Optional[str], go_on: bool,
+    abort: bool, drop_upstreamed: bool,
+) -> None:
+    """Carry patches/ and the pin to another upstream commit.
+
+    Conflicts are resolved in build/rebase, never in your checkout, and
+    remembered in resolutions/, which can be committed.
+    """
+    from k2mps import rebase
+
+    if (onto is not None) + go_on + abort != 1:
+        raise click.UsageError("one of --onto, --continue, --abort is needed")
+    show = session.console.info
+    session.tidy()
+    if abort:
+        rebase.abort(session.project, session.existing(k2))
+        show("the rebase is ended, all is as before it")
+        return
+    if go_on:
+        result = rebase.advance(
+            session.project, session.existing(k2), drop_upstreamed
+        )
+    else:
+        result = rebase.start(
+            session.project, session.obtain(k2), onto, drop_upstreamed
+        )
+    for line in result.resolved:
+        show(f"resolved as before: {line}")
+    for name in result.dropped:
+        show(f"dropped {name}: upstream has it")
+    for path in result.written:
+        show(f"wrote {path}")
+    for path in result.removed:
+        show(f"removed {path}")
+    show(
+        f"{len(result.patches)} patches on k2 {result.pin.version},"
+        f" {result.pin.commit[:12]}"
+    )
+    show("next: k2mps apply; k2mps undo takes it back")
+
+
+COMMANDS = (
+    lint_command,
+    probe_command,
+    rebase_command,
+    report_command,
+    undo_command,
+)

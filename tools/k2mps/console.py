@@ -28,19 +28,27 @@ class Section:
       title: its heading.
       lines: what is said in words.
       head, rows: a table; there may be none.
+      preformatted: whether the lines are code, not sentences.
     """
 
     title: str
     lines: tuple[str, ...] = ()
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    preformatted: bool = False
 
     def markdown(self) -> Iterator[str]:
         """The section as lines of Markdown."""
         yield f"## {self.title}"
         yield ""
+        if self.preformatted:
+            yield "```"
         for line in self.lines:
             yield line
+            if not self.preformatted:
+                yield ""
+        if self.preformatted:
+            yield "```"
             yield ""
         if self.rows:
             yield _row(self.head)

@@ -122,6 +122,12 @@ class BranchElsewhereError(K2mpsError):
     exit_code = 18
 
 
+class RebaseStoppedError(K2mpsError):
+    """A rebase needs a decision before it can go on, or there is none."""
+
+    exit_code = 19
+
+
 class UnreachableError(K2mpsError):
     """Upstream cannot be reached."""
 

@@ -162,6 +162,17 @@ def with_lock(text: str, lock: Lock) -> str:
     return tomlkit.dumps(document)
 
 
+def with_pin(text: str, pin: Pin) -> str:
+    """upstream.toml's text with another pin; all else stays as written."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    table = document["upstream"]
+    for name in ("commit", "tree", "version"):
+        table[name] = getattr(pin, name)
+    return tomlkit.dumps(document)
+
+
 class _Reader:
     """Takes typed values out of a parsed document, or says what is wrong."""
 
