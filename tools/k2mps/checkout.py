@@ -90,7 +90,8 @@ class Move:
     Attributes:
       commit: what its files and index will be.
       head: what HEAD will be: the full name of a branch, or `commit` itself
-        to detach it.
+        to detach it.  Both are empty where the checkout stays as it is and
+        only refs are set.
       refs: refs to set with it, the branch of `head` among them; None
         deletes one.
     """
@@ -98,6 +99,11 @@ class Move:
     commit: str
     head: str
     refs: Mapping[str, Optional[str]]
+
+    @staticmethod
+    def stay(refs: Mapping[str, Optional[str]]) -> "Move":
+        """Nowhere: only refs are set."""
+        return Move("", "", refs)
 
     @staticmethod
     def of_series(tip: str, log: str) -> "Move":

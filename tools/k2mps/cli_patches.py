@@ -187,8 +187,98 @@ def rebase_command(
     show("next: k2mps apply; k2mps undo takes it back")
 
 
+_status_option = click.option(
+    "--status", metavar="TEXT", help="its Upstream-Status"
+)
+_why_option = click.option("--why", metavar="TEXT", help="what its body says")
+
+
+def _show(session: Session, plan) -> None:
+    for path in plan.written:
+        session.console.info(f"wrote {path}")
+    for path in plan.removed:
+        session.console.info(f"removed {path}")
+    if not plan.changed and not plan.removed:
+        session.console.info("nothing has changed")
+
+
+@click.command("new")
+@k2_option
+@_why_option
+@_status_option
+@click.argument("subject")
+@click.pass_obj
+def new_command(
+    session: Session, k2: Optional[str], why: Optional[str],
+    status: Optional[str], subject: str,
+) -> None:
+    """Make a patch of the edits in the checkout."""
+    from k2mps import authoring
+
+    session.tidy()
+    words = authoring.Words(subject, why, status)
+    _show(session, authoring.new(session.project, session.existing(k2),
+                                 words))
+
+
+@click.command("fold")
+@k2_option
+@click.argument("patch")
+@click.pass_obj
+def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
+    """Make the edits in the checkout a part of PATCH."""
+    from k2mps import authoring
+
+    session.tidy()
+    _show(session, authoring.fold(session.project, session.existing(k2),
+                                  patch))
+
+
+@click.command("edit")
+@k2_option
+@click.option("--subject", metavar="TEXT", help="its first line")
+@_why_option
+@_status_option
+@click.argument("patch")
+@click.pass_obj
+def edit_command(
+    session: Session, k2: Optional[str], subject: Optional[str],
+    why: Optional[str], status: Optional[str], patch: str,
+) -> None:
+    """Change what PATCH says of itself; without options, in your editor."""
+    from k2mps import authoring
+
+    session.tidy()
+    words = authoring.Words(subject, why, status)
+    if words == authoring.Words():
+        old = authoring.words_of(session.project, patch)
+        text = click.edit(
+            f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n"
+        )
+        words = authoring.parse_words(text) if text else words
+    _show(session, authoring.edit(session.project, session.existing(k2),
+                                  patch, words))
+
+
+@click.command("drop")
+@k2_option
+@click.argument("patch")
+@click.pass_obj
+def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
+    """Take PATCH out of the series, and its changes out of the checkout."""
+    from k2mps import authoring
+
+    session.tidy()
+    _show(session, authoring.drop(session.project, session.existing(k2),
+                                  patch))
+
+
 COMMANDS = (
+    drop_command,
+    edit_command,
+    fold_command,
     lint_command,
+    new_command,
     probe_command,
     rebase_command,
     report_command,

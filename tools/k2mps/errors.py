@@ -158,6 +158,12 @@ class ExportRefusedError(K2mpsError):
     exit_code = 24
 
 
+class AuthoringRefusedError(K2mpsError):
+    """A patch cannot be made, changed or dropped as asked."""
+
+    exit_code = 29
+
+
 class UndoRefusedError(K2mpsError):
     """There is nothing to undo, or it is another clone's."""
 

@@ -186,6 +186,6 @@ def _carry_out(
     operations.carry_out(
         project, checkout, operations.record(project, checkout, command),
         changed=changed, removed=removed,
-        move=Move(checkout.head().commit, checkout.head_name(), refs),
+        move=Move.stay(refs),
         reason=command,
     )

@@ -49,6 +49,7 @@ class Operation:
         commit.
       head_after: what HEAD was to be afterwards.
       refs: the refs before.
+      staged: whether it made a commit of edits that were in the checkout.
     """
 
     id: str
@@ -60,6 +61,7 @@ class Operation:
     head_commit: str
     head_after: str
     refs: Mapping[str, Optional[str]]
+    staged: bool
 
 
 def record(
@@ -67,12 +69,14 @@ def record(
     checkout: Checkout,
     command: str,
     head_after: Optional[str] = None,
+    staged: bool = False,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
     Args:
       command: what the user sees in the log.
       head_after: what HEAD will be, if it changes.
+      staged: as in `Operation`.
     Returns:
       The id of its commit.
     """
@@ -86,6 +90,7 @@ def record(
         "head_commit": head.commit,
         "head_after": head_after or name,
         "refs": refs,
+        "staged": staged,
     }
     parents = dict.fromkeys(
         commit
@@ -223,7 +228,9 @@ def carry_out(
 
 def _go(checkout: Checkout, move: Move, reason: str) -> None:
     there = checkout.head_name() == move.head
-    if there and checkout.commit_of("HEAD") == move.commit:
+    if not move.commit or (
+        there and checkout.commit_of("HEAD") == move.commit
+    ):
         checkout.set_refs(move.refs, reason)
     else:
         checkout.move_to(move, reason)

@@ -311,11 +311,12 @@ def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
                 break
     for commit in commits:
         if commit.id not in names:
-            names[commit.id] = _slug(commit.subject, set(names.values()))
+            names[commit.id] = name_for(commit.subject, set(names.values()))
     return names
 
 
-def _slug(subject: str, taken: set[str]) -> str:
+def name_for(subject: str, taken: set[str]) -> str:
+    """A file name for a new patch, none of those that are taken."""
     plain = re.sub(r"[^a-z0-9]+", "-", subject.lower())
     stem = plain[:52].strip("-") or "patch"
     name, number = f"{stem}.patch", 1

@@ -373,8 +373,7 @@ class _Rebase:
                 operations.record(self._project, self._checkout,
                                   self._state.command),
                 changed=plan.changed, removed=plan.removed,
-                move=Move(self._checkout.head().commit,
-                          self._checkout.head_name(), {}),
+                move=Move.stay({}),
                 reason="rebase",
             )
         _remove(self._project, self._checkout)

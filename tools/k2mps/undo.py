@@ -97,17 +97,24 @@ def _restore(
         or (project.root / path).read_bytes() != file.content
     }
     head = checkout.head_name()
+    uncommit = entry.staged and entry == last and head == BRANCH_REF
     move = Move(entry.head_commit, entry.head, entry.refs)
-    if head not in (BRANCH_REF, last.head_after) and head.startswith("refs/"):
-        # The user is on a branch that the tool has nothing to do with.
-        move = Move(checkout.head().commit, head, entry.refs)
+    elsewhere = (
+        head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
+    )
+    # On a branch that the tool has nothing to do with the user stays.  Where
+    # edits were made a commit, the files stay and have these edits again.
+    if elsewhere or uncommit:
+        move = Move.stay(entry.refs)
     operations.carry_out(
         project, checkout,
         operations.record(
-            project, checkout, f"undo of {entry.command}", move.head
+            project, checkout, f"undo of {entry.command}", move.head or None
         ),
         changed=changed,
         removed=[path for path in current if path not in wanted],
         move=move,
         reason=f"undo {entry.command}",
     )
+    if uncommit:
+        checkout.git.bytes("reset", "--quiet", work_tree=True)
