@@ -35,7 +35,8 @@ def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
                  "drop", "edit", "export", "fold", "lint", "lock", "new",
-                 "probe", "rebase", "report", "status", "test", "undo"):
+                 "probe", "rebase", "report", "status", "test", "undo",
+                 "upstream"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 

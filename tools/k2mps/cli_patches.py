@@ -273,6 +273,44 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
                                   patch))
 
 
+@click.command("upstream")
+@k2_option
+@click.option("--branch", metavar="NAME", help="make a branch of it")
+@click.option(
+    "--mailbox",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="write it as mail, the cover letter first",
+)
+@click.argument("patches", metavar="[PATCH]...", nargs=-1)
+@click.pass_obj
+def upstream_command(
+    session: Session, k2: Optional[str], branch: Optional[str],
+    mailbox: Optional[str], patches: tuple[str, ...],
+) -> None:
+    """Make a pull request to k2 of the series, or of some patches.
+
+    The cover letter is printed, with the figures of the last `k2mps test`.
+    """
+    from pathlib import Path
+
+    from k2mps import submission
+
+    checkout = session.obtain(k2)
+    made = submission.make(session.project, checkout, patches)
+    if branch:
+        submission.branch(checkout, made, branch)
+    if mailbox:
+        Path(mailbox).write_bytes(submission.mailbox(checkout, made))
+    session.console.info(made.cover.rstrip("\n"))
+    for note in made.notes:
+        session.console.warn(note)
+    if branch:
+        session.console.info(
+            f"next: git -C {checkout.directory} push YOUR_FORK {branch}"
+        )
+
+
 COMMANDS = (
     drop_command,
     edit_command,
@@ -283,4 +321,5 @@ COMMANDS = (
     rebase_command,
     report_command,
     undo_command,
+    upstream_command,
 )

@@ -170,6 +170,12 @@ class UndoRefusedError(K2mpsError):
     exit_code = 28
 
 
+class SubmissionError(K2mpsError):
+    """The series cannot be made a pull request as asked."""
+
+    exit_code = 35
+
+
 class CleanRefusedError(K2mpsError):
     """Cleaning would delete work."""
 
