@@ -283,7 +283,7 @@ def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)
     message = sandbox.fails(14, "lock")
-    assert "patches/context-know-mps.patch does not apply" in message
+    assert "patches/context-know-mps.patch:17: does not apply" in message
     assert "hunk 1 of 1 of k2/csrc/context.h (line 49)" in message
     assert "next: " in message
     assert snapshot(sandbox.checkout) == before

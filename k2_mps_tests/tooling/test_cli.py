@@ -34,7 +34,9 @@ def test_every_kind_of_error_has_its_own_exit_code():
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
-                 "export", "lock", "status", "test"):
+                 "drop", "edit", "export", "fold", "lint", "lock", "new",
+                 "probe", "rebase", "report", "status", "test", "undo",
+                 "upstream"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 

@@ -16,8 +16,8 @@ import os
 import re
 from typing import Mapping
 
-from k2mps import errors, interrupts, status
-from k2mps.checkout import BRANCH, Checkout
+from k2mps import errors, git, hunks, operations, status
+from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.project import Project
 from k2mps.series import Patch, Series, load
 from k2mps.status import State, Status
@@ -71,7 +71,8 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
             )
         if tip == now.head.commit:
             return Applied(tip, ())
-        written = checkout.move_to(tip, "apply")
+        log = operations.record(project, checkout, "apply", BRANCH_REF)
+        written = checkout.move_to(Move.of_series(tip, log), "apply")
     return Applied(tip, tuple(written))
 
 
@@ -101,27 +102,19 @@ def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
     Raises:
       PatchConflictError: names the patch, the file and the hunk.
     """
-    index = checkout.git_dir / "k2mps-index"
-    leavings = (index, index.with_name(f"{index.name}.lock"))
-    try:
-        for path in leavings:
-            path.unlink(missing_ok=True)  # of a run that was killed
+    with checkout.scratch_index() as index:
         workspace = _Workspace(checkout, index, pin)
         blobs = workspace.write_blobs(found)
         for patch in found.patches:
             workspace.commit(patch, found, blobs)
         return workspace.tip
-    finally:
-        with interrupts.deferred():
-            for path in leavings:
-                path.unlink(missing_ok=True)
 
 
 class _Workspace:
     """An index of its own, in which the series is built up from the pin."""
 
-    def __init__(self, checkout: Checkout, index, pin: Pin):
-        self._git = checkout.git.with_index(index)
+    def __init__(self, checkout: Checkout, index: git.Git, pin: Pin):
+        self._git = index
         self._git.bytes("read-tree", pin.commit)
         self._files = checkout.files_of(pin.commit)
         date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
@@ -182,22 +175,23 @@ class _Workspace:
 def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
     """Tells which hunk of which file git could not place."""
     places = []
+    lines = []
     for path, line in re.findall(
         r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
     ):
-        hunks = next(
-            (edit.hunks for edit in patch.edits if edit.path == path), ()
-        )
-        number = hunks.index(int(line)) + 1 if int(line) in hunks else 0
-        places.append(
-            f"hunk {number} of {len(hunks)} of {path} (line {line})"
-        )
+        of_file = [h for h in hunks.split(patch.diff) if h.path == path]
+        for number, hunk in enumerate(of_file, start=1):
+            if hunk.old_start == int(line):
+                places.append(
+                    f"hunk {number} of {len(of_file)} of {path} (line {line})"
+                )
+                lines.append(patch.diff_line + hunk.line - 1)
     for path in re.findall(
         r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
     ):
         places.append(f"{path}, which k2 does not have")
     return errors.PatchConflictError(
-        f"patches/{patch.name} does not apply: "
+        f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
         + ("; ".join(places) or stderr),
         why="the pin was moved, an earlier patch of the series changes the"
         " same lines, or the patch was edited by hand",

@@ -32,7 +32,8 @@ import git as gitpython
 from k2mps import errors, interrupts
 from k2mps.reporter import Reporter
 
-MINIMUM_VERSION = (2, 30)
+# What `git apply --cached --3way` needs.
+MINIMUM_VERSION = (2, 32)
 
 # Whom the commits of the series are by.  The committer is also how the tool
 # recognises its own commits: rewording or amending one replaces it.
