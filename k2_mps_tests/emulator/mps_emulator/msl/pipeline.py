@@ -4,10 +4,11 @@ import os
 import re
 import tempfile
 
-from . import codegen, lexer, repairs, toolchain
+from . import codegen, lexer, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
+from .repairs import Repairs
 from .rewriting import Rewriter
 
 # What Metal calls a text that did not come from a file.
@@ -160,6 +161,7 @@ class Program:
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
+        repairs = Repairs(text)
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
             source = _PREFACE + rewritten
@@ -170,9 +172,7 @@ class Program:
                 unsaved_files=[(_PARSED_FILE, source)],
             )
             encoded = source.encode(errors="surrogateescape")
-            if not repairs.apply(
-                unit, _PARSED_FILE, encoded, text, rewritten_map
-            ):
+            if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
                 break
         return Analysis(
             cindex,

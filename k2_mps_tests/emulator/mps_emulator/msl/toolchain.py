@@ -106,6 +106,8 @@ def preprocess_command(clang, language, source, macros, include_folders):
         "-nostdinc",
         "-nostdinc++",
         "-fno-color-diagnostics",
+        # Warnings would stand in the preprocessed text.
+        "-w",
         "-I" + METAL_HEADERS,
     ]
     for folder in include_folders:
