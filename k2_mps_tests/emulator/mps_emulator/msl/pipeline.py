@@ -78,7 +78,7 @@ class Program:
             text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
-    def build(self, output, cpu):
+    def build(self, output, cpu, check_races=False):
         """Writes the kernel library to the file `output`."""
         text, kernels = self.analyse()
         library = self._library_text(text, kernels)
@@ -98,6 +98,7 @@ class Program:
                     cpu,
                     source,
                     output,
+                    check_races,
                 )
             )
         if status != 0:
