@@ -265,9 +265,9 @@ def test_command(
 
 
 @main.command("fuzz")
-@_k2_option
-@_torch_option
-@_jobs_option
+@k2_option
+@torch_option
+@jobs_option
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=60, show_default=True,
     help="for how long",
@@ -282,7 +282,7 @@ def test_command(
 )
 @click.pass_obj
 def fuzz_command(
-    session: _Session,
+    session: Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
