@@ -324,7 +324,10 @@ class Checkout:
             if f"branch {BRANCH_REF}" not in lines:
                 continue
             directory = lines[0][len("worktree "):]
-            if not _same_directory(directory, self.directory):
+            # A submodule's own is listed by its git directory.
+            if not _same_directory(
+                directory, self.directory
+            ) and not _same_directory(directory, self.git_dir):
                 return directory
         return None
 
