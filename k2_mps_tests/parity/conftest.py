@@ -11,6 +11,16 @@ import pytest
 import torch
 
 
+def pytest_addoption(parser):
+    parser.addoption('--rounds', type=int, default=1000, metavar='N',
+                     help='how often tests of threads repeat')
+
+
+@pytest.fixture
+def rounds(request):
+    return request.config.getoption('rounds')
+
+
 def pytest_configure(config):
     if not k2.with_mps:
         raise pytest.UsageError(
@@ -28,3 +38,16 @@ def pytest_report_header():
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20260101)
+
+
+@pytest.fixture(autouse=True)
+def waits_without_gil():
+    """Whoever is in torch's queue may need the GIL, so nobody may wait for the
+    queue and hold it."""
+    if sys.platform == 'darwin':  # Nothing counts there.
+        yield
+        return
+    from mps_emulator import counters
+    with counters() as counted:
+        yield
+    assert counted.syncs_with_gil == 0

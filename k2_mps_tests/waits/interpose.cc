@@ -21,15 +21,16 @@ namespace {
 // The place in mps_emulator/_counters.py of waits_with_work.
 constexpr unsigned kWaitsWithWork = 3;
 
-// Parts of the names, as the compiler makes them, of what lies between
-// synchronize() and the code that wanted to wait.
-constexpr const char *kWaiting[] = {
-    "N5torch3mps",   "dispatch_sync", "RunInStream",    "11SynchronizeEv",
-    "9HostReadyEv",  "10MpsHostPtr",  "12mps_emulator", "_ZNSt17_Function",
-};
+// Part of the name, as the compiler makes it, of the function in which k2 does
+// all of its waiting.
+constexpr const char *kOutermost = "11RunBlockingE";
+
+// The same for what lies between it and the code that wanted to wait.
+constexpr const char *kWaiting[] = {"11RunInStreamE", "11SynchronizeEv",
+                                    "9HostReadyEv", "10MpsHostPtr"};
 
 struct Site {
-  std::string module;  // the file name of the library
+  std::string module;   // the file name of the library
   uint64_t offset = 0;  // of the return address in it
 
   bool operator<(const Site &other) const {
@@ -60,16 +61,20 @@ bool IsWaiting(const char *symbol) {
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);
-  bool inside = false;  // past the outermost frame that belongs to waiting
+  bool inside = false;  // of k2's code that waits, or wants to
   for (int i = 1; i < num_frames; ++i) {
     Dl_info info;
     if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
     const char *slash = strrchr(info.dli_fname, '/');
     const char *file = slash == nullptr ? info.dli_fname : slash + 1;
     bool of_k2 = strncmp(file, "libk2", 5) == 0 || strncmp(file, "_k2", 3) == 0;
-    bool waiting = info.dli_sname != nullptr && IsWaiting(info.dli_sname);
-    if (of_k2 && waiting) inside = true;
-    if (!inside || waiting || !of_k2) continue;
+    if (!of_k2) continue;
+    const char *symbol = info.dli_sname != nullptr ? info.dli_sname : "";
+    if (strstr(symbol, kOutermost) != nullptr) {
+      inside = true;
+      continue;
+    }
+    if (!inside || IsWaiting(symbol)) continue;
     site->module = file;
     site->offset = reinterpret_cast<uint64_t>(frames[i]) -
                    reinterpret_cast<uint64_t>(info.dli_fbase);

@@ -264,6 +264,47 @@ def test_command(
     testing.report(results, session.console)
 
 
+@main.command("fuzz")
+@k2_option
+@torch_option
+@jobs_option
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True,
+    help="for how long",
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True,
+    help="the same seed makes the same cases",
+)
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND",
+    help="only cases of this kind; may be given several times",
+)
+@click.pass_obj
+def fuzz_command(
+    session: Session,
+    k2: Optional[str],
+    torch: Optional[str],
+    jobs: Optional[int],
+    seconds: float,
+    seed: int,
+    kinds: tuple[str, ...],
+) -> None:
+    """Compare mps with the CPU on random FSAs, ragged tensors and losses.
+
+    A case that differs is shrunk and printed as a program that shows it.
+    """
+    from k2mps import build, fuzz
+    from k2mps.doctor import Device
+
+    builder = build.Builder(
+        session.project, session.upstream, session.obtain(k2),
+        session.console,
+    )
+    built = builder.build(build.Request(Device.MPS, torch, jobs))
+    fuzz.run(session.project, built, seconds, seed, kinds, session.console)
+
+
 @main.command("clean")
 @click.option(
     "--all",

@@ -26,6 +26,7 @@ class Counters:
     allocations: int = 0  # device buffers handed out
     allocated_bytes: int = 0
     command_buffers: int = 0  # command buffers committed
+    syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
 
     def __sub__(self, other: "Counters") -> "Counters":
         return Counters(

@@ -54,6 +54,11 @@ def _parser():
     build.add_argument("source")
     build.add_argument("--output", required=True)
     build.add_argument("--cpu", default="x86-64")
+    build.add_argument(
+        "--check-races",
+        action="store_true",
+        help="for MPS_EMULATOR_CHECK_RACES: announces accesses to memory",
+    )
     build.set_defaults(run=_build)
     _add_common(build)
     return parser
@@ -127,7 +132,7 @@ def _program(options, path, name):
 
 def _build(options):
     program = _program(options, options.source, PROGRAM_SOURCE)
-    program.build(options.output, options.cpu)
+    program.build(options.output, options.cpu, options.check_races)
     return 0
 
 

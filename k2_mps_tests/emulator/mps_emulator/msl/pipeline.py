@@ -4,10 +4,11 @@ import os
 import re
 import tempfile
 
-from . import codegen, lexer, repairs, toolchain
+from . import codegen, lexer, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
+from .repairs import Repairs
 from .rewriting import Rewriter
 
 # What Metal calls a text that did not come from a file.
@@ -77,7 +78,7 @@ class Program:
             text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
-    def build(self, output, cpu):
+    def build(self, output, cpu, check_races=False):
         """Writes the kernel library to the file `output`."""
         text, kernels = self.analyse()
         library = self._library_text(text, kernels)
@@ -97,6 +98,7 @@ class Program:
                     cpu,
                     source,
                     output,
+                    check_races,
                 )
             )
         if status != 0:
@@ -160,6 +162,7 @@ class Program:
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
+        repairs = Repairs(text)
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
             source = _PREFACE + rewritten
@@ -170,9 +173,7 @@ class Program:
                 unsaved_files=[(_PARSED_FILE, source)],
             )
             encoded = source.encode(errors="surrogateescape")
-            if not repairs.apply(
-                unit, _PARSED_FILE, encoded, text, rewritten_map
-            ):
+            if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
                 break
         return Analysis(
             cindex,

@@ -106,6 +106,8 @@ def preprocess_command(clang, language, source, macros, include_folders):
         "-nostdinc",
         "-nostdinc++",
         "-fno-color-diagnostics",
+        # Warnings would stand in the preprocessed text.
+        "-w",
         "-I" + METAL_HEADERS,
     ]
     for folder in include_folders:
@@ -143,9 +145,29 @@ def dialect_options(language, fast_math):
     ]
 
 
-def compile_command(clang, language, fast_math, cpu, source, output):
+# Has every access to memory announced, by the functions in target_host.h, and
+# keeps lines.  Accesses that are vectorized would be too wide for it.
+_CHECK_RACES = (
+    "-DMSL_CHECK_RACES",
+    "-fsanitize=thread",
+    "-fno-sanitize-link-runtime",
+    "-mllvm",
+    "-tsan-instrument-func-entry-exit=0",
+    "-mllvm",
+    "-tsan-instrument-atomics=0",
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-gline-tables-only",
+)
+
+
+def compile_command(
+    clang, language, fast_math, cpu, source, output, check_races=False
+):
     """Compiles rewritten text to a shared object."""
     command = [clang] + dialect_options(language, fast_math)
+    if check_races:
+        command += _CHECK_RACES
     command += [
         "-O2",
         "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,

@@ -22,6 +22,7 @@ enum Counter : unsigned {
   kAllocations,  // device buffers handed out, and their bytes
   kAllocatedBytes,
   kCommandBuffers,  // command buffers committed
+  kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
   kNumCounters
 };
 

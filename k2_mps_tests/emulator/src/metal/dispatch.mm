@@ -1,10 +1,12 @@
 // The functions of dispatch/dispatch.h.
 #include <Foundation/Foundation.h>
+#include <dlfcn.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
 
+#include "core/counters.h"
 #include "core/fatal.h"
 #include "metal/dispatch_queue.h"
 #include "metal/metal_internal.h"
@@ -26,6 +28,14 @@ DispatchQueue *QueueOf(dispatch_queue_t handle, const char *what) {
 
 Semaphore *SemaphoreOf(dispatch_semaphore_t handle) {
   return static_cast<Semaphore *>(FromHandle(handle));
+}
+
+// A thread in torch's queue may need the GIL, so that one that holds it and
+// waits for the queue may wait forever.
+void CountIfGilIsHeld() {
+  static auto *const holds_gil =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
+  if (holds_gil && holds_gil()) Count(kSyncsWithGil);
 }
 
 uint64_t NanosecondsNow() {
@@ -59,11 +69,13 @@ const char *dispatch_queue_get_label(dispatch_queue_t queue) {
 }
 
 void dispatch_sync(dispatch_queue_t queue, dispatch_block_t block) {
+  CountIfGilIsHeld();
   QueueOf(queue, __func__)->Sync(block);
 }
 
 void dispatch_sync_f(dispatch_queue_t queue, void *context,
                      dispatch_function_t work) {
+  CountIfGilIsHeld();
   QueueOf(queue, __func__)->Sync([=] { work(context); });
 }
 

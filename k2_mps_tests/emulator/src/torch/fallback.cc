@@ -163,8 +163,10 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
   const c10::FunctionSchema &schema = op.schema();
   Count(kOperators);
   at::AutoDispatchBelowADInplaceOrView guard;
-  OperatorScope scope(schema.name().c_str());
+  // Holds the operands for the aliases.
+  Stack arguments = torch::jit::last(*stack, schema.arguments().size()).vec();
   HostAliases aliases;
+  OperatorScope scope(schema.name().c_str());
   Arguments(op, &aliases).ToHost(stack);
   c10::DispatchKey key = aliases.any_sparse() ? c10::DispatchKey::SparseCPU
                                               : c10::DispatchKey::CPU;

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
@@ -14,10 +15,18 @@ namespace mps_emulator {
 // Raises torch's own TypeError for the types that the mps device lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// The aliases that one operator uses.  Lives inside an OperatorScope; the
-// tensors it hands out must not outlive it.
+// The aliases that one operator uses, inside an OperatorScope; the tensors it
+// hands out must not be used after that scope.
+//
+// To be made before that scope, with the operator's tensors (or given them in
+// another way, by who holds them until after it).  The first reference of C++
+// to a tensor that Python has, and the last one dropped, take the GIL; who
+// holds the GIL may be waiting for the queue that the scope is in.
 class HostAliases {
  public:
+  explicit HostAliases(std::initializer_list<at::Tensor> operands = {})
+      : operands_(operands) {}
+
   // A CPU tensor with the memory, sizes, strides and flags of `tensor`, a
   // strided or sparse COO tensor on mps.  `writes`: the operator writes to it.
   // `overwrites_all`: it writes every byte of the storage and reads none.
@@ -58,6 +67,7 @@ class HostAliases {
   const c10::Storage &AliasStorage(const c10::Storage &storage, bool writes,
                                    bool overwrites_all);
 
+  std::vector<at::Tensor> operands_;
   std::vector<StorageAlias> storages_;
   std::vector<TensorAlias> tensors_;
   std::vector<SparseAlias> sparse_;

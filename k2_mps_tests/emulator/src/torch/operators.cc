@@ -163,9 +163,9 @@ Tensor &CopyImplementation(Tensor &self, const Tensor &source,
   }
 
   {
+    HostAliases aliases({self, from});
     OperatorScope scope("aten::copy_");
     at::AutoDispatchBelowADInplaceOrView guard;
-    HostAliases aliases;
     Tensor destination =
         to_device ? aliases.Make(self, true, CoversStorage(self)) : self;
     destination.copy_(from_device ? aliases.Make(from, false) : from);
@@ -199,9 +199,9 @@ Scalar LocalScalarDense(const Tensor &self) {
   Count(kDeviceToHostBytes, self.itemsize());
   Scalar value;
   {
+    HostAliases aliases({self});
     OperatorScope scope("aten::_local_scalar_dense");
     at::AutoDispatchBelowADInplaceOrView guard;
-    HostAliases aliases;
     value = at::_local_scalar_dense(aliases.Make(self, false));
   }
   SynchronizeInQueue();
@@ -329,9 +329,9 @@ Tensor Convolution(const Tensor &input, const Tensor &weight,
                    bool transposed, SymIntArrayRef output_padding,
                    SymInt groups) {
   Count(kOperators);
+  HostAliases aliases({input, weight, bias.value_or(Tensor())});
   OperatorScope scope("aten::convolution");
   at::AutoDispatchBelowADInplaceOrView guard;
-  HostAliases aliases;
   auto alias = [&](const Tensor &tensor) {
     return tensor.is_mps() ? aliases.Make(tensor, false) : tensor;
   };
@@ -348,9 +348,9 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
     bool transposed, SymIntArrayRef output_padding, SymInt groups,
     std::array<bool, 3> output_mask) {
   Count(kOperators);
+  HostAliases aliases({grad_output, input, weight});
   OperatorScope scope("aten::convolution_backward");
   at::AutoDispatchBelowADInplaceOrView guard;
-  HostAliases aliases;
   // One bias for each output channel.
   std::vector<SymInt> bias_sizes = {transposed ? weight.sym_size(1) * groups
                                                : weight.sym_size(0)};

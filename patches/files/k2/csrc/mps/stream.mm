@@ -20,19 +20,27 @@
 
 #include <exception>
 
+#include "k2/csrc/blocking.h"
+
 namespace k2 {
 namespace mps {
 
 void RunInStream(const std::function<void()> &f) {
   // An exception must not leave a block that libdispatch runs.
-  __block std::exception_ptr error;
-  const std::function<void()> *p = &f;
-  dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+  std::exception_ptr error;
+  auto run = [&error, &f]() {
     try {
-      (*p)();
+      f();
     } catch (...) {
       error = std::current_exception();
     }
+  };
+  // A block would copy what it uses, but for pointers.
+  auto *p = &run;
+  RunBlocking([p]() {
+    dispatch_sync(torch::mps::get_dispatch_queue(), ^{
+      (*p)();
+    });
   });
   if (error) std::rethrow_exception(error);
 }

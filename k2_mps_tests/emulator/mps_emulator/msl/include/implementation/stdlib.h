@@ -2,6 +2,15 @@
 // Metal's headers.
 #pragma once
 
+namespace metal {
+
+template <class T, int N>
+using vec = __msl::vec<T, N>;
+template <class T, int N>
+using packed_vec = __msl::packed_vector<T, N>;
+
+}  // namespace metal
+
 // In the order in which they need each other.
 // clang-format off
 #include "target_host.h"
@@ -10,6 +19,7 @@
 #include "integer.h"
 #include "atomic.h"
 #include "simdgroup.h"
+#include "simdgroup_matrix.h"
 #include "matrix.h"
 #include "array.h"
 #include "pack.h"
@@ -19,11 +29,6 @@
 namespace metal {
 
 using ::as_type;
-
-template <class T, int N>
-using vec = __msl::vec<T, N>;
-template <class T, int N>
-using packed_vec = __msl::packed_vector<T, N>;
 
 using ::bool2;
 using ::bool3;
