@@ -64,7 +64,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     check_lock(upstream, found)
     with checkout.exclusive():
         checkout.recover()
-        now = status.of_checkout(project, upstream, checkout)
+        now = status.of_checkout(project, upstream, checkout, ())
         if now.state is State.APPLIED:
             return Applied(now.head.commit, ())
         _check_movable(upstream, checkout, now)
@@ -79,7 +79,9 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
             )
         if tip == now.head.commit:
             return Applied(tip, ())
-        log = operations.record(project, checkout, "apply", BRANCH_REF)
+        log = operations.record(
+            project, checkout, "apply", BRANCH_REF, head=now.head
+        )
         written = checkout.move_to(Move.of_series(tip, log), "apply")
     return Applied(tip, tuple(written))
 

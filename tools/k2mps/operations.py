@@ -21,7 +21,14 @@ from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, git, interrupts, objects, series
-from k2mps.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Move
+from k2mps.checkout import (
+    BASE_REF,
+    BRANCH_REF,
+    LOG_REF,
+    Checkout,
+    Head,
+    Move,
+)
 from k2mps.project import Project, exclusive
 from k2mps.transaction import FileTransaction, leftover
 
@@ -71,6 +78,7 @@ def record(
     command: str,
     head_after: Optional[str] = None,
     staged: bool = False,
+    head: Optional[Head] = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
@@ -78,10 +86,11 @@ def record(
       command: what the user sees in the log.
       head_after: what HEAD will be, if it changes.
       staged: as in `Operation`.
+      head: where the checkout stands, if that is known.
     Returns:
       The id of its commit.
     """
-    head = checkout.head()
+    head = head or checkout.head()
     name = head.branch or head.commit
     refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
     previous = refs.pop(LOG_REF)
