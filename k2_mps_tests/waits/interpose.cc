@@ -7,27 +7,25 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
 
-extern "C" unsigned mps_emulator_counters(uint64_t *values, unsigned count)
-    __attribute__((weak));
-
 namespace {
 
 // The place in mps_emulator/_counters.py of waits_with_work.
 constexpr unsigned kWaitsWithWork = 3;
 
-// Part of the name, as the compiler makes it, of the function in which k2 does
-// all of its waiting.
-constexpr const char *kOutermost = "11RunBlockingE";
+// How the compiler begins the name of the function in which k2 does all of its
+// waiting.  What that calls has no name, or one that begins otherwise.
+constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
-// The same for what lies between it and the code that wanted to wait.
-constexpr const char *kWaiting[] = {"11RunInStreamE", "11SynchronizeEv",
-                                    "9HostReadyEv", "10MpsHostPtr"};
+// Parts of the names of what lies between it and the code that wanted to wait.
+constexpr const char *kWaiting[] = {"11SynchronizeEv", "9HostReadyEv",
+                                    "10MpsHostPtr"};
 
 struct Site {
   std::string module;   // the file name of the library
@@ -43,7 +41,7 @@ struct State {
   std::mutex mutex;
   std::set<Site> dropped;
   std::set<Site> recorded;
-  uint64_t num_dropped = 0;  // calls
+  std::atomic<uint64_t> num_dropped{0};  // calls
 };
 
 State &GetState() {
@@ -70,7 +68,7 @@ bool FindSite(Site *site) {
     bool of_k2 = strncmp(file, "libk2", 5) == 0 || strncmp(file, "_k2", 3) == 0;
     if (!of_k2) continue;
     const char *symbol = info.dli_sname != nullptr ? info.dli_sname : "";
-    if (strstr(symbol, kOutermost) != nullptr) {
+    if (strncmp(symbol, kOutermost, strlen(kOutermost)) == 0) {
       inside = true;
       continue;
     }
@@ -84,9 +82,12 @@ bool FindSite(Site *site) {
 }
 
 uint64_t WaitsWithWork() {
+  // Loaded by torch, after this library.
+  static auto counters = reinterpret_cast<unsigned (*)(uint64_t *, unsigned)>(
+      dlsym(dlopen("libmps_emulator.so", RTLD_LAZY | RTLD_NOLOAD),
+            "mps_emulator_counters"));
   uint64_t values[kWaitsWithWork + 1] = {};
-  if (mps_emulator_counters != nullptr)
-    mps_emulator_counters(values, kWaitsWithWork + 1);
+  counters(values, kWaitsWithWork + 1);
   return values[kWaitsWithWork];
 }
 
@@ -97,19 +98,17 @@ namespace torch::mps {
 __attribute__((visibility("default"))) void synchronize() {
   static auto real = reinterpret_cast<void (*)()>(
       dlsym(RTLD_NEXT, "_ZN5torch3mps11synchronizeEv"));
-  Site site;
-  bool known = FindSite(&site);
   State &state = GetState();
-  if (known) {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    if (state.dropped.count(site) != 0) {
-      ++state.num_dropped;
-      return;
-    }
+  Site site;
+  // Sites are dropped before the first test runs.
+  if (!state.dropped.empty() && FindSite(&site) &&
+      state.dropped.count(site) != 0) {
+    ++state.num_dropped;
+    return;
   }
   uint64_t before = WaitsWithWork();
   real();
-  if (known && WaitsWithWork() != before) {
+  if (WaitsWithWork() != before && FindSite(&site)) {
     std::lock_guard<std::mutex> lock(state.mutex);
     state.recorded.insert(site);
   }
@@ -126,11 +125,7 @@ void waits_drop(const char *module, uint64_t offset) {
   state.dropped.insert({module, offset});
 }
 
-uint64_t waits_num_dropped() {
-  State &state = GetState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  return state.num_dropped;
-}
+uint64_t waits_num_dropped() { return GetState().num_dropped; }
 
 // Writes the sites recorded since the last call as lines "module offset" and
 // forgets them.  Returns the number of bytes needed; writes nothing if that is
