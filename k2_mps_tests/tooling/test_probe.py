@@ -186,3 +186,18 @@ def test_commits_that_are_on_no_line(sandbox):
     git(sandbox.checkout, "checkout", "--quiet", "--orphan", "other")
     git(sandbox.checkout, "commit", "--quiet", "-m", "other")
     assert "ancestor of the other" in sandbox.fails(21, "probe", "..other")
+
+
+def test_a_renamed_file_is_followed(sandbox):
+    """Also by git, when it verifies what comes after the renaming."""
+    made = history(sandbox, {})
+    git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
+    git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")
+    support.commit(sandbox.upstream, "Else", {"else": "1\n"})
+    last = support.commit(sandbox.upstream, "Better", {
+        "k2/csrc/ctx.h": LONG_FILE.replace("line 50\n", "line 50, better\n")
+    })
+    broken = probe(sandbox)["patches"][MPS]["broken"]
+    assert broken["commit"]["id"] == last
+    assert broken["step"] == len(made) - 1 + 3
+    assert broken["verified"] is True

@@ -278,10 +278,17 @@ class Checkout:
         return self.commit_of(BASE_REF)
 
     def set_refs(
-        self, refs: Mapping[str, Optional[str]], reason: str
+        self,
+        refs: Mapping[str, Optional[str]],
+        reason: str,
+        before: Optional[Mapping[str, Optional[str]]] = None,
     ) -> None:
-        """Sets refs, all or none; None deletes one."""
-        before = self.refs(refs)
+        """Sets refs, all or none; None deletes one.
+
+        Args:
+          before: what they have to be now; default what they are.
+        """
+        before = before or self.refs(refs)
         lines = [
             f"update {name} {commit or _NO_COMMIT}"
             f" {before[name] or _NO_COMMIT}\n"
@@ -317,7 +324,10 @@ class Checkout:
             if f"branch {BRANCH_REF}" not in lines:
                 continue
             directory = lines[0][len("worktree "):]
-            if not _same_directory(directory, self.directory):
+            # A submodule's own is listed by its git directory.
+            if not _same_directory(
+                directory, self.directory
+            ) and not _same_directory(directory, self.git_dir):
                 return directory
         return None
 
@@ -464,7 +474,7 @@ class Checkout:
             )
             check()
             self._index.replace()
-            self.set_refs(move.refs, reason)
+            self.set_refs(move.refs, reason, note["refs"])
             check()
             self._set_head(move.head, reason)
             files.complete()

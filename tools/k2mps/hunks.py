@@ -8,8 +8,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from typing import Optional, Sequence
 
 _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
+# bytes.splitlines would also split at other line ends than "\n".
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = b"\\ No newline at end of file"
 
 
@@ -98,10 +101,21 @@ def count(diff: bytes) -> tuple[int, int]:
     )
 
 
+def apply_all(text: bytes, found: Sequence[Hunk]) -> Optional[bytes]:
+    """A text with all of a file's hunks applied; None unless each stands
+    exactly where its header says."""
+    lines = _LINE.findall(text)
+    for hunk in sorted(found, key=lambda one: one.first, reverse=True):
+        place = slice(hunk.first, hunk.first + hunk.old_count)
+        if b"".join(lines[place]) != hunk.old:
+            return None
+        lines[place] = _LINE.findall(hunk.new)
+    return b"".join(lines)
+
+
 def apply_one(text: bytes, hunk: Hunk) -> bytes:
     """A text with one hunk applied, at the place that its header gives."""
-    # splitlines would also split at other line ends than "\n".
-    lines = re.findall(rb"[^\n]*\n|[^\n]+", text)
+    lines = _LINE.findall(text)
     before = b"".join(lines[:hunk.first])
     after = b"".join(lines[hunk.first + hunk.old_count:])
     return before + hunk.new + after

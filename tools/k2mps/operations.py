@@ -16,11 +16,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
-from k2mps import errors, git, interrupts
-from k2mps.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Move
+from k2mps import errors, git, interrupts, objects, series
+from k2mps.checkout import (
+    BASE_REF,
+    BRANCH_REF,
+    LOG_REF,
+    Checkout,
+    Head,
+    Move,
+)
 from k2mps.project import Project, exclusive
 from k2mps.transaction import FileTransaction, leftover
 
@@ -70,6 +78,7 @@ def record(
     command: str,
     head_after: Optional[str] = None,
     staged: bool = False,
+    head: Optional[Head] = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
@@ -77,10 +86,11 @@ def record(
       command: what the user sees in the log.
       head_after: what HEAD will be, if it changes.
       staged: as in `Operation`.
+      head: where the checkout stands, if that is known.
     Returns:
       The id of its commit.
     """
-    head = checkout.head()
+    head = head or checkout.head()
     name = head.branch or head.commit
     refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
     previous = refs.pop(LOG_REF)
@@ -92,35 +102,32 @@ def record(
         "refs": refs,
         "staged": staged,
     }
-    parents = dict.fromkeys(
-        commit
+    store = objects.Store()
+    lines = [f"tree {_snapshot(project, store)}"]
+    lines += dict.fromkeys(
+        f"parent {commit}"
         for commit in (previous, head.commit, *refs.values())
         if commit
     )
-    options = [word for commit in parents for word in ("-p", commit)]
-    return checkout.git.text(
-        "commit-tree", _snapshot(project, checkout), *options,
-        stdin=f"{command}\n\n{json.dumps(facts)}\n".encode(),
-    )
+    now = f"{series.FROM} {int(time.time())} +0000"
+    lines += [f"author {now}", f"committer {now}", "", command, ""]
+    lines += [json.dumps(facts), ""]
+    id_ = store.add("commit", os.fsencode("\n".join(lines)))
+    store.write(checkout.git)
+    return id_
 
 
-def _snapshot(project: Project, checkout: Checkout) -> str:
-    """Stores patches/ and upstream.toml; the id of their tree."""
-    files = project_files(project)
-    ids = checkout.git.text(
-        "hash-object", "-w", "--no-filters", "--stdin-paths",
-        stdin=b"".join(
-            os.fsencode(project.root / path) + b"\n" for path in files
-        ),
-    ).split("\n")
-    entries = "".join(
-        f"{'100755' if executable else '100644'} {id_}\t{path}\0"
-        for (path, executable), id_ in zip(files.items(), ids)
-    )
-    with checkout.scratch_index() as index:
-        index.bytes("update-index", "-z", "--index-info",
-                    stdin=os.fsencode(entries))
-        return index.text("write-tree")
+def _snapshot(project: Project, store: objects.Store) -> str:
+    """Adds patches/ and upstream.toml; the id of their tree."""
+    tree = objects.Tree()
+    for path, executable in project_files(project).items():
+        blob = store.add("blob", (project.root / path).read_bytes())
+        tree.set(
+            path,
+            series.EXECUTABLE_MODE if executable else series.FILE_MODE,
+            blob,
+        )
+    return tree.write(store)
 
 
 def project_files(project: Project) -> dict[str, bool]:
@@ -147,7 +154,7 @@ def log(checkout: Checkout) -> list[Operation]:
     )
     fields = git.split_z(output)
     found: list[Operation] = []
-    for id_, parents, time, message in zip(*[iter(fields)] * 4):
+    for id_, parents, when, message in zip(*[iter(fields)] * 4):
         command, _, body = message.partition("\n\n")
         try:
             facts = json.loads(body)
@@ -155,7 +162,7 @@ def log(checkout: Checkout) -> list[Operation]:
             break  # where the log begins, its first parent is no entry
         found.append(
             Operation(id=id_, previous=parents.split()[0], command=command,
-                      time=time, **facts)
+                      time=when, **facts)
         )
     return found
 
@@ -170,7 +177,7 @@ def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
         facts, path = line.split("\t", 1)
         mode, _, id_ = facts.split(" ")
         content = checkout.git.bytes("cat-file", "blob", id_)
-        found[path] = File(content, mode == "100755")
+        found[path] = File(content, mode == series.EXECUTABLE_MODE)
     return found
 
 

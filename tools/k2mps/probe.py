@@ -13,7 +13,9 @@ each breakage is told of the patch whose it is.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Sequence
+import os
+import re
+from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, patchset, series
 from k2mps.apply import check_lock, commit_series
@@ -271,22 +273,43 @@ class _Prober:
     ) -> bool:
         """Whether git applies a patch, with those it builds on, by a 3-way
         merge."""
-        names = [*self._builds_on[name], name]
-        diffs = {patch.name: patch for patch in found.patches}
+        target = self._way.commits[step]
+        renames = self._merger.renames(self._pin, target)
+        patches = {patch.name: patch for patch in found.patches}
         with self._checkout.scratch_index() as index:
-            index.bytes("read-tree", self._way.commits[step])
-            for one in names:
-                diff = diffs[one].diff
-                if diff and not index.succeeds(
-                    "apply", "--cached", "--3way", "-", stdin=diff
+            index.bytes("read-tree", target)
+            for one in (*self._builds_on[name], name):
+                patch = patches[one]
+                there = self._merger.blobs(
+                    target, [edit.path for edit in patch.edits]
+                ) if patch.edits else {}
+                gone = {
+                    edit.path: renames[edit.path] for edit in patch.edits
+                    if edit.path not in there and edit.path in renames
+                }
+                if patch.diff and not index.succeeds(
+                    "apply", "--cached", "--3way", "-",
+                    stdin=_renamed(patch.diff, gone),
                 ):
                     return False
-                there = self._merger.blobs(
-                    self._way.commits[step], diffs[one].new_files
-                ) if diffs[one].new_files else {}
-                if there:
+                if patch.new_files and self._merger.blobs(
+                    target, patch.new_files
+                ):
                     return False
         return True
+
+
+def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
+    """A diff for files that lie elsewhere."""
+    for old, new in renames.items():
+        for head in ("diff --git a/{0} b/{0}", "--- a/{0}", "+++ b/{0}"):
+            diff = re.sub(
+                rb"^" + re.escape(os.fsencode(head.format(old))) + rb"$",
+                lambda match: os.fsencode(head.format(new)),
+                diff,
+                flags=re.MULTILINE,
+            )
+    return diff
 
 
 def _culprit(checkout: Checkout, commit: str) -> Culprit:

@@ -16,7 +16,15 @@ import shutil
 from pathlib import Path
 from typing import Optional
 
-from k2mps import errors, git, operations, patchset, resolutions, series
+from k2mps import (
+    errors,
+    git,
+    interrupts,
+    operations,
+    patchset,
+    resolutions,
+    series,
+)
 from k2mps.apply import check_lock, commit_series
 from k2mps.checkout import Checkout, Commit, Move
 from k2mps.conflict import Explainer, Place
@@ -98,6 +106,7 @@ def start(
       drop_upstreamed: drop patches that change nothing any more.
     Raises:
       RebaseStoppedError: a decision is needed; `advance` or `abort` next.
+        After any other error all is as before.
       CommitMissingError: there is no such commit.
       LockMismatchError, UserCommitsError: patches/ is not locked, or the
         branch has work that is not in patches/.
@@ -122,13 +131,18 @@ def start(
             [], {},
         )
         project.build_root.mkdir(exist_ok=True)
-        checkout.git.bytes(
-            "worktree", "add", "--quiet", "--detach", str(project.rebase),
-            target,
-        )
-        rebase = _Rebase(project, checkout, state)
-        rebase.save()
-        return rebase.run(drop_upstreamed)
+        try:
+            _add_worktree(project, checkout, target)
+            rebase = _Rebase(project, checkout, state)
+            rebase.save()
+            return rebase.run(drop_upstreamed)
+        except errors.RebaseStoppedError:
+            raise
+        except BaseException:
+            # Nobody has decided anything yet that could be lost.
+            with interrupts.deferred():
+                _remove(project, checkout)
+            raise
 
 
 def advance(
@@ -425,6 +439,26 @@ def _git_dir(project: Project) -> Path:
     """The git directory of the rebase's worktree."""
     link = (project.rebase / ".git").read_text(encoding="utf-8")
     return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
+
+
+def _add_worktree(
+    project: Project, checkout: Checkout, commit: str
+) -> None:
+    result = checkout.git.run(
+        "worktree", "add", "--quiet", "--detach", str(project.rebase), commit
+    )
+    if result.status == 0:
+        return
+    # git says no more than this, and removes what it has written.
+    full = "unable to write file" in result.stderr
+    kind = errors.DiskFullError if full else errors.GitError
+    raise kind(
+        f"no worktree of k2 could be made in {project.rebase}"
+        + (": no space left on device" if full else ""),
+        why=result.stderr,
+        next_command="free some space, then run the same command again"
+        if full else "",
+    )
 
 
 def _no_rebase() -> errors.RebaseStoppedError:
