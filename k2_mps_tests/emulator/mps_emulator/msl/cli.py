@@ -4,6 +4,7 @@ import argparse
 import sys
 import traceback
 
+from .codegen import ptx_arguments
 from .errors import Refused, ToolError
 from .language import NEWEST, Language
 from .pipeline import PROGRAM_SOURCE, Program, explain
@@ -61,6 +62,26 @@ def _parser():
     )
     build.set_defaults(run=_build)
     _add_common(build)
+
+    ptx = commands.add_parser(
+        "ptx",
+        help="compile to PTX for NVIDIA GPUs",
+        description=(
+            "Writes PTX and prints, for each kernel, the addresses that its "
+            "entry takes; behind them it takes the grid in threads, three "
+            "32-bit numbers."
+        ),
+    )
+    ptx.add_argument("source", metavar="FILE.metal")
+    ptx.add_argument("--output", required=True, metavar="FILE.ptx")
+    ptx.add_argument("--gpu", default="sm_80")
+    ptx.add_argument(
+        "--libdevice",
+        metavar="LIBDEVICE.BC",
+        help="CUDA's mathematical functions, to be linked in",
+    )
+    ptx.set_defaults(run=_ptx)
+    _add_common(ptx)
     return parser
 
 
@@ -133,6 +154,17 @@ def _program(options, path, name):
 def _build(options):
     program = _program(options, options.source, PROGRAM_SOURCE)
     program.build(options.output, options.cpu, options.check_races)
+    return 0
+
+
+def _ptx(options):
+    program = _program(options, options.source, options.source)
+    kernels = program.build_ptx(
+        options.output, options.gpu, options.libdevice
+    )
+    for kernel in kernels:
+        places = ["%s(%d)" % place for place in ptx_arguments(kernel)]
+        sys.stdout.write("%s: %s\n" % (kernel.name, ", ".join(places)))
     return 0
 
 

@@ -190,3 +190,30 @@ def compile_command(
     if shutil.which("ld.lld-%d" % CLANG_VERSION):
         command.append("-fuse-ld=lld")
     return command
+
+
+def ptx_command(clang, language, fast_math, gpu, source, output, libdevice):
+    """Compiles rewritten text to PTX, the assembly of NVIDIA's GPUs.
+
+    gpu: like sm_80.  libdevice: the path of libdevice.10.bc, or None, where
+    mathematical functions stay references to it.
+    """
+    command = [clang] + dialect_options(language, fast_math)
+    command += [
+        "--target=nvptx64-nvidia-cuda",
+        "-Xclang",
+        "-target-cpu",
+        "-Xclang",
+        gpu,
+        "-Xclang",
+        "-target-feature",
+        "-Xclang",
+        "+ptx78",
+        "-O3",
+        "-gline-tables-only",
+    ]
+    if fast_math:
+        command += ["-Xclang", "-fdenormal-fp-math-f32=preserve-sign"]
+    if libdevice:
+        command += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", libdevice]
+    return command + ["-S", source, "-o", output]

@@ -82,7 +82,7 @@ void Executor::Run(const Dispatch &dispatch,
     checker_ = nullptr;
   } else {
     if (checker_ == nullptr) checker_ = std::make_unique<RaceChecker>();
-    checker_->Begin(dispatch, memory_begin_, kMemoryBytes);
+    checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes);
   }
 
   if (kernel.flags & kMpsEmulatorMslNeedsFibers) {

@@ -22,6 +22,9 @@ constexpr unsigned kMemThreadgroup = 2;
 // of them stands for the others.
 constexpr size_t kMostRecords = 8;
 
+// How far from a buffer an access counts as meant for it.
+constexpr uintptr_t kNear = 4096;
+
 // "line 12" for an address behind a call, with the help of binutils; what a
 // header of the emulator does counts for the line that calls it.
 std::string LineOf(const void *place) {
@@ -49,9 +52,11 @@ std::string LineOf(const void *place) {
 bool CheckRaces() { return EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"); }
 
 void RaceChecker::Begin(const Dispatch &dispatch,
+                        const mps_emulator_msl_launch *launch,
                         const char *threadgroup_memory,
                         size_t threadgroup_bytes) {
   dispatch_ = &dispatch;
+  launch_ = reinterpret_cast<uintptr_t>(launch);
   threadgroup_begin_ = reinterpret_cast<uintptr_t>(threadgroup_memory);
   threadgroup_bytes_ = threadgroup_bytes;
   for (int d = 0; d < 3; ++d)
@@ -88,13 +93,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
     memory = kThreadgroup;
     CheckInitialized(thread, begin, size, flags, place);
   } else {
-    bool is_bound = std::any_of(
-        dispatch_->buffers.begin(), dispatch_->buffers.end(),
-        [&](const Binding &binding) {
-          auto data = reinterpret_cast<uintptr_t>(binding.data);
-          return binding.data != nullptr && begin - data < binding.size;
-        });
-    if (!is_bound) return;  // the thread's own
+    if (!IsInBuffer(thread, begin, size, flags, place)) return;
     memory = kDevice;
   }
 
@@ -119,6 +118,33 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
     Join(&threads_[thread].seen, told);
     if (flags & kMpsEmulatorMslWrite) Join(&told, threads_[thread].released);
   }
+}
+
+bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
+                             unsigned flags, const void *place) {
+  const Parameter *near = nullptr;
+  for (const Parameter &parameter : dispatch_->kernel->parameters) {
+    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
+      continue;
+    const Binding &binding = dispatch_->buffers[parameter.index];
+    auto data = reinterpret_cast<uintptr_t>(binding.data);
+    if (begin - data < binding.size && size <= binding.size - (begin - data))
+      return true;
+    if (begin + kNear - data < binding.size + 2 * kNear) near = &parameter;
+  }
+  if (near == nullptr || begin - launch_ < sizeof(mps_emulator_msl_launch))
+    return false;  // the thread's own
+  const Binding &binding = dispatch_->buffers[near->index];
+  auto offset = static_cast<int64_t>(begin) -
+                static_cast<int64_t>(reinterpret_cast<uintptr_t>(binding.data));
+  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+             DescribeGroup(group_) +
+             (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
+             std::to_string(size) + " bytes at byte " + std::to_string(offset) +
+             " of buffer " + std::to_string(near->index) + " ('" + near->name +
+             "'), which has " + std::to_string(binding.size) + " bytes, in " +
+             LineOf(place);
+  return false;
 }
 
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,

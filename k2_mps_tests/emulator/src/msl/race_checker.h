@@ -10,7 +10,8 @@
 // - atomic_thread_fence with memory_order_seq_cst before an atomic write and
 //   behind an atomic read of what was written orders across threadgroups.
 //
-// Reads of threadgroup memory that nothing has written are found as well.
+// Reads of threadgroup memory that nothing has written are found as well, and
+// accesses a little before and behind a buffer.
 //
 // Kernels have to be compiled for it: see CheckRaces().
 #pragma once
@@ -23,6 +24,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "abi.h"
 #include "msl/msl.h"
 
 namespace mps_emulator::msl {
@@ -34,8 +36,9 @@ class RaceChecker {
  public:
   // A dispatch begins.  Threadgroup memory is the `threadgroup_bytes` from
   // `threadgroup_memory` on.
-  void Begin(const Dispatch &dispatch, const char *threadgroup_memory,
-             size_t threadgroup_bytes);
+  // `launch` is the executor's own, which kernels read.
+  void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
+             const char *threadgroup_memory, size_t threadgroup_bytes);
   // A threadgroup of `threads` threads begins.
   void BeginThreadgroup(const uint32_t (&position)[3], unsigned threads);
 
@@ -89,6 +92,9 @@ class RaceChecker {
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
+  // Whether an access lies within a bound buffer; notes one just outside.
+  bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
+                  const void *place);
   void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
                         unsigned flags, const void *place);
 
@@ -99,6 +105,7 @@ class RaceChecker {
   std::string DescribeAddress(uintptr_t address, Memory memory) const;
 
   const Dispatch *dispatch_ = nullptr;
+  uintptr_t launch_ = 0;
   uintptr_t threadgroup_begin_ = 0;
   size_t threadgroup_bytes_ = 0;
   uint32_t group_count_[3] = {};

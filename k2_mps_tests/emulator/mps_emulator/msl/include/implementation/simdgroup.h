@@ -68,11 +68,11 @@ struct xor_of {
 #if __METAL_VERSION__ >= 310
 // A brain float has no overload of min and max.
 template <>
-bfloat least_of::apply(bfloat a, bfloat b) {
+MSL_INLINE bfloat least_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::min((float)a, (float)b);
 }
 template <>
-bfloat greatest_of::apply(bfloat a, bfloat b) {
+MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::max((float)a, (float)b);
 }
 #endif

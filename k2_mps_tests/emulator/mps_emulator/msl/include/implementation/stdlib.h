@@ -13,7 +13,11 @@ using packed_vec = __msl::packed_vector<T, N>;
 
 // In the order in which they need each other.
 // clang-format off
+#ifdef __NVPTX__
+#include "target_nvptx.h"
+#else
 #include "target_host.h"
+#endif
 #include "traits.h"
 #include "math.h"
 #include "integer.h"
