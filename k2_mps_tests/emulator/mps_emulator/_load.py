@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import os
 import sys
 import time
 
@@ -40,6 +41,7 @@ def load() -> ctypes.CDLL:
             "mps_emulator (or leave torch's backend autoload on) before "
             "anything asks torch.backends.mps."
         )
+    library.mps_emulator_use_python(os.fsencode(sys.executable))
     _let_storages_be_made(torch)
     atexit.register(_let_autograd_finish)
     _library = library

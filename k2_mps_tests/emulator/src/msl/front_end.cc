@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/export.h"
 #include "msl/process.h"
 #include "msl/sha256.h"
 
@@ -79,6 +80,11 @@ std::string ToHex(std::string_view bytes) {
   return hex;
 }
 
+std::string &DefaultPython() {
+  static auto *path = new std::string("python3");
+  return *path;
+}
+
 }  // namespace
 
 FrontEnd::FrontEnd() : cpu_(Cpu()) {
@@ -93,7 +99,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
   }
 
   python_ = Environment("MPS_EMULATOR_PYTHON");
-  if (python_.empty()) python_ = "python3";
+  if (python_.empty()) python_ = DefaultPython();
 
   clang_ = Environment("MPS_EMULATOR_CLANG");
   if (clang_.empty()) clang_ = FindInPath("clang++-19");
@@ -173,3 +179,9 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
 }
 
 }  // namespace mps_emulator::msl
+
+// The Python package tells which interpreter has it, and with it the packages
+// of the front end.  To be called before anything is compiled.
+MPS_EMULATOR_EXPORT void mps_emulator_use_python(const char *path) {
+  mps_emulator::msl::DefaultPython() = path;
+}
