@@ -55,6 +55,7 @@ def test_kernels_are_compiled_by_the_interpreter_that_runs(
         "spec = importlib.util.spec_from_file_location(\n"
         f"    'emulator_test_extension', {str(extension_path)!r})\n"
         "extension = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(extension)\n"
         "x, y = torch.ones(2, 3, device='mps')\n"
         "extension.axpy(x, y, 3.0)\n"
         "print(y.tolist())\n",
