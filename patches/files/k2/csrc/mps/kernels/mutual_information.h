@@ -33,14 +33,17 @@ struct MutualInformationParams {
 // These are all the numbers that there are to tune.
 enum MutualInformationTuning {
   kMiColumns = 8,    // of a tile
-  kMiStorers = 4,    // simdgroups that load and store for one that computes
-  kMiMaxStrips = 6,  // at once in a threadgroup
+  kMiFetchers = 2,   // simdgroups that load, for one that computes
+  kMiDrainers = 2,   // simdgroups that store, for one that computes
+  kMiAhead = 2,      // rounds from fetching inputs to moving them into a tile
+  kMiMaxStrips = 4,  // at once in a threadgroup
   kMiDelay = 2,      // steps after which a row's result is in the next row
 };
 
 enum MutualInformationSizes {
   kMiSimdWidth = 32,
-  kMiThreadsPerStrip = (1 + kMiStorers) * kMiSimdWidth,
+  kMiSimdgroupsPerStrip = 1 + kMiFetchers + kMiDrainers,
+  kMiThreadsPerStrip = kMiSimdgroupsPerStrip * kMiSimdWidth,
   kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
   // By how much scratch_stride must exceed T if a sequence needs scratch.
   kMiScratchMargin = kMiSimdWidth * kMiDelay + 2 * kMiColumns,

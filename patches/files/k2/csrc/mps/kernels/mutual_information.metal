@@ -30,10 +30,11 @@
 //
 // kMiColumns steps are a chunk, and what a strip reads and writes in a chunk
 // is a tile of threadgroup memory.  A chain touches nothing else.  Each strip
-// has kMiStorers more simdgroups that take turns with the chunks: they fetch
-// inputs from device memory into registers kMiStorers chunks ahead, and into
-// the tile when it is its turn; and they take outputs out of it.  There are
-// two tiles for a strip, of even and odd chunks.
+// has kMiFetchers more simdgroups that bring inputs, and kMiDrainers that take
+// outputs away.  Fetchers take turns: each loads its part of a tile into
+// registers and moves it into the tile kMiAhead rounds later.  They do nothing
+// else, so that they wait for device memory at no other place.  A strip has
+// three tiles: one that is filled, one that is computed, one that is emptied.
 //
 // The strips of a threadgroup run at once, each `lag` chunks behind the one
 // above it.  The last row of one goes to the next through a ring of threadgroup
@@ -48,24 +49,34 @@
 using namespace metal;
 
 enum {
-  kVectors = kMiColumns / 4,        // float4s in a row of a tile
-  kTile = kMiSimdWidth * kVectors,  // float4s in a tile
-  kTilesPerStrip = 4,               // even and odd, x and y
-  kRing = 32,                       // columns in a ring
-  kRowsPerAccess = kMiSimdWidth / kMiColumns,
-  kAccesses = kMiColumns,  // each of kRowsPerAccess rows, to a tile
+  kVectors = kMiColumns / 4,                   // float4s in a row of a tile
+  kTile = kMiSimdWidth * kVectors,             // float4s in a tile
+  kTiles = 3,                                  // of a strip
+  kTilesPerStrip = 2 * kTiles,                 // x and y
+  kRing = 32,                                  // columns in a ring
+  kRowsPerAccess = kMiSimdWidth / kMiColumns,  // of a simdgroup, to a tile
+  kFetchersPerTile = kMiFetchers / kMiAhead,
+  kFetchRowsApart = kRowsPerAccess * kFetchersPerTile,
+  kFetches = kMiColumns / kFetchersPerTile,  // of a fetcher, for a tile
+  kDrainRowsApart = kRowsPerAccess * kMiDrainers,
+  kDrains = kMiColumns / kMiDrainers,  // of a drainer, for a tile
   // A sum at most doubles in a step, and has 127 doublings of room.
   kChunksToNormalize = 32 / kMiColumns,
 };
 
 static_assert(kMiColumns == 8 || kMiColumns == 16, "a tile is float4s");
 static_assert(kMiSimdWidth % kMiColumns == 0, "an access is whole rows");
-static_assert((kMiStorers & (kMiStorers - 1)) == 0, "turns are a bit mask");
+static_assert((kMiAhead & (kMiAhead - 1)) == 0, "turns are a bit mask");
+static_assert(kMiFetchers % kMiAhead == 0 &&
+                  kMiColumns % (kMiFetchers / kMiAhead) == 0 &&
+                  kMiColumns % kMiDrainers == 0,
+              "a tile is shared equally");
 static_assert(kMiDelay == 2, "a chain has one delayed result");
 static_assert(3 * kMiColumns <= kRing && (kRing & (kRing - 1)) == 0,
               "a ring holds what is written and not yet read");
 static_assert(kMiMaxThreads <= 1024, "Metal's limit");
-static_assert(kMiMaxStrips * (kTilesPerStrip * kTile * 16 + kRing * 8) + 16 <=
+static_assert(kMiMaxStrips * (kTilesPerStrip * kTile * 16 + kRing * 8) +
+                      kRing * 8 + 16 <=
                   32768,
               "Metal's limit of threadgroup memory");
 
@@ -147,12 +158,13 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   const int all_strips = ans.S / kMiSimdWidth + 1;
   ans.strips = min(strips, all_strips);
   ans.passes = (all_strips + ans.strips - 1) / ans.strips;
-  // A pass begins after the last outputs of the one before are out of the
-  // tiles, and late enough to fetch from scratch what that one put there.
-  ans.period = max(ans.chunks + 2, ans.strips * ans.lag + kMiStorers + 2);
-  ans.period = (ans.period + kMiStorers - 1) / kMiStorers * kMiStorers;
-  // Storers fetch before there is anything to compute.
-  ans.rounds = kMiStorers + (ans.passes - 1) * ans.period + ans.chunks + 2 +
+  // A pass begins late enough to fetch from scratch what the one before it put
+  // there.
+  ans.period = max(ans.chunks, ans.strips * ans.lag + kMiAhead + 2);
+  const int unit = kTiles * kMiAhead;  // so that turns and tiles go on
+  ans.period = (ans.period + unit - 1) / unit * unit;
+  // Fetchers begin before there is anything to compute.
+  ans.rounds = kMiAhead + (ans.passes - 1) * ans.period + ans.chunks + 3 +
                (ans.strips - 1) * ans.lag;
   return ans;
 }
@@ -172,18 +184,25 @@ inline Place Advance(Place place, int chunks, int period) {
 }
 
 // Who a simdgroup is.
+enum Kind { kChain, kFetcher, kDrainer };
+
 struct Role {
-  bool is_chain;
-  int strip;   // of those at once
-  int storer;  // which of the strip, if it is no chain
+  Kind kind;
+  int strip;  // of those at once
+  int index;  // of the fetcher or drainer
 };
 
 inline Role GetRole(int simdgroup, int num_simdgroups) {
-  const int strips = num_simdgroups / (1 + kMiStorers);
-  if (simdgroup < strips) return Role{true, simdgroup, 0};
-  return Role{false, (simdgroup - strips) / kMiStorers,
-              (simdgroup - strips) % kMiStorers};
+  const int strips = num_simdgroups / kMiSimdgroupsPerStrip,
+            other = simdgroup - strips, drainer = other - strips * kMiFetchers;
+  if (other < 0) return Role{kChain, simdgroup, 0};
+  if (drainer < 0)
+    return Role{kFetcher, other / kMiFetchers, other % kMiFetchers};
+  return Role{kDrainer, drainer / kMiDrainers, drainer % kMiDrainers};
 }
+
+// Which of its tiles a strip uses for a chunk.
+inline int TileOf(int chunk) { return (chunk + 64 * kTiles) % kTiles; }
 
 // Where float4 number `vector` of a row is in a tile.  Eight lanes that follow
 // one another then touch different banks of memory.
@@ -371,7 +390,7 @@ kernel void mutual_information_forward(
     uint simdgroup_index [[simdgroup_index_in_threadgroup]],
     uint num_simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
-  threadgroup float4 rings[kMiMaxStrips * kRing / 2];
+  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
   threadgroup atomic_uint unusual;
 
   const int t_offset = params.t_offset;
@@ -387,7 +406,7 @@ kernel void mutual_information_forward(
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
   const Schedule schedule = MakeSchedule(
-      range, t_offset, int(num_simdgroups) / (1 + kMiStorers), true);
+      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, true);
   const int S = schedule.S, T = schedule.T, skew = schedule.skew;
 
   threadgroup float4 *strip_tiles = tiles + role.strip * kTilesPerStrip * kTile;
@@ -396,10 +415,19 @@ kernel void mutual_information_forward(
   // Of a chain.
   ForwardState state = {kNever, 1.0f, kNever, 1.0f};
 
-  // Of a storer: what it fetched, and the first element of a tile that it
-  // handles; the others are kRowsPerAccess rows apart.
-  float x[kAccesses], y[kAccesses], r_above = kNever, m_above = 1.0f;
-  const int tile_row = lane / kMiColumns, tile_column = lane % kMiColumns;
+  // Of a fetcher: what it fetched.
+  float x[kFetches], y[kFetches], r_above = kNever, m_above = 1.0f;
+  const int turn = role.index % kMiAhead;
+
+  // Of a drainer: what it took out of a tile.
+  float shares[kDrains];
+
+  // The first element of a tile that a fetcher or a drainer handles.
+  const int tile_row =
+                lane / kMiColumns +
+                kRowsPerAccess * (role.kind == kFetcher ? role.index / kMiAhead
+                                                        : role.index),
+            tile_column = lane % kMiColumns;
   // If the range is empty, clamped indexes must still lie in px and py.
   device const float *px_begin =
       px + min(range.s_begin, max(params.S - 1, 0)) * px_stride +
@@ -411,36 +439,47 @@ kernel void mutual_information_forward(
             last_py_column = max(T - 1, 0),
             last_scratch = max(params.scratch_stride - 1, 0);
 #pragma unroll
-  for (int i = 0; i < kAccesses; ++i) x[i] = y[i] = 0.0f;
-
+  for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kDrains; ++i) shares[i] = 0.0f;
+  const bool fills_scratch =
+      schedule.passes > 1 && role.strip + 1 == schedule.strips;
   if (simdgroup_index == 0 && lane == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
 
-  // Inputs of a chunk enter its tile in the round before it is computed.
-  Place place = {
-      0, -role.strip * schedule.lag - kMiStorers - (role.is_chain ? 1 : 0)};
+  // A chunk is fetched into its tile in the round before it is computed, taken
+  // out of it in the round after that, and stored one round later, so that
+  // nobody waits for threadgroup memory either.
+  Place place = {0, -role.strip * schedule.lag - kMiAhead -
+                        int(role.kind == kChain) -
+                        3 * int(role.kind == kDrainer)};
   for (int round = 0; round < schedule.rounds; ++round) {
     const int first_row =
-        (place.pass * schedule.strips + role.strip) * kMiSimdWidth;
-    const bool has_rows = role.strip < schedule.strips && first_row <= S;
-    if (role.is_chain) {
-      if (has_rows && place.chunk >= 0 && place.chunk < schedule.chunks) {
+                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
+              first_step = place.chunk * kMiColumns;
+    const bool has_work = role.strip < schedule.strips && first_row <= S &&
+                          place.chunk >= 0 && place.chunk < schedule.chunks;
+    threadgroup float4 *x_vectors =
+        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                      *y_tile = (threadgroup float *)y_vectors;
+
+    if (role.kind == kChain) {
+      if (has_work) {
         if (place.chunk == 0) state = ForwardState{kNever, 1.0f, kNever, 1.0f};
-        const int first_step = place.chunk * kMiColumns;
-        threadgroup float4 *x_tile =
-            strip_tiles + (place.chunk & 1) * 2 * kTile;
         float last_r[kMiColumns], last_m[kMiColumns];
-        ForwardChunk(x_tile, x_tile + kTile, ring,
+        ForwardChunk(x_vectors, y_vectors, ring,
                      (first_step + schedule.carry) / 2, lane, state, last_r,
                      last_m);
         if (lane == kMiSimdWidth - 1) {
-          if (role.strip + 1 < schedule.strips) {
-            threadgroup float4 *next = ring + kRing / 2;
+          threadgroup float4 *next =
+              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
 #pragma unroll
-            for (int i = 0; i < kMiColumns; i += 2)
-              next[((first_step & (kRing - 1)) + i) / 2] =
-                  float4(last_r[i], last_m[i], last_r[i + 1], last_m[i + 1]);
-          } else if (place.pass + 1 < schedule.passes) {
+          for (int i = 0; i < kMiColumns; i += 2)
+            next[i / 2] =
+                float4(last_r[i], last_m[i], last_r[i + 1], last_m[i + 1]);
+          if (fills_scratch) {
 #pragma unroll
             for (int i = 0; i < kMiColumns; ++i) {
               scratch[first_step + i] = last_r[i];
@@ -459,80 +498,81 @@ kernel void mutual_information_forward(
           Normalize(state.delayed_r, state.delayed_m);
         }
       }
-    } else if ((place.chunk & (kMiStorers - 1)) == role.storer) {
-      threadgroup float *x_tile =
-          (threadgroup float *)(strip_tiles + (place.chunk & 1) * 2 * kTile);
-      threadgroup float *y_tile = x_tile + 4 * kTile;
+    } else if (role.kind == kFetcher) {
+      if ((place.chunk & (kMiAhead - 1)) == turn) {
+        if (has_work) {
+          const int t =
+              first_step - schedule.pad + tile_column - tile_row * skew;
+          bool all_usual = true;
+#pragma unroll
+          for (int i = 0; i < kFetches; ++i) {
+            const int further = i * kFetchRowsApart,
+                      at = TileElement(tile_row + further, tile_column);
+            all_usual =
+                all_usual && x[i] <= kLargestInput && y[i] <= kLargestInput;
+            // To the first row comes only what the ring has for it.
+            x_tile[at] =
+                first_row + tile_row + further == 0 ? 0.0f : max(x[i], kNever);
+            y_tile[at] = t - further * skew <= 0 ? kNever : max(y[i], kNever);
+          }
+          if (!all_usual)
+            atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+          if (role.strip == 0 && tile_row == 0) {
+            const int step = first_step + lane;
+            threadgroup float2 *entry = (threadgroup float2 *)ring +
+                                        ((step + schedule.carry) & (kRing - 1));
+            if (place.pass > 0)
+              *entry = float2(r_above, m_above);
+            else
+              *entry = float2(step == schedule.pad ? 0.0f : kNever, 1.0f);
+          }
+        }
 
-      const int done = place.chunk - 2;
-      if (has_rows && done >= 0 && done < schedule.chunks) {
-        const int row = first_row + tile_row, t = done * kMiColumns -
-                                                  schedule.pad + tile_column -
-                                                  tile_row * skew;
+        // No branch depends on anything here, and nothing looks at the
+        // results: so nobody waits for them before they are needed.
+        const Place next = Advance(place, kMiAhead, schedule.period);
+        const int next_step = next.chunk * kMiColumns,
+                  row = (next.pass * schedule.strips + role.strip) *
+                            kMiSimdWidth +
+                        tile_row,
+                  t = next_step - schedule.pad + tile_column - tile_row * skew;
+#pragma unroll
+        for (int i = 0; i < kFetches; ++i) {
+          const int further = i * kFetchRowsApart,
+                    px_row = clamp(row + further - 1, 0, last_px_row),
+                    py_row = min(row + further, S), column = t - further * skew;
+          x[i] = px_begin[px_row * px_stride +
+                          clamp(column + t_offset, 0, last_px_column)];
+          y[i] = py_begin[py_row * py_stride +
+                          clamp(column - 1, 0, last_py_column)];
+        }
+        const int above =
+            clamp(next_step + lane + schedule.carry, 0, last_scratch);
+        r_above = scratch[above];
+        m_above = scratch[params.scratch_stride + above];
+      }
+    } else {
+      if (has_work) {
+        const int row = first_row + tile_row,
+                  t = first_step - schedule.pad + tile_column - tile_row * skew;
         device float *out = p_begin + row * p_stride + t;
 #pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-          const int further = i * kRowsPerAccess;
-          const int at = TileElement(tile_row + further, tile_column);
-          const float part = x_tile[at], all = y_tile[at];
-          // Exactly 1 also if division is not exact.
-          const float share = part == all ? 1.0f : part / all;
-          const int column = t - further * skew;
+        for (int i = 0; i < kDrains; ++i) {
+          const int further = i * kDrainRowsApart, column = t - further * skew;
           if (row + further <= S && column >= 0 && column <= T)
-            out[further * (p_stride - skew)] = share;
+            out[further * (p_stride - skew)] = shares[i];
         }
       }
-
-      if (has_rows && place.chunk >= 0 && place.chunk < schedule.chunks) {
-        const int t = place.chunk * kMiColumns - schedule.pad + tile_column -
-                      tile_row * skew;
-        bool all_usual = true;
+      const int next_tile = TileOf(place.chunk + 1);
+      threadgroup const float *next_x_tile =
+          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
 #pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-          const int further = i * kRowsPerAccess;
-          const int at = TileElement(tile_row + further, tile_column);
-          all_usual =
-              all_usual && x[i] <= kLargestInput && y[i] <= kLargestInput;
-          // To the first row comes only what the ring has for it.
-          x_tile[at] =
-              first_row + tile_row + further == 0 ? 0.0f : max(x[i], kNever);
-          y_tile[at] = t - further * skew <= 0 ? kNever : max(y[i], kNever);
-        }
-        if (!all_usual)
-          atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
-        if (role.strip == 0 && lane < kMiColumns) {
-          const int step = place.chunk * kMiColumns + lane;
-          threadgroup float2 *entry = (threadgroup float2 *)ring +
-                                      ((step + schedule.carry) & (kRing - 1));
-          if (place.pass > 0)
-            *entry = float2(r_above, m_above);
-          else
-            *entry = float2(step == schedule.pad ? 0.0f : kNever, 1.0f);
-        }
+      for (int i = 0; i < kDrains; ++i) {
+        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        const float part = next_x_tile[at], all = next_x_tile[4 * kTile + at];
+        // Exactly 1 also if division is not exact.
+        shares[i] = part == all ? 1.0f : part / all;
       }
-
-      // No branch depends on anything here, and nothing looks at the results:
-      // so nobody waits for them before they are needed.
-      const Place next = Advance(place, kMiStorers, schedule.period);
-      const int row =
-                    (next.pass * schedule.strips + role.strip) * kMiSimdWidth +
-                    tile_row,
-                t = next.chunk * kMiColumns - schedule.pad + tile_column -
-                    tile_row * skew;
-#pragma unroll
-      for (int i = 0; i < kAccesses; ++i) {
-        const int further = i * kRowsPerAccess;
-        const int px_row = clamp(row + further - 1, 0, last_px_row),
-                  py_row = min(row + further, S), column = t - further * skew;
-        x[i] = px_begin[px_row * px_stride +
-                        clamp(column + t_offset, 0, last_px_column)];
-        y[i] =
-            py_begin[py_row * py_stride + clamp(column - 1, 0, last_py_column)];
-      }
-      const int above = clamp(next.chunk * kMiColumns + lane + schedule.carry,
-                              0, last_scratch);
-      r_above = scratch[above];
-      m_above = scratch[params.scratch_stride + above];
     }
     place = Advance(place, 1, schedule.period);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
@@ -602,7 +642,7 @@ kernel void mutual_information_backward(
     uint simdgroup_index [[simdgroup_index_in_threadgroup]],
     uint num_simdgroups [[simdgroups_per_threadgroup]]) {
   threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
-  threadgroup float2 rings[kMiMaxStrips * kRing / 2];
+  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
 
   const int t_offset = params.t_offset;
   const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
@@ -611,7 +651,7 @@ kernel void mutual_information_backward(
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
   const Schedule schedule = MakeSchedule(
-      range, t_offset, int(num_simdgroups) / (1 + kMiStorers), false);
+      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, false);
   const int S = schedule.S, T = schedule.T, skew = schedule.skew;
 
   // To the last cell of the range, and what comes from it.
@@ -629,98 +669,116 @@ kernel void mutual_information_backward(
   threadgroup float2 *ring = rings + role.strip * kRing / 2;
 
   BackwardState state = {0.0f, 0.0f, 0.0f, 0.0f};
-  float shares[kAccesses], below = 0.0f;
-  const int tile_row = lane / kMiColumns, tile_column = lane % kMiColumns;
+  float shares[kFetches], below = 0.0f, x_out[kDrains], y_out[kDrains];
+  const int turn = role.index % kMiAhead,
+            tile_row =
+                lane / kMiColumns +
+                kRowsPerAccess * (role.kind == kFetcher ? role.index / kMiAhead
+                                                        : role.index),
+            tile_column = lane % kMiColumns;
+  const bool fills_scratch =
+      schedule.passes > 1 && role.strip + 1 == schedule.strips;
   const int last_scratch = max(params.scratch_stride - 1, 0);
 #pragma unroll
-  for (int i = 0; i < kAccesses; ++i) shares[i] = 0.0f;
+  for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kDrains; ++i) x_out[i] = y_out[i] = 0.0f;
 
-  Place place = {
-      0, -role.strip * schedule.lag - kMiStorers - (role.is_chain ? 1 : 0)};
+  Place place = {0, -role.strip * schedule.lag - kMiAhead -
+                        int(role.kind == kChain) -
+                        3 * int(role.kind == kDrainer)};
   for (int round = 0; round < schedule.rounds; ++round) {
     const int first_row =
-        (place.pass * schedule.strips + role.strip) * kMiSimdWidth;
-    const bool has_rows = role.strip < schedule.strips && first_row <= S;
-    if (role.is_chain) {
-      if (has_rows && place.chunk >= 0 && place.chunk < schedule.chunks) {
+                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
+              first_step = place.chunk * kMiColumns;
+    const bool has_work = role.strip < schedule.strips && first_row <= S &&
+                          place.chunk >= 0 && place.chunk < schedule.chunks;
+    threadgroup float4 *x_vectors =
+        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                      *y_tile = (threadgroup float *)y_vectors;
+
+    if (role.kind == kChain) {
+      if (has_work) {
         if (place.chunk == 0) state = BackwardState{0.0f, 0.0f, 0.0f, 0.0f};
-        const int first_step = place.chunk * kMiColumns;
-        threadgroup float4 *x_tile =
-            strip_tiles + (place.chunk & 1) * 2 * kTile;
         float to_above[kMiColumns];
-        BackwardChunk(x_tile, x_tile + kTile, ring,
+        BackwardChunk(x_vectors, y_vectors, ring,
                       (first_step + schedule.carry) / 2, lane, state, to_above);
         if (lane == kMiSimdWidth - 1) {
-          if (role.strip + 1 < schedule.strips) {
-            threadgroup float2 *next = ring + kRing / 2;
+          threadgroup float2 *next =
+              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
 #pragma unroll
-            for (int i = 0; i < kMiColumns; i += 2)
-              next[((first_step & (kRing - 1)) + i) / 2] =
-                  float2(to_above[i], to_above[i + 1]);
-          } else if (place.pass + 1 < schedule.passes) {
+          for (int i = 0; i < kMiColumns; i += 2)
+            next[i / 2] = float2(to_above[i], to_above[i + 1]);
+          if (fills_scratch) {
 #pragma unroll
             for (int i = 0; i < kMiColumns; ++i)
               scratch[first_step + i] = to_above[i];
           }
         }
       }
-    } else if ((place.chunk & (kMiStorers - 1)) == role.storer) {
-      threadgroup float *x_tile =
-          (threadgroup float *)(strip_tiles + (place.chunk & 1) * 2 * kTile);
-      threadgroup float *y_tile = x_tile + 4 * kTile;
+    } else if (role.kind == kFetcher) {
+      if ((place.chunk & (kMiAhead - 1)) == turn) {
+        if (has_work) {
+#pragma unroll
+          for (int i = 0; i < kFetches; ++i) {
+            const int at =
+                TileElement(tile_row + i * kFetchRowsApart, tile_column);
+            const bool finite = shares[i] - shares[i] == 0.0f;
+            x_tile[at] = finite ? shares[i] : 0.0f;
+            y_tile[at] = finite ? 1.0f - shares[i] : 0.0f;
+          }
+          if (role.strip == 0 && tile_row == 0) {
+            const int step = first_step + lane;
+            threadgroup float *entry = (threadgroup float *)ring +
+                                       ((step + schedule.carry) & (kRing - 1));
+            if (place.pass > 0)
+              *entry = below;
+            else
+              *entry = step == 0 ? first_grad : 0.0f;
+          }
+        }
 
-      const int done = place.chunk - 2;
-      if (has_rows && done >= 0 && done < schedule.chunks) {
+        const Place next = Advance(place, kMiAhead, schedule.period);
+        const int next_step = next.chunk * kMiColumns,
+                  row = (next.pass * schedule.strips + role.strip) *
+                            kMiSimdWidth +
+                        tile_row,
+                  t = next_step + tile_column - tile_row * skew;
+#pragma unroll
+        for (int i = 0; i < kFetches; ++i) {
+          const int further = i * kFetchRowsApart;
+          shares[i] = p[-(min(row + further, S) * p_stride +
+                          clamp(t - further * skew, 0, T))];
+        }
+        below =
+            scratch[clamp(next_step + lane + schedule.carry, 0, last_scratch)];
+      }
+    } else {
+      if (has_work) {
         const int row = first_row + tile_row,
-                  t = done * kMiColumns + tile_column - tile_row * skew;
+                  t = first_step + tile_column - tile_row * skew;
         device float *px_out = px_grad - (row * px_stride + t);
         device float *py_out = py_grad - (row * py_stride + t);
 #pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-          const int further = i * kRowsPerAccess;
-          const int at = TileElement(tile_row + further, tile_column);
-          const float x = x_tile[at], y = y_tile[at];
-          const int column = t - further * skew;
+        for (int i = 0; i < kDrains; ++i) {
+          const int further = i * kDrainRowsApart, column = t - further * skew;
           if (row + further < S && column >= 0 && column <= T + t_offset)
-            px_out[-further * (px_stride - skew)] = x;
+            px_out[-further * (px_stride - skew)] = x_out[i];
           if (row + further <= S && column >= 0 && column < T)
-            py_out[-further * (py_stride - skew)] = y;
+            py_out[-further * (py_stride - skew)] = y_out[i];
         }
       }
-
-      if (has_rows && place.chunk >= 0 && place.chunk < schedule.chunks) {
+      const int next_tile = TileOf(place.chunk + 1);
+      threadgroup const float *next_x_tile =
+          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
 #pragma unroll
-        for (int i = 0; i < kAccesses; ++i) {
-          const int at =
-              TileElement(tile_row + i * kRowsPerAccess, tile_column);
-          const bool finite = shares[i] - shares[i] == 0.0f;
-          x_tile[at] = finite ? shares[i] : 0.0f;
-          y_tile[at] = finite ? 1.0f - shares[i] : 0.0f;
-        }
-        if (role.strip == 0 && lane < kMiColumns) {
-          const int step = place.chunk * kMiColumns + lane;
-          threadgroup float *entry = (threadgroup float *)ring +
-                                     ((step + schedule.carry) & (kRing - 1));
-          if (place.pass > 0)
-            *entry = below;
-          else
-            *entry = step == 0 ? first_grad : 0.0f;
-        }
+      for (int i = 0; i < kDrains; ++i) {
+        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        x_out[i] = next_x_tile[at];
+        y_out[i] = next_x_tile[4 * kTile + at];
       }
-
-      const Place next = Advance(place, kMiStorers, schedule.period);
-      const int row =
-                    (next.pass * schedule.strips + role.strip) * kMiSimdWidth +
-                    tile_row,
-                t = next.chunk * kMiColumns + tile_column - tile_row * skew;
-#pragma unroll
-      for (int i = 0; i < kAccesses; ++i) {
-        const int further = i * kRowsPerAccess;
-        shares[i] = p[-(min(row + further, S) * p_stride +
-                        clamp(t - further * skew, 0, T))];
-      }
-      below = scratch[clamp(next.chunk * kMiColumns + lane + schedule.carry, 0,
-                            last_scratch)];
     }
     place = Advance(place, 1, schedule.period);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
