@@ -402,7 +402,6 @@ kernel void mutual_information_forward(
   ans += b;
   scratch += ulong(b) * 2 * ulong(params.scratch_stride);
 
-  const int lane = int(lane_index);
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
   const Schedule schedule = MakeSchedule(
@@ -417,17 +416,13 @@ kernel void mutual_information_forward(
 
   // Of a fetcher: what it fetched.
   float x[kFetches], y[kFetches], r_above = kNever, m_above = 1.0f;
-  const int turn = role.index % kMiAhead;
+  const int turn = role.index % kMiAhead,
+            first_access =
+                role.kind == kFetcher ? role.index / kMiAhead : role.index;
 
   // Of a drainer: what it took out of a tile.
   float shares[kDrains];
 
-  // The first element of a tile that a fetcher or a drainer handles.
-  const int tile_row =
-                lane / kMiColumns +
-                kRowsPerAccess * (role.kind == kFetcher ? role.index / kMiAhead
-                                                        : role.index),
-            tile_column = lane % kMiColumns;
   // If the range is empty, clamped indexes must still lie in px and py.
   device const float *px_begin =
       px + min(range.s_begin, max(params.S - 1, 0)) * px_stride +
@@ -444,7 +439,7 @@ kernel void mutual_information_forward(
   for (int i = 0; i < kDrains; ++i) shares[i] = 0.0f;
   const bool fills_scratch =
       schedule.passes > 1 && role.strip + 1 == schedule.strips;
-  if (simdgroup_index == 0 && lane == 0)
+  if (simdgroup_index == 0 && lane_index == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
 
   // A chunk is fetched into its tile in the round before it is computed, taken
@@ -454,6 +449,10 @@ kernel void mutual_information_forward(
                         int(role.kind == kChain) -
                         3 * int(role.kind == kDrainer)};
   for (int round = 0; round < schedule.rounds; ++round) {
+    // The first element of a tile that a fetcher or a drainer handles.
+    const int lane = int(lane_index),
+              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+              tile_column = lane % kMiColumns;
     const int first_row =
                   (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
               first_step = place.chunk * kMiColumns;
@@ -580,7 +579,7 @@ kernel void mutual_information_forward(
 
   if (atomic_load_explicit(&unusual, memory_order_relaxed) != 0u)
     ForwardByDiagonals(params, range, px, py, p, ans,
-                       int(simdgroup_index) * kMiSimdWidth + lane,
+                       int(simdgroup_index) * kMiSimdWidth + int(lane_index),
                        int(num_simdgroups) * kMiSimdWidth);
 }
 
@@ -647,7 +646,6 @@ kernel void mutual_information_backward(
   const int t_offset = params.t_offset;
   const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
             p_stride = params.T + 1;
-  const int lane = int(lane_index);
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
   const Schedule schedule = MakeSchedule(
@@ -671,11 +669,8 @@ kernel void mutual_information_backward(
   BackwardState state = {0.0f, 0.0f, 0.0f, 0.0f};
   float shares[kFetches], below = 0.0f, x_out[kDrains], y_out[kDrains];
   const int turn = role.index % kMiAhead,
-            tile_row =
-                lane / kMiColumns +
-                kRowsPerAccess * (role.kind == kFetcher ? role.index / kMiAhead
-                                                        : role.index),
-            tile_column = lane % kMiColumns;
+            first_access =
+                role.kind == kFetcher ? role.index / kMiAhead : role.index;
   const bool fills_scratch =
       schedule.passes > 1 && role.strip + 1 == schedule.strips;
   const int last_scratch = max(params.scratch_stride - 1, 0);
@@ -688,6 +683,10 @@ kernel void mutual_information_backward(
                         int(role.kind == kChain) -
                         3 * int(role.kind == kDrainer)};
   for (int round = 0; round < schedule.rounds; ++round) {
+    // The first element of a tile that a fetcher or a drainer handles.
+    const int lane = int(lane_index),
+              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+              tile_column = lane % kMiColumns;
     const int first_row =
                   (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
               first_step = place.chunk * kMiColumns;
