@@ -7,7 +7,8 @@
 #pragma once
 
 #define device __global
-#define constant __constant
+// Not OpenCL's: that is a memory of its own here, which a parameter is not in.
+#define constant const __global
 #define threadgroup __local
 #define thread __private
 
@@ -50,9 +51,7 @@ inline float exp(float x) {
 }  // namespace fast
 
 inline float abs(float x) { return __builtin_fabsf(x); }
-inline float fma(float x, float y, float z) {
-  return __builtin_fmaf(x, y, z);
-}
+inline float fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
 inline float max(float x, float y) { return __builtin_fmaxf(x, y); }
 inline int max(int x, int y) { return x < y ? y : x; }
 inline int min(int x, int y) { return x < y ? x : y; }
@@ -69,8 +68,8 @@ enum memory_order { memory_order_relaxed };
 struct metal_atomic_uint {
   uint value;
 };
-inline void atomic_store_explicit(threadgroup metal_atomic_uint *object, uint value,
-                                  memory_order) {
+inline void atomic_store_explicit(threadgroup metal_atomic_uint *object,
+                                  uint value, memory_order) {
   __atomic_store_n(&object->value, value, __ATOMIC_RELAXED);
 }
 inline uint atomic_load_explicit(threadgroup const metal_atomic_uint *object,

@@ -1,9 +1,9 @@
 """Compiles a .metal file for an NVIDIA GPU.
 
-The only GPU that was at hand: the same algorithm, from the same file, beside
-CUDA code.  clang reads the file as C++ for OpenCL, for which this module
-rewrites what differs from Metal: the constructors of vectors, the name of a
-type, and the parameters of kernels that Metal fills in.  What of the Metal Shading Language
+For a comparison with CUDA code on one GPU, from the file that the mps backend
+has.  clang reads it as C++ for OpenCL, for which this module rewrites what
+differs from Metal: the constructors of vectors, the name of a type, and the
+parameters of kernels that Metal fills in.  What of the Metal Shading Language
 our kernels do not use is not there.
 
 Needs clang 19, and CUDA's libdevice (any version of CUDA 11 or later; PyPI's
@@ -60,11 +60,11 @@ def compile_metal(source, include, libdevice, architecture='sm_90'):
       CompileError: with clang's message.
     """
     text = _clang(['-E', '-P', '-x', 'c++', '-nostdinc', '-I', str(include),
-                   '-I', str(HERE / 'no_headers'), '-'],
+                   '-'],
                   source.read_text().replace('#include <metal_stdlib>', ''))
     text = re.sub(r'\b(float[24])\s*\(', r'make_\1(', text)
     text = re.sub(r'\batomic_uint\b', 'metal_atomic_uint', text)
-    text, kernels = _rewrite_kernels(text, _enumerators(text))
+    text, kernels = _rewrite_kernels(text, enumerators(text))
     target = ['-target', 'nvptx64-nvidia-cuda', '-Xclang', '-target-cpu',
               '-Xclang', architecture, '-Xclang', '-target-feature',
               '-Xclang', '+ptx80', '-Wno-everything', '-O3', '-S', '-o', '-',
@@ -100,7 +100,7 @@ def _clang(arguments, text):
     return done.stdout
 
 
-def _enumerators(text):
+def enumerators(text):
     """Returns the values of enumerators that are given as expressions."""
     values = {}
     for body in re.findall(r'\benum\s*\w*\s*\{(.*?)\}', text, re.DOTALL):
