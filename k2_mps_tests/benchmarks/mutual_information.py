@@ -30,6 +30,9 @@ KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
 # B, S, T
 SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
           (128, 100, 500), (32, 500, 1000)]
+# The same source, without and with the compiler making separate loops of what
+# simdgroups do (split_loops of ptx.compile_metal).
+PROGRAMS = {'one_loop': False, 'split_loops': True}
 VARIANTS = ['plain', 'boundary', 'modified', '-inf']
 WARMUPS, REPEATS = 5, 30
 
@@ -59,8 +62,11 @@ def prepare(folder, libdevice):
                 name = next(name for name in archive.namelist()
                             if name.endswith('/libdevice.10.bc'))
                 libdevice.write_bytes(archive.read(name))
-        text, kernels = ptx.compile_metal(
-            KERNELS / 'mutual_information.metal', ROOT, libdevice)
+        for program, split_loops in PROGRAMS.items():
+            text, kernels = ptx.compile_metal(
+                KERNELS / 'mutual_information.metal', ROOT, libdevice,
+                split_loops)
+            (folder / (program + '.ptx')).write_text(text)
         source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)
@@ -74,7 +80,6 @@ def prepare(folder, libdevice):
                     content = archive.extractfile(member).read()
                     (upstream / path.name).write_bytes(content)
     (folder / 'upstream' / 'binding.cc').write_text(BINDING)
-    (folder / 'mutual_information.ptx').write_text(text)
     numbers = ptx.enumerators((KERNELS / 'mutual_information.h').read_text())
     (folder / 'host.json').write_text(json.dumps({
         name: int(numbers[name])
@@ -98,7 +103,7 @@ def _download(folder, package, *arguments):
 class Ours:
     """The kernels of a PTX file, launched as mutual_information.mm does."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, program):
         import torch
 
         self._torch = torch
@@ -106,7 +111,7 @@ class Ours:
         self._host = json.loads((folder / 'host.json').read_text())
         torch.zeros(1, device='cuda')  # makes the context
         module = ctypes.c_void_p()
-        text = (folder / 'mutual_information.ptx').read_bytes()
+        text = (folder / (program + '.ptx')).read_bytes()
         self._call('cuModuleLoadData', ctypes.byref(module), text + b'\0')
         self._functions = {}
         for name in ('forward', 'backward'):
@@ -215,7 +220,11 @@ def measure(function):
 
 
 def compare(ours, upstream, shape, variant):
-    """Returns a row of the report, a dict."""
+    """Measures one program.
+
+    Returns:
+      A row of the report, a dict.
+    """
     import torch
 
     B, S, T = shape
@@ -264,7 +273,7 @@ def run(folder, output):
 
     print('%s, torch %s; microseconds, mean of %d calls after %d' % (
         torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS))
-    ours = Ours(folder)
+    ours = {program: Ours(folder, program) for program in PROGRAMS}
     try:
         upstream = load_upstream(folder)
     except Exception as error:  # ours is worth a measurement without it
@@ -274,15 +283,17 @@ def run(folder, output):
     columns = ['upstream forward', 'forward', 'upstream backward', 'backward',
                'times', 'upstream error', 'error', 'error of sums',
                'same bits again']
-    print('  '.join(['   B   S    T  variant '] + columns))
+    print('  '.join(['   B   S    T  variant   program    '] + columns))
     rows = []
     cases = [(shape, 'plain') for shape in SHAPES]
     cases += [(shape, variant) for shape in SHAPES[3:]
               for variant in VARIANTS[1:]]
-    for shape, variant in cases:
-        row = compare(ours, upstream, shape, variant)
+    for shape, variant, program in (
+            (*case, program) for case in cases for program in PROGRAMS):
+        row = compare(ours[program], upstream, shape, variant)
+        row['program'] = program
         rows.append(row)
-        cells = ['%4d %3d %4d  %-8s' % (*shape, variant)]
+        cells = ['%4d %3d %4d  %-8s  %-11s' % (*shape, variant, program)]
         for name in columns:
             value = row.get(name, '')
             if isinstance(value, float):
