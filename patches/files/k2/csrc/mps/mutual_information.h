@@ -43,7 +43,7 @@ namespace k2 {
                            score came from the cell at s - 1.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns.
 
-   @return  The forward pass returns the score of (s_end, t_end), shape [B].  The
+   @return  The forward pass returns the score of (s_end, t_end), shape [B]. The
             backward pass returns the gradients of px and py; they are 0
             outside of the boundary.
  */
