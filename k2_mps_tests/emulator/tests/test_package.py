@@ -46,6 +46,25 @@ def test_works_from_the_source_directory():
     assert done.stdout == "tensor([1., 1.], device='mps:0')\n", done.stderr
 
 
+def test_kernels_are_compiled_by_the_interpreter_that_runs(
+    run_python, extension_path, tmp_path
+):
+    """Not by what is first in PATH, which has no clang package."""
+    done = run_python(
+        "import importlib.util, torch\n"
+        "spec = importlib.util.spec_from_file_location(\n"
+        f"    'emulator_test_extension', {str(extension_path)!r})\n"
+        "extension = importlib.util.module_from_spec(spec)\n"
+        "x, y = torch.ones(2, 3, device='mps')\n"
+        "extension.axpy(x, y, 3.0)\n"
+        "print(y.tolist())\n",
+        MPS_EMULATOR_PYTHON="",
+        MPS_EMULATOR_CACHE_DIR=str(tmp_path / "cache"),
+        PATH="/usr/bin:/bin",
+    )
+    assert done.stdout == "[4.0, 4.0, 4.0]\n", done.stderr
+
+
 def test_autoload_can_be_turned_off(run_python):
     code = "import torch; print(torch.backends.mps.is_available())"
     assert run_python(code).stdout == "True\n"
@@ -112,6 +131,17 @@ def test_loading_is_cheap(run_python):
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert float(done.stdout) < 0.5
+
+
+def test_ending_behind_a_backward(run_python):
+    """Autograd's thread may still hold what the backward used."""
+    for _ in range(5):
+        done = run_python(
+            "import torch\n"
+            "x = torch.ones(3, device='mps', requires_grad=True)\n"
+            "(x * 2).sum().backward()\n"
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_exported_symbols():

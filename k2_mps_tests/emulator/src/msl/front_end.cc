@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/export.h"
 #include "msl/process.h"
 #include "msl/sha256.h"
 
@@ -79,6 +80,11 @@ std::string ToHex(std::string_view bytes) {
   return hex;
 }
 
+std::string &DefaultPython() {
+  static auto *path = new std::string("python3");
+  return *path;
+}
+
 }  // namespace
 
 FrontEnd::FrontEnd() : cpu_(Cpu()) {
@@ -93,7 +99,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
   }
 
   python_ = Environment("MPS_EMULATOR_PYTHON");
-  if (python_.empty()) python_ = "python3";
+  if (python_.empty()) python_ = DefaultPython();
 
   clang_ = Environment("MPS_EMULATOR_CLANG");
   if (clang_.empty()) clang_ = FindInPath("clang++-19");
@@ -132,7 +138,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
 
 FrontEnd::Result FrontEnd::Build(const std::string &source,
                                  const CompileOptions &options,
-                                 const std::string &output,
+                                 bool check_races, const std::string &output,
                                  std::string *diagnostics) const {
   std::vector<std::string> command = {
       python_,    directory_ + "/__main__.py",
@@ -141,6 +147,7 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
       "--clang",  clang_,
       "--cpu",    cpu_,
   };
+  if (check_races) command.push_back("--check-races");
   if (!options.fast_math) command.push_back("--no-fast-math");
   if (options.language_version != 0) {
     command.push_back("--language-version");
@@ -172,3 +179,9 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
 }
 
 }  // namespace mps_emulator::msl
+
+// The Python package tells which interpreter has it, and with it the packages
+// of the front end.  To be called before anything is compiled.
+MPS_EMULATOR_EXPORT void mps_emulator_use_python(const char *path) {
+  mps_emulator::msl::DefaultPython() = path;
+}

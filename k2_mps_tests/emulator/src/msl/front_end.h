@@ -14,7 +14,8 @@ class FrontEnd {
   // variables come first:
   //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
   //                         the folder msl beside this library
-  //   MPS_EMULATOR_PYTHON   the interpreter; else python3
+  //   MPS_EMULATOR_PYTHON   the interpreter; else the one this process runs
+  //                         in, as the Python package told; else python3
   //   MPS_EMULATOR_CLANG    clang++; else clang++-19 and clang++ in PATH
   FrontEnd();
 
@@ -30,8 +31,10 @@ class FrontEnd {
   // Compiles the text in file `source` to the shared object `output`.  Sets
   // `*diagnostics` where Metal would refuse the text, and where the front end
   // itself fails.
+  // check_races: see race_checker.h.
   Result Build(const std::string &source, const CompileOptions &options,
-               const std::string &output, std::string *diagnostics) const;
+               bool check_races, const std::string &output,
+               std::string *diagnostics) const;
 
  private:
   std::string directory_;
