@@ -163,8 +163,76 @@ def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
                                    equal_nan=True)
 
 
-def test_two_runs_give_the_same_bits():
-    px, py = make(4, 40, 60, False)
+# The kernels do 32 rows in a strip, 8 columns in a tile and 4 strips at once;
+# S + 1 rows.  T of 20 and 300 is less and more than the strips wait for each
+# other.
+@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize('S,T', [(30, 300), (31, 300), (32, 300), (63, 70),
+                                 (64, 70), (126, 300), (127, 300), (128, 300),
+                                 (126, 20), (127, 20), (128, 20), (255, 261),
+                                 (256, 260), (257, 259)])
+def test_just_below_at_and_above_the_limits(S, T, modified):
+    if modified and S > T:
+        S, T = T, S
+    check(*make(2, S, T, modified))
+
+
+@pytest.mark.parametrize('T', range(1, 18))
+def test_the_end_anywhere_in_a_tile(T):
+    check(*make(1, 2, T, False))
+    check(*make(1, 35, T, False))
+
+
+@pytest.mark.parametrize('modified', [False, True])
+def test_boundary_in_more_strips_than_fit_at_once(modified):
+    S, T = 200, 230
+    boundary = torch.tensor([
+        [0, 0, S, T],
+        [3, 5, 131, 209],  # more than fits, too
+        [10, 20, 137, 220],  # just fits
+        [60, 7, 91, 190],  # one strip
+        [200, 229, 200, 230],
+    ])
+    check(*make(len(boundary), S, T, modified), boundary)
+
+
+def test_what_is_no_number_in_more_strips_than_fit_at_once():
+    px, py = make(3, 150, 40, False)
+    px[0, 140, 3] = float('nan')
+    py[1, 149, 5] = float('nan')
+    px[2, 20] = float('-inf')  # no path
+    mps = run(px, py, None, MPS, torch.float32)
+    cpu = run(px, py, None, 'cpu', torch.float32)
+    assert cpu[0][2] == float('-inf')
+    for a, b in zip(mps, cpu):
+        assert torch.equal(a.isnan(), b.isnan())
+        # As test_what_is_no_number_goes_where_it_goes_on_the_cpu, but 190
+        # steps at values of about 200.
+        torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0,
+                                   equal_nan=True)
+
+
+@pytest.mark.parametrize('value', [-1e4, -1e9, -1e30, -3e38])
+def test_large_negative_numbers_close_paths(value):
+    px, py = make(2, 6, 9, False)
+    px[0, 2, 3:] = value
+    py[1, :4, 5] = value
+    check(px, py)
+
+
+@pytest.mark.parametrize('value', [1e21, 3e38])
+def test_large_numbers(value):
+    px, py = make(1, 3, 4, False)
+    px[0, 1, 2] = value
+    mps = run(px, py, None, MPS, torch.float32)
+    cpu = run(px, py, None, 'cpu', torch.float32)
+    for a, b in zip(mps, cpu):
+        torch.testing.assert_close(a, b, rtol=4 * EPS, atol=1e-6)
+
+
+@pytest.mark.parametrize('S,T', [(40, 60), (150, 170)])
+def test_two_runs_give_the_same_bits(S, T):
+    px, py = make(4, S, T, False)
     first = run(px, py, None, MPS, torch.float32)
     for _ in range(3):
         again = run(px, py, None, MPS, torch.float32)

@@ -37,10 +37,13 @@ namespace k2 {
    @param [in] boundary    [B][4], (s_begin, t_begin, s_end, t_end); it is
                            (0, 0, S, T) if not given.
    @param [in,out] p       [B][S + 1][T + 1], contiguous.  Written by the
-                           forward pass inside of the boundary.
+                           forward pass inside of the boundary, for the
+                           backward pass.  Other than on the CPU these are not
+                           the scores of the cells, but which part of each
+                           score came from the cell at s - 1.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns.
 
-   @return  The forward pass returns p[b][s_end][t_end], of shape [B].  The
+   @return  The forward pass returns the score of (s_end, t_end), shape [B]. The
             backward pass returns the gradients of px and py; they are 0
             outside of the boundary.
  */

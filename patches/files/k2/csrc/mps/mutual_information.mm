@@ -64,7 +64,7 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                 " of shape ", boundary->sizes());
   }
   return Params{static_cast<int>(S), static_cast<int>(T), modified ? -1 : 0,
-                boundary.has_value()};
+                boundary.has_value(), 0};
 }
 
 // Metal binds no empty buffer.  Of a tensor without elements nothing is read,
@@ -74,15 +74,28 @@ const torch::Tensor &Or(const torch::Tensor &tensor,
   return tensor.defined() && tensor.numel() != 0 ? tensor : other;
 }
 
-// One threadgroup for each sequence, with a thread for each cell of the
-// longest diagonal, as far as there are that many.
-mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p) {
-  const int64_t simd_width = 32;
-  int64_t cells = std::min(p.size(1), p.size(2));
-  cells = (cells + simd_width - 1) / simd_width * simd_width;
-  int64_t most = mps::MaxThreadsPerThreadgroup(kSource, kernel, p);
+// One threadgroup for each sequence, with threads for as many strips of rows
+// as are needed or fit, and an equal number of them in each pass.  Sets
+// `scratch` if there are more passes than one.
+mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
+                  int64_t scratch_rows, Params *params,
+                  torch::Tensor *scratch) {
+  const int64_t strips = (params->S + 1 + kMiSimdWidth - 1) / kMiSimdWidth,
+                most = std::min<int64_t>(
+                    kMiMaxStrips,
+                    mps::MaxThreadsPerThreadgroup(kSource, kernel, p) /
+                        kMiThreadsPerStrip);
+  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ",
+              kMiThreadsPerStrip, " threads");
+  const int64_t passes = (strips + most - 1) / most,
+                at_once = (strips + passes - 1) / passes;
+  if (passes > 1) {
+    params->scratch_stride = params->T + kMiScratchMargin;
+    *scratch = torch::empty({p.size(0), scratch_rows, params->scratch_stride},
+                            p.options());
+  }
   return {static_cast<uint32_t>(p.size(0)),
-          static_cast<uint32_t>(std::min(cells, most))};
+          static_cast<uint32_t>(at_once * kMiThreadsPerStrip)};
 }
 
 }  // namespace
@@ -98,8 +111,10 @@ torch::Tensor MutualInformationMps(
   py = py.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
   const char *kernel = "mutual_information_forward";
-  mps::Launch(kSource, kernel, GetGrid(kernel, p),
-              {Or(px, p), Or(py, p), bound, p, ans, params});
+  torch::Tensor scratch;
+  mps::Grid grid = GetGrid(kernel, p, 2, &params, &scratch);
+  mps::Launch(kSource, kernel, grid,
+              {Or(px, p), Or(py, p), bound, p, ans, Or(scratch, p), params});
   return ans;
 }
 
@@ -123,13 +138,14 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
                               : torch::empty(py.sizes(), p.options());
   if (p.numel() == 0) return {px_grad, py_grad};
 
-  px = px.contiguous();
   ans_grad = ans_grad.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
   const char *kernel = "mutual_information_backward";
-  mps::Launch(
-      kSource, kernel, GetGrid(kernel, p),
-      {Or(px, p), bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p), params});
+  torch::Tensor scratch;
+  mps::Grid grid = GetGrid(kernel, p, 1, &params, &scratch);
+  mps::Launch(kSource, kernel, grid,
+              {bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p),
+               Or(scratch, p), params});
   return {px_grad, py_grad};
 }
 

@@ -22,10 +22,31 @@
 // Shared by the host and the kernels of mutual_information.metal.  All members
 // have the same size and alignment in C++ and in Metal.
 struct MutualInformationParams {
-  int S;             // length of x
-  int T;             // length of y
-  int t_offset;      // 0, or -1 if px has shape [B][S][T] ("modified")
-  int has_boundary;  // whether the boundary is to be read
+  int S;               // length of x
+  int T;               // length of y
+  int t_offset;        // 0, or -1 if px has shape [B][S][T] ("modified")
+  int has_boundary;    // whether the boundary is to be read
+  int scratch_stride;  // elements of scratch for each sequence
+};
+
+// How the work is divided; mutual_information.metal says what the words mean.
+// These are all the numbers that there are to tune.
+enum MutualInformationTuning {
+  kMiColumns = 8,    // of a tile
+  kMiFetchers = 4,   // simdgroups that load, for one that computes
+  kMiDrainers = 2,   // simdgroups that store, for one that computes
+  kMiAhead = 2,      // rounds from fetching inputs to moving them into a tile
+  kMiMaxStrips = 4,  // at once in a threadgroup
+  kMiDelay = 2,      // steps after which a row's result is in the next row
+};
+
+enum MutualInformationSizes {
+  kMiSimdWidth = 32,
+  kMiSimdgroupsPerStrip = 1 + kMiFetchers + kMiDrainers,
+  kMiThreadsPerStrip = kMiSimdgroupsPerStrip * kMiSimdWidth,
+  kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
+  // By how much scratch_stride must exceed T if a sequence needs scratch.
+  kMiScratchMargin = kMiSimdWidth * kMiDelay + 2 * kMiColumns,
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

@@ -22,19 +22,77 @@
 
 // The recursion of MutualInformationCpu() and its derivative.
 //
-// One threadgroup does one sequence.  The cells of an anti-diagonal depend
-// only on the two before it, so the threads share the cells of one diagonal,
-// row by row, and meet at a barrier after each.  All that one thread hands to
-// another goes through the output in device memory.
+// One threadgroup does one sequence, whose rows are s and whose columns are t.
+// A strip is kMiSimdWidth rows, one for each lane of the simdgroup that
+// computes it, its chain.  In each step a lane does one cell, `skew` columns
+// behind the lane above it.  So the result of the row above comes through a
+// shuffle, and kMiDelay steps later: nobody waits for the shuffle.
 //
-// Each cell is computed by one thread, by the expressions of the CPU and from
-// operands in the same order: two runs give the same bits, and infinities and
-// NaN go where they go there.
+// kMiColumns steps are a chunk, and what a strip reads and writes in a chunk
+// is a tile of threadgroup memory.  A chain touches nothing else.  Each strip
+// has kMiFetchers more simdgroups that bring inputs, and kMiDrainers that take
+// outputs away.  Fetchers take turns: each loads its part of a tile into
+// registers and moves it into the tile kMiAhead rounds later.  They do nothing
+// else, so that they wait for device memory at no other place.  A strip has
+// three tiles: one that is filled, one that is computed, one that is emptied.
+//
+// The strips of a threadgroup run at once, each `lag` chunks behind the one
+// above it.  The last row of one goes to the next through a ring of threadgroup
+// memory.  If there are more strips than fit, more passes follow, and the last
+// row of a pass goes through `scratch` in device memory.  So there is no limit
+// to the lengths.
+//
+// All simdgroups go through the chunks in step: the one barrier stands at the
+// end of the loop, where all threads reach it.  Each cell is computed by one
+// thread in one order: two runs give the same bits.
 
 using namespace metal;
 
+enum {
+  kVectors = kMiColumns / 4,                   // float4s in a row of a tile
+  kTile = kMiSimdWidth * kVectors,             // float4s in a tile
+  kTiles = 3,                                  // of a strip
+  kTilesPerStrip = 2 * kTiles,                 // x and y
+  kRing = 32,                                  // columns in a ring
+  kRowsPerAccess = kMiSimdWidth / kMiColumns,  // of a simdgroup, to a tile
+  kFetchersPerTile = kMiFetchers / kMiAhead,
+  kFetchRowsApart = kRowsPerAccess * kFetchersPerTile,
+  kFetches = kMiColumns / kFetchersPerTile,  // of a fetcher, for a tile
+  kDrainRowsApart = kRowsPerAccess * kMiDrainers,
+  kDrains = kMiColumns / kMiDrainers,  // of a drainer, for a tile
+  // A sum at most doubles in a step, and has 127 doublings of room.
+  kChunksToNormalize = 32 / kMiColumns,
+};
+
+static_assert(kMiColumns == 8 || kMiColumns == 16, "a tile is float4s");
+static_assert(kMiSimdWidth % kMiColumns == 0, "an access is whole rows");
+static_assert((kMiAhead & (kMiAhead - 1)) == 0, "turns are a bit mask");
+static_assert(kMiFetchers % kMiAhead == 0 &&
+                  kMiColumns % (kMiFetchers / kMiAhead) == 0 &&
+                  kMiColumns % kMiDrainers == 0,
+              "a tile is shared equally");
+static_assert(kMiDelay == 2, "a chain has one delayed result");
+static_assert(3 * kMiColumns <= kRing && (kRing & (kRing - 1)) == 0,
+              "a ring holds what is written and not yet read");
+static_assert(kMiMaxThreads <= 1024, "Metal's limit");
+static_assert(kMiMaxStrips * (kTilesPerStrip * kTile * 16 + kRing * 8) +
+                      kRing * 8 + 16 <=
+                  32768,
+              "Metal's limit of threadgroup memory");
+
+// Stands for -infinity in the recursion, where it would make NaN.  Sums of it
+// stay finite, and it absorbs whatever an input may be without being unusual.
+constant float kNever = -1.0e30f;
+// Scores below this are -infinity, or sums of inputs of such a size that the
+// recursion by diagonals has to tell.
+constant float kLowestScore = -5.0e29f;
+// Inputs that are not at most this are unusual: also infinity and NaN.
+constant float kLargestInput = 1.0e20f;
+
 // log(FLT_EPSILON): what is smaller than this, exp()ed, does not change 1.
 constant float kMinLogDiff = -15.942385152878742f;
+
+constant float kLog2 = 0.69314718055994531f;
 
 // log(1 + u) for 0 <= u <= 1, which metal_stdlib lacks.  1 + u is rounded to
 // w; log(w) * u / (w - 1) makes up for the rounding (W. Kahan, see Higham,
@@ -68,35 +126,145 @@ inline Boundary GetBoundary(constant MutualInformationParams &params,
   return ans;
 }
 
-// px        [B][S][T + 1 + t_offset]
-// py        [B][S + 1][T]
-// boundary  [B][4]: s_begin, t_begin, s_end, t_end; not read if
-//           !params.has_boundary
-// p         [B][S + 1][T + 1], written inside of the boundary
-// ans       [B], p[b][s_end][t_end]
-kernel void mutual_information_forward(
-    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
-    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
-    device float *ans [[buffer(4)]],
-    constant MutualInformationParams &params [[buffer(5)]],
-    uint b [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
-  const int S = params.S, T = params.T, t_offset = params.t_offset;
+// When which simdgroup does what.
+struct Schedule {
+  int S, T;   // the last row and the last column, counted from the boundary
+  int skew;   // columns that a row is behind the row above it
+  int carry;  // steps from the last row of a strip to the first of the next
+  int pad;    // empty columns before the first
+  int last_chunk;  // that of the last cell
+  int chunks;      // that have cells
+  int lag;         // chunks that a strip is behind the strip above it
+  int strips;      // at once
+  int passes;
+  int period;  // chunks from a pass to the next
+  int rounds;  // chunks until all is done
+};
+
+// pad_to_end: whether the last cell is to be in the last step of its chunk.
+inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
+                             bool pad_to_end) {
+  Schedule ans;
+  ans.S = max(range.s_end - range.s_begin, 0);
+  ans.T = max(range.t_end - range.t_begin, 0);
+  ans.skew = kMiDelay + t_offset;
+  ans.carry = (kMiSimdWidth - 1) * ans.skew + t_offset;
+  const int last = ans.T + ans.S % kMiSimdWidth * ans.skew;
+  ans.pad = pad_to_end ? kMiColumns - 1 - last % kMiColumns : 0;
+  ans.chunks =
+      (ans.T + ans.pad + (kMiSimdWidth - 1) * ans.skew) / kMiColumns + 1;
+  ans.last_chunk = (last + ans.pad) / kMiColumns;
+  ans.lag = (kMiColumns - 1 + ans.carry) / kMiColumns + 1;
+  const int all_strips = ans.S / kMiSimdWidth + 1;
+  ans.strips = min(strips, all_strips);
+  ans.passes = (all_strips + ans.strips - 1) / ans.strips;
+  // A pass begins late enough to fetch from scratch what the one before it put
+  // there.
+  ans.period = max(ans.chunks, ans.strips * ans.lag + kMiAhead + 2);
+  const int unit = kTiles * kMiAhead;  // so that turns and tiles go on
+  ans.period = (ans.period + unit - 1) / unit * unit;
+  // Fetchers begin before there is anything to compute.
+  ans.rounds = kMiAhead + (ans.passes - 1) * ans.period + ans.chunks + 3 +
+               (ans.strips - 1) * ans.lag;
+  return ans;
+}
+
+// A place in the schedule of one strip; `chunk` is negative before it begins.
+struct Place {
+  int pass, chunk;
+};
+
+inline Place Advance(Place place, int chunks, int period) {
+  Place ans = {place.pass, place.chunk + chunks};
+  if (ans.chunk >= period) {
+    ans.chunk -= period;
+    ++ans.pass;
+  }
+  return ans;
+}
+
+// Who a simdgroup is.
+enum Kind { kChain, kFetcher, kDrainer };
+
+struct Role {
+  Kind kind;
+  int strip;  // of those at once
+  int index;  // of the fetcher or drainer
+};
+
+inline Role GetRole(int simdgroup, int num_simdgroups) {
+  const int strips = num_simdgroups / kMiSimdgroupsPerStrip,
+            other = simdgroup - strips, drainer = other - strips * kMiFetchers;
+  if (other < 0) return Role{kChain, simdgroup, 0};
+  if (drainer < 0)
+    return Role{kFetcher, other / kMiFetchers, other % kMiFetchers};
+  return Role{kDrainer, drainer / kMiDrainers, drainer % kMiDrainers};
+}
+
+// Which of its tiles a strip uses for a chunk.
+inline int TileOf(int chunk) { return (chunk + 64 * kTiles) % kTiles; }
+
+// Where float4 number `vector` of a row is in a tile.  Eight lanes that follow
+// one another then touch different banks of memory.
+inline int TileIndex(int row, int vector) {
+  const int rows_apart = 8 / kVectors;
+  return row * kVectors + (vector ^ (row / rows_apart % kVectors));
+}
+
+// The same for one float of it.
+inline int TileElement(int row, int column) {
+  return TileIndex(row, column / 4) * 4 + column % 4;
+}
+
+inline void LoadRow(threadgroup const float4 *tile, int row,
+                    thread float *values) {
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const float4 v = tile[TileIndex(row, i)];
+    values[4 * i] = v.x;
+    values[4 * i + 1] = v.y;
+    values[4 * i + 2] = v.z;
+    values[4 * i + 3] = v.w;
+  }
+}
+
+inline void StoreRow(threadgroup float4 *tile, int row,
+                     thread const float *values) {
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    tile[TileIndex(row, i)] = float4(values[4 * i], values[4 * i + 1],
+                                     values[4 * i + 2], values[4 * i + 3]);
+  }
+}
+
+// p = r + log(m).  Moves powers of two from m, which is positive, to r.
+inline void Normalize(thread float &r, thread float &m) {
+  const int exponent = int(as_type<uint>(m) >> 23) - 127;
+  r = fma(float(exponent), kLog2, r);
+  m = as_type<float>(as_type<uint>(m) - (uint(exponent) << 23));
+}
+
+// The recursion of one sequence by diagonals in device memory, by the
+// expressions of the CPU and from operands in the same order, so infinities
+// and NaN go where they go there.  Much slower than the chains.
+//
+// Pointers are to the sequence.  Leaves in p what the forward kernel does.
+inline void ForwardByDiagonals(constant MutualInformationParams &params,
+                               Boundary range, device const float *px,
+                               device const float *py, device float *p,
+                               device float *ans, int thread_index,
+                               int num_threads) {
+  const int T = params.T, t_offset = params.t_offset;
   const int px_stride = T + 1 + t_offset, py_stride = T, p_stride = T + 1;
-  px += ulong(b) * ulong(S) * ulong(px_stride);
-  py += ulong(b) * ulong(S + 1) * ulong(py_stride);
-  p += ulong(b) * ulong(S + 1) * ulong(p_stride);
-
-  const Boundary range = GetBoundary(params, boundary, b);
   const int num_rows = range.s_end - range.s_begin + 1,
-            num_cols = range.t_end - range.t_begin + 1;
+            num_cols = range.t_end - range.t_begin + 1,
+            num_diagonals = num_rows + num_cols - 1;
 
-  for (int diagonal = 0; diagonal < num_rows + num_cols - 1; ++diagonal) {
+  for (int diagonal = 0; diagonal < num_diagonals; ++diagonal) {
     const int first_row = max(0, diagonal - num_cols + 1),
               last_row = min(diagonal, num_rows - 1);
-    for (int row = first_row + int(thread_index); row <= last_row;
-         row += int(num_threads)) {
+    for (int row = first_row + thread_index; row <= last_row;
+         row += num_threads) {
       const int s = range.s_begin + row, t = range.t_begin + diagonal - row;
       float value;
       if (s == range.s_begin && t == range.t_begin) {
@@ -113,73 +281,505 @@ kernel void mutual_information_forward(
                        p[s * p_stride + t - 1] + py[s * py_stride + t - 1]);
       }
       p[s * p_stride + t] = value;
-      if (s == range.s_end && t == range.t_end) ans[b] = value;
+      if (s == range.s_end && t == range.t_end) *ans = value;
     }
     threadgroup_barrier(mem_flags::mem_device);
   }
-}
 
-// px, py, boundary, p   as above, p as the forward kernel left it
-// ans_grad              [B], the gradient of ans
-// px_grad, py_grad      of the shapes of px and py, written inside of the
-//                       boundary
-//
-// The gradient of p[s][t] is what its two successors have written as the
-// gradients of px[s][t] and py[s][t], plus ans_grad at the end.
-kernel void mutual_information_backward(
-    device const float *px [[buffer(0)]],
-    device const long *boundary [[buffer(1)]],
-    device const float *p [[buffer(2)]],
-    device const float *ans_grad [[buffer(3)]],
-    device float *px_grad [[buffer(4)]], device float *py_grad [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint b [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
-  const int S = params.S, T = params.T, t_offset = params.t_offset;
-  const int px_stride = T + 1 + t_offset, py_stride = T, p_stride = T + 1;
-  px += ulong(b) * ulong(S) * ulong(px_stride);
-  px_grad += ulong(b) * ulong(S) * ulong(px_stride);
-  py_grad += ulong(b) * ulong(S + 1) * ulong(py_stride);
-  p += ulong(b) * ulong(S + 1) * ulong(p_stride);
-
-  const Boundary range = GetBoundary(params, boundary, b);
-  const int num_rows = range.s_end - range.s_begin + 1,
-            num_cols = range.t_end - range.t_begin + 1;
-
-  for (int diagonal = num_rows + num_cols - 2; diagonal >= 0; --diagonal) {
+  // From the end, since a cell needs the scores of those before it.
+  for (int diagonal = num_diagonals - 1; diagonal >= 0; --diagonal) {
     const int first_row = max(0, diagonal - num_cols + 1),
               last_row = min(diagonal, num_rows - 1);
-    for (int row = first_row + int(thread_index); row <= last_row;
-         row += int(num_threads)) {
+    for (int row = first_row + thread_index; row <= last_row;
+         row += num_threads) {
       const int s = range.s_begin + row, t = range.t_begin + diagonal - row;
-
-      float grad = 0.0f;
-      if (s == range.s_end && t == range.t_end) grad = ans_grad[b];
-      if (s < range.s_end && t - t_offset <= range.t_end)
-        grad += px_grad[s * px_stride + t];
-      if (t < range.t_end) grad += py_grad[s * py_stride + t];
-
+      float share;
       if (t == range.t_begin) {
-        // In the modified case p is -infinity here, and has no predecessor.
-        if (s > range.s_begin && t_offset == 0)
-          px_grad[(s - 1) * px_stride + t] = grad;
+        share = 1.0f;
       } else if (s == range.s_begin) {
-        py_grad[s * py_stride + t - 1] = grad;
+        share = 0.0f;
       } else {
         const float term1 = p[(s - 1) * p_stride + t + t_offset] +
                             px[(s - 1) * px_stride + t + t_offset];
         float total = p[s * p_stride + t];
         if (total - total != 0.0f) total = 0.0f;
-        const float term1_deriv = precise::exp(term1 - total),
-                    term2_deriv = 1.0f - term1_deriv;
-        // Not so if the total is -infinity.
-        const bool finite = term1_deriv - term1_deriv == 0.0f;
-        px_grad[(s - 1) * px_stride + t + t_offset] =
-            finite ? term1_deriv * grad : 0.0f;
-        py_grad[s * py_stride + t - 1] = finite ? term2_deriv * grad : 0.0f;
+        share = precise::exp(term1 - total);
       }
+      p[s * p_stride + t] = share;
     }
     threadgroup_barrier(mem_flags::mem_device);
+  }
+}
+
+// The chunk of a chain: reads x and y from a tile, leaves in it, for each cell,
+// the sum of paths from the row above and the sum of all, relative to r.
+//
+// rows_above     the ring to read from, (r, m) of two columns in an element
+// ring_begin     the element to begin at
+struct ForwardState {
+  float r, m, delayed_r, delayed_m;
+};
+
+inline void ForwardChunk(threadgroup float4 *x_tile, threadgroup float4 *y_tile,
+                         threadgroup const float4 *ring, int ring_begin,
+                         int lane, thread ForwardState &state,
+                         thread float *last_r, thread float *last_m) {
+  float x[kMiColumns], y[kMiColumns], above_r[kMiColumns], above_m[kMiColumns];
+  LoadRow(x_tile, lane, x);
+  LoadRow(y_tile, lane, y);
+#pragma unroll
+  for (int i = 0; i < kMiColumns / 2; ++i) {
+    const float4 two = ring[(ring_begin + i) & (kRing / 2 - 1)];
+    above_r[2 * i] = two.x;
+    above_m[2 * i] = two.y;
+    above_r[2 * i + 1] = two.z;
+    above_m[2 * i + 1] = two.w;
+  }
+
+  float r = state.r, m = state.m, delayed_r = state.delayed_r,
+        delayed_m = state.delayed_m;
+#pragma unroll
+  for (int i = 0; i < kMiColumns; ++i) {
+    const float r_above = lane == 0 ? above_r[i] : delayed_r,
+                m_above = lane == 0 ? above_m[i] : delayed_m;
+    delayed_r = simd_shuffle_up(r, 1);
+    delayed_m = simd_shuffle_up(m, 1);
+    const float from_above = r_above + x[i], from_left = r + y[i],
+                diff = from_above - from_left,
+                ratio = fast::exp(-metal::abs(diff));
+    const bool above_is_larger = diff > 0.0f;
+    r = max(from_above, from_left);
+    const float m_from_above = m_above * (above_is_larger ? 1.0f : ratio);
+    m = fma(m, above_is_larger ? ratio : 1.0f, m_from_above);
+    x[i] = m_from_above;
+    y[i] = m;
+    last_r[i] = r;
+    last_m[i] = m;
+  }
+  state = ForwardState{r, m, delayed_r, delayed_m};
+
+  StoreRow(x_tile, lane, x);
+  StoreRow(y_tile, lane, y);
+}
+
+// px        [B][S][T + 1 + t_offset]
+// py        [B][S + 1][T]
+// boundary  [B][4]: s_begin, t_begin, s_end, t_end; not read if
+//           !params.has_boundary
+// p         [B][S + 1][T + 1], written inside of the boundary.  NOT the score
+//           of a cell, but what the backward kernel needs of it: the share
+//           that came from s - 1, exp(score[s-1][t+t_offset] +
+//           px[s-1][t+t_offset] - score[s][t]).  It is 1 if t == t_begin, else
+//           0 if s == s_begin.  What is not finite stands for no gradient.
+// ans       [B], the score of s_end, t_end
+// scratch   [B][2][scratch_stride], not used if all strips fit at once
+//
+// The threadgroup has kMiThreadsPerStrip threads for each strip at once.
+//
+// A score is kept as r + log(m): r is the score of the best path and m the sum
+// of all paths relative to it.  So the chain of operations that one cell waits
+// for in the one before has an addition and a maximum, and one fma for m.
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_forward(
+    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
+    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
+    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint b [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
+  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
+  threadgroup atomic_uint unusual;
+
+  const int t_offset = params.t_offset;
+  const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
+            p_stride = params.T + 1;
+  px += ulong(b) * ulong(params.S) * ulong(px_stride);
+  py += ulong(b) * ulong(params.S + 1) * ulong(py_stride);
+  p += ulong(b) * ulong(params.S + 1) * ulong(p_stride);
+  ans += b;
+  scratch += ulong(b) * 2 * ulong(params.scratch_stride);
+
+  const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
+  const Boundary range = GetBoundary(params, boundary, b);
+  const Schedule schedule = MakeSchedule(
+      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, true);
+  const int S = schedule.S, T = schedule.T, skew = schedule.skew;
+
+  threadgroup float4 *strip_tiles = tiles + role.strip * kTilesPerStrip * kTile;
+  threadgroup float4 *ring = rings + role.strip * kRing / 2;
+
+  // Of a chain.
+  ForwardState state = {kNever, 1.0f, kNever, 1.0f};
+
+  // Of a fetcher: what it fetched.
+  float x[kFetches], y[kFetches], r_above = kNever, m_above = 1.0f;
+  const int turn = role.index % kMiAhead,
+            first_access =
+                role.kind == kFetcher ? role.index / kMiAhead : role.index;
+
+  // Of a drainer: what it took out of a tile.
+  float shares[kDrains];
+
+  // If the range is empty, clamped indexes must still lie in px and py.
+  device const float *px_begin =
+      px + min(range.s_begin, max(params.S - 1, 0)) * px_stride +
+      min(range.t_begin, max(px_stride - 1, 0));
+  device const float *py_begin = py + range.s_begin * py_stride +
+                                 min(range.t_begin, max(py_stride - 1, 0));
+  device float *p_begin = p + range.s_begin * p_stride + range.t_begin;
+  const int last_px_row = max(S - 1, 0), last_px_column = max(T + t_offset, 0),
+            last_py_column = max(T - 1, 0),
+            last_scratch = max(params.scratch_stride - 1, 0);
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kDrains; ++i) shares[i] = 0.0f;
+  const bool fills_scratch =
+      schedule.passes > 1 && role.strip + 1 == schedule.strips;
+  if (simdgroup_index == 0 && lane_index == 0)
+    atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
+
+  // A chunk is fetched into its tile in the round before it is computed, taken
+  // out of it in the round after that, and stored one round later, so that
+  // nobody waits for threadgroup memory either.
+  Place place = {0, -role.strip * schedule.lag - kMiAhead -
+                        int(role.kind == kChain) -
+                        3 * int(role.kind == kDrainer)};
+  for (int round = 0; round < schedule.rounds; ++round) {
+    // The first element of a tile that a fetcher or a drainer handles.
+    const int lane = int(lane_index),
+              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+              tile_column = lane % kMiColumns;
+    const int first_row =
+                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
+              first_step = place.chunk * kMiColumns;
+    const bool has_work = role.strip < schedule.strips && first_row <= S &&
+                          place.chunk >= 0 && place.chunk < schedule.chunks;
+    threadgroup float4 *x_vectors =
+        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                      *y_tile = (threadgroup float *)y_vectors;
+
+    if (role.kind == kChain) {
+      if (has_work) {
+        if (place.chunk == 0) state = ForwardState{kNever, 1.0f, kNever, 1.0f};
+        float last_r[kMiColumns], last_m[kMiColumns];
+        ForwardChunk(x_vectors, y_vectors, ring,
+                     (first_step + schedule.carry) / 2, lane, state, last_r,
+                     last_m);
+        if (lane == kMiSimdWidth - 1) {
+          threadgroup float4 *next =
+              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+#pragma unroll
+          for (int i = 0; i < kMiColumns; i += 2)
+            next[i / 2] =
+                float4(last_r[i], last_m[i], last_r[i + 1], last_m[i + 1]);
+          if (fills_scratch) {
+#pragma unroll
+            for (int i = 0; i < kMiColumns; ++i) {
+              scratch[first_step + i] = last_r[i];
+              scratch[params.scratch_stride + first_step + i] = last_m[i];
+            }
+          }
+        }
+        if (first_row + lane == S && place.chunk == schedule.last_chunk) {
+          const float score = state.r + precise::log(state.m);
+          *ans = score;
+          if (!(score >= kLowestScore))
+            atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+        }
+        if (place.chunk % kChunksToNormalize == kChunksToNormalize - 1) {
+          Normalize(state.r, state.m);
+          Normalize(state.delayed_r, state.delayed_m);
+        }
+      }
+    } else if (role.kind == kFetcher) {
+      if ((place.chunk & (kMiAhead - 1)) == turn) {
+        if (has_work) {
+          const int t =
+              first_step - schedule.pad + tile_column - tile_row * skew;
+          bool all_usual = true;
+#pragma unroll
+          for (int i = 0; i < kFetches; ++i) {
+            const int further = i * kFetchRowsApart,
+                      at = TileElement(tile_row + further, tile_column);
+            all_usual =
+                all_usual && x[i] <= kLargestInput && y[i] <= kLargestInput;
+            // To the first row comes only what the ring has for it.
+            x_tile[at] =
+                first_row + tile_row + further == 0 ? 0.0f : max(x[i], kNever);
+            y_tile[at] = t - further * skew <= 0 ? kNever : max(y[i], kNever);
+          }
+          if (!all_usual)
+            atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+          if (role.strip == 0 && tile_row == 0) {
+            const int step = first_step + lane;
+            threadgroup float2 *entry = (threadgroup float2 *)ring +
+                                        ((step + schedule.carry) & (kRing - 1));
+            if (place.pass > 0)
+              *entry = float2(r_above, m_above);
+            else
+              *entry = float2(step == schedule.pad ? 0.0f : kNever, 1.0f);
+          }
+        }
+
+        // No branch depends on anything here, and nothing looks at the
+        // results: so nobody waits for them before they are needed.
+        const Place next = Advance(place, kMiAhead, schedule.period);
+        const int next_step = next.chunk * kMiColumns,
+                  row = (next.pass * schedule.strips + role.strip) *
+                            kMiSimdWidth +
+                        tile_row,
+                  t = next_step - schedule.pad + tile_column - tile_row * skew;
+#pragma unroll
+        for (int i = 0; i < kFetches; ++i) {
+          const int further = i * kFetchRowsApart,
+                    px_row = clamp(row + further - 1, 0, last_px_row),
+                    py_row = min(row + further, S), column = t - further * skew;
+          x[i] = px_begin[px_row * px_stride +
+                          clamp(column + t_offset, 0, last_px_column)];
+          y[i] = py_begin[py_row * py_stride +
+                          clamp(column - 1, 0, last_py_column)];
+        }
+        const int above =
+            clamp(next_step + lane + schedule.carry, 0, last_scratch);
+        r_above = scratch[above];
+        m_above = scratch[params.scratch_stride + above];
+      }
+    } else {
+      if (has_work) {
+        const int row = first_row + tile_row,
+                  t = first_step - schedule.pad + tile_column - tile_row * skew;
+        device float *out = p_begin + row * p_stride + t;
+#pragma unroll
+        for (int i = 0; i < kDrains; ++i) {
+          const int further = i * kDrainRowsApart, column = t - further * skew;
+          if (row + further <= S && column >= 0 && column <= T)
+            out[further * (p_stride - skew)] = shares[i];
+        }
+      }
+      const int next_tile = TileOf(place.chunk + 1);
+      threadgroup const float *next_x_tile =
+          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
+#pragma unroll
+      for (int i = 0; i < kDrains; ++i) {
+        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        const float part = next_x_tile[at], all = next_x_tile[4 * kTile + at];
+        // Exactly 1 also if division is not exact.
+        shares[i] = part == all ? 1.0f : part / all;
+      }
+    }
+    place = Advance(place, 1, schedule.period);
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  }
+
+  if (atomic_load_explicit(&unusual, memory_order_relaxed) != 0u)
+    ForwardByDiagonals(params, range, px, py, p, ans,
+                       int(simdgroup_index) * kMiSimdWidth + int(lane_index),
+                       int(num_simdgroups) * kMiSimdWidth);
+}
+
+// The chunk of a chain: reads the shares of the row above and of the column to
+// the left from a tile, leaves in it the gradients that go there.
+struct BackwardState {
+  float grad, to_left, to_above, delayed;
+};
+
+inline void BackwardChunk(threadgroup float4 *x_tile,
+                          threadgroup float4 *y_tile,
+                          threadgroup const float2 *ring, int ring_begin,
+                          int lane, thread BackwardState &state,
+                          thread float *to_above) {
+  float x[kMiColumns], y[kMiColumns], below[kMiColumns];
+  LoadRow(x_tile, lane, x);
+  LoadRow(y_tile, lane, y);
+#pragma unroll
+  for (int i = 0; i < kMiColumns / 2; ++i) {
+    const float2 two = ring[(ring_begin + i) & (kRing / 2 - 1)];
+    below[2 * i] = two.x;
+    below[2 * i + 1] = two.y;
+  }
+
+  float grad = state.grad, share = state.to_left, last = state.to_above,
+        delayed = state.delayed;
+#pragma unroll
+  for (int i = 0; i < kMiColumns; ++i) {
+    const float from_below = lane == 0 ? below[i] : delayed;
+    delayed = simd_shuffle_up(last, 1);
+    grad = fma(share, grad, from_below);
+    share = y[i];
+    last = x[i] * grad;
+    to_above[i] = last;
+    y[i] = share * grad;
+  }
+  state = BackwardState{grad, share, last, delayed};
+
+  StoreRow(x_tile, lane, to_above);
+  StoreRow(y_tile, lane, y);
+}
+
+// boundary, p, scratch  as above; p as the forward kernel left it
+// ans_grad              [B], the gradient of ans
+// px_grad, py_grad      of the shapes of px and py, written inside of the
+//                       boundary
+//
+// As the forward kernel, but rows and columns are counted from the end.
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_backward(
+    device const long *boundary [[buffer(0)]],
+    device const float *p [[buffer(1)]],
+    device const float *ans_grad [[buffer(2)]],
+    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
+    device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint b [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
+  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
+
+  const int t_offset = params.t_offset;
+  const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
+            p_stride = params.T + 1;
+  const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
+  const Boundary range = GetBoundary(params, boundary, b);
+  const Schedule schedule = MakeSchedule(
+      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, false);
+  const int S = schedule.S, T = schedule.T, skew = schedule.skew;
+
+  // To the last cell of the range, and what comes from it.
+  p += ulong(b) * ulong(params.S + 1) * ulong(p_stride) +
+       ulong(range.s_end) * ulong(p_stride) + ulong(range.t_end);
+  px_grad += long(b) * long(params.S) * long(px_stride) +
+             long(range.s_end - 1) * long(px_stride) +
+             long(range.t_end + t_offset);
+  py_grad += long(b) * long(params.S + 1) * long(py_stride) +
+             long(range.s_end) * long(py_stride) + long(range.t_end - 1);
+  scratch += ulong(b) * ulong(params.scratch_stride);
+  const float first_grad = ans_grad[b];
+
+  threadgroup float4 *strip_tiles = tiles + role.strip * kTilesPerStrip * kTile;
+  threadgroup float2 *ring = rings + role.strip * kRing / 2;
+
+  BackwardState state = {0.0f, 0.0f, 0.0f, 0.0f};
+  float shares[kFetches], below = 0.0f, x_out[kDrains], y_out[kDrains];
+  const int turn = role.index % kMiAhead,
+            first_access =
+                role.kind == kFetcher ? role.index / kMiAhead : role.index;
+  const bool fills_scratch =
+      schedule.passes > 1 && role.strip + 1 == schedule.strips;
+  const int last_scratch = max(params.scratch_stride - 1, 0);
+#pragma unroll
+  for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kDrains; ++i) x_out[i] = y_out[i] = 0.0f;
+
+  Place place = {0, -role.strip * schedule.lag - kMiAhead -
+                        int(role.kind == kChain) -
+                        3 * int(role.kind == kDrainer)};
+  for (int round = 0; round < schedule.rounds; ++round) {
+    // The first element of a tile that a fetcher or a drainer handles.
+    const int lane = int(lane_index),
+              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+              tile_column = lane % kMiColumns;
+    const int first_row =
+                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
+              first_step = place.chunk * kMiColumns;
+    const bool has_work = role.strip < schedule.strips && first_row <= S &&
+                          place.chunk >= 0 && place.chunk < schedule.chunks;
+    threadgroup float4 *x_vectors =
+        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                      *y_tile = (threadgroup float *)y_vectors;
+
+    if (role.kind == kChain) {
+      if (has_work) {
+        if (place.chunk == 0) state = BackwardState{0.0f, 0.0f, 0.0f, 0.0f};
+        float to_above[kMiColumns];
+        BackwardChunk(x_vectors, y_vectors, ring,
+                      (first_step + schedule.carry) / 2, lane, state, to_above);
+        if (lane == kMiSimdWidth - 1) {
+          threadgroup float2 *next =
+              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+#pragma unroll
+          for (int i = 0; i < kMiColumns; i += 2)
+            next[i / 2] = float2(to_above[i], to_above[i + 1]);
+          if (fills_scratch) {
+#pragma unroll
+            for (int i = 0; i < kMiColumns; ++i)
+              scratch[first_step + i] = to_above[i];
+          }
+        }
+      }
+    } else if (role.kind == kFetcher) {
+      if ((place.chunk & (kMiAhead - 1)) == turn) {
+        if (has_work) {
+#pragma unroll
+          for (int i = 0; i < kFetches; ++i) {
+            const int at =
+                TileElement(tile_row + i * kFetchRowsApart, tile_column);
+            const bool finite = shares[i] - shares[i] == 0.0f;
+            x_tile[at] = finite ? shares[i] : 0.0f;
+            y_tile[at] = finite ? 1.0f - shares[i] : 0.0f;
+          }
+          if (role.strip == 0 && tile_row == 0) {
+            const int step = first_step + lane;
+            threadgroup float *entry = (threadgroup float *)ring +
+                                       ((step + schedule.carry) & (kRing - 1));
+            if (place.pass > 0)
+              *entry = below;
+            else
+              *entry = step == 0 ? first_grad : 0.0f;
+          }
+        }
+
+        const Place next = Advance(place, kMiAhead, schedule.period);
+        const int next_step = next.chunk * kMiColumns,
+                  row = (next.pass * schedule.strips + role.strip) *
+                            kMiSimdWidth +
+                        tile_row,
+                  t = next_step + tile_column - tile_row * skew;
+#pragma unroll
+        for (int i = 0; i < kFetches; ++i) {
+          const int further = i * kFetchRowsApart;
+          shares[i] = p[-(min(row + further, S) * p_stride +
+                          clamp(t - further * skew, 0, T))];
+        }
+        below =
+            scratch[clamp(next_step + lane + schedule.carry, 0, last_scratch)];
+      }
+    } else {
+      if (has_work) {
+        const int row = first_row + tile_row,
+                  t = first_step + tile_column - tile_row * skew;
+        device float *px_out = px_grad - (row * px_stride + t);
+        device float *py_out = py_grad - (row * py_stride + t);
+#pragma unroll
+        for (int i = 0; i < kDrains; ++i) {
+          const int further = i * kDrainRowsApart, column = t - further * skew;
+          if (row + further < S && column >= 0 && column <= T + t_offset)
+            px_out[-further * (px_stride - skew)] = x_out[i];
+          if (row + further <= S && column >= 0 && column < T)
+            py_out[-further * (py_stride - skew)] = y_out[i];
+        }
+      }
+      const int next_tile = TileOf(place.chunk + 1);
+      threadgroup const float *next_x_tile =
+          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
+#pragma unroll
+      for (int i = 0; i < kDrains; ++i) {
+        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        x_out[i] = next_x_tile[at];
+        y_out[i] = next_x_tile[4 * kTile + at];
+      }
+    }
+    place = Advance(place, 1, schedule.period);
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 }

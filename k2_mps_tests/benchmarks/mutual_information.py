@@ -1,0 +1,328 @@
+#!/usr/bin/env python3
+"""mutual_information_recursion: our kernels beside upstream's CUDA kernel.
+
+Both run on one NVIDIA GPU in one process: ours from the .metal file that the
+mps backend has, compiled by ptx.py; upstream's from the source package of
+fast_rnnt, which carries the same CUDA file as k2.
+
+    python mutual_information.py prepare FOLDER   # with clang 19, and pip
+    python mutual_information.py run FOLDER       # with the GPU
+
+`prepare` puts all into FOLDER that `run` needs beside this file: it may run
+on another machine, with PyTorch for CUDA and nvcc but without clang.
+
+What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
+"""
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent / 'patches' / 'files'
+KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
+
+# B, S, T
+SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
+          (128, 100, 500), (32, 500, 1000)]
+# The same source, without and with the compiler making separate loops of what
+# simdgroups do (split_loops of ptx.compile_metal).
+PROGRAMS = {'one_loop': False, 'split_loops': True}
+VARIANTS = ['plain', 'boundary', 'modified', '-inf']
+WARMUPS, REPEATS = 5, 30
+
+BINDING = '''
+#include "fast_rnnt/csrc/mutual_information.h"
+
+#include <torch/extension.h>
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("forward", &fast_rnnt::MutualInformationCuda);
+  m.def("backward", &fast_rnnt::MutualInformationBackwardCuda);
+}
+'''
+
+
+def prepare(folder, libdevice):
+    """Fills the folder: PTX, what the host must know, upstream's source."""
+    import ptx
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = Path(scratch)
+        if libdevice is None:
+            wheel = _download(scratch, 'nvidia-cuda-nvcc-cu12')
+            libdevice = scratch / 'libdevice.10.bc'
+            with zipfile.ZipFile(wheel) as archive:
+                name = next(name for name in archive.namelist()
+                            if name.endswith('/libdevice.10.bc'))
+                libdevice.write_bytes(archive.read(name))
+        for program, split_loops in PROGRAMS.items():
+            text, kernels = ptx.compile_metal(
+                KERNELS / 'mutual_information.metal', ROOT, libdevice,
+                split_loops)
+            (folder / (program + '.ptx')).write_text(text)
+        source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
+        upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
+        upstream.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(source) as archive:
+            for member in archive:
+                path = Path(member.name)
+                if path.name in ('mutual_information.h',
+                                 'mutual_information_cuda.cu') and (
+                                     path.parts[-3:-1] == ('fast_rnnt',
+                                                           'csrc')):
+                    content = archive.extractfile(member).read()
+                    (upstream / path.name).write_bytes(content)
+    (folder / 'upstream' / 'binding.cc').write_text(BINDING)
+    numbers = ptx.enumerators((KERNELS / 'mutual_information.h').read_text())
+    (folder / 'host.json').write_text(json.dumps({
+        name: int(numbers[name])
+        for name in ('kMiSimdWidth', 'kMiMaxStrips', 'kMiThreadsPerStrip',
+                     'kMiScratchMargin')
+    }))
+    print('%s: %s' % (folder, ', '.join(
+        '%s (%d threads)' % (k.name, k.max_threads) for k in kernels)))
+
+
+def _download(folder, package, *arguments):
+    """Lets pip download one file, and returns its path."""
+    before = set(folder.iterdir())
+    subprocess.run([sys.executable, '-m', 'pip', 'download', '--quiet',
+                    '--disable-pip-version-check', '--no-deps', '--dest',
+                    str(folder), *arguments, package], check=True)
+    new, = set(folder.iterdir()) - before
+    return new
+
+
+class Ours:
+    """The kernels of a PTX file, launched as mutual_information.mm does."""
+
+    def __init__(self, folder, program):
+        import torch
+
+        self._torch = torch
+        self._cuda = ctypes.CDLL('libcuda.so.1')
+        self._host = json.loads((folder / 'host.json').read_text())
+        torch.zeros(1, device='cuda')  # makes the context
+        module = ctypes.c_void_p()
+        text = (folder / (program + '.ptx')).read_bytes()
+        self._call('cuModuleLoadData', ctypes.byref(module), text + b'\0')
+        self._functions = {}
+        for name in ('forward', 'backward'):
+            function = ctypes.c_void_p()
+            self._call('cuModuleGetFunction', ctypes.byref(function), module,
+                       b'mutual_information_' + name.encode())
+            self._functions[name] = function
+
+    def _call(self, name, *arguments):
+        error = getattr(self._cuda, name)(*arguments)
+        if error != 0:
+            raise RuntimeError('%s: CUDA error %d' % (name, error))
+
+    def launcher(self, px, py, boundary):
+        """Returns forward and backward, and the tensors that they write.
+
+        The tensors are ans [B], and the gradients of px and py for a gradient
+        of ones.
+        """
+        torch, host = self._torch, self._host
+        B, S = px.shape[:2]
+        T = py.shape[2]
+        strips = S // host['kMiSimdWidth'] + 1
+        passes = -(-strips // host['kMiMaxStrips'])
+        threads = -(-strips // passes) * host['kMiThreadsPerStrip']
+        stride = T + host['kMiScratchMargin'] if passes > 1 else 0
+        scratch = torch.empty(B, 2, max(stride, 1), device='cuda')
+        params = torch.tensor(
+            [S, T, px.shape[2] - T - 1, boundary is not None, stride],
+            dtype=torch.int32, device='cuda')
+        p = torch.empty(B, S + 1, T + 1, device='cuda')
+        ans, ans_grad = p.new_empty(B), p.new_ones(B)
+        px_grad, py_grad = torch.zeros_like(px), torch.zeros_like(py)
+        where = p if boundary is None else boundary
+        run = self._launch
+        return (run('forward', B, threads,
+                    [px, py, where, p, ans, scratch, params]),
+                run('backward', B, threads, [where, p, ans_grad, px_grad,
+                                             py_grad, scratch, params]),
+                [ans, px_grad, py_grad])
+
+    def _launch(self, name, groups, threads, tensors):
+        values = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+        arguments = (ctypes.c_void_p * len(values))(
+            *[ctypes.addressof(value) for value in values])
+        stream = ctypes.c_void_p(
+            self._torch.cuda.current_stream().cuda_stream)
+        function = self._functions[name]
+
+        def launch(keep=(tensors, values)):
+            self._call('cuLaunchKernel', function, groups, 1, 1, threads, 1,
+                       1, 0, stream, arguments, None)
+
+        return launch
+
+
+def load_upstream(folder):
+    """Compiles upstream's kernel, which takes a minute or two."""
+    from torch.utils import cpp_extension
+
+    upstream = folder / 'upstream'
+    return cpp_extension.load(
+        'upstream_mutual_information',
+        [str(upstream / 'binding.cc'),
+         str(upstream / 'fast_rnnt' / 'csrc' / 'mutual_information_cuda.cu')],
+        extra_include_paths=[str(upstream)], extra_cuda_cflags=['-O3'])
+
+
+def make(B, S, T, variant):
+    """Returns px, py and the boundary of a shape."""
+    import torch
+
+    torch.manual_seed(B * S * T)
+    px = torch.randn(B, S, T + (variant != 'modified'), device='cuda') - 1
+    py = torch.randn(B, S + 1, T, device='cuda') - 1
+    boundary = None
+    if variant == 'boundary':
+        s_end = torch.randint(S // 2, S + 1, (B,))
+        t_end = torch.randint(T // 2, T + 1, (B,))
+        # The longest is as long as without a boundary.
+        s_end[0], t_end[0] = S, T
+        zeros = torch.zeros_like(s_end)
+        boundary = torch.stack([zeros, zeros, s_end, t_end], 1).cuda()
+    if variant == '-inf':
+        # As pruning leaves it: a band of rows in each column.
+        s = torch.arange(S, device='cuda')[:, None]
+        t = torch.arange(px.shape[2], device='cuda')[None, :]
+        px[:, ((s - t * S / T).abs() > S / 4)] = float('-inf')
+    return px, py, boundary
+
+
+def measure(function):
+    """Returns the mean time of a call in microseconds."""
+    import torch
+
+    for _ in range(WARMUPS):
+        function()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    for _ in range(REPEATS):
+        function()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) * 1000 / REPEATS
+
+
+def compare(ours, upstream, shape, variant):
+    """Measures one program.
+
+    Returns:
+      A row of the report, a dict.
+    """
+    import torch
+
+    B, S, T = shape
+    px, py, boundary = make(B, S, T, variant)
+    forward, backward, results = ours.launcher(px, py, boundary)
+    forward()
+    backward()
+    torch.cuda.synchronize()
+    first = [result.clone() for result in results]
+    row = {'B': B, 'S': S, 'T': T, 'variant': variant,
+           'forward': measure(forward), 'backward': measure(backward)}
+    row['same bits again'] = all(
+        torch.equal(a, b) for a, b in zip(first, results))
+    # For each row of p a path crosses it once, and so for each column.
+    if variant == 'plain':
+        row['error of sums'] = max(
+            (first[1].sum(2) - 1).abs().max().item(),
+            (first[2].sum(1) - 1).abs().max().item())
+    if upstream is None:
+        return row
+
+    def recursion(dtype):
+        p = torch.empty(B, S + 1, T + 1, device='cuda', dtype=dtype)
+        ans_grad = torch.ones(B, device='cuda', dtype=dtype)
+        x, y = px.to(dtype), py.to(dtype)
+        return (lambda: upstream.forward(x, y, boundary, p),
+                lambda: upstream.backward(x, y, boundary, p, ans_grad, False))
+
+    upstream_forward, upstream_backward = recursion(torch.float32)
+    row['upstream forward'] = measure(upstream_forward)
+    row['upstream backward'] = measure(upstream_backward)
+    row['times'] = ((row['upstream forward'] + row['upstream backward']) /
+                    (row['forward'] + row['backward']))
+    exact_forward, exact_backward = recursion(torch.float64)
+    exact = [exact_forward(), *exact_backward()]
+    single = [upstream_forward(), *upstream_backward()]
+    for name, results in (('error', first), ('upstream error', single)):
+        row[name] = max((a.double() - b).abs().max().item()
+                        for a, b in zip(results, exact))
+    return row
+
+
+def run(folder, output):
+    """Measures, prints a table, writes a JSON."""
+    import torch
+
+    print('%s, torch %s; microseconds, mean of %d calls after %d' % (
+        torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS))
+    ours = {program: Ours(folder, program) for program in PROGRAMS}
+    try:
+        upstream = load_upstream(folder)
+    except Exception as error:  # ours is worth a measurement without it
+        print("upstream's kernel does not build, so nothing is compared: %s" %
+              error)
+        upstream = None
+    columns = ['upstream forward', 'forward', 'upstream backward', 'backward',
+               'times', 'upstream error', 'error', 'error of sums',
+               'same bits again']
+    print('  '.join(['   B   S    T  variant   program    '] + columns))
+    rows = []
+    cases = [(shape, 'plain') for shape in SHAPES]
+    cases += [(shape, variant) for shape in SHAPES[3:]
+              for variant in VARIANTS[1:]]
+    for shape, variant, program in (
+            (*case, program) for case in cases for program in PROGRAMS):
+        row = compare(ours[program], upstream, shape, variant)
+        row['program'] = program
+        rows.append(row)
+        cells = ['%4d %3d %4d  %-8s  %-11s' % (*shape, variant, program)]
+        for name in columns:
+            value = row.get(name, '')
+            if isinstance(value, float):
+                value = '%.1e' % value if 'error' in name else '%.1f' % value
+            cells.append(str(value).rjust(len(name)))
+        print('  '.join(cells), flush=True)
+    print('times: upstream forward + backward by ours.  error: largest '
+          'difference to upstream in float64, of scores and gradients.')
+    if output is not None:
+        output.write_text(json.dumps(rows, indent=1) + '\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest='command', required=True)
+    command = commands.add_parser('prepare', help='compile, and fetch upstream')
+    command.add_argument('folder', type=Path)
+    command.add_argument('--libdevice', type=Path,
+                         help="CUDA's libdevice.10.bc; default: from PyPI")
+    command = commands.add_parser('run', help='measure on this GPU')
+    command.add_argument('folder', type=Path)
+    command.add_argument('--output', type=Path, help='a JSON to write')
+    options = parser.parse_args()
+    if options.command == 'prepare':
+        prepare(options.folder, options.libdevice)
+    else:
+        run(options.folder, options.output)
+
+
+if __name__ == '__main__':
+    main()
