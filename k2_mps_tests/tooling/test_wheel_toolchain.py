@@ -159,6 +159,30 @@ def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
         made.download(Requirement("Small.Package==1.3"), tmp_path / "none")
 
 
+def test_another_run_of_cmake_changes_no_command(tmp_path):
+    (tmp_path / "x.cc").write_text("int x() { return 0; }\n")
+    (tmp_path / "sdk").mkdir()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\n"
+        "project(k2 CXX)\nadd_library(x SHARED x.cc)\n"
+    )
+    commands = []
+    programs = Path(sys.prefix, "bin")
+    for _ in range(2):
+        subprocess.run(
+            [programs / "cmake", "-S", tmp_path, "-B", tmp_path / "build",
+             "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}",
+             f"-DCMAKE_TOOLCHAIN_FILE={toolchain.FILES / 'toolchain.cmake'}",
+             f"-DCMAKE_OSX_SYSROOT={tmp_path / 'sdk'}",
+             "-DCMAKE_CXX_COMPILER_WORKS=ON",
+             "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"],
+            check=True, capture_output=True,
+        )
+        commands.append((tmp_path / "build/compile_commands.json").read_text())
+    assert "arm64-apple-macos14.0" in commands[0]
+    assert commands[0] == commands[1]
+
+
 @pytest.mark.skipif(
     "K2MPS_TEST_CROSS" not in os.environ,
     reason="a cross build of k2 takes 20 minutes; K2MPS_TEST_CROSS=1 runs it",

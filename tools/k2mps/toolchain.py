@@ -34,7 +34,7 @@ LABEL = "cross-built, statically verified"
 
 _CLANG = doctor.CLANG
 _LIBCXX = f"libc++-{_CLANG}-dev"
-_FILES = Path(__file__).with_name("macos")
+FILES = Path(__file__).with_name("macos")
 _STAMP = "complete"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
 _ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/",
@@ -126,7 +126,7 @@ class Toolchain:
         """CMake variables that make a build one for macOS."""
         tag = environment.python_tag.removeprefix("cp")
         return {
-            "CMAKE_TOOLCHAIN_FILE": str(_FILES / "toolchain.cmake"),
+            "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
             "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
             "CMAKE_POLICY_DEFAULT_CMP0068": "NEW",
             "K2_PYTHON_SYMBOLS": str(self.directory / "python-symbols"),
@@ -289,7 +289,7 @@ def _key(*parts: str) -> str:
     """Tells toolchains of different ingredients apart."""
     further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER])
     digest = hashlib.sha256("\0".join([*parts, further]).encode())
-    for path in sorted(_FILES.rglob("*")):
+    for path in sorted(FILES.rglob("*")):
         if path.is_file():
             digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
@@ -376,7 +376,7 @@ def _fill(
     note_availability(headers / "c++" / "v1" / "__config_site")
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     frameworks = sdk / "System" / "Library" / "Frameworks"
-    for path in _FILES.glob("*.framework"):
+    for path in FILES.glob("*.framework"):
         shutil.copytree(path, frameworks / path.name)
     symbols = system_symbols(torch_package, zig)
     for library, (place, reexported) in _STUBS.items():
@@ -387,7 +387,7 @@ def _fill(
 
     facts = _python_facts(environment)
     shutil.copytree(facts["include"], directory / "python")
-    shutil.copy(_FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
+    shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
     (directory / "python-symbols").write_text(
         "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(environment))
     )
@@ -396,7 +396,7 @@ def _fill(
     shutil.copytree(torch_package, site, copy_function=os.link)
     version = str(torch.specifier).removeprefix("==")
     (site / "__init__.py").write_text(f'__version__ = "{version}"\n')
-    shutil.copytree(_FILES / "bin", directory / "bin")
+    shutil.copytree(FILES / "bin", directory / "bin")
     _write_python(directory / "bin" / "python", environment)
 
 

@@ -6,7 +6,8 @@
 set(CMAKE_SYSTEM_NAME Darwin)
 set(CMAKE_SYSTEM_PROCESSOR arm64)
 set(CMAKE_SYSTEM_VERSION 23.0.0)
-set(CMAKE_OSX_ARCHITECTURES arm64)
+# Not CMAKE_OSX_ARCHITECTURES: of that, cmake makes a flag from its second run
+# on only.  CMAKE_<LANG>_COMPILER_TARGET says it already.
 set(CMAKE_OSX_DEPLOYMENT_TARGET 14.0)
 
 set(CMAKE_AR llvm-ar-19)
