@@ -11,6 +11,16 @@ import pytest
 import torch
 
 
+def pytest_addoption(parser):
+    parser.addoption('--rounds', type=int, default=1000, metavar='N',
+                     help='how often tests of threads repeat')
+
+
+@pytest.fixture
+def rounds(request):
+    return request.config.getoption('rounds')
+
+
 def pytest_configure(config):
     if not k2.with_mps:
         raise pytest.UsageError(

@@ -10,8 +10,6 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-ROUNDS = 1000
-
 
 def _loss(seed):
     """A CTC loss and its gradient on mps, by a generator of its own."""
@@ -45,12 +43,12 @@ def _run(*targets):
         raise errors[0]
 
 
-def test_losses_in_threads_are_those_of_one_thread():
+def test_losses_in_threads_are_those_of_one_thread(rounds):
     seeds = range(4)
     expected = {seed: _loss(seed) for seed in seeds}
 
     def work(seed):
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             loss, grad = _loss(seed)
             assert loss == expected[seed][0]
             assert torch.equal(grad, expected[seed][1])
@@ -67,12 +65,12 @@ def restless():
     sys.setswitchinterval(interval)
 
 
-def test_threads_that_ask_a_new_shape_for_its_row_ids(restless):
+def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
     """It makes them for the first that asks; waits let others ask, too."""
     rows = 100000
     splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device='mps')
     expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
-    for _ in range(ROUNDS // 20):
+    for _ in range(rounds // 20):
         shape = k2.ragged.create_ragged_shape2(row_splits=splits,
                                                cached_tot_size=2 * rows)
         start = threading.Barrier(3)
@@ -85,7 +83,7 @@ def test_threads_that_ask_a_new_shape_for_its_row_ids(restless):
         _run(*[work] * 3)
 
 
-def test_k2_beside_torch():
+def test_k2_beside_torch(rounds):
     """One thread keeps the device busy, the other asks k2 all the time."""
     done = threading.Event()
     fsas = random_fsa_vec()
@@ -102,7 +100,7 @@ def test_k2_beside_torch():
 
     def k2_work():
         try:
-            for _ in range(ROUNDS // 10):
+            for _ in range(rounds // 10):
                 scores = fsas.to('mps').get_tot_scores(use_double_scores=True,
                                                        log_semiring=True)
                 assert_same(scores, expected.float())
@@ -112,7 +110,7 @@ def test_k2_beside_torch():
     _run(torch_work, k2_work)
 
 
-def test_intersect_dense_pruned_waits_from_its_own_thread():
+def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
     """It prunes in a thread of k2, on what torch has just computed."""
     torch.manual_seed(1)
     log_probs = torch.randn(2, 90, 6)
@@ -127,7 +125,7 @@ def test_intersect_dense_pruned_waits_from_its_own_thread():
     expected = lattice('cpu').arcs.values()
 
     def work():
-        for _ in range(ROUNDS // 100):
+        for _ in range(max(rounds // 100, 1)):
             assert_same(lattice(MPS).arcs.values(), expected)
 
     _run(*[work] * 3)

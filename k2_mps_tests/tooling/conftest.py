@@ -16,6 +16,13 @@ from k2mps import git
 _USERS_ENVIRONMENT = dict(os.environ)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--kill-rounds", type=int, default=15,
+                     help="how many processes test_kill.py kills")
+    parser.addoption("--kill-seed", default="1",
+                     help="what its random moments are drawn from")
+
+
 @pytest.fixture(scope="session")
 def users_environment() -> dict[str, str]:
     """The environment before the tests replaced its git configuration."""

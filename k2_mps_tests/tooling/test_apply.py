@@ -283,7 +283,7 @@ def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
     sandbox.ok("checkout")
     before = snapshot(sandbox.checkout)
     message = sandbox.fails(14, "lock")
-    assert "patches/context-know-mps.patch does not apply" in message
+    assert "patches/context-know-mps.patch:17: does not apply" in message
     assert "hunk 1 of 1 of k2/csrc/context.h (line 49)" in message
     assert "next: " in message
     assert snapshot(sandbox.checkout) == before
@@ -565,3 +565,26 @@ def test_git_am_reads_the_same_patch(sandbox):
     assert git(own, "rev-parse", "HEAD:k2/csrc/crlf.txt") == git(
         sandbox.checkout, "rev-parse", "HEAD~1:k2/csrc/crlf.txt"
     )
+
+
+def test_the_commits_are_those_that_git_makes(sandbox):
+    """A series that fits to the byte is committed without starting git for
+    each patch; one whose hunks stand elsewhere is placed by git."""
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    tip = git(own, "rev-parse", "HEAD")
+    commands = support.names(support.git_commands(
+        sandbox, "apply", "--k2", str(sandbox.clone("second"))
+    ))
+    assert "unpack-objects" in commands and "apply" not in commands
+    patch = sandbox.root / "patches/context-know-mps.patch"
+    patch.write_text(patch.read_text().replace("@@ -49,3 +49,4 @@",
+                                               "@@ -48,3 +48,4 @@"))
+    sandbox.ok("lock", "--k2", str(own))
+    other = sandbox.clone("other")
+    commands = support.names(support.git_commands(
+        sandbox, "apply", "--k2", str(other)
+    ))
+    assert commands.count("apply") == 2
+    assert git(other, "rev-parse", "HEAD") == tip
+    assert git(other, "fsck", "--strict") == ""

@@ -34,7 +34,9 @@ def test_every_kind_of_error_has_its_own_exit_code():
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
-                 "export", "lock", "status", "test"):
+                 "drop", "edit", "export", "fold", "fuzz", "lint", "lock",
+                 "new", "probe", "rebase", "report", "status", "test", "undo",
+                 "upstream"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 
@@ -104,7 +106,7 @@ def test_verbose_echoes_commands_that_can_be_pasted(sandbox):
     result = sandbox.run("--verbose", "apply")
     echoed = re.findall(r"^\+ (.*)$", result.stderr, re.MULTILINE)
     assert any(line.startswith("git clone ") for line in echoed)
-    assert any(line.startswith("git apply --cached") for line in echoed)
+    assert any(line.startswith("git update-ref -m") for line in echoed)
     assert "+ " not in result.stdout
 
 

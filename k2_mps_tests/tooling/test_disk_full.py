@@ -123,6 +123,36 @@ def test_export_on_a_full_disk(sandbox, room_kib):
     assert code == 22 or room_kib > 0
 
 
+@pytest.mark.parametrize("command", ["rebase", "drop", "new"])
+@pytest.mark.parametrize("room_kib", [0, 8, 24])
+def test_carrying_on_a_full_disk(sandbox, command, room_kib):
+    """The project is on the full disk; the checkout is elsewhere."""
+    sandbox.ok("apply")
+    k2 = sandbox.checkout.rename(sandbox.root.parent / "k2-elsewhere")
+    onto = support.commit(sandbox.upstream, "Newer", {"docs/new": "x\n"})
+    words = {
+        "rebase": ["--onto", onto],
+        "drop": ["python-add-only-new-files"],
+        "new": ["more: a thing"],
+    }[command]
+    if command == "new":
+        support.write(k2, {"k2/new.cu": "new\n" * 4000})
+    where = sandbox.root.parent / "disk/work"
+    tip = support.git(k2, "rev-parse", "k2-mps")
+    code, message, same, again, last = run_on_full_disk(
+        sandbox, room_kib * 1024, sandbox.root,
+        "env", "--chdir", where,
+        *sandbox.command(command, *words, "--k2", str(k2)),
+    )
+    if code != 0:
+        assert code == 22, message
+        assert same
+        assert again == 0, last
+    assert code == 22 or room_kib > 0
+    if command == "rebase":
+        assert support.git(k2, "rev-parse", "k2-mps") == tip
+
+
 def test_clone_onto_a_full_disk(sandbox):
     where = sandbox.root.parent / "disk/work"
     code, message, same, again, last = run_on_full_disk(

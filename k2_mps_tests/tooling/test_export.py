@@ -378,3 +378,19 @@ def test_lock_is_idempotent_and_leaves_checkouts_alone(sandbox, k2):
     assert "as before" in sandbox.ok("lock")
     assert snapshot(k2) == before
     assert patches(sandbox) == files
+
+
+def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
+    """Where the index says that a file is the blob, git would read it."""
+    own = sandbox.clone("own", "--config=core.autocrlf=true",
+                        "--config=core.eol=crlf")
+    sandbox.ok("apply", "--k2", str(own))
+    path = own / "k2/csrc/context.h"
+    path.write_bytes(path.read_bytes().replace(b"line 20\r", b"twenty\r"))
+    git(own, "commit", "--quiet", "--all", "-m", "more")
+    for file in own.rglob("*.h"):
+        os.utime(file, (1700000000, 1700000000))
+    git(own, "update-index", "--refresh")
+    sandbox.ok("export", "--k2", str(own))
+    text = (sandbox.root / "patches/more.patch").read_bytes()
+    assert b"-line 20\n+twenty\n" in text and b"\r" not in text

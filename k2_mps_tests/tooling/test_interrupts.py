@@ -213,7 +213,7 @@ def test_a_second_ctrl_c_while_cleaning_up(sandbox, own, tmp_path):
     before = snapshot(own)
     env = support.shim(
         tmp_path / "bin",
-        'case "$*" in *write-tree*) kill -INT $PPID; kill -INT $PPID;; esac',
+        'case "$*" in *read-tree*) kill -INT $PPID; kill -INT $PPID;; esac',
     )
     result = sandbox.run("apply", "--k2", str(own), env=env)
     assert result.returncode == 130

@@ -3,10 +3,11 @@
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.seed k2/python/tests``.
 
 k2's tests draw their cases without a seed, and some of them fail for a few of
-the cases that they may draw, on the CPU as well: ``ctc_loss_test`` draws
-targets that are longer than the input, for which the references differ, and
-``numerical_gradient_check_test`` draws ties, where the tropical score has no
-gradient.
+the cases that they may draw, on the CPU as well.  ``ctc_loss_test`` draws
+targets that do not fit into the input, for which torch's gradient is nan and
+k2's is 0: on the CPU for 1 of the first 60 seeds, so that any seed that does
+not is as good as another.  ``numerical_gradient_check_test`` draws ties, where
+the tropical score has no gradient.
 """
 import random
 
@@ -14,7 +15,7 @@ import numpy
 import pytest
 import torch
 
-SEED = 20260101
+SEED = 1
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,29 +7,28 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <set>
 #include <string>
 
-extern "C" unsigned mps_emulator_counters(uint64_t *values, unsigned count)
-    __attribute__((weak));
-
 namespace {
 
 // The place in mps_emulator/_counters.py of waits_with_work.
 constexpr unsigned kWaitsWithWork = 3;
 
-// Parts of the names, as the compiler makes them, of what lies between
-// synchronize() and the code that wanted to wait.
-constexpr const char *kWaiting[] = {
-    "N5torch3mps",   "dispatch_sync", "RunInStream",    "11SynchronizeEv",
-    "9HostReadyEv",  "10MpsHostPtr",  "12mps_emulator", "_ZNSt17_Function",
-};
+// How the compiler begins the name of the function in which k2 does all of its
+// waiting.  What that calls has no name, or one that begins otherwise.
+constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
+
+// Parts of the names of what lies between it and the code that wanted to wait.
+constexpr const char *kWaiting[] = {"11SynchronizeEv", "9HostReadyEv",
+                                    "10MpsHostPtr"};
 
 struct Site {
-  std::string module;  // the file name of the library
+  std::string module;   // the file name of the library
   uint64_t offset = 0;  // of the return address in it
 
   bool operator<(const Site &other) const {
@@ -42,7 +41,7 @@ struct State {
   std::mutex mutex;
   std::set<Site> dropped;
   std::set<Site> recorded;
-  uint64_t num_dropped = 0;  // calls
+  std::atomic<uint64_t> num_dropped{0};  // calls
 };
 
 State &GetState() {
@@ -60,16 +59,20 @@ bool IsWaiting(const char *symbol) {
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);
-  bool inside = false;  // past the outermost frame that belongs to waiting
+  bool inside = false;  // of k2's code that waits, or wants to
   for (int i = 1; i < num_frames; ++i) {
     Dl_info info;
     if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
     const char *slash = strrchr(info.dli_fname, '/');
     const char *file = slash == nullptr ? info.dli_fname : slash + 1;
     bool of_k2 = strncmp(file, "libk2", 5) == 0 || strncmp(file, "_k2", 3) == 0;
-    bool waiting = info.dli_sname != nullptr && IsWaiting(info.dli_sname);
-    if (of_k2 && waiting) inside = true;
-    if (!inside || waiting || !of_k2) continue;
+    if (!of_k2) continue;
+    const char *symbol = info.dli_sname != nullptr ? info.dli_sname : "";
+    if (strncmp(symbol, kOutermost, strlen(kOutermost)) == 0) {
+      inside = true;
+      continue;
+    }
+    if (!inside || IsWaiting(symbol)) continue;
     site->module = file;
     site->offset = reinterpret_cast<uint64_t>(frames[i]) -
                    reinterpret_cast<uint64_t>(info.dli_fbase);
@@ -79,9 +82,12 @@ bool FindSite(Site *site) {
 }
 
 uint64_t WaitsWithWork() {
+  // Loaded by torch, after this library.
+  static auto counters = reinterpret_cast<unsigned (*)(uint64_t *, unsigned)>(
+      dlsym(dlopen("libmps_emulator.so", RTLD_LAZY | RTLD_NOLOAD),
+            "mps_emulator_counters"));
   uint64_t values[kWaitsWithWork + 1] = {};
-  if (mps_emulator_counters != nullptr)
-    mps_emulator_counters(values, kWaitsWithWork + 1);
+  counters(values, kWaitsWithWork + 1);
   return values[kWaitsWithWork];
 }
 
@@ -92,19 +98,17 @@ namespace torch::mps {
 __attribute__((visibility("default"))) void synchronize() {
   static auto real = reinterpret_cast<void (*)()>(
       dlsym(RTLD_NEXT, "_ZN5torch3mps11synchronizeEv"));
-  Site site;
-  bool known = FindSite(&site);
   State &state = GetState();
-  if (known) {
-    std::lock_guard<std::mutex> lock(state.mutex);
-    if (state.dropped.count(site) != 0) {
-      ++state.num_dropped;
-      return;
-    }
+  Site site;
+  // Sites are dropped before the first test runs.
+  if (!state.dropped.empty() && FindSite(&site) &&
+      state.dropped.count(site) != 0) {
+    ++state.num_dropped;
+    return;
   }
   uint64_t before = WaitsWithWork();
   real();
-  if (known && WaitsWithWork() != before) {
+  if (WaitsWithWork() != before && FindSite(&site)) {
     std::lock_guard<std::mutex> lock(state.mutex);
     state.recorded.insert(site);
   }
@@ -121,11 +125,7 @@ void waits_drop(const char *module, uint64_t offset) {
   state.dropped.insert({module, offset});
 }
 
-uint64_t waits_num_dropped() {
-  State &state = GetState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  return state.num_dropped;
-}
+uint64_t waits_num_dropped() { return GetState().num_dropped; }
 
 // Writes the sites recorded since the last call as lines "module offset" and
 // forgets them.  Returns the number of bytes needed; writes nothing if that is

@@ -14,12 +14,20 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Mapping
+from typing import Mapping, Optional, Sequence
 
-from k2mps import errors, interrupts, status
-from k2mps.checkout import BRANCH, Checkout
+from k2mps import errors, git, hunks, objects, operations, status
+from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.project import Project
-from k2mps.series import Patch, Series, load
+from k2mps.series import (
+    EXECUTABLE_MODE,
+    FILE_MODE,
+    FROM,
+    Edit,
+    Patch,
+    Series,
+    load,
+)
 from k2mps.status import State, Status
 from k2mps.upstream import Pin, Upstream
 
@@ -56,7 +64,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     check_lock(upstream, found)
     with checkout.exclusive():
         checkout.recover()
-        now = status.of_checkout(project, upstream, checkout)
+        now = status.of_checkout(project, upstream, checkout, ())
         if now.state is State.APPLIED:
             return Applied(now.head.commit, ())
         _check_movable(upstream, checkout, now)
@@ -71,7 +79,10 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
             )
         if tip == now.head.commit:
             return Applied(tip, ())
-        written = checkout.move_to(tip, "apply")
+        log = operations.record(
+            project, checkout, "apply", BRANCH_REF, head=now.head
+        )
+        written = checkout.move_to(Move.of_series(tip, log), "apply")
     return Applied(tip, tuple(written))
 
 
@@ -101,27 +112,107 @@ def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
     Raises:
       PatchConflictError: names the patch, the file and the hunk.
     """
-    index = checkout.git_dir / "k2mps-index"
-    leavings = (index, index.with_name(f"{index.name}.lock"))
-    try:
-        for path in leavings:
-            path.unlink(missing_ok=True)  # of a run that was killed
+    tip = _commit_exactly(checkout, pin, found)
+    if tip:
+        return tip
+    with checkout.scratch_index() as index:
         workspace = _Workspace(checkout, index, pin)
         blobs = workspace.write_blobs(found)
         for patch in found.patches:
             workspace.commit(patch, found, blobs)
         return workspace.tip
-    finally:
-        with interrupts.deferred():
-            for path in leavings:
-                path.unlink(missing_ok=True)
+
+
+def _commit_exactly(
+    checkout: Checkout, pin: Pin, found: Series
+) -> Optional[str]:
+    """Makes the commits where every patch fits to the byte.
+
+    That is so for a series that was exported: each edit takes the blob that
+    its patch names to the blob that its patch names.  Any other series is
+    left to git, which places its hunks or says why it cannot.
+
+    Returns:
+      The id of the last commit, or None.
+    """
+    repository = checkout.git
+    tree = objects.Tree.of(repository, pin.commit)
+    first = (
+        edit.old_id for patch in found.patches for edit in patch.edits
+    )
+    blobs = objects.read_blobs(repository, filter(None, first))
+    store = objects.Store()
+    date = repository.text("log", "-1", "--format=%ct +0000", pin.commit)
+    tip = pin.commit
+    for patch in found.patches:
+        by_path: dict[str, list[hunks.Hunk]] = {}
+        for hunk in hunks.split(patch.diff):
+            by_path.setdefault(hunk.path, []).append(hunk)
+        for edit in patch.edits:
+            of_file = by_path.get(edit.path, [])
+            if not _edit_exactly(tree, store, blobs, edit, of_file):
+                return None
+        for path in patch.new_files:
+            if not _is_free(tree, path):
+                return None
+            file = found.files[path]
+            blob = store.add("blob", file.source.read_bytes())
+            tree.set(path, file.mode, blob)
+        message = patch.commit_message()
+        who = f"{FROM} {date}"
+        tip = store.add(
+            "commit",
+            os.fsencode(
+                f"tree {tree.write(store)}\nparent {tip}\nauthor {who}\n"
+                f"committer {who}\n\n{message}"
+            ),
+        )
+    store.write(repository)
+    return tip
+
+
+def _edit_exactly(
+    tree: objects.Tree,
+    store: objects.Store,
+    blobs: dict[str, bytes],
+    edit: Edit,
+    of_file: Sequence[hunks.Hunk],
+) -> bool:
+    """Does one edit, if it fits to the byte."""
+    before = tree.get(edit.path)
+    if not before or before[0] not in (FILE_MODE, EXECUTABLE_MODE):
+        return False
+    mode, blob = before
+    if edit.old_mode not in (None, mode) or edit.old_id not in (None, blob):
+        return False
+    if edit.deletes:
+        tree.remove(edit.path)
+        return True
+    if edit.new_id:
+        text = blobs.get(blob)
+        new = None if text is None else hunks.apply_all(text, of_file)
+        if new is None or objects.object_id("blob", new) != edit.new_id:
+            return False
+        blob = store.add("blob", new)
+        blobs[blob] = new
+    tree.set(edit.path, edit.new_mode or mode, blob)
+    return True
+
+
+def _is_free(tree: objects.Tree, path: str) -> bool:
+    """Whether a new file can be there: neither it nor a file above it is."""
+    parts = path.split("/")
+    above = (tree.get("/".join(parts[:end])) for end in range(1, len(parts)))
+    return tree.get(path) is None and all(
+        one is None or one[0] == "040000" for one in above
+    )
 
 
 class _Workspace:
     """An index of its own, in which the series is built up from the pin."""
 
-    def __init__(self, checkout: Checkout, index, pin: Pin):
-        self._git = checkout.git.with_index(index)
+    def __init__(self, checkout: Checkout, index: git.Git, pin: Pin):
+        self._git = index
         self._git.bytes("read-tree", pin.commit)
         self._files = checkout.files_of(pin.commit)
         date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
@@ -182,22 +273,23 @@ class _Workspace:
 def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
     """Tells which hunk of which file git could not place."""
     places = []
+    lines = []
     for path, line in re.findall(
         r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
     ):
-        hunks = next(
-            (edit.hunks for edit in patch.edits if edit.path == path), ()
-        )
-        number = hunks.index(int(line)) + 1 if int(line) in hunks else 0
-        places.append(
-            f"hunk {number} of {len(hunks)} of {path} (line {line})"
-        )
+        of_file = [h for h in hunks.split(patch.diff) if h.path == path]
+        for number, hunk in enumerate(of_file, start=1):
+            if hunk.old_start == int(line):
+                places.append(
+                    f"hunk {number} of {len(of_file)} of {path} (line {line})"
+                )
+                lines.append(patch.diff_line + hunk.line - 1)
     for path in re.findall(
         r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
     ):
         places.append(f"{path}, which k2 does not have")
     return errors.PatchConflictError(
-        f"patches/{patch.name} does not apply: "
+        f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
         + ("; ".join(places) or stderr),
         why="the pin was moved, an earlier patch of the series changes the"
         " same lines, or the patch was edited by hand",

@@ -7,11 +7,19 @@ takes the working tree from one commit to another as a transaction.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import ContextManager, Optional, Sequence
+from typing import (
+    ContextManager,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+)
 
 from k2mps import errors, git, interrupts, transaction
 from k2mps.project import exclusive
@@ -23,6 +31,11 @@ BRANCH_REF = f"refs/heads/{BRANCH}"
 # The last commit of the series as it was applied or exported: what the
 # commits on the branch are made from.
 BASE_REF = "refs/k2mps/base"
+
+# The last entry of the operation log; each worktree has its own.
+LOG_REF = "refs/worktree/k2mps/operations"
+
+_NO_COMMIT = "0" * 40
 
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
@@ -68,6 +81,35 @@ class Head:
     commit: str
     tree: str
     branch: Optional[str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Where a checkout is to be taken.
+
+    Attributes:
+      commit: what its files and index will be.
+      head: what HEAD will be: the full name of a branch, or `commit` itself
+        to detach it.  Both are empty where the checkout stays as it is and
+        only refs are set.
+      refs: refs to set with it, the branch of `head` among them; None
+        deletes one.
+    """
+
+    commit: str
+    head: str
+    refs: Mapping[str, Optional[str]]
+
+    @staticmethod
+    def stay(refs: Mapping[str, Optional[str]]) -> "Move":
+        """Nowhere: only refs are set."""
+        return Move("", "", refs)
+
+    @staticmethod
+    def of_series(tip: str, log: str) -> "Move":
+        """To branch k2-mps with the series' last commit at `tip`."""
+        refs = {BRANCH_REF: tip, BASE_REF: tip, LOG_REF: log}
+        return Move(tip, BRANCH_REF, refs)
 
 
 class Checkout:
@@ -229,17 +271,46 @@ class Checkout:
 
     def branch_tip(self) -> Optional[str]:
         """The commit of branch k2-mps, or None where there is none."""
-        return self._ref(BRANCH_REF)
+        return self.commit_of(BRANCH_REF)
 
     def base(self) -> Optional[str]:
         """The series' last commit when it was last applied or exported."""
-        return self._ref(BASE_REF)
+        return self.commit_of(BASE_REF)
 
-    def set_base(self, commit: str) -> None:
-        """Notes that patches/ and the branch agree at `commit`."""
-        self.git.bytes("update-ref", BASE_REF, commit)
+    def set_refs(
+        self,
+        refs: Mapping[str, Optional[str]],
+        reason: str,
+        before: Optional[Mapping[str, Optional[str]]] = None,
+    ) -> None:
+        """Sets refs, all or none; None deletes one.
 
-    def _ref(self, name: str) -> Optional[str]:
+        Args:
+          before: what they have to be now; default what they are.
+        """
+        before = before or self.refs(refs)
+        lines = [
+            f"update {name} {commit or _NO_COMMIT}"
+            f" {before[name] or _NO_COMMIT}\n"
+            for name, commit in refs.items()
+        ]
+        self.git.bytes("update-ref", "-m", f"k2mps: {reason}", "--stdin",
+                       stdin="".join(lines).encode())
+
+    def refs(self, names: Iterable[str]) -> dict[str, Optional[str]]:
+        """The commits that refs, given by full name, are at, or None."""
+        found = dict.fromkeys(names)
+        output = self.git.text(
+            "for-each-ref", "--format=%(objectname) %(refname)", *found
+        )
+        for line in output.splitlines():
+            commit, name = line.split(" ", 1)
+            if name in found:
+                found[name] = commit
+        return found
+
+    def commit_of(self, name: str) -> Optional[str]:
+        """The commit that a revision names, or None."""
         result = self.git.run(
             "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
         )
@@ -253,7 +324,10 @@ class Checkout:
             if f"branch {BRANCH_REF}" not in lines:
                 continue
             directory = lines[0][len("worktree "):]
-            if not _same_directory(directory, self.directory):
+            # A submodule's own is listed by its git directory.
+            if not _same_directory(
+                directory, self.directory
+            ) and not _same_directory(directory, self.git_dir):
                 return directory
         return None
 
@@ -272,6 +346,23 @@ class Checkout:
     def exclusive(self) -> ContextManager[int]:
         """A context in which no other run of the tool works here."""
         return exclusive(self.git_dir, str(self.directory))
+
+    @contextlib.contextmanager
+    def scratch_index(self) -> Iterator[git.Git]:
+        """git with an empty index, which is thrown away afterwards.
+
+        The caller holds `exclusive`.
+        """
+        index = self.git_dir / "k2mps-index"
+        leavings = (index, index.with_name(f"{index.name}.lock"))
+        try:
+            for path in leavings:
+                path.unlink(missing_ok=True)  # of a run that was killed
+            yield self.git.with_index(index)
+        finally:
+            with interrupts.deferred():
+                for path in leavings:
+                    path.unlink(missing_ok=True)
 
     @property
     def area(self) -> Path:
@@ -319,8 +410,8 @@ class Checkout:
             " its changes have been undone"
         )
 
-    def move_to(self, commit: str, reason: str) -> list[str]:
-        """Takes branch k2-mps, HEAD, index and files to `commit`.
+    def move_to(self, move: Move, reason: str) -> list[str]:
+        """Takes HEAD, index, files and refs to where `move` says.
 
         All or nothing: an error, Ctrl-C or a full disk leaves everything as
         it was.  Only files whose content differs are written.  The caller
@@ -334,15 +425,15 @@ class Checkout:
           BusyError: a git command holds the index.
         """
         head = self.head()
-        changes = self.changed_paths(head.commit, commit)
+        changes = self.changed_paths(head.commit, move.commit)
         self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)
         try:
-            self._stage(files, head, commit, changes)
+            self._stage(files, head, move.commit, changes)
             with interrupts.deferred() as check:
                 self._index.take()
                 self._check_unedited()
-                self._swap(files, head, commit, changes, reason, check)
+                self._swap(files, head, move, changes, reason, check)
         finally:
             with interrupts.deferred():
                 self._index.forget()
@@ -361,11 +452,13 @@ class Checkout:
             work_tree=True,
         )
 
-    def _swap(self, files, head, commit, changes, reason, check) -> None:
+    def _swap(self, files, head, move, changes, reason, check) -> None:
         """The part that the user's tree sees; undone unless it completes."""
-        refs = {name: self._ref(name) for name in (BRANCH_REF, BASE_REF)}
         note = {
-            "head": head.branch or head.commit, "refs": refs, "to": commit
+            "head": head.branch or head.commit,
+            "refs": self.refs(move.refs),
+            "to": move.commit,
+            "to_head": move.head,
         }
         self._index.keep()
         files.begin([path for _, path in changes], note)
@@ -381,16 +474,9 @@ class Checkout:
             )
             check()
             self._index.replace()
-            self.git.bytes(
-                "update-ref", "-m", f"k2mps: {reason}", "--stdin",
-                stdin="".join(
-                    f"update {name} {commit} {before or '0' * 40}\n"
-                    for name, before in refs.items()
-                ).encode(),
-            )
+            self.set_refs(move.refs, reason, note["refs"])
             check()
-            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}",
-                           "HEAD", BRANCH_REF)
+            self._set_head(move.head, reason)
             files.complete()
         except BaseException:
             self._restore_refs(note)
@@ -459,18 +545,26 @@ class Checkout:
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
-        head = self.head()
-        return head.branch == BRANCH_REF and head.commit == note["to"]
+        return (
+            self.head_name() == note["to_head"]
+            and self.commit_of("HEAD") == note["to"]
+        )
+
+    def _set_head(self, head: str, reason: str) -> None:
+        """Makes HEAD a branch, or a commit."""
+        if head.startswith("refs/"):
+            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD",
+                           head)
+        else:
+            self.git.bytes("update-ref", "--no-deref", "-m",
+                           f"k2mps: {reason}", "HEAD", head)
 
     def _restore_refs(self, note: dict) -> None:
         if self.head_name() != note["head"]:
-            if note["head"].startswith("refs/"):
-                self.git.bytes("symbolic-ref", "HEAD", note["head"])
-            else:
-                self.git.bytes("update-ref", "--no-deref", "HEAD",
-                               note["head"])
+            self._set_head(note["head"], "back")
+        now = self.refs(note["refs"])
         for name, before in note["refs"].items():
-            if self._ref(name) != before:
+            if now[name] != before:
                 change = [name, before] if before else ["-d", name]
                 self.git.bytes("update-ref", *change)
 

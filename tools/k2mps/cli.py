@@ -8,93 +8,24 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import functools
 import itertools
 import json
 import sys
-from pathlib import Path
 from typing import Optional
 
 import click
 
-from k2mps import errors
-from k2mps.console import Console
+from k2mps import cli_patches, cli_wheels, errors
+from k2mps.session import (
+    Session,
+    device_option,
+    jobs_option,
+    json_option,
+    k2_option,
+    torch_option,
+)
 
-_DEVICES = ("mps", "cpu")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-class _Session:
-    """What the commands start from; looked up when first asked for."""
-
-    def __init__(self, verbose: bool):
-        self.console = Console(verbose)
-
-    @functools.cached_property
-    def project(self):
-        from k2mps import project
-
-        return project.find()
-
-    @functools.cached_property
-    def upstream(self):
-        if self.project.staging.exists():  # a killed run left it
-            from k2mps import export
-
-            export.tidy(self.project)
-        return self.project.upstream()
-
-    def locate(self, k2: Optional[str]) -> Path:
-        """Where the checkout is, whether or not it exists."""
-        from k2mps import clone
-
-        return clone.locate(self.project, k2)
-
-    def existing(self, k2: Optional[str]):
-        """The checkout, which must exist."""
-        from k2mps import checkout
-
-        found = checkout.Checkout(self.locate(k2), self.console)
-        found.tidy()
-        return found
-
-    def obtain(self, k2: Optional[str]):
-        """The checkout, cloned if need be, with the pin in it."""
-        from k2mps import clone
-
-        found = clone.obtain(
-            self.project, self.upstream.pin, k2, self.console
-        )
-        found.tidy()
-        return found
-
-
-_k2_option = click.option(
-    "--k2",
-    envvar="K2",
-    metavar="DIR|URL",
-    help="your own k2 checkout, or a git URL to clone; default build/k2",
-)
-_torch_option = click.option(
-    "--torch",
-    metavar="VERSION",
-    help="a torch version that upstream.toml supports",
-)
-_jobs_option = click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1),
-    help="compilers at once; default what fits",
-)
-_device_option = click.option(
-    "--device",
-    type=click.Choice(_DEVICES),
-    default="mps",
-    help="what to build for; on Linux mps is emulated",
-)
-_json_option = click.option(
-    "--json", "as_json", is_flag=True, help="print JSON"
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -103,13 +34,13 @@ _json_option = click.option(
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
     """k2 with an Apple MPS backend: patch it, build it, test it."""
-    context.obj = _Session(verbose)
+    context.obj = Session(verbose)
 
 
 @main.command("checkout")
-@_k2_option
+@k2_option
 @click.pass_obj
-def checkout_command(session: _Session, k2: Optional[str]) -> None:
+def checkout_command(session: Session, k2: Optional[str]) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
     found = session.obtain(k2)
     pin = session.upstream.pin
@@ -119,9 +50,9 @@ def checkout_command(session: _Session, k2: Optional[str]) -> None:
 
 
 @main.command("apply")
-@_k2_option
+@k2_option
 @click.pass_obj
-def apply_command(session: _Session, k2: Optional[str]) -> None:
+def apply_command(session: Session, k2: Optional[str]) -> None:
     """Apply the patch series to the checkout, all or nothing."""
     from k2mps import apply
 
@@ -138,11 +69,11 @@ def apply_command(session: _Session, k2: Optional[str]) -> None:
 
 
 @main.command("status")
-@_k2_option
-@_json_option
+@k2_option
+@json_option
 @click.pass_obj
 def status_command(
-    session: _Session, k2: Optional[str], as_json: bool
+    session: Session, k2: Optional[str], as_json: bool
 ) -> None:
     """Tell what state the checkout and the patches are in."""
     from k2mps import status
@@ -166,7 +97,7 @@ def status_command(
 
 
 @main.command("export")
-@_k2_option
+@k2_option
 @click.option(
     "--prune",
     is_flag=True,
@@ -174,7 +105,7 @@ def status_command(
 )
 @click.pass_obj
 def export_command(
-    session: _Session, k2: Optional[str], prune: bool
+    session: Session, k2: Optional[str], prune: bool
 ) -> None:
     """Make patches/ from the commits on branch k2-mps, and lock it."""
     from k2mps import export
@@ -193,9 +124,9 @@ def export_command(
 
 
 @main.command("lock")
-@_k2_option
+@k2_option
 @click.pass_obj
-def lock_command(session: _Session, k2: Optional[str]) -> None:
+def lock_command(session: Session, k2: Optional[str]) -> None:
     """Lock patches/ as it is: its hashes and the tree that it gives."""
     from k2mps import export
 
@@ -209,10 +140,10 @@ def lock_command(session: _Session, k2: Optional[str]) -> None:
 
 
 @main.command("build")
-@_k2_option
-@_torch_option
-@_jobs_option
-@_device_option
+@k2_option
+@torch_option
+@jobs_option
+@device_option
 @click.option(
     "--demo/--no-demo",
     default=True,
@@ -221,7 +152,7 @@ def lock_command(session: _Session, k2: Optional[str]) -> None:
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def build_command(
-    session: _Session,
+    session: Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
@@ -248,7 +179,7 @@ def build_command(
 
 @main.command("demo")
 @click.pass_obj
-def demo_command(session: _Session) -> None:
+def demo_command(session: Session) -> None:
     """Run the demonstration on the build that `k2mps build` made last."""
     from k2mps import build
 
@@ -256,12 +187,12 @@ def demo_command(session: _Session) -> None:
 
 
 @main.command("doctor")
-@_device_option
-@_torch_option
-@_json_option
+@device_option
+@torch_option
+@json_option
 @click.pass_obj
 def doctor_command(
-    session: _Session, device: str, torch: Optional[str], as_json: bool
+    session: Session, device: str, torch: Optional[str], as_json: bool
 ) -> None:
     """Tell what a build needs, what is found, and how to get the rest."""
     from k2mps import doctor
@@ -297,14 +228,14 @@ def doctor_command(
 
 
 @main.command("test")
-@_k2_option
-@_torch_option
-@_jobs_option
+@k2_option
+@torch_option
+@jobs_option
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
 @click.pass_obj
 def test_command(
-    session: _Session,
+    session: Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
@@ -334,9 +265,9 @@ def test_command(
 
 
 @main.command("fuzz")
-@_k2_option
-@_torch_option
-@_jobs_option
+@k2_option
+@torch_option
+@jobs_option
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=60, show_default=True,
     help="for how long",
@@ -351,7 +282,7 @@ def test_command(
 )
 @click.pass_obj
 def fuzz_command(
-    session: _Session,
+    session: Session,
     k2: Optional[str],
     torch: Optional[str],
     jobs: Optional[int],
@@ -374,62 +305,6 @@ def fuzz_command(
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
 
 
-@main.command("wheel")
-@_k2_option
-@_torch_option
-@_jobs_option
-@click.option(
-    "--target",
-    type=click.Choice(("native", "macos-arm64")),
-    default="native",
-    show_default=True,
-    help="the system that the wheel is for",
-)
-@click.pass_obj
-def wheel_command(
-    session: _Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
-    target: str,
-) -> None:
-    """Make a wheel of the patched k2 and verify it.
-
-    One for this machine is also imported, in a clean environment.
-    """
-    from k2mps import make_wheel
-    from k2mps.toolchain import LABEL
-    from k2mps.wheel import Target
-
-    chosen = Target(target)
-    path = make_wheel.make(
-        session.project, session.upstream, session.obtain(k2), chosen,
-        torch, jobs, session.console,
-    )
-    checked = "verified, imported in a clean environment"
-    session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
-
-
-@main.command("verify-wheel")
-@_k2_option
-@click.argument(
-    "wheel", metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-)
-@click.pass_obj
-def verify_wheel_command(
-    session: _Session, k2: Optional[str], wheel: Path
-) -> None:
-    """Take a wheel apart and check it against the patched k2 and torch."""
-    from k2mps import verify_wheel
-
-    verify_wheel.check(
-        wheel, session.project, session.upstream, session.obtain(k2),
-        session.console,
-    )
-    session.console.info(f"{wheel.name}: verified")
-
-
 @main.command("clean")
 @click.option(
     "--all",
@@ -438,13 +313,17 @@ def verify_wheel_command(
     help="the clones of k2 as well, unless they hold work",
 )
 @click.pass_obj
-def clean_command(session: _Session, everything: bool) -> None:
+def clean_command(session: Session, everything: bool) -> None:
     """Delete the build trees."""
     from k2mps import clean
 
     pin = session.upstream.pin
     for path in clean.clean(session.project, pin, everything):
         session.console.info(f"deleted {path}")
+
+
+for _command in (*cli_patches.COMMANDS, *cli_wheels.COMMANDS):
+    main.add_command(_command)
 
 
 def run() -> None:

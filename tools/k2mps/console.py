@@ -7,16 +7,61 @@ quick.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import shlex
 import sys
 import time
 from typing import Iterator, Sequence
 
-from k2mps.reporter import Reporter
+from k2mps.reporter import Reporter, Task
 
 # Without a terminal a long task says how far it is once in so many seconds.
 _PLAIN_INTERVAL_SECONDS = 15.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a longer result.
+
+    Attributes:
+      title: its heading.
+      lines: what is said in words.
+      head, rows: a table; there may be none.
+      preformatted: whether the lines are code, not sentences.
+    """
+
+    title: str
+    lines: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    preformatted: bool = False
+
+    def markdown(self) -> Iterator[str]:
+        """The section as lines of Markdown."""
+        yield f"## {self.title}"
+        yield ""
+        if self.preformatted:
+            yield "```"
+        for line in self.lines:
+            yield line
+            if not self.preformatted:
+                yield ""
+        if self.preformatted:
+            yield "```"
+            yield ""
+        if self.rows:
+            yield _row(self.head)
+            yield _row(["---"] * len(self.head))
+            for row in self.rows:
+                yield _row(row)
+            yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(
+        cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells
+    ) + " |"
 
 
 class Console(Reporter):
@@ -29,6 +74,8 @@ class Console(Reporter):
     def __init__(self, verbose: bool = False):
         self._verbose = verbose
         self._live = None
+        # Off where standard output is read by a program.
+        self.shows_progress = True
 
     @property
     def on_terminal(self) -> bool:
@@ -66,8 +113,27 @@ class Console(Reporter):
             shown.add_row(*itertools.compress(row, used))
         console.Console().print(shown, markup=False)
 
+    def document(
+        self, sections: Sequence["Section"], markdown: bool
+    ) -> None:
+        """Sections with a line of text, a table and notes each."""
+        for section in sections:
+            if markdown:
+                for line in section.markdown():
+                    self.info(line)
+                continue
+            self.info(section.title)
+            for line in section.lines:
+                self.info(f"  {line}")
+            if section.rows:
+                self.table(section.head, section.rows)
+
     @contextlib.contextmanager
-    def task(self, title: str) -> Iterator["_PlainTask | _LiveTask"]:
+    def task(self, title: str) -> Iterator[Task]:
+        if not self.shows_progress:
+            with super().task(title) as silent:
+                yield silent
+            return
         if not self.on_terminal:
             self.info(f"{title} ...")
             yield _PlainTask(self, title)

@@ -62,6 +62,12 @@ class LockMismatchError(K2mpsError):
     exit_code = 6
 
 
+class LintError(K2mpsError):
+    """`k2mps lint` has findings."""
+
+    exit_code = 7
+
+
 class CheckoutMissingError(K2mpsError):
     """There is no k2 checkout where one is needed."""
 
@@ -116,6 +122,12 @@ class BranchElsewhereError(K2mpsError):
     exit_code = 18
 
 
+class RebaseStoppedError(K2mpsError):
+    """A rebase needs a decision before it can go on, or there is none."""
+
+    exit_code = 19
+
+
 class UnreachableError(K2mpsError):
     """Upstream cannot be reached."""
 
@@ -144,6 +156,24 @@ class ExportRefusedError(K2mpsError):
     """Exporting would lose or garble something."""
 
     exit_code = 24
+
+
+class AuthoringRefusedError(K2mpsError):
+    """A patch cannot be made, changed or dropped as asked."""
+
+    exit_code = 29
+
+
+class UndoRefusedError(K2mpsError):
+    """There is nothing to undo, or it is another clone's."""
+
+    exit_code = 28
+
+
+class SubmissionError(K2mpsError):
+    """The series cannot be made a pull request as asked."""
+
+    exit_code = 35
 
 
 class CleanRefusedError(K2mpsError):

@@ -1,28 +1,28 @@
 """Making patches/ from the commits on branch k2-mps, and locking it.
 
 The inverse of `apply`: exporting what was applied gives the same bytes, and
-applying what was exported gives the same tree.  A patch file whose edits, by
-blob id, and words are those of its commit keeps its bytes, so that nothing
-changes in patches/ but what was changed in the commits.
+applying what was exported gives the same tree.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
-import re
 from typing import Optional, Sequence
 
-from k2mps import errors, interrupts, series, upstream
+from k2mps import errors, operations, patchset, series
 from k2mps.apply import commit_series
-from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Commit
+from k2mps.checkout import (
+    BASE_REF,
+    BRANCH,
+    BRANCH_REF,
+    Checkout,
+    Commit,
+    Move,
+)
+from k2mps.operations import File
 from k2mps.project import Project, exclusive
-from k2mps.series import Patch
-from k2mps.transaction import FileTransaction, leftover
 from k2mps.upstream import Lock, Upstream
-
-_TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
-_HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,26 +55,24 @@ def export(
         patches, or something would be deleted and `prune` is not set.
       DirtyCheckoutError: there are edits that no commit has.
     """
-    checkout.tidy()
-    with exclusive(project.root, str(project.root)):
-        recover(project)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(exclusive(project.root, str(project.root)))
+        operations.recover(project)
+        stack.enter_context(checkout.exclusive())
+        checkout.recover()
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
         _check_base(pinned, checkout)
         commits = _commits(checkout, pinned.pin.commit, tip)
-        old = _OldPatches(project)
-        exporter = _Exporter(checkout, pinned.pin.commit, old, commits)
-        for commit in commits:
-            exporter.add(commit)
-        contents = exporter.contents()
-        _check_removals(old, contents, prune)
-        fresh = _lock_of(contents, checkout.tree_of(tip))
-        written, removed = _write(project, pinned, old, contents, fresh)
-        checkout.set_base(tip)
-    return Exported(
-        tuple(patch.name for patch in exporter.patches), written, removed,
-        fresh.tree,
-    )
+        made = patchset.plan(project, checkout, commits)
+        _check_removals(made.removed, prune)
+        refs = {BASE_REF: tip}  # here patches/ and the branch agree
+        if made.changed or made.removed:
+            _carry_out(project, checkout, "export", made.changed,
+                       made.removed, refs)
+        elif checkout.base() != tip:
+            checkout.set_refs(refs, "export")
+    return Exported(made.patches, made.written, made.removed, made.lock.tree)
 
 
 def lock(project: Project, checkout: Checkout) -> Lock:
@@ -88,241 +86,19 @@ def lock(project: Project, checkout: Checkout) -> Lock:
         apply.
     """
     with exclusive(project.root, str(project.root)):
-        recover(project)
+        operations.recover(project)
         pinned = project.upstream()
         found = series.load(project.patches)
         with checkout.exclusive():
             tip = commit_series(checkout, pinned.pin, found)
-        fresh = dataclasses.replace(found.lock, tree=checkout.tree_of(tip))
-        if fresh != pinned.lock:
-            config = _config_with(project, fresh)
-            _write_files(project, {"upstream.toml": config}, ())
+            fresh = dataclasses.replace(
+                found.lock, tree=checkout.tree_of(tip)
+            )
+            if fresh != pinned.lock:
+                config = patchset.config_with(project, fresh)
+                _carry_out(project, checkout, "lock",
+                           {"upstream.toml": config}, (), {})
     return fresh
-
-
-def tidy(project: Project) -> None:
-    """As `recover`, for callers that do not hold `exclusive`."""
-    if project.staging.exists():
-        with exclusive(project.root, str(project.root)):
-            recover(project)
-
-
-def recover(project: Project) -> None:
-    """Puts patches/ back to where a killed run began to write it.
-
-    The caller holds the project's `exclusive`.
-    """
-    left = leftover(project.staging)
-    if left is None:
-        return
-    edited = left.edited_since()
-    if edited:
-        raise errors.ExportRefusedError(
-            f"{edited[0]} was edited after a run of k2mps was killed while it"
-            " wrote patches/",
-            next_command=f"move {edited[0]} away, then run the same command"
-            " again",
-        )
-    with interrupts.deferred():
-        left.undo()
-
-
-@dataclasses.dataclass(frozen=True)
-class _File:
-    content: bytes
-    executable: bool
-
-
-class _OldPatches:
-    """patches/ as it is on disk, as far as it can be understood.
-
-    Exporting must work from an empty or a broken patches/ too; what cannot be
-    read is simply not kept.
-    """
-
-    def __init__(self, project: Project):
-        directory = project.patches
-        self.files: dict[str, _File] = {}
-        self.by_name: dict[str, Patch] = {}
-        for path in sorted(directory.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                name = path.relative_to(directory).as_posix()
-                self.files[name] = _File(
-                    path.read_bytes(), bool(path.stat().st_mode & 0o100)
-                )
-        for name, file in self.files.items():
-            if name.endswith(".patch") and "/" not in name:
-                try:
-                    self.by_name[name] = series.parse(name, file.content)
-                except errors.SeriesError:
-                    continue
-
-    def content(self, name: str) -> bytes:
-        return self.files[name].content if name in self.files else b""
-
-    def named(self, subject: str) -> Optional[str]:
-        """The name of the patch with this subject."""
-        for name, patch in self.by_name.items():
-            if patch.subject == subject:
-                return name
-        return None
-
-
-class _Exporter:
-    """Turns commits into patches, one after the other."""
-
-    def __init__(
-        self,
-        checkout: Checkout,
-        pin: str,
-        old: _OldPatches,
-        commits: Sequence[Commit],
-    ):
-        self._git = checkout.git
-        self._old = old
-        self._names = _names(commits, old)
-        self._tip = pin
-        self._upstream = checkout.files_of(pin)
-        self._owners: dict[str, Commit] = {}
-        self._new: dict[str, _File] = {}
-        self._raw: dict[str, bytes] = {}
-        self.patches: list[Patch] = []
-
-    def add(self, commit: Commit) -> None:
-        """Makes the next patch from a commit."""
-        _check_plain(commit)
-        changes = self._changes(commit)
-        if not changes:
-            raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
-                next_command="git rebase -i, and drop it",
-            )
-        added = sorted(
-            change.path for change in changes if change.kind == "A"
-        )
-        subject, body, trailers = _split_message(commit.message)
-        name = self._names[commit.id]
-        known = self._old.by_name.get(name)
-        diff = self._diff(commit) if len(added) < len(changes) else b""
-        patch = Patch(
-            name=name,
-            subject=subject,
-            status=trailers.get("Upstream-Status")
-            or (known.status if known else series.DEFAULT_STATUS),
-            body=body,
-            new_files=tuple(added),
-            diff=diff,
-            edits=series.parse_diff(name, diff),
-        )
-        self.patches.append(patch)
-        self._raw[name] = self._bytes_of(patch, known)
-        for change in changes:
-            if change.kind == "A":
-                self._owners[change.path] = commit
-                self._new[change.path] = _File(
-                    self._git.bytes("cat-file", "blob", change.new_id),
-                    change.new_mode == series.EXECUTABLE_MODE,
-                )
-        self._tip = commit.id
-
-    def contents(self) -> dict[str, _File]:
-        """All of patches/, by path in it."""
-        names = [patch.name for patch in self.patches]
-        order = series.render_order(self._old.content("series"), names)
-        result = {"series": _File(order, False)}
-        for name in names:
-            result[name] = _File(self._raw[name], False)
-        for path, file in self._new.items():
-            result[f"files/{path}"] = file
-        return result
-
-    def _changes(self, commit: Commit) -> list["_Change"]:
-        output = self._git.bytes("diff-tree", "-r", "-z", "--no-renames",
-                                 "--raw", "--full-index", self._tip,
-                                 commit.id)
-        changes = [_Change.parse(entry) for entry in _pairs(output)]
-        for change in changes:
-            self._check(commit, change)
-        return changes
-
-    def _check(self, commit: Commit, change: "_Change") -> None:
-        """Refuses what the patch format cannot say."""
-        series.check_path(change.path, f"commit {commit.id[:12]}")
-        regular = (series.FILE_MODE, series.EXECUTABLE_MODE, "000000")
-        if change.old_mode not in regular or change.new_mode not in regular:
-            raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes"
-                f" {change.path}, which is a symbolic link or a submodule",
-                why="patches touch regular files only",
-            )
-        owner = self._owners.get(change.path)
-        if owner:
-            raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes"
-                f" {change.path}, which commit {owner.id[:12]}"
-                f" ({owner.subject}) adds",
-                why="a new file lies under patches/files in one state, which"
-                " the patch that adds it owns",
-                next_command=f"git commit --fixup={owner.id[:12]} that part,"
-                " then git rebase -i --autosquash",
-            )
-        if change.kind == "A" and change.path in self._upstream:
-            raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) adds"
-                f" {change.path}, which an earlier commit deletes",
-                next_command="git rebase -i, and make one commit of the two",
-            )
-
-    def _diff(self, commit: Commit) -> bytes:
-        diff = self._git.bytes(
-            "diff-tree", "-r", "-p", "-U1", "--full-index", "--no-renames",
-            "--no-color", "--no-ext-diff", "--no-textconv", "--text",
-            "--diff-filter=a", "--src-prefix=a/", "--dst-prefix=b/",
-            "--diff-algorithm=myers", "--indent-heuristic",
-            "--inter-hunk-context=0", self._tip, commit.id,
-        )
-        if b"\0" in diff:
-            raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes a binary"
-                " file of k2's",
-                why="patches are text",
-            )
-        return _without_titles(diff)
-
-    def _bytes_of(self, patch: Patch, known: Optional[Patch]) -> bytes:
-        """The old bytes where they say the same, else the patch anew."""
-        if known and dataclasses.replace(known, diff=patch.diff) == patch:
-            return self._old.content(patch.name)
-        raw = patch.render()
-        try:
-            same = series.parse(patch.name, raw) == patch
-        except errors.SeriesError:
-            same = False
-        if not same:
-            raise errors.ExportRefusedError(
-                f"the message of {patch.subject!r} cannot be written as a"
-                " patch",
-                why="a line of it is '---', or it has unusual white space",
-                next_command="git rebase -i, and reword it",
-            )
-        return raw
-
-
-@dataclasses.dataclass(frozen=True)
-class _Change:
-    """One line of `git diff-tree --raw`."""
-
-    kind: str
-    path: str
-    old_mode: str
-    new_mode: str
-    new_id: str
-
-    @staticmethod
-    def parse(entry: tuple[str, str]) -> "_Change":
-        facts, path = entry
-        old_mode, new_mode, _, new_id, kind = facts[1:].split(" ")
-        return _Change(kind, path, old_mode, new_mode, new_id)
 
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
@@ -389,167 +165,27 @@ def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     return commits
 
 
-def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
-    """The patch name of each commit, by commit id.
-
-    A patch keeps the name it had, whatever its subject is now; only a commit
-    that is new to the series is named after its subject.
-    """
-    names: dict[str, str] = {}
-    for commit in commits:
-        subject, _, trailers = _split_message(commit.message)
-        for name in (trailers.get("Patch-Filename"), old.named(subject)):
-            if name and name not in names.values():
-                series.check_name(name, f"commit {commit.id[:12]}")
-                names[commit.id] = name
-                break
-    for commit in commits:
-        if commit.id not in names:
-            names[commit.id] = _slug(commit.subject, set(names.values()))
-    return names
-
-
-def _slug(subject: str, taken: set[str]) -> str:
-    plain = re.sub(r"[^a-z0-9]+", "-", subject.lower())
-    stem = plain[:52].strip("-") or "patch"
-    name, number = f"{stem}.patch", 1
-    while name in taken:
-        number += 1
-        name = f"{stem}-{number}.patch"
-    return name
-
-
-def _check_plain(commit: Commit) -> None:
-    if len(commit.parents) != 1:
-        raise errors.ExportRefusedError(
-            f"commit {commit.id[:12]} ({commit.subject}) is a merge",
-            why="a series is a line of commits",
-            next_command="git rebase, to make it one",
-        )
-
-
-def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
-    """Subject, body and the trailers that are headers of a patch file."""
-    first, *rest = re.split(r"\n[ \t]*\n", message.strip("\n"), maxsplit=1)
-    lines = rest[0].strip("\n").split("\n") if rest else []
-    start = max((i + 1 for i, line in enumerate(lines) if not line), default=0)
-    trailers = {}
-    kept = lines[:start]
-    for line in lines[start:]:
-        match = _TRAILER.fullmatch(line.rstrip())
-        if match:
-            trailers[match[1]] = match[2]
-        else:
-            kept.append(line)
-    return " ".join(first.split()), "\n".join(kept).strip("\n"), trailers
-
-
-def _pairs(output: bytes) -> list[tuple[str, str]]:
-    fields = [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
-    return list(zip(fields[0::2], fields[1::2]))
-
-
-def _without_titles(diff: bytes) -> bytes:
-    """Drops what git writes after a hunk header.
-
-    It is a line of upstream's for orientation only, and which line depends on
-    the user's attributes.  Only header lines are looked at: a line of content
-    starts with a blank, a plus or a minus.
-    """
-    return _HUNK_TITLE.sub(rb"\1", diff)
-
-
-def _check_removals(old: _OldPatches, contents, prune: bool) -> None:
-    gone = [
-        name
-        for name in old.files
-        if name not in contents and not _ignored(name)
-    ]
+def _check_removals(gone: Sequence[str], prune: bool) -> None:
     if gone and not prune:
         raise errors.ExportRefusedError(
-            "the branch no longer has "
-            + ", ".join(f"patches/{name}" for name in gone),
+            f"the branch no longer has {', '.join(gone)}",
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",
         )
 
 
-def _ignored(name: str) -> bool:
-    return name.rsplit("/", 1)[-1].startswith(".DS_Store")
-
-
-def _lock_of(contents: dict[str, _File], tree: str) -> Lock:
-    hashes = {
-        name: upstream.sha256(file.content) for name, file in contents.items()
-    }
-    return Lock(
-        tree=tree,
-        series=hashes["series"],
-        patches={
-            name: digest
-            for name, digest in hashes.items()
-            if name.endswith(".patch") and "/" not in name
-        },
-        files={
-            name[len("files/"):]: digest
-            for name, digest in hashes.items()
-            if name.startswith("files/")
-        },
-    )
-
-
-def _config_with(project: Project, fresh: Lock) -> _File:
-    text = project.config_file.read_text(encoding="utf-8")
-    return _File(upstream.with_lock(text, fresh).encode("utf-8"), False)
-
-
-def _write(
+def _carry_out(
     project: Project,
-    pinned: Upstream,
-    old: _OldPatches,
-    contents: dict[str, _File],
-    fresh: Lock,
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Writes what differs; the paths written and those removed."""
-    changed = {
-        f"patches/{name}": file
-        for name, file in contents.items()
-        if old.files.get(name) != file
-    }
-    removed = tuple(
-        f"patches/{name}"
-        for name in old.files
-        if name not in contents and not _ignored(name)
-    )
-    written = tuple(changed)
-    if fresh != pinned.lock:
-        changed["upstream.toml"] = _config_with(project, fresh)
-    if changed or removed:
-        _write_files(project, changed, removed)
-    return written, removed
-
-
-def _write_files(
-    project: Project, changed: dict[str, _File], removed: Sequence[str]
+    checkout: Checkout,
+    command: str,
+    changed: dict[str, File],
+    removed: Sequence[str],
+    refs: dict[str, Optional[str]],
 ) -> None:
-    """Writes and removes files of the project, all or none."""
-    files = FileTransaction(project.staging, project.root)
-    try:
-        for path, file in changed.items():
-            files.stage(path, file.content, file.executable)
-        with interrupts.deferred() as check:
-            files.begin([*changed, *removed])
-            try:
-                for path in changed:
-                    check()
-                    files.replace(path)
-                for path in removed:
-                    check()
-                    files.remove(path)
-                files.complete()
-            except BaseException:
-                files.roll_back()
-                raise
-    finally:
-        with interrupts.deferred():
-            files.close()
+    """Writes and removes files of the project; the checkout stays."""
+    operations.carry_out(
+        project, checkout, operations.record(project, checkout, command),
+        changed=changed, removed=removed,
+        move=Move.stay(refs),
+        reason=command,
+    )

@@ -32,7 +32,8 @@ import git as gitpython
 from k2mps import errors, interrupts
 from k2mps.reporter import Reporter
 
-MINIMUM_VERSION = (2, 30)
+# What `git apply --cached --3way` needs.
+MINIMUM_VERSION = (2, 32)
 
 # Whom the commits of the series are by.  The committer is also how the tool
 # recognises its own commits: rewording or amending one replaces it.
@@ -87,6 +88,11 @@ _NO_CONVERSION = {
     "core.eol": "lf",
     "core.safecrlf": "false",
 }
+
+# Commands that show blobs, and would take a file of the working tree for one
+# where the index says that it is the same: it is not, where it has other line
+# ends.  They get an index that does not exist.
+_WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 
 # Variables that point git elsewhere or change what it prints.  Configuration
 # (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS, ...) are the
@@ -213,6 +219,9 @@ class Git:
         if self.literal or not work_tree:
             settings.update(_NO_CONVERSION)
             variables["GIT_ATTR_NOSYSTEM"] = "1"
+            if args[0] in _WITHOUT_INDEX:
+                none = self.directory / ".k2mps-no-index"
+                variables["GIT_INDEX_FILE"] = str(none)
         if self.index is not None:
             variables["GIT_INDEX_FILE"] = str(self.index)
         variables.update(environment or {})

@@ -45,6 +45,16 @@ class Project:
         return self.root / ".venv"
 
     @property
+    def rebase(self) -> Path:
+        """The worktree of k2 in which a rebase is under way."""
+        return self.build_root / "rebase"
+
+    @property
+    def resolutions(self) -> Path:
+        """Conflicts of earlier rebases and how they were resolved."""
+        return self.root / "resolutions"
+
+    @property
     def staging(self) -> Path:
         """Where new patch files are written before they are moved to their
         place; beside them, so that moving is renaming."""

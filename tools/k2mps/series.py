@@ -131,6 +131,14 @@ class Patch:
 
     def render(self) -> bytes:
         """The patch file."""
+        return self._head() + self.diff
+
+    @property
+    def diff_line(self) -> int:
+        """The line of the patch file, from 1, on which its diff starts."""
+        return self._head().count(b"\n") + 1
+
+    def _head(self) -> bytes:
         lines = [
             f"From: {FROM}",
             f"Subject: {self.subject}",
@@ -143,7 +151,7 @@ class Patch:
         if self.body:
             lines += [self.body, ""]
         lines.append("---\n")
-        return os.fsencode("\n".join(lines)) + self.diff
+        return os.fsencode("\n".join(lines))
 
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
@@ -176,16 +184,16 @@ def load(directory: Path) -> Series:
       SeriesError: a file is missing, malformed or belongs to no patch.
       UnsafePathError: a path is one that a patch must not touch.
     """
-    order = _read(directory / "series")
+    order = read(directory / "series")
     names = parse_order(order)
-    raw = {name: _read(directory / name) for name in names}
+    raw = {name: read(directory / name) for name in names}
     patches = tuple(parse(name, raw[name]) for name in names)
-    owners = _owners(patches)
+    owned = owners(patches)
     files = {
-        path: _read_new_file(directory / "files", path)
-        for path in sorted(owners)
+        path: read_new_file(directory / "files", path)
+        for path in sorted(owned)
     }
-    _check_nothing_unowned(directory, set(names), set(owners))
+    check_nothing_unowned(directory, set(names), set(owned))
     lock = upstream.Lock(
         tree="",
         series=upstream.sha256(order),
@@ -534,7 +542,7 @@ def _reserved(part: str) -> bool:
     return plain in (".git", ".gitmodules") or plain.startswith("git~")
 
 
-def _read(path: Path) -> bytes:
+def read(path: Path) -> bytes:
     where = f"patches/{path.name}"
     try:
         status = path.lstat()
@@ -552,31 +560,31 @@ def _read(path: Path) -> bytes:
         ) from None
 
 
-def _owners(patches: Sequence[Patch]) -> dict[str, str]:
+def owners(patches: Sequence[Patch]) -> dict[str, str]:
     """Which patch adds each new file."""
-    owners: dict[str, str] = {}
+    owned: dict[str, str] = {}
     for patch in patches:
         for edit in patch.edits:
-            if edit.path in owners:
+            if edit.path in owned:
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {edit.path}, which"
-                    f" {owners[edit.path]} adds",
+                    f" {owned[edit.path]} adds",
                     why="a new file has one state: the one under"
                     " patches/files",
                     next_command=f"edit patches/files/{edit.path} and take it"
                     f" out of patches/{patch.name}, then k2mps lock",
                 )
         for path in patch.new_files:
-            if path in owners:
+            if path in owned:
                 raise errors.SeriesError(
-                    f"patches/files/{path} belongs to both {owners[path]} and"
+                    f"patches/files/{path} belongs to both {owned[path]} and"
                     f" {patch.name}"
                 )
-            owners[path] = patch.name
-    return owners
+            owned[path] = patch.name
+    return owned
 
 
-def _read_new_file(files: Path, path: str) -> NewFile:
+def read_new_file(files: Path, path: str) -> NewFile:
     target = files
     for part in path.split("/"):
         target = target / part
@@ -600,7 +608,7 @@ def _read_new_file(files: Path, path: str) -> NewFile:
         ) from None
 
 
-def _check_nothing_unowned(
+def check_nothing_unowned(
     directory: Path, names: set[str], owned: set[str]
 ) -> None:
     """Refuses what lies in patches/ but would silently not be applied."""

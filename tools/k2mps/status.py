@@ -76,10 +76,18 @@ def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
 
 
 def of_checkout(
-    project: Project, upstream: Upstream, checkout: Optional[Checkout]
+    project: Project,
+    upstream: Upstream,
+    checkout: Optional[Checkout],
+    changes: Optional[tuple[str, ...]] = None,
 ) -> Status:
-    """The status of a checkout, or of its absence."""
-    changes = patch_changes(project, upstream)
+    """The status of a checkout, or of its absence.
+
+    Args:
+      changes: how patches/ differs from the lock, where that is known.
+    """
+    if changes is None:
+        changes = patch_changes(project, upstream)
     if checkout is None:
         return Status(State.ABSENT, (), "k2mps apply", None, (), (), changes)
     head = checkout.head()

@@ -7,6 +7,10 @@
     [torch]
     default, supported            the torch version that a build uses unless
                                   told otherwise, and all that may be chosen
+    [budget]
+    lines                         how many lines the patches may touch in
+                                  upstream's files, added and removed; may
+                                  be absent
     [lock]
     tree, series                  the tree that the whole series gives, and
                                   the sha256 of patches/series
@@ -22,7 +26,7 @@ import hashlib
 import re
 import sys
 from pathlib import Path
-from typing import Mapping
+from typing import Mapping, Optional
 
 from k2mps import errors
 
@@ -89,11 +93,16 @@ class Lock:
 
 @dataclasses.dataclass(frozen=True)
 class Upstream:
-    """All of upstream.toml."""
+    """All of upstream.toml.
+
+    Attributes:
+      budget: the lines that patches may touch in upstream's files, or None.
+    """
 
     pin: Pin
     torch: Torch
     lock: Lock
+    budget: Optional[int] = None
 
 
 def sha256(content: bytes) -> str:
@@ -133,6 +142,7 @@ def load(path: Path) -> Upstream:
             patches=reader.table("lock", "patches"),
             files=reader.table("lock", "files"),
         ),
+        budget=reader.budget(),
     )
 
 
@@ -149,6 +159,17 @@ def with_lock(text: str, lock: Lock) -> str:
         for key in sorted(content):
             entries.add(key, content[key])
         table[name] = entries
+    return tomlkit.dumps(document)
+
+
+def with_pin(text: str, pin: Pin) -> str:
+    """upstream.toml's text with another pin; all else stays as written."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    table = document["upstream"]
+    for name in ("commit", "tree", "version"):
+        table[name] = getattr(pin, name)
     return tomlkit.dumps(document)
 
 
@@ -196,6 +217,16 @@ class _Reader:
                 " contains the default"
             )
         return Torch(default, tuple(str(entry) for entry in supported))
+
+    def budget(self) -> Optional[int]:
+        if "budget" not in self._document:
+            return None
+        lines = self._table("budget").get("lines")
+        if not isinstance(lines, int) or isinstance(lines, bool):
+            raise errors.ConfigError(
+                f"{self._name}: [budget] lines must be a number"
+            )
+        return lines
 
     def _table(self, table: str) -> dict:
         value = self._document.get(table)

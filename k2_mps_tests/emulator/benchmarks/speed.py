@@ -6,6 +6,10 @@ Each figure is the best of several rounds.  They say what tests on the emulator
 cost, and nothing about a Mac.
 """
 
+import gc
+import os
+import subprocess
+import sys
 import time
 
 import torch
@@ -116,8 +120,47 @@ def _expose(x):
     return call(method)(receiver, selector)
 
 
+def loading():
+    """Seconds that loading the emulator adds to `import torch`."""
+    code = (
+        "import time, torch; start = time.perf_counter(); import mps_emulator;"
+        "mps_emulator.load(); print(time.perf_counter() - start)"
+    )
+    seconds = []
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        seconds.append(float(done.stdout))
+    show("loading the emulator", min(seconds) * 1e6)
+
+
+def many_tensors():
+    """200,000 of them alive: the time for each."""
+    gc.collect()
+    count = 200_000
+    start = time.perf_counter()
+    tensors = [torch.empty(4, device="mps") for _ in range(count)]
+    show(
+        "one of 200,000 live tensors, empty(4)",
+        (time.perf_counter() - start) / count * 1e6,
+    )
+    start = time.perf_counter()
+    del tensors
+    show(
+        "    and freeing it",
+        (time.perf_counter() - start) / count * 1e6,
+    )
+
+
 def main():
     print("emulated;", torch.__version__)
+    loading()
+    many_tensors()
     show("idle torch.mps.synchronize()", best(torch.mps.synchronize, 100_000))
     small_operators()
     training_step()

@@ -1,7 +1,9 @@
 """Loading the emulator into torch."""
 
+import atexit
 import ctypes
 import sys
+import time
 
 from ._paths import library_path
 
@@ -39,6 +41,7 @@ def load() -> ctypes.CDLL:
             "anything asks torch.backends.mps."
         )
     _let_storages_be_made(torch)
+    atexit.register(_let_autograd_finish)
     _library = library
     return library
 
@@ -66,3 +69,14 @@ def _let_storages_be_made(torch) -> None:
         return tensor.untyped_storage()
 
     torch.UntypedStorage.__new__ = make_on_any_device
+
+
+def _let_autograd_finish() -> None:
+    """Gives the thread on which torch runs the device's backward the GIL.
+
+    It drops the last backward's objects a little after the backward has
+    returned, and asks for the GIL to do so.  In an interpreter that is being
+    finalized, Python ends a thread that asks, and C++ then ends the process
+    (a trait of torch with every device that has such a thread).
+    """
+    time.sleep(0.01)

@@ -147,3 +147,49 @@ def _stream_at_rest():
     torch.mps.synchronize()
     yield
     torch.mps.synchronize()
+
+
+# ---- the table of planted bugs
+
+# Every kind has to have at least one test where all of them are run.
+PLANTED_KINDS = (
+    "missing barrier",
+    "missing fence",
+    "divergent barrier",
+    "out of bounds",
+    "uninitialised threadgroup memory",
+    "missing synchronize",
+    "host access past the gate",
+    "write after read on a recycled buffer",
+    "synchronize from two threads",
+)
+
+_planted = {}  # id of a test: kind
+_planted_outcomes = {}  # kind: [whether caught]
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for mark in item.iter_markers("planted"):
+            assert mark.args[0] in PLANTED_KINDS, mark.args[0]
+            _planted[item.nodeid] = mark.args[0]
+
+
+def pytest_runtest_logreport(report):
+    kind = _planted.get(report.nodeid)
+    if kind is not None and report.when == "call":
+        _planted_outcomes.setdefault(kind, []).append(report.passed)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.markexpr != "planted":
+        return
+    write = terminalreporter.write_line
+    terminalreporter.section("planted bugs (emulated)")
+    write("%-40s %8s %8s" % ("kind", "planted", "caught"))
+    everything = []
+    for kind in PLANTED_KINDS:
+        outcomes = _planted_outcomes.get(kind, [])
+        everything += outcomes
+        write("%-40s %8d %8d" % (kind, len(outcomes), sum(outcomes)))
+    write("%-40s %8d %8d" % ("all", len(everything), sum(everything)))

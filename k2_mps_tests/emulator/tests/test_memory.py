@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import time
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ MPS = "mps"
 # ---- handles
 
 
+@pytest.mark.planted("host access past the gate")
 @pytest.mark.parametrize(
     "code, said",
     [
@@ -81,6 +83,7 @@ def test_fresh_memory_is_poison_on_both_sides(extension):
     assert (extension.host_alias(y) == 0xC7).all()
 
 
+@pytest.mark.planted("missing synchronize")
 def test_results_of_a_kernel_need_a_wait(extension):
     x = torch.ones(4, device=MPS)
     y = torch.zeros(4, device=MPS)
@@ -91,6 +94,7 @@ def test_results_of_a_kernel_need_a_wait(extension):
     assert extension.read_contents(y) == [3.0] * 4
 
 
+@pytest.mark.planted("missing synchronize")
 def test_results_of_an_operator_need_a_wait(extension):
     x = torch.ones(4, device=MPS)
     torch.mps.synchronize()
@@ -101,6 +105,7 @@ def test_results_of_an_operator_need_a_wait(extension):
     assert extension.read_contents(x) == [2.0] * 4
 
 
+@pytest.mark.planted("host access past the gate")
 def test_first_look_at_unpublished_results_is_poison(extension):
     x = torch.ones(4, device=MPS) * 5
     assert set(extension.host_alias(x).view(torch.uint8).tolist()) == {0xC7}
@@ -108,6 +113,7 @@ def test_first_look_at_unpublished_results_is_poison(extension):
     assert extension.read_contents(x) == [5.0] * 4
 
 
+@pytest.mark.planted("missing synchronize")
 def test_a_commit_is_no_wait(extension):
     x = torch.ones(4, device=MPS)
     y = torch.zeros(4, device=MPS)
@@ -230,6 +236,7 @@ def test_host_address_stays(extension):
 # ---- copies that do not wait
 
 
+@pytest.mark.planted("missing synchronize")
 def test_non_blocking_copy_to_the_host_needs_a_wait():
     x = torch.ones(4, device=MPS)
     torch.mps.synchronize()
@@ -323,6 +330,12 @@ def test_empty_cache_gives_memory_back():
 
 
 def test_memory_statistics():
+    # What earlier tests held may still be on its way out, on another thread.
+    gc.collect()
+    for _ in range(100):
+        if torch.mps.current_allocated_memory() == 0:
+            break
+        time.sleep(0.01)
     torch.mps.empty_cache()
     before = torch.mps.current_allocated_memory()
     x = torch.zeros(1 << 20, dtype=torch.uint8, device=MPS)
@@ -360,13 +373,38 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
     assert len(addresses) == 200_000
 
 
-def test_guard_mode_faults_at_the_first_byte_beyond(run_python, extension_path):
-    code = (
+def load_extension(path):
+    """The code that does."""
+    return (
         "import importlib.util, torch\n"
         "s = importlib.util.spec_from_file_location(\n"
-        f"    'emulator_test_extension', {str(extension_path)!r})\n"
+        f"    'emulator_test_extension', {str(path)!r})\n"
         "extension = importlib.util.module_from_spec(s)\n"
         "s.loader.exec_module(extension)\n"
+    )
+
+
+@pytest.mark.planted("out of bounds")
+@pytest.mark.parametrize("element", [20, 1 << 20])
+def test_guard_mode_ends_a_kernel_at_the_access(
+    element, run_python, extension_path
+):
+    code = load_extension(extension_path) + (
+        "x = torch.zeros(20, device='mps')\n"
+        "extension.poke_at(x, 19)\n"
+        "torch.mps.synchronize()\n"
+        "print(x[19].item(), flush=True)\n"
+        f"extension.poke_at(x, {element})\n"
+        "torch.mps.synchronize()\n"
+    )
+    done = run_python(code, MPS_EMULATOR_GUARD="1")
+    assert done.stdout == "1.0\n"
+    assert done.returncode == -signal.SIGSEGV
+
+
+@pytest.mark.planted("out of bounds")
+def test_guard_mode_faults_at_the_first_byte_beyond(run_python, extension_path):
+    code = load_extension(extension_path) + (
         "x = torch.zeros(20, device='mps')\n"
         "torch.mps.synchronize()\n"
         "extension.write_contents(x, [1.0] * 20)\n"

@@ -28,9 +28,6 @@ def operators(script):
 
 def test_agrees_with_torchgen(script, operators):
     """Read line by line, and by torchgen's own parser and model."""
-    pytest.importorskip(
-        "yaml", reason="torchgen's parser needs PyYAML, the emulator does not"
-    )
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import DispatchKey, NativeFunctionsGroup
 

@@ -114,6 +114,17 @@ def test_loading_is_cheap(run_python):
     assert float(done.stdout) < 0.5
 
 
+def test_ending_behind_a_backward(run_python):
+    """Autograd's thread may still hold what the backward used."""
+    for _ in range(5):
+        done = run_python(
+            "import torch\n"
+            "x = torch.ones(3, device='mps', requires_grad=True)\n"
+            "(x * 2).sum().backward()\n"
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_exported_symbols():
     """Only what programs link with, or the package calls."""
     lines = subprocess.run(

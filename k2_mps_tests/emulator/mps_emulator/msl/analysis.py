@@ -420,11 +420,12 @@ class Analysis:
         """Recursion; what kernels reach."""
         state = {}
 
-        def visit(function, path):
+        def visit(function):
             state[function.key] = "open"
-            path.append(function)
             for called, call in function.calls.values():
                 if state.get(called.key) == "open":
+                    if called is function and self._is_a_loop(function):
+                        continue
                     self._error(
                         call,
                         "recursive call of '%s': a GPU needs a pipeline with "
@@ -432,15 +433,14 @@ class Analysis:
                         "does not support it" % called.cursor.spelling,
                     )
                 elif called.key not in state:
-                    visit(called, path)
+                    visit(called)
                 function.suspends = function.suspends or called.suspends
                 function.function_constants |= called.function_constants
-            path.pop()
             state[function.key] = "done"
 
         for function in list(self._functions.values()):
             if function.key not in state:
-                visit(function, [])
+                visit(function)
         self._find_suspending_calls()
         for kernel in self.kernels:
             function = self._function(kernel.cursor)
@@ -449,6 +449,38 @@ class Analysis:
                 self._rewriter.constants[number]
                 for number in sorted(function.function_constants)
             ]
+
+    def _is_a_loop(self, function):
+        """Whether a function calls itself as the last thing it does.
+
+        Compilers make a loop of that, and Metal's takes it from 2.4 on.
+        """
+        if self._language.version < (2, 4):
+            return False
+        last = {cursor.hash for cursor in self._last_calls(function.cursor)}
+        return all(
+            cursor.hash in last
+            for called, cursor in function.sites
+            if called is function
+        )
+
+    def _last_calls(self, cursor):
+        """The calls behind which nothing stands in a function or statement."""
+        kinds = self._kinds
+        children = list(cursor.get_children())
+        if cursor.kind == kinds.CALL_EXPR:
+            return [cursor]
+        if cursor.kind == kinds.IF_STMT:
+            branches = children[1:]
+        elif cursor.kind in (kinds.RETURN_STMT, kinds.UNEXPOSED_EXPR) or (
+            cursor.kind == kinds.COMPOUND_STMT or cursor.kind.is_declaration()
+        ):
+            branches = children[-1:]
+        else:
+            return []
+        return [
+            call for branch in branches for call in self._last_calls(branch)
+        ]
 
     def _find_suspending_calls(self):
         # The instances of a template share their text.
@@ -556,7 +588,15 @@ class Analysis:
                 types.FUNCTIONNOPROTO,
             ):
                 return
-            if self._space_of_elements(pointee) in (DEFAULT, GENERIC):
+            # A reference to a pointer may do without: Metal's compiler takes
+            # `device float *&p`, and the pointer is in thread memory.
+            is_to_pointer = kind != types.POINTER and (
+                self._type_kind(pointee.get_canonical()) == types.POINTER
+            )
+            if not is_to_pointer and self._space_of_elements(pointee) in (
+                DEFAULT,
+                GENERIC,
+            ):
                 what = "pointer" if kind == types.POINTER else "reference"
                 self._error(
                     cursor,
@@ -764,8 +804,8 @@ class Analysis:
         if "builtin" in annotations:
             return self._read_builtin(cursor, annotations["builtin"])
         checked = cursor.type.get_canonical()
-        kind = self._type_kind(checked)
-        if kind not in (self._types.POINTER, self._types.LVALUEREFERENCE):
+        pointee = self._pointee(checked)
+        if pointee is None:
             attribute = next(
                 (a for a in ("buffer", "threadgroup") if a in annotations), None
             )
@@ -782,7 +822,6 @@ class Analysis:
                     % (_plain_type(cursor.type), attribute),
                 )
             return None
-        pointee = checked.get_pointee()
         space = self._space_of_elements(pointee)
         wanted = "threadgroup" if space == THREADGROUP else "buffer"
         given = "threadgroup" if "threadgroup" in annotations else "buffer"
@@ -806,12 +845,17 @@ class Analysis:
         parameter = Parameter(
             names.original(cursor.spelling), wanted
         )
-        parameter.by_reference = kind == self._types.LVALUEREFERENCE
+        parameter.by_reference = (
+            self._type_kind(checked) == self._types.LVALUEREFERENCE
+        )
         parameter.writable = (
             space == DEVICE
             and not self._has_const_elements(pointee)
         )
-        parameter.element_size = max(pointee.get_size(), 0)
+        element = pointee
+        if self._is_array(checked):
+            element = pointee.get_array_element_type()
+        parameter.element_size = max(element.get_size(), 0)
         parameter.type_spelling = _plain_type(cursor.type)
         if wanted in annotations:
             parameter.index = _number(annotations[wanted], values)
@@ -819,15 +863,34 @@ class Analysis:
             parameter.active = _number(annotations["if"], values) != 0
         return parameter
 
-    def _element_type(self, checked):
-        """The type of what an array, of arrays perhaps, is made of."""
-        checked = checked.get_canonical()
-        while self._type_kind(checked) in (
+    def _pointee(self, checked):
+        """What a parameter of a type points to, None if it does not.
+
+        A parameter written as an array, which libclang shows as that, points
+        to the first element; then the array is the answer.
+        """
+        if self._is_array(checked):
+            space = self._space_of_elements(checked)
+            return checked if space not in (0, THREAD) else None
+        if self._type_kind(checked) in (
+            self._types.POINTER,
+            self._types.LVALUEREFERENCE,
+        ):
+            return checked.get_pointee()
+        return None
+
+    def _is_array(self, checked):
+        return self._type_kind(checked) in (
             self._types.CONSTANTARRAY,
             self._types.INCOMPLETEARRAY,
             self._types.DEPENDENTSIZEDARRAY,
             self._types.VARIABLEARRAY,
-        ):
+        )
+
+    def _element_type(self, checked):
+        """The type of what an array, of arrays perhaps, is made of."""
+        checked = checked.get_canonical()
+        while self._is_array(checked):
             checked = checked.get_array_element_type().get_canonical()
         return checked
 

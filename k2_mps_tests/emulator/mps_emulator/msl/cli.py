@@ -4,6 +4,7 @@ import argparse
 import sys
 import traceback
 
+from .codegen import ptx_arguments
 from .errors import Refused, ToolError
 from .language import NEWEST, Language
 from .pipeline import PROGRAM_SOURCE, Program, explain
@@ -54,8 +55,33 @@ def _parser():
     build.add_argument("source")
     build.add_argument("--output", required=True)
     build.add_argument("--cpu", default="x86-64")
+    build.add_argument(
+        "--check-races",
+        action="store_true",
+        help="for MPS_EMULATOR_CHECK_RACES: announces accesses to memory",
+    )
     build.set_defaults(run=_build)
     _add_common(build)
+
+    ptx = commands.add_parser(
+        "ptx",
+        help="compile to PTX for NVIDIA GPUs",
+        description=(
+            "Writes PTX and prints, for each kernel, the addresses that its "
+            "entry takes; behind them it takes the grid in threads, three "
+            "32-bit numbers."
+        ),
+    )
+    ptx.add_argument("source", metavar="FILE.metal")
+    ptx.add_argument("--output", required=True, metavar="FILE.ptx")
+    ptx.add_argument("--gpu", default="sm_80")
+    ptx.add_argument(
+        "--libdevice",
+        metavar="LIBDEVICE.BC",
+        help="CUDA's mathematical functions, to be linked in",
+    )
+    ptx.set_defaults(run=_ptx)
+    _add_common(ptx)
     return parser
 
 
@@ -127,7 +153,18 @@ def _program(options, path, name):
 
 def _build(options):
     program = _program(options, options.source, PROGRAM_SOURCE)
-    program.build(options.output, options.cpu)
+    program.build(options.output, options.cpu, options.check_races)
+    return 0
+
+
+def _ptx(options):
+    program = _program(options, options.source, options.source)
+    kernels = program.build_ptx(
+        options.output, options.gpu, options.libdevice
+    )
+    for kernel in kernels:
+        places = ["%s(%d)" % place for place in ptx_arguments(kernel)]
+        sys.stdout.write("%s: %s\n" % (kernel.name, ", ".join(places)))
     return 0
 
 

@@ -149,3 +149,74 @@ def _constant_table(number, kernel):
 
 def _escape(text):
     return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+# ---- PTX
+
+
+def ptx_kernel(number, kernel):
+    """The entry of a kernel on an NVIDIA GPU, on one line.
+
+    Its parameters are 64-bit addresses, in the order of ptx_arguments(), and
+    the size of the grid in threads, three 32-bit numbers.
+    """
+    text = []
+    signature = []
+    arguments = []
+    for index, parameter in enumerate(kernel.parameters):
+        if parameter.kind == "builtin":
+            arguments.append(_builtin(parameter))
+            continue
+        kind = "reference" if parameter.by_reference else "pointer"
+        address = "0"
+        if parameter.active:
+            address = "a%d" % index
+            signature.append("ulong " + address)
+        text.append(
+            "__msl::buffer_%s __msl_buffer_%d = {(void *)%s}; "
+            % (kind, index, address)
+        )
+        arguments.append("__msl_buffer_%d" % index)
+    signature += ["uint x", "uint y", "uint z"]
+    return (
+        "%s __kernel void mps_emulator_msl_kernel_%d(%s) { "
+        "__msl::place at = {{x, y, z}}; if (!at.is_in_grid()) return; %s"
+        "(%s)(%s); } %s"
+        % (
+            _BEGIN,
+            number,
+            ", ".join(signature),
+            "".join(text),
+            kernel.function,
+            ", ".join(arguments),
+            _END,
+        )
+    )
+
+
+def ptx_declarations(kernels):
+    """Gives the entries of the kernels their names."""
+    return "".join(
+        '__kernel void mps_emulator_msl_kernel_%d(%s) __asm__("%s");\n'
+        % (
+            number,
+            ", ".join(
+                ["ulong"] * len(ptx_arguments(kernel)) + ["uint"] * 3
+            ),
+            kernel.name,
+        )
+        for number, kernel in enumerate(kernels)
+    )
+
+
+def ptx_arguments(kernel):
+    """[(kind, index)] of the addresses that a kernel's entry takes.
+
+    kind is "buffer", whose address is one of the GPU's memory, or
+    "threadgroup", where it is a generic address in shared memory.
+    """
+    return [
+        (parameter.kind, parameter.index)
+        for parameter in kernel.parameters
+        if parameter.kind != "builtin" and parameter.active
+    ]

@@ -4,10 +4,11 @@ import os
 import re
 import tempfile
 
-from . import codegen, lexer, repairs, toolchain
+from . import codegen, lexer, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
+from .repairs import Repairs
 from .rewriting import Rewriter
 
 # What Metal calls a text that did not come from a file.
@@ -17,6 +18,7 @@ PROGRAM_SOURCE = "program_source"
 _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
+_PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
 
 # A repaired operand may be part of the next one.
@@ -77,10 +79,53 @@ class Program:
             text.mark_call(call.first, call.last, call.is_void)
         return text, analysis.kernels
 
-    def build(self, output, cpu):
+    def build(self, output, cpu, check_races=False):
         """Writes the kernel library to the file `output`."""
         text, kernels = self.analyse()
-        library = self._library_text(text, kernels)
+        self._compile(
+            self._library_text(text, kernels),
+            output,
+            lambda source: toolchain.compile_command(
+                self.clang,
+                self.language,
+                self.fast_math,
+                cpu,
+                source,
+                output,
+                check_races,
+            ),
+        )
+
+    def build_ptx(self, output, gpu, libdevice=None):
+        """Writes the kernels as PTX to the file `output`.
+
+        Returns [Kernel].  Raises ToolError for what this target has not.
+        """
+        text, kernels = self.analyse()
+        for kernel in kernels:
+            if kernel.static_threadgroup_bytes:
+                raise ToolError(
+                    "kernel '%s' has variables in threadgroup memory, which "
+                    "the emulator's PTX has not; give it the memory as a "
+                    "[[threadgroup(n)]] argument" % kernel.name
+                )
+        self._compile(
+            self._ptx_text(text, kernels),
+            output,
+            lambda source: toolchain.ptx_command(
+                self.clang,
+                self.language,
+                self.fast_math,
+                gpu,
+                source,
+                output,
+                libdevice,
+            ),
+        )
+        return kernels
+
+    def _compile(self, text, output, command):
+        """command: a function from the file that has `text` to a command."""
         with tempfile.TemporaryDirectory(
             dir=os.path.dirname(os.path.abspath(output))
         ) as folder:
@@ -88,17 +133,8 @@ class Program:
             with open(
                 source, "w", encoding="utf-8", errors="surrogateescape"
             ) as file:
-                file.write(library)
-            status, printed = toolchain.run(
-                toolchain.compile_command(
-                    self.clang,
-                    self.language,
-                    self.fast_math,
-                    cpu,
-                    source,
-                    output,
-                )
-            )
+                file.write(text)
+            status, printed = toolchain.run(command(source))
         if status != 0:
             raise ToolError(
                 "clang refuses what the front end made of the program; this "
@@ -160,6 +196,7 @@ class Program:
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
+        repairs = Repairs(text)
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
             source = _PREFACE + rewritten
@@ -170,9 +207,7 @@ class Program:
                 unsaved_files=[(_PARSED_FILE, source)],
             )
             encoded = source.encode(errors="surrogateescape")
-            if not repairs.apply(
-                unit, _PARSED_FILE, encoded, text, rewritten_map
-            ):
+            if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
                 break
         return Analysis(
             cindex,
@@ -184,23 +219,45 @@ class Program:
             self.language,
         )
 
-    def _library_text(self, text, kernels):
+    def _with_entries(self, text, kernels, entry):
+        """(text, what has to stand behind it) with the entries of kernels.
+
+        entry: a function from a kernel's number and the kernel to its entry.
+        """
         anchors = {}
         behind = []
         for number, kernel in enumerate(kernels):
-            thunk = codegen.thunk(number, kernel)
             if kernel.instantiation is None:
-                behind.append(thunk)
+                behind.append(entry(number, kernel))
             else:
-                anchors[kernel.instantiation] = " " + thunk
+                anchors[kernel.instantiation] = " " + entry(number, kernel)
         rewritten, _ = text.emit(anchors)
+        return rewritten, "\n".join(behind)
+
+    def _ptx_text(self, text, kernels):
+        rewritten, behind = self._with_entries(
+            text, kernels, codegen.ptx_kernel
+        )
+        return "".join(
+            [
+                _PREFACE,
+                _PTX_PREFACE,
+                codegen.ptx_declarations(kernels),
+                rewritten,
+                behind,
+                "\n",
+            ]
+        )
+
+    def _library_text(self, text, kernels):
+        rewritten, behind = self._with_entries(text, kernels, codegen.thunk)
         return "".join(
             [
                 _PREFACE,
                 _LIBRARY_PREFACE,
                 codegen.declarations(kernels),
                 rewritten,
-                "\n".join(behind),
+                behind,
                 codegen.tables(kernels),
             ]
         )

@@ -106,6 +106,8 @@ def preprocess_command(clang, language, source, macros, include_folders):
         "-nostdinc",
         "-nostdinc++",
         "-fno-color-diagnostics",
+        # Warnings would stand in the preprocessed text.
+        "-w",
         "-I" + METAL_HEADERS,
     ]
     for folder in include_folders:
@@ -143,9 +145,29 @@ def dialect_options(language, fast_math):
     ]
 
 
-def compile_command(clang, language, fast_math, cpu, source, output):
+# Has every access to memory announced, by the functions in target_host.h, and
+# keeps lines.  Accesses that are vectorized would be too wide for it.
+_CHECK_RACES = (
+    "-DMSL_CHECK_RACES",
+    "-fsanitize=thread",
+    "-fno-sanitize-link-runtime",
+    "-mllvm",
+    "-tsan-instrument-func-entry-exit=0",
+    "-mllvm",
+    "-tsan-instrument-atomics=0",
+    "-fno-vectorize",
+    "-fno-slp-vectorize",
+    "-gline-tables-only",
+)
+
+
+def compile_command(
+    clang, language, fast_math, cpu, source, output, check_races=False
+):
     """Compiles rewritten text to a shared object."""
     command = [clang] + dialect_options(language, fast_math)
+    if check_races:
+        command += _CHECK_RACES
     command += [
         "-O2",
         "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
@@ -168,3 +190,30 @@ def compile_command(clang, language, fast_math, cpu, source, output):
     if shutil.which("ld.lld-%d" % CLANG_VERSION):
         command.append("-fuse-ld=lld")
     return command
+
+
+def ptx_command(clang, language, fast_math, gpu, source, output, libdevice):
+    """Compiles rewritten text to PTX, the assembly of NVIDIA's GPUs.
+
+    gpu: like sm_80.  libdevice: the path of libdevice.10.bc, or None, where
+    mathematical functions stay references to it.
+    """
+    command = [clang] + dialect_options(language, fast_math)
+    command += [
+        "--target=nvptx64-nvidia-cuda",
+        "-Xclang",
+        "-target-cpu",
+        "-Xclang",
+        gpu,
+        "-Xclang",
+        "-target-feature",
+        "-Xclang",
+        "+ptx78",
+        "-O3",
+        "-gline-tables-only",
+    ]
+    if fast_math:
+        command += ["-Xclang", "-fdenormal-fp-math-f32=preserve-sign"]
+    if libdevice:
+        command += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", libdevice]
+    return command + ["-S", source, "-o", output]

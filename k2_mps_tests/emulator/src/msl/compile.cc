@@ -12,6 +12,7 @@
 #include "msl/front_end.h"
 #include "msl/library.h"
 #include "msl/msl.h"
+#include "msl/race_checker.h"
 #include "msl/sha256.h"
 
 namespace mps_emulator::msl {
@@ -51,11 +52,12 @@ fs::path CacheDirectory() {
 }
 
 std::string CacheKey(const FrontEnd &front_end, const std::string &source,
-                     const CompileOptions &options) {
+                     const CompileOptions &options, bool check_races) {
   Sha256 hash;
   hash.UpdateField(front_end.identity());
   hash.UpdateField(source);
   hash.UpdateField(options.fast_math ? "fast" : "precise");
+  hash.UpdateField(check_races ? "races" : "");
   hash.UpdateField(std::to_string(options.language_version));
   hash.UpdateField(std::to_string(options.macros.size()));
   for (const auto &[name, value] : options.macros) {
@@ -95,8 +97,8 @@ class TemporaryDirectory {
 // Compiles into the cache.  Other processes may do the same at the same time:
 // each builds for itself, and whichever file is renamed last stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
-                       const CompileOptions &options, const fs::path &cached,
-                       std::string *diagnostics) {
+                       const CompileOptions &options, bool check_races,
+                       const fs::path &cached, std::string *diagnostics) {
   TemporaryDirectory directory(cached.parent_path());
   fs::path text = directory.path() / "program_source";
   fs::path output = directory.path() / "library.so";
@@ -108,14 +110,15 @@ FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
           "cannot write", text,
           std::make_error_code(std::errc::no_space_on_device));
   }
-  FrontEnd::Result result =
-      front_end.Build(text.string(), options, output.string(), diagnostics);
+  FrontEnd::Result result = front_end.Build(text.string(), options, check_races,
+                                            output.string(), diagnostics);
   if (result == FrontEnd::Result::kBuilt) fs::rename(output, cached);
   return result;
 }
 
 Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
-                    const std::string &source, const CompileOptions &options) {
+                    const std::string &source, const CompileOptions &options,
+                    bool check_races) {
   Outcome outcome;
   try {
     fs::path cached = CacheDirectory() / key.substr(0, 2) / (key + ".so");
@@ -126,8 +129,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
-    FrontEnd::Result result =
-        Build(front_end, source, options, cached, &outcome.diagnostics);
+    FrontEnd::Result result = Build(front_end, source, options, check_races,
+                                    cached, &outcome.diagnostics);
     if (result == FrontEnd::Result::kBuilt)
       outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
     outcome.is_refusal = result == FrontEnd::Result::kRefused;
@@ -145,7 +148,8 @@ class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
               const CompileOptions &options) {
-    std::string key = CacheKey(front_end, source, options);
+    bool check_races = CheckRaces();
+    std::string key = CacheKey(front_end, source, options, check_races);
     std::unique_lock<std::mutex> lock(mutex_);
     std::shared_ptr<Entry> &place = entries_[key];
     if (place != nullptr) {
@@ -156,7 +160,7 @@ class ProcessCache {
     std::shared_ptr<Entry> entry = place = std::make_shared<Entry>();
     // Nothing is locked while the compiler runs.
     lock.unlock();
-    Outcome outcome = LoadOrBuild(front_end, key, source, options);
+    Outcome outcome = LoadOrBuild(front_end, key, source, options, check_races);
     lock.lock();
     entry->outcome = outcome;
     entry->ready = true;

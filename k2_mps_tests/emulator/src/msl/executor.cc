@@ -78,6 +78,12 @@ void Executor::Run(const Dispatch &dispatch,
   for (unsigned i = 0; i < kMaxBuffers; ++i)
     launch_.buffers[i] = dispatch.buffers[i].data;
   PlaceThreadgroupBuffers(kernel);
+  if (!CheckRaces()) {
+    checker_ = nullptr;
+  } else {
+    if (checker_ == nullptr) checker_ = std::make_unique<RaceChecker>();
+    checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes);
+  }
 
   if (kernel.flags & kMpsEmulatorMslNeedsFibers) {
     unsigned most = dispatch.threadgroup[0] * dispatch.threadgroup[1] *
@@ -135,17 +141,19 @@ void Executor::RunThreadgroup(uint32_t x, uint32_t y, uint32_t z) {
     thread_count_ *= launch_.threadgroup_size[d];
   }
   memset(memory_begin_, kPoison, memory_used_);
+  if (checker_ != nullptr) checker_->BeginThreadgroup(position, thread_count_);
   if (kernel_->flags & kMpsEmulatorMslNeedsFibers)
     RunOnFibers();
   else
     RunAsLoop();
+  if (checker_ != nullptr) checker_->EndThreadgroup();
 }
 
 void Executor::RunAsLoop() {
   unsigned width = launch_.threadgroup_size[0];
   unsigned height = launch_.threadgroup_size[1];
   unsigned depth = launch_.threadgroup_size[2];
-  if (schedule_.is_forward()) {
+  if (schedule_.is_forward() && checker_ == nullptr) {
     for (unsigned z = 0; z < depth; ++z)
       for (unsigned y = 0; y < height; ++y)
         kernel_->thunk(&launch_, 0, y, z, width);
@@ -154,9 +162,11 @@ void Executor::RunAsLoop() {
   std::array<uint16_t, kMaxThreadsPerThreadgroup> order;
   std::iota(order.begin(), order.begin() + thread_count_, uint16_t{0});
   schedule_.Arrange(std::span<uint16_t>(order.data(), thread_count_));
-  for (unsigned i = 0; i < thread_count_; ++i)
+  for (unsigned i = 0; i < thread_count_; ++i) {
+    looping_thread_ = order[i];
     kernel_->thunk(&launch_, order[i] % width, order[i] / width % height,
                    order[i] / width / height, 1);
+  }
 }
 
 void Executor::StartFibers() {
@@ -250,6 +260,8 @@ void Executor::CompleteBarrier() {
       FailAtBarrier();
   for (unsigned i = 0; i < thread_count_; ++i)
     threads_[i].state = State::kReady;
+  if (checker_ != nullptr)
+    checker_->PassThreadgroupBarrier(threads_[0].barrier_flags);
 }
 
 void Executor::FailAtBarrier() {
@@ -365,10 +377,11 @@ unsigned Executor::ThreadIndex() {
   return static_cast<unsigned>(&thread - self->threads_.data());
 }
 
-void Executor::ThreadgroupBarrier(unsigned, unsigned long site) {
+void Executor::ThreadgroupBarrier(unsigned flags, unsigned long site) {
   Executor *self = executor;
   Thread &thread = self->RunningFiber("threadgroup_barrier");
   thread.site = site;
+  thread.barrier_flags = flags;
   thread.state = State::kAtBarrier;
   self->Suspend();
 }
@@ -419,11 +432,42 @@ void Executor::LeaveCall() {
   self->paths_[self->running_ - self->threads_.data()].Leave();
 }
 
+unsigned Executor::RunningThread() const {
+  return running_ == nullptr
+             ? looping_thread_
+             : static_cast<unsigned>(running_ - threads_.data());
+}
+
+void Executor::Access(const void *address, unsigned long size, unsigned flags,
+                      const void *place) {
+  Executor *self = executor;
+  if (self->checker_ != nullptr)
+    self->checker_->Access(self->RunningThread(), address, size, flags, place);
+}
+
+void Executor::Fence(unsigned flags) {
+  Executor *self = executor;
+  if (self->checker_ != nullptr)
+    self->checker_->Fence(self->RunningThread(), flags);
+}
+
+void Executor::SimdgroupBarrier(unsigned flags) {
+  Executor *self = executor;
+  if (self->checker_ != nullptr)
+    self->checker_->PassSimdgroupBarrier(self->RunningThread(), flags);
+}
+
 struct RuntimeTable {
   static constexpr mps_emulator_msl_runtime kFunctions = {
-      &Executor::ThreadIndex,       &Executor::ThreadgroupBarrier,
-      &Executor::SimdgroupExchange, &Executor::ThreadgroupVariable,
-      &Executor::EnterCall,         &Executor::LeaveCall,
+      &Executor::ThreadIndex,
+      &Executor::ThreadgroupBarrier,
+      &Executor::SimdgroupExchange,
+      &Executor::ThreadgroupVariable,
+      &Executor::EnterCall,
+      &Executor::LeaveCall,
+      &Executor::Access,
+      &Executor::Fence,
+      &Executor::SimdgroupBarrier,
   };
 };
 

@@ -11,6 +11,7 @@
 #include "abi.h"
 #include "msl/fiber.h"
 #include "msl/msl.h"
+#include "msl/race_checker.h"
 #include "msl/schedule.h"
 
 namespace mps_emulator::msl {
@@ -46,6 +47,7 @@ class Executor {
   struct Thread {
     FiberContext context = nullptr;
     uint64_t site = 0;            // of the call that it waits in
+    unsigned barrier_flags = 0;   // mem_flags of the barrier it waits at
     const void *value = nullptr;  // what it gives to an exchange
     unsigned value_size = 0;
     unsigned active = 0;  // the lanes that took part in the exchange
@@ -108,7 +110,14 @@ class Executor {
                                    unsigned long alignment);
   static void EnterCall(unsigned long site);
   static void LeaveCall();
+  static void Access(const void *address, unsigned long size, unsigned flags,
+                     const void *place);
+  static void Fence(unsigned flags);
+  static void SimdgroupBarrier(unsigned flags);
   Thread &RunningFiber(const char *operation);
+  // The index in its threadgroup of the thread that runs.  In a kernel without
+  // fibers, only where races are checked.
+  unsigned RunningThread() const;
 
   const Dispatch *dispatch_ = nullptr;
   const mps_emulator_msl_kernel *kernel_ = nullptr;
@@ -139,6 +148,10 @@ class Executor {
   char *memory_begin_ = nullptr;
   size_t memory_used_ = 0;
   std::vector<void *> variables_;
+
+  // Where races are checked.
+  std::unique_ptr<RaceChecker> checker_;
+  unsigned looping_thread_ = 0;  // of a kernel without fibers
 
   friend struct RuntimeTable;
 };

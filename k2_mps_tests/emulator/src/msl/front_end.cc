@@ -132,7 +132,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
 
 FrontEnd::Result FrontEnd::Build(const std::string &source,
                                  const CompileOptions &options,
-                                 const std::string &output,
+                                 bool check_races, const std::string &output,
                                  std::string *diagnostics) const {
   std::vector<std::string> command = {
       python_,    directory_ + "/__main__.py",
@@ -141,6 +141,7 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
       "--clang",  clang_,
       "--cpu",    cpu_,
   };
+  if (check_races) command.push_back("--check-races");
   if (!options.fast_math) command.push_back("--no-fast-math");
   if (options.language_version != 0) {
     command.push_back("--language-version");

@@ -30,8 +30,10 @@ class FrontEnd {
   // Compiles the text in file `source` to the shared object `output`.  Sets
   // `*diagnostics` where Metal would refuse the text, and where the front end
   // itself fails.
+  // check_races: see race_checker.h.
   Result Build(const std::string &source, const CompileOptions &options,
-               const std::string &output, std::string *diagnostics) const;
+               bool check_races, const std::string &output,
+               std::string *diagnostics) const;
 
  private:
   std::string directory_;

@@ -48,6 +48,7 @@ def test_reduction(metal, schedule, order):
     np.testing.assert_array_equal(sums, expected)
 
 
+@pytest.mark.planted("missing barrier")
 def test_missing_barrier_shows(metal, schedule):
     """Under one of the orders the result is wrong."""
     wrong = []
@@ -123,6 +124,7 @@ def test_unknown_schedule(metal, schedule, value):
         library.run("k", [uint(0)], 1, 1)
 
 
+@pytest.mark.planted("divergent barrier")
 def test_threads_that_returned_before_a_barrier(metal):
     library = metal.compile(
         HEADER
@@ -142,6 +144,7 @@ kernel void early(device uint *a, uint i [[thread_position_in_grid]]) {
     assert "38 have returned" in message
 
 
+@pytest.mark.planted("divergent barrier")
 def test_different_barriers(metal):
     library = metal.compile(
         HEADER
@@ -164,6 +167,7 @@ kernel void split(device uint *a, uint i [[thread_position_in_grid]]) {
     assert "have returned" not in message
 
 
+@pytest.mark.planted("divergent barrier")
 def test_two_barriers_in_one_line(metal):
     library = metal.compile(
         HEADER
@@ -175,6 +179,7 @@ def test_two_barriers_in_one_line(metal):
         library.run("k", [uint(*[0] * 32)], 32, 32)
 
 
+@pytest.mark.planted("divergent barrier")
 def test_one_barrier_by_two_calls(metal):
     """Two calls of a function with a barrier are two barriers."""
     library = metal.compile(
@@ -215,6 +220,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54
 
 
+@pytest.mark.planted("divergent barrier")
 def test_barrier_in_a_divergent_loop(metal):
     library = metal.compile(
         HEADER
@@ -286,6 +292,7 @@ kernel void plain(device float *a) { a[0] = 1; }
     assert a.tolist() == [*range(1, 64), 0]
 
 
+@pytest.mark.planted("uninitialised threadgroup memory")
 def test_threadgroup_memory_is_poison(metal):
     """And is so again for every threadgroup."""
     library = metal.compile(
@@ -377,6 +384,7 @@ def test_unbound_buffer(metal):
     )
 
 
+@pytest.mark.planted("out of bounds")
 def test_buffer_too_small_for_a_reference(metal):
     library = metal.compile(
         HEADER

@@ -546,10 +546,29 @@ static_assert(is_same_v<make_unsigned_t<short>, ushort>, "");
 static_assert(is_same_v<remove_reference_t<thread int &>, thread int>, "");
 template <typename T, typename = enable_if_t<is_integral<T>::value>>
 T only_integers(T x) { return x; }
-template <typename T> void_t<typename T::value_type> has_value_type(T);
+static_assert(_disjunction<is_void<int>, is_class<mem_flags>,
+                           is_enum<mem_flags>>::value, "");
+static_assert(!_conjunction<true_type, _negation<true_type>>::value, "");
+static_assert(is_same_v<remove_addrspace_t<device int>, int>, "");
 static_assert(is_same_v<decltype(only_integers(1u)), uint>, "");
 static_assert(true_type::value && !false_type::value, "");
 static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
+"""
+    )
+
+
+def test_traits_that_metal_leaves_to_programs(metal):
+    """Libraries of kernels define these in Metal's own namespace."""
+    metal.compile(
+        HEADER
+        + """
+namespace metal {
+template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
+template <typename...> struct make_void { using type = void; };
+template <typename... T> using void_t = typename make_void<T...>::type;
+}
+struct nothing {};
+static_assert(is_empty<nothing>::value && is_same_v<void_t<int>, void>, "");
 """
     )
 

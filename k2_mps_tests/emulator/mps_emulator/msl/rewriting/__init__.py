@@ -90,6 +90,8 @@ class Rewriter:
             index -= 1
         return False
 
+    # ---- What turns out to be necessary when clang has read the text
+
     def convert_beside(self, first, last, other):
         """Converts the operand in tokens [first, last] to a component of
         `other`, the vector expression on the other side of an operator."""
@@ -97,6 +99,66 @@ class Rewriter:
             first, "::__msl::beside<decltype(::__msl::plain(%s))>(" % other
         )
         self._edits.insert_after(last, ")")
+
+    def take_operands_by_value(self, question):
+        """Both results of a conditional operator, token `question`."""
+        s = self._edits.structure
+        begin = question + 1
+        for _ in range(2):
+            end = s.end_of_operand(begin)
+            self._wrap("value", begin, end - 1)
+            begin = end + 1
+
+    def fill_list(self, brace, missing):
+        """Adds `missing` zeros to the list in { }, token `brace`."""
+        close = self._edits.structure.match[brace]
+        self._edits.insert_before(close, ", 0" * missing)
+
+    def make_vectors_of_lists(self, name):
+        """Arguments in { }, in the call of function `name`, a token.
+
+        Returns whether there are any.
+        """
+        s = self._edits.structure
+        found = False
+        for first, last in s.arguments(name):
+            if s.text(first) == "{":
+                self._edits.replace(first, "::__msl::list(")
+                self._edits.replace(last, ")")
+                found = True
+        return found
+
+    def pass_temporaries(self, name):
+        """Arguments that may be temporaries, in the call of function `name`.
+
+        Returns whether there are any.
+        """
+        arguments = self._edits.structure.arguments(name)
+        return any([self.pass_temporary(*argument) for argument in arguments])
+
+    def pass_temporary(self, first, last):
+        """The operand in tokens [first, last], unless it names a place."""
+        s = self._edits.structure
+        if s.text(first) in ("{", "&", "*", "nullptr") or s.is_place(
+            first, last
+        ):
+            return False
+        self._wrap("pass", first, last)
+        return True
+
+    def convert_argument(self, first, last):
+        """An argument for a reference to another type."""
+        self._wrap("converted", first, last)
+
+    def add_as_number(self, first, last):
+        """An object that is added to a pointer."""
+        self._wrap("offset", first, last)
+
+    def _wrap(self, function, first, last):
+        self._edits.insert_before(first, "::__msl::%s(" % function)
+        self._edits.insert_after(last, ")")
+
+    # ---- What the library needs
 
     def mark_call(self, first, last, is_void):
         """Tells the executor of a call, in tokens [first, last]."""

@@ -107,7 +107,7 @@ class FunctionConstants(Step):
         if constant.name in self._given:
             return self._given[constant.name]
         try:
-            index = int(constant.index_text.rstrip("uU"), 0)
+            index = _integer(constant.index_text)
         except ValueError:
             self._edits.error(
                 constant.token,
@@ -131,6 +131,13 @@ class FunctionConstants(Step):
             index + 2,
             "'%s' is not a function constant" % name,
         )
+
+
+def _integer(text):
+    """The value of an integer literal of C++."""
+    digits = text.rstrip("uUlL")
+    is_octal = digits.isdigit() and digits.startswith("0")
+    return int(digits, 8 if is_octal else 0)
 
 
 def _literal(type_name, value):

@@ -207,7 +207,7 @@ class Methods(Step):
             ):
                 word = ""
             elif space == "constant" and self._has_twin(member, overloads):
-                self._edits.erase(member.begin, member.end)
+                self._edits.remove(member.begin, member.end)
                 return
             else:
                 word = names.METHOD_SPACES[space]

@@ -17,6 +17,8 @@ VECTOR_NAMES = frozenset(
     [t + n for t in _SCALARS + ("bool",) for n in "234"]
     + ["packed_" + t + n for t in _SCALARS for n in "234"]
 )
+# Between these clang has no conversion.
+SMALL_FLOATS = ("half", "bfloat")
 # Words of which a type may be made that is no vector.
 SCALAR_WORDS = frozenset(
     _SCALARS
@@ -30,6 +32,8 @@ ADDRESS_SPACES = {
     "threadgroup": "MSL_THREADGROUP",
     "thread": "MSL_THREAD",
 }
+# What stands in the parentheses of `coherent`.
+COHERENCE_SCOPES = ("device", "system", "threadgroup", "simdgroup", "thread")
 # Behind the parameters of a member function clang takes keywords alone.  The
 # one for device objects serves constant objects too.
 METHOD_SPACES = {

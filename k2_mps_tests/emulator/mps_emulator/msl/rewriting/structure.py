@@ -110,6 +110,67 @@ class Structure:
                 index += 1
         return index
 
+    # ---- Expressions
+
+    def arguments(self, name):
+        """[(first, last)]: the arguments of a call of function `name`."""
+        opening = name + 1
+        while self.text(opening) == "::":
+            opening += 2
+        if self.text(opening) == "<":
+            opening = self.end_of_template_arguments(opening) or opening
+        found = []
+        if self.text(opening) == "(":
+            begin = opening + 1
+            while begin < self.match.get(opening, begin):
+                end = self.end_of_operand(begin)
+                found.append((begin, end - 1))
+                begin = end + 1
+        return found
+
+    def is_place(self, first, last):
+        """Whether tokens [first, last] are like a.b[c]->d."""
+        index = first
+        while index <= last:
+            if not self.is_identifier(index):
+                return False
+            index += 1
+            while self.text(index) == "[" and index <= last:
+                index = self.end_of_bracket(index)
+            if index <= last and self.text(index) not in (".", "->"):
+                return False
+            index += 1
+        return True
+
+    def end_of_operand(self, index):
+        """The index after an argument, or an operand of ?:, from `index` on."""
+        nested = 0
+        while index < len(self.tokens):
+            text = self.text(index)
+            if self.kind(index) != "punctuator":
+                index += 1
+            elif text in OPENING:
+                index = self.end_of_bracket(index)
+            elif text == "<" and self.is_identifier(index - 1):
+                after = self.end_of_template_arguments(index)
+                is_list = after is not None and self.text(after) in (
+                    "(",
+                    "{",
+                    "::",
+                )
+                index = after if is_list else index + 1
+            elif text == "?":
+                nested += 1
+                index += 1
+            elif text == ":" and nested:
+                nested -= 1
+                index += 1
+            elif text in (",", ";", ":") or text in CLOSING:
+                return index
+            else:
+                index += 1
+        return index
+
     # ---- Scopes
 
     def _find_scopes(self):

@@ -63,11 +63,7 @@ class ThreadgroupVariables(Step):
         for number, (first, last) in enumerate(declarators):
             slot = self._slots
             self._slots += 1
-            if any(s.text(i) in ("=", "{") for i in range(first, last)):
-                self._edits.error(
-                    first, "variable in threadgroup address space cannot be "
-                    "initialized"
-                )
+            self._take_initializer(first, last)
             variable = s.text(first)
             self._edits.replace(first, "__msl_type_%d" % slot)
             self._edits.claimed.add(first)
@@ -95,6 +91,26 @@ class ThreadgroupVariables(Step):
                 ),
                 first,
             )
+
+    def _take_initializer(self, name, end):
+        """Takes `= {...}` away.
+
+        Metal's compiler accepts it.  Whether the memory is set then nobody
+        says, so programs must not rely on it and it stays as it was.
+        """
+        s = self._structure
+        index = name
+        while index < end and s.text(index) not in ("=", "{"):
+            index += 1
+        if index == end:
+            return
+        brace = index + (s.text(index) == "=")
+        if s.text(brace) == "{" and s.end_of_bracket(brace) == end:
+            self._edits.erase(index, end)
+            return
+        self._edits.error(
+            name, "variable in threadgroup address space cannot be initialized"
+        )
 
     def _declared_name(self, index, end):
         """The index of the first declared name, None for a pointer."""

@@ -1,4 +1,7 @@
-"""Which tokens name a type that may be a vector."""
+"""Which tokens name a type that may be a vector.
+
+That is, a type whose constructors and conversions are not clang's.
+"""
 
 from . import names
 
@@ -47,6 +50,7 @@ class Types:
                 return
             if (
                 text in names.VECTOR_NAMES
+                or text in names.SMALL_FLOATS
                 or text in ("vec", "packed_vec", "typename", "decltype")
                 or text in self._template_parameters
                 or text in self._type_aliases
@@ -73,7 +77,7 @@ class Types:
             return None
         if text == "typename":
             return self._end_of_dependent_name(index + 1)
-        if text in names.VECTOR_NAMES:
+        if text in names.VECTOR_NAMES or text in names.SMALL_FLOATS:
             return index + 1
         if text in ("vec", "packed_vec") and s.text(index + 1) == "<":
             return s.end_of_template_arguments(index + 1)

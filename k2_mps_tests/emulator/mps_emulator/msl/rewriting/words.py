@@ -106,7 +106,7 @@ class Words(Step):
             elif token.text == "__mps_emulator_is_function_constant_defined":
                 self._function_constants.replace_is_defined(index)
             elif token.text == "vec" and s.text(index + 1) == "<":
-                self._rewrite_boolean_vector(index)
+                self._rewrite_vector_template(index)
             elif token.text == "metal" and s.text(index + 1) == "::":
                 # half is a keyword for clang, and no member of a namespace.
                 if s.text(index + 2) == "half":
@@ -120,7 +120,7 @@ class Words(Step):
         s = self._structure
         following = index + 1
         if s.text(following) == "(":
-            return s.text(following + 1) in names.ADDRESS_SPACES
+            return s.text(following + 1) in names.COHERENCE_SCOPES
         return s.text(following) in names.ADDRESS_SPACES
 
     def _rewrite_number(self, index, text):
@@ -133,11 +133,21 @@ class Words(Step):
         elif text.endswith("H"):
             self._edits.replace(index, text[:-1] + "h")
 
-    def _rewrite_boolean_vector(self, index):
+    def _rewrite_vector_template(self, index):
         """vec<bool, 4>: clang has no vectors of booleans."""
         s = self._structure
+        begin = index
+        if s.text(index - 1) == "::" and s.text(index - 2) == "metal":
+            begin = index - 2
         if s.text(index + 2) == "bool" and s.text(index + 3) == ",":
+            self._edits.erase(begin, index)
             self._edits.replace(index, "__msl::bool_vector")
             self._edits.erase(index + 2, index + 4)
-            if s.text(index - 1) == "::" and s.text(index - 2) == "metal":
-                self._edits.erase(index - 2, index)
+        elif s.text(s.previous(begin)) == "typedef":
+            # The type may come out as bool.  Elsewhere this would keep clang
+            # from deducing it.
+            end = s.end_of_template_arguments(index + 1)
+            if end is not None and s.text(end - 1) == ">":
+                self._edits.erase(begin, index)
+                self._edits.replace(index, "typename __msl::any_vector")
+                self._edits.insert_after(end - 1, "::type")

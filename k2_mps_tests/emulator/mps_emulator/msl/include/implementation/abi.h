@@ -13,7 +13,7 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 // Raised with every change of this file: a cached library of another version
 // is not loaded.
-enum { kMpsEmulatorMslAbiVersion = 2 };
+enum { kMpsEmulatorMslAbiVersion = 3 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
@@ -64,6 +64,21 @@ typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
 typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
 typedef void (*mps_emulator_msl_leave_call)();
 
+// The rest is called by libraries alone that were compiled to check races.
+
+// The thread is about to touch memory.  `place` is an address in the code
+// behind the access.
+enum {
+  kMpsEmulatorMslWrite = 1,
+  kMpsEmulatorMslAtomic = 2,
+  kMpsEmulatorMslStore = 4,  // an atomic write that reads nothing
+};
+typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
+                                        unsigned flags, const void *place);
+// `flags` are metal::mem_flags.
+typedef void (*mps_emulator_msl_fence)(unsigned flags);
+typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
+
 struct mps_emulator_msl_runtime {
   mps_emulator_msl_thread_index thread_index;
   mps_emulator_msl_threadgroup_barrier threadgroup_barrier;
@@ -71,6 +86,9 @@ struct mps_emulator_msl_runtime {
   mps_emulator_msl_threadgroup_variable threadgroup_variable;
   mps_emulator_msl_enter_call enter_call;
   mps_emulator_msl_leave_call leave_call;
+  mps_emulator_msl_access access;
+  mps_emulator_msl_fence fence;
+  mps_emulator_msl_simdgroup_barrier simdgroup_barrier;
 };
 
 enum {

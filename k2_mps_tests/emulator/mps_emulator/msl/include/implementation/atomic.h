@@ -178,7 +178,7 @@ MSL_INLINE void atomic_min_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
 #if __METAL_VERSION__ >= 320
 MSL_INLINE void atomic_thread_fence(mem_flags flags, memory_order order,
                                     thread_scope scope = thread_scope_device) {
-  if (order == memory_order_seq_cst) __msl::target::atomic_fence();
+  if (order == memory_order_seq_cst) __msl::target::atomic_fence((uint)flags);
 }
 #endif
 

@@ -57,6 +57,16 @@ struct bool_vector;
 template <class T, int N>
 struct packed_vector;
 
+// vec<T, N> where T may be bool.
+template <class T, int N>
+struct any_vector {
+  using type = vec<T, N>;
+};
+template <int N>
+struct any_vector<bool, N> {
+  using type = bool_vector<N>;
+};
+
 // How many components a value has (0: a scalar or a class), and of what type.
 template <class T>
 struct components {
@@ -118,14 +128,25 @@ struct is_native_vector<T __attribute__((ext_vector_type(N)))> {
   enum { value = true };
 };
 
+// A conversion that is written out.  clang has none between half and __bf16,
+// which is bfloat where the language version has that.
+template <class To, class From>
+constexpr To cast(From from) {
+  if constexpr ((same<To, half>::value && same<From, __bf16>::value) ||
+                (same<To, __bf16>::value && same<From, half>::value))
+    return (To)(float)from;
+  else
+    return (To)from;
+}
+
 template <class V, class A>
 MSL_INLINE void append(MSL_THREAD V &result, MSL_THREAD int &position, A a) {
   using E = element_of<V>;
   if constexpr (components<A>::count == 0) {
-    result[position++] = (E)a;
+    result[position++] = cast<E>(a);
   } else {
     for (int i = 0; i < (int)components<A>::count; ++i)
-      result[position++] = (E)a[i];
+      result[position++] = cast<E>((element_of<A>)a[i]);
   }
 }
 
@@ -140,7 +161,9 @@ constexpr int width() {
 template <class V, class... A>
 constexpr V make(A... a) {
   constexpr int count = components<V>::count;
-  if constexpr (count == 0) {
+  if constexpr (same<V, half>::value || same<V, __bf16>::value) {
+    return (V(0), ..., cast<V>(a));
+  } else if constexpr (count == 0) {
     return V(a...);
   } else {
     using E = element_of<V>;
@@ -154,11 +177,11 @@ constexpr V make(A... a) {
                     "a vector is made of one scalar or of exactly as many "
                     "components as it has");
       if constexpr (splat) {
-        return V(((E)a)...);
+        return V(cast<E>(a)...);
       } else if constexpr (given != count) {
         return V((E)0);  // refused above
       } else if constexpr (scalars) {
-        return V{((E)a)...};
+        return V{cast<E>(a)...};
       } else if constexpr ((true && ... && same<A, V>::value)) {
         return (a, ...);
       } else {
@@ -188,12 +211,113 @@ constexpr To convert(From from) {
   if constexpr (components<To>::count != 0 || components<From>::count != 0)
     return make<To>(from);
   else
-    return (To)from;
+    return cast<To>(from);
 }
 
 // For decltype(plain(x)), the type of a value without qualifiers.
 template <class T>
 T plain(T value);
+
+// An object of a class, copied out of its address space.
+template <class T>
+constexpr T value(T object) {
+  return object;
+}
+
+template <class T>
+struct reference {
+  enum { is = false };
+};
+template <class T>
+struct reference<T &> {
+  enum { is = true };
+};
+
+// An argument for a `thread const T &`: in MSL a temporary is in thread memory,
+// for clang it is nowhere.  All else is handed on as it is.
+template <class T, bool is_reference>
+struct argument {
+  using type = const MSL_THREAD T &;
+  static type pass(T &&temporary) { return (type)temporary; }
+};
+template <class T>
+struct argument<T, true> {
+  using type = T;
+  static type pass(T place) { return place; }
+};
+template <class T>
+MSL_INLINE typename argument<T, reference<T>::is>::type pass(T &&argument_) {
+  return argument<T, reference<T>::is>::pass(static_cast<T &&>(argument_));
+}
+
+// The same where the temporary is of another type than the argument.  It
+// lives as long as this object, which is a temporary of the same expression.
+template <class A>
+struct conversion {
+  A from;
+  mutable ulong memory[4];
+
+  template <class T>
+  operator const MSL_THREAD T &() const {
+    static_assert(sizeof(T) <= sizeof(memory), "");
+    MSL_THREAD T *to = (MSL_THREAD T *)memory;
+    *to = (T)from;
+    return *to;
+  }
+};
+template <class A>
+MSL_INLINE conversion<A> converted(A from) {
+  conversion<A> result;
+  result.from = from;
+  return result;
+}
+
+// What is added to a pointer.  clang looks for no conversion from a class.
+template <class T>
+constexpr auto offset(T summand) {
+  if constexpr (__is_class(T))
+    return (long)summand;
+  else
+    return summand;
+}
+
+// Components in braces, for a parameter that is a vector of as many.
+template <class... A>
+struct component_list;
+template <class A, class B>
+struct component_list<A, B> {
+  A a;
+  B b;
+  template <class T>
+  constexpr operator vec<T, 2>() const {
+    return make<vec<T, 2>>(a, b);
+  }
+};
+template <class A, class B, class C>
+struct component_list<A, B, C> {
+  A a;
+  B b;
+  C c;
+  template <class T>
+  constexpr operator vec<T, 3>() const {
+    return make<vec<T, 3>>(a, b, c);
+  }
+};
+template <class A, class B, class C, class D>
+struct component_list<A, B, C, D> {
+  A a;
+  B b;
+  C c;
+  D d;
+  template <class T>
+  constexpr operator vec<T, 4>() const {
+    return make<vec<T, 4>>(a, b, c, d);
+  }
+};
+template <class... A>
+constexpr component_list<A...> list(A... components) {
+  return {components...};
+}
 
 // The value that a scalar operand has beside a vector operand: it converts to
 // the vector's component type, whatever its own rank.
@@ -283,7 +407,7 @@ struct named_components<T, 4> {
 // integers, convert to it.
 template <int N>
 struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
-  constexpr bool_vector() {}
+  bool_vector() = default;
   constexpr bool_vector(bool value) { fill(value); }
   template <class... B, class = enable_if_t<sizeof...(B) == N && (N > 1)>>
   constexpr bool_vector(B... b) {
@@ -346,7 +470,7 @@ MSL_BOOL_VECTOR_OPERATOR(^)
 // one component is.
 template <class T, int N>
 struct packed_vector : named_components<T, N> {
-  constexpr packed_vector() {}
+  packed_vector() = default;
   constexpr packed_vector(T value) : packed_vector(__msl::vec<T, N>(value)) {}
   constexpr packed_vector(__msl::vec<T, N> v) {
     for (int i = 0; i < N; ++i) (*this)[i] = v[i];

@@ -1,21 +1,20 @@
 // <metal_compute>, <metal_simdgroup> and <metal_quadgroup>.
-//
-// The last parameter of every function that waits for other threads is the
-// place of the call, and is never given by a program: threads meet only where
-// they make the same call.
 #pragma once
 
+// The last parameter of every function that waits for other threads: the
+// place of the call, which is never given by a program.  Threads meet only
+// where they make the same call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
+// The front end looks for such functions.
+#define MSL_SUSPENDS __attribute__((annotate("msl.suspends")))
 
 namespace metal {
 
-__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
-    mem_flags flags, MSL_SITE) {
+MSL_SUSPENDS MSL_INLINE void threadgroup_barrier(mem_flags flags, MSL_SITE) {
   __msl::target::threadgroup_barrier((uint)flags, site);
 }
-__attribute__((annotate("msl.suspends"))) MSL_INLINE void simdgroup_barrier(
-    mem_flags flags, MSL_SITE) {
+MSL_SUSPENDS MSL_INLINE void simdgroup_barrier(mem_flags flags, MSL_SITE) {
   __msl::target::simdgroup_barrier((uint)flags, site);
 }
 
@@ -69,11 +68,11 @@ struct xor_of {
 #if __METAL_VERSION__ >= 310
 // A brain float has no overload of min and max.
 template <>
-bfloat least_of::apply(bfloat a, bfloat b) {
+MSL_INLINE bfloat least_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::min((float)a, (float)b);
 }
 template <>
-bfloat greatest_of::apply(bfloat a, bfloat b) {
+MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::max((float)a, (float)b);
 }
 #endif
@@ -124,8 +123,6 @@ struct lane_of {
 }  // namespace __msl
 
 namespace metal {
-
-#define MSL_SUSPENDS __attribute__((annotate("msl.suspends")))
 
 // `group` is simd or quad, `width` its lanes, `accepted` the trait of the
 // types that it exchanges.
@@ -287,8 +284,19 @@ MSL_SUSPENDS MSL_INLINE bool quad_is_first(MSL_SITE) {
   return (uint)ctz(__quad_ballot(true, site)) == __msl::lane_of<4>::own();
 }
 
-#undef MSL_SUSPENDS
+// What the compiler behind Metal's headers has for simd_and, _or and _xor takes
+// a float as well.
+#define MSL_OF_BITS(name)                                          \
+  template <class T>                                               \
+  MSL_SUSPENDS MSL_INLINE T __##name##_of_bits(T data, MSL_SITE) { \
+    if constexpr (is_same<T, float>::value)                        \
+      return as_type<T>(::metal::name(as_type<uint>(data), site)); \
+    else                                                           \
+      return ::metal::name(data, site);                            \
+  }
+MSL_OF_BITS(simd_and)
+MSL_OF_BITS(simd_or)
+MSL_OF_BITS(simd_xor)
+#undef MSL_OF_BITS
 
 }  // namespace metal
-
-#undef MSL_SITE

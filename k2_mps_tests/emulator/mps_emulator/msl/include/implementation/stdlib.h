@@ -2,14 +2,28 @@
 // Metal's headers.
 #pragma once
 
+namespace metal {
+
+template <class T, int N>
+using vec = __msl::vec<T, N>;
+template <class T, int N>
+using packed_vec = __msl::packed_vector<T, N>;
+
+}  // namespace metal
+
 // In the order in which they need each other.
 // clang-format off
+#ifdef __NVPTX__
+#include "target_nvptx.h"
+#else
 #include "target_host.h"
+#endif
 #include "traits.h"
 #include "math.h"
 #include "integer.h"
 #include "atomic.h"
 #include "simdgroup.h"
+#include "simdgroup_matrix.h"
 #include "matrix.h"
 #include "array.h"
 #include "pack.h"
@@ -19,11 +33,6 @@
 namespace metal {
 
 using ::as_type;
-
-template <class T, int N>
-using vec = __msl::vec<T, N>;
-template <class T, int N>
-using packed_vec = __msl::packed_vector<T, N>;
 
 using ::bool2;
 using ::bool3;

@@ -11,6 +11,58 @@ extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
 
+// clang's -fsanitize=thread has every access announced by one of these.
+#ifdef MSL_CHECK_RACES
+#define MSL_ANNOUNCE \
+  __attribute__((used, noinline, disable_sanitizer_instrumentation))
+extern "C" {
+MSL_ANNOUNCE inline void __msl_access(const void *address, ulong size,
+                                      uint flags) {
+  mps_emulator_msl_runtime_in_use->access(address, size, flags,
+                                          __builtin_return_address(0));
+}
+MSL_ANNOUNCE inline void __tsan_init() {}
+#define MSL_ANNOUNCE_ACCESS(name, size, flags)                            \
+  MSL_ANNOUNCE inline void __tsan_##name(const void *address) {           \
+    mps_emulator_msl_runtime_in_use->access(address, size, flags,         \
+                                            __builtin_return_address(0)); \
+  }
+#define MSL_ANNOUNCE_SIZE(size)                                \
+  MSL_ANNOUNCE_ACCESS(read##size, size, 0)                     \
+  MSL_ANNOUNCE_ACCESS(write##size, size, kMpsEmulatorMslWrite) \
+  MSL_ANNOUNCE_ACCESS(unaligned_read##size, size, 0)           \
+  MSL_ANNOUNCE_ACCESS(unaligned_write##size, size, kMpsEmulatorMslWrite)
+MSL_ANNOUNCE_SIZE(1)
+MSL_ANNOUNCE_SIZE(2)
+MSL_ANNOUNCE_SIZE(4)
+MSL_ANNOUNCE_SIZE(8)
+MSL_ANNOUNCE_SIZE(16)
+#undef MSL_ANNOUNCE_SIZE
+#undef MSL_ANNOUNCE_ACCESS
+MSL_ANNOUNCE inline void *__tsan_memcpy(void *to, const void *from,
+                                        ulong size) {
+  const void *place = __builtin_return_address(0);
+  mps_emulator_msl_runtime_in_use->access(from, size, 0, place);
+  mps_emulator_msl_runtime_in_use->access(to, size, kMpsEmulatorMslWrite,
+                                          place);
+  for (ulong i = 0; i < size; ++i)
+    ((volatile char *)to)[i] = ((const volatile char *)from)[i];
+  return to;
+}
+MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
+  mps_emulator_msl_runtime_in_use->access(to, size, kMpsEmulatorMslWrite,
+                                          __builtin_return_address(0));
+  for (ulong i = 0; i < size; ++i) ((volatile char *)to)[i] = (char)value;
+  return to;
+}
+}
+#undef MSL_ANNOUNCE
+#define MSL_ATOMIC_ACCESS(p, flags) \
+  __msl_access((const void *)p, sizeof(*p), kMpsEmulatorMslAtomic | flags)
+#else
+#define MSL_ATOMIC_ACCESS(p, flags)
+#endif
+
 extern "C" {
 float acosf(float);
 float acoshf(float);
@@ -119,6 +171,9 @@ __attribute__((annotate("msl.suspends"))) MSL_INLINE lanes<T> exchange(
 
 MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
   exchange(flags, site);
+#ifdef MSL_CHECK_RACES
+  mps_emulator_msl_runtime_in_use->simdgroup_barrier(flags);
+#endif
 }
 
 // Bit i: lane i takes part and its `condition` holds.
@@ -190,19 +245,23 @@ MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(uint slot, ulong alignment) {
 
 template <class P>
 MSL_INLINE auto atomic_load(P p) {
+  MSL_ATOMIC_ACCESS(p, 0);
   return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE void atomic_store(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite | kMpsEmulatorMslStore);
   __atomic_store_n(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_exchange(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
                                         T desired) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   T found = *expected;
   bool equal = __atomic_compare_exchange_n(p, &found, desired, false,
                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -211,33 +270,47 @@ MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_add(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_sub(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_sub(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_and(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_and(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_or(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_or(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_xor(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_xor(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_max(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_max(p, value, __ATOMIC_RELAXED);
 }
 template <class P, class T>
 MSL_INLINE T atomic_fetch_min(P p, T value) {
+  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
   return __atomic_fetch_min(p, value, __ATOMIC_RELAXED);
 }
-MSL_INLINE void atomic_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+MSL_INLINE void atomic_fence(uint flags) {
+#ifdef MSL_CHECK_RACES
+  mps_emulator_msl_runtime_in_use->fence(flags);
+#endif
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+#undef MSL_ATOMIC_ACCESS
 
 }  // namespace target
 }  // namespace __msl

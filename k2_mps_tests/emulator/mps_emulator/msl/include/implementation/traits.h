@@ -33,7 +33,17 @@ template <bool condition, class T, class F>
 using conditional_t = typename conditional<condition, T, F>::type;
 
 template <class...>
-using void_t = void;
+struct _disjunction : false_type {};
+template <class T, class... Rest>
+struct _disjunction<T, Rest...>
+    : conditional_t<T::value, T, _disjunction<Rest...>> {};
+template <class...>
+struct _conjunction : true_type {};
+template <class T, class... Rest>
+struct _conjunction<T, Rest...>
+    : conditional_t<T::value, _conjunction<Rest...>, T> {};
+template <class T>
+struct _negation : bool_constant<!T::value> {};
 
 template <class T, class U>
 struct is_same : bool_constant<__is_same(T, U)> {};
@@ -61,8 +71,6 @@ template <class T>
 struct is_union : bool_constant<__is_union(T)> {};
 template <class T>
 struct is_function : bool_constant<__is_function(T)> {};
-template <class T>
-struct is_empty : bool_constant<__is_empty(T)> {};
 template <class T>
 struct is_trivially_copyable : bool_constant<__is_trivially_copyable(T)> {};
 template <class B, class D>
@@ -153,6 +161,19 @@ template <class T>
 using make_unsigned_t = typename make_unsigned<T>::type;
 template <class T>
 using remove_address_space_t = typename remove_address_space<T>::type;
+template <class T>
+using remove_addrspace = remove_address_space<T>;
+template <class T>
+using remove_addrspace_t = remove_address_space_t<T>;
+
+// A value that is the same in all threads of a simdgroup or threadgroup; that
+// it is, is for the program to see to.
+template <class T>
+using uniform = T;
+template <class T>
+constexpr T make_uniform(T value) {
+  return value;
+}
 
 template <class T>
 struct is_integral : bool_constant<__is_integral(T)> {};

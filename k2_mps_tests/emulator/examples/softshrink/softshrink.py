@@ -1,0 +1,63 @@
+"""A torch extension with a Metal kernel of its own, built where it is used.
+
+    python softshrink.py
+
+On a Mac this needs nothing but torch.  Elsewhere mps_emulator, when it is
+installed, tells the flags and stands in for Metal.
+"""
+
+import os
+import pathlib
+import sys
+
+import torch
+from torch.utils import cpp_extension
+
+
+def load(build_directory=None):
+    """Compiles softshrink.mm, which takes a minute at the first time."""
+    flags = {"extra_ldflags": ["-framework", "Metal", "-framework",
+                               "Foundation"]}
+    if sys.platform != "darwin":
+        import mps_emulator
+
+        os.environ["CXX"] = "clang++-19"
+        flags = mps_emulator.cpp_extension_flags()
+    source = pathlib.Path(__file__).with_name("softshrink.mm")
+    return cpp_extension.load(
+        name="softshrink_mps",
+        sources=[str(source)],
+        build_directory=build_directory,
+        **flags,
+    )
+
+
+class Softshrink(torch.autograd.Function):
+    """apply(extension, x, threshold): x is float32 or float16 on mps."""
+
+    @staticmethod
+    def forward(ctx, extension, x, threshold):
+        ctx.extension = extension
+        ctx.threshold = threshold
+        ctx.save_for_backward(x)
+        return extension.forward(x, threshold)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        result = ctx.extension.backward(gradient, x, ctx.threshold)
+        return None, result, None
+
+
+def main():
+    extension = load()
+    x = torch.linspace(-1, 1, 9, device="mps", requires_grad=True)
+    y = Softshrink.apply(extension, x, 0.5)
+    y.sum().backward()
+    print("x          ", x.tolist())
+    print("softshrink ", y.tolist())
+    print("gradient   ", x.grad.tolist())
+
+
+if __name__ == "__main__":
+    main()

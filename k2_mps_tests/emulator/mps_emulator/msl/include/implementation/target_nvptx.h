@@ -1,0 +1,330 @@
+// The primitives of target_host.h for NVIDIA GPUs, on which the threads of a
+// kernel are threads and simdgroups are warps.
+//
+// Not there: variables in threadgroup memory, which the front end refuses for
+// this target, and the check for races.
+#pragma once
+
+MSL_ALLOW_FUNCTION_POINTERS
+
+// Of libdevice, which is linked to the PTX or comes with the driver's linker.
+extern "C" {
+#define MSL_LIBDEVICE(name) float __nv_##name##f(float);
+MSL_LIBDEVICE(acos)
+MSL_LIBDEVICE(acosh)
+MSL_LIBDEVICE(asin)
+MSL_LIBDEVICE(asinh)
+MSL_LIBDEVICE(atan)
+MSL_LIBDEVICE(atanh)
+MSL_LIBDEVICE(cos)
+MSL_LIBDEVICE(cosh)
+MSL_LIBDEVICE(exp)
+MSL_LIBDEVICE(exp2)
+MSL_LIBDEVICE(exp10)
+MSL_LIBDEVICE(log)
+MSL_LIBDEVICE(log2)
+MSL_LIBDEVICE(log10)
+MSL_LIBDEVICE(sin)
+MSL_LIBDEVICE(sinh)
+MSL_LIBDEVICE(tan)
+MSL_LIBDEVICE(tanh)
+#undef MSL_LIBDEVICE
+float __nv_atan2f(float, float);
+float __nv_fmodf(float, float);
+float __nv_nextafterf(float, float);
+float __nv_powf(float, float);
+}
+
+namespace __msl {
+namespace target {
+
+// ---- Mathematics, in single precision
+
+#define MSL_TARGET_MATH(name) \
+  MSL_INLINE float name(float x) { return __nv_##name##f(x); }
+MSL_TARGET_MATH(acos)
+MSL_TARGET_MATH(acosh)
+MSL_TARGET_MATH(asin)
+MSL_TARGET_MATH(asinh)
+MSL_TARGET_MATH(atan)
+MSL_TARGET_MATH(atanh)
+MSL_TARGET_MATH(cos)
+MSL_TARGET_MATH(cosh)
+MSL_TARGET_MATH(exp)
+MSL_TARGET_MATH(exp2)
+MSL_TARGET_MATH(exp10)
+MSL_TARGET_MATH(log)
+MSL_TARGET_MATH(log2)
+MSL_TARGET_MATH(log10)
+MSL_TARGET_MATH(sin)
+MSL_TARGET_MATH(sinh)
+MSL_TARGET_MATH(tan)
+MSL_TARGET_MATH(tanh)
+#undef MSL_TARGET_MATH
+
+MSL_INLINE float atan2(float y, float x) { return __nv_atan2f(y, x); }
+MSL_INLINE float fmod(float x, float y) { return __nv_fmodf(x, y); }
+MSL_INLINE float nextafter(float x, float y) { return __nv_nextafterf(x, y); }
+MSL_INLINE float pow(float x, float y) { return __nv_powf(x, y); }
+
+// ---- Threads
+
+MSL_INLINE uint thread_index() {
+  return __nvvm_read_ptx_sreg_tid_x() +
+         __nvvm_read_ptx_sreg_ntid_x() *
+             (__nvvm_read_ptx_sreg_tid_y() +
+              __nvvm_read_ptx_sreg_ntid_y() * __nvvm_read_ptx_sreg_tid_z());
+}
+
+MSL_INLINE uint simd_lane() { return thread_index() % 32; }
+
+__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
+    uint flags, ulong site) {
+  __syncthreads();
+}
+
+// The hardware tells calls apart by itself.
+MSL_INLINE int enter_call(ulong site) { return 0; }
+MSL_INLINE void leave_call() {}
+template <class T>
+MSL_INLINE T leave_call(int, T result) {
+  return result;
+}
+
+// The lanes that are here together.
+MSL_INLINE uint active_lanes() {
+  uint mask;
+  __asm__ volatile("activemask.b32 %0;" : "=r"(mask));
+  return mask;
+}
+
+// The value of another lane, word by word.
+template <class T>
+MSL_INLINE T of_lane(T value, uint lane, uint mask) {
+  constexpr int words = (sizeof(T) + 3) / 4;
+  int mine[words] = {};
+  int theirs[words];
+  __builtin_memcpy(mine, &value, sizeof(T));
+  for (int i = 0; i < words; ++i)
+    theirs[i] = __nvvm_shfl_sync_idx_i32(mask, mine[i], lane, 31);
+  T result;
+  __builtin_memcpy(&result, theirs, sizeof(T));
+  return result;
+}
+
+template <class T>
+struct lanes {
+  T values[32];
+  uint active;
+
+  bool takes_part(uint lane) const { return active >> lane & 1; }
+};
+
+template <class T>
+__attribute__((annotate("msl.suspends"))) MSL_INLINE lanes<T> exchange(
+    T value, ulong site) {
+  lanes<T> all;
+  all.active = active_lanes();
+  for (uint i = 0; i < 32; ++i) all.values[i] = of_lane(value, i, all.active);
+  return all;
+}
+
+MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
+  __nvvm_bar_warp_sync(active_lanes());
+}
+
+MSL_INLINE uint ballot(bool condition, ulong site) {
+  return __nvvm_vote_ballot_sync(active_lanes(), condition);
+}
+
+template <class T>
+MSL_INLINE T shuffle(T value, uint lane, ulong site) {
+  return of_lane(value, lane % 32, active_lanes());
+}
+
+template <class T>
+MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
+                         ulong site) {
+  uint mask = active_lanes();
+  T of_data = of_lane(data, lane % 32, mask);
+  T of_filling = of_lane(filling, lane % 32, mask);
+  return from_filling ? of_filling : of_data;
+}
+
+template <class Operation, uint width, class T>
+MSL_INLINE T reduce(T value, T neutral, ulong site) {
+  uint lane = simd_lane();
+  if (active_lanes() == 0xffffffffu) {
+    for (uint distance = width / 2; distance > 0; distance /= 2)
+      value =
+          Operation::apply(value, of_lane(value, lane ^ distance, 0xffffffffu));
+    return value;
+  }
+  lanes<T> all = exchange(value, site);
+  T result = neutral;
+  for (uint i = lane / width * width; i < lane / width * width + width; ++i)
+    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
+  return result;
+}
+
+template <class Operation, uint width, bool inclusive, class T>
+MSL_INLINE T scan(T value, T neutral, ulong site) {
+  lanes<T> all = exchange(value, site);
+  uint lane = simd_lane();
+  T result = neutral;
+  for (uint i = lane / width * width; i < lane + inclusive; ++i)
+    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
+  return result;
+}
+
+// ---- Atomic operations; P is a pointer to a scalar
+
+template <class P>
+MSL_INLINE auto atomic_load(P p) {
+  return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE void atomic_store(P p, T value) {
+  __atomic_store_n(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE T atomic_exchange(P p, T value) {
+  return __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
+}
+template <class P, class T>
+MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
+                                        T desired) {
+  T found = *expected;
+  bool equal = __atomic_compare_exchange_n(p, &found, desired, false,
+                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  *expected = found;
+  return equal;
+}
+#define MSL_TARGET_FETCH(name)                                \
+  template <class P, class T>                                 \
+  MSL_INLINE T atomic_fetch_##name(P p, T value) {            \
+    return __atomic_fetch_##name(p, value, __ATOMIC_RELAXED); \
+  }
+MSL_TARGET_FETCH(add)
+MSL_TARGET_FETCH(sub)
+MSL_TARGET_FETCH(and)
+MSL_TARGET_FETCH(or)
+MSL_TARGET_FETCH(xor)
+MSL_TARGET_FETCH(max)
+MSL_TARGET_FETCH(min)
+#undef MSL_TARGET_FETCH
+MSL_INLINE void atomic_fence(uint flags) { __nvvm_membar_gl(); }
+
+}  // namespace target
+
+// ---- Where a thread stands, and the arguments of a kernel; as in thunk.h
+
+struct buffer_pointer {
+  void *address;
+  template <class T>
+  MSL_INLINE operator T *() const {
+    return (T *)address;
+  }
+};
+struct buffer_reference {
+  void *address;
+  template <class T>
+  MSL_INLINE operator T &() const {
+    return *(T *)address;
+  }
+};
+
+MSL_INLINE uint thread_position(int d) {
+  return d == 0   ? __nvvm_read_ptx_sreg_tid_x()
+         : d == 1 ? __nvvm_read_ptx_sreg_tid_y()
+                  : __nvvm_read_ptx_sreg_tid_z();
+}
+MSL_INLINE uint group_position(int d) {
+  return d == 0   ? __nvvm_read_ptx_sreg_ctaid_x()
+         : d == 1 ? __nvvm_read_ptx_sreg_ctaid_y()
+                  : __nvvm_read_ptx_sreg_ctaid_z();
+}
+MSL_INLINE uint group_size(int d) {
+  return d == 0   ? __nvvm_read_ptx_sreg_ntid_x()
+         : d == 1 ? __nvvm_read_ptx_sreg_ntid_y()
+                  : __nvvm_read_ptx_sreg_ntid_z();
+}
+MSL_INLINE uint group_count(int d) {
+  return d == 0   ? __nvvm_read_ptx_sreg_nctaid_x()
+         : d == 1 ? __nvvm_read_ptx_sreg_nctaid_y()
+                  : __nvvm_read_ptx_sreg_nctaid_z();
+}
+
+// `grid` is in threads.  Threads outside of it return at once, so the last
+// threadgroups are as small as Metal makes them.
+struct place {
+  uint grid[3];
+
+  MSL_INLINE bool is_in_grid() const {
+    for (int d = 0; d < 3; ++d)
+      if (thread_position_in_grid(d) >= grid[d]) return false;
+    return true;
+  }
+  MSL_INLINE uint thread_position_in_threadgroup(int d) const {
+    return thread_position(d);
+  }
+  MSL_INLINE uint thread_position_in_grid(int d) const {
+    return group_position(d) * group_size(d) + thread_position(d);
+  }
+  MSL_INLINE uint threadgroup_position_in_grid(int d) const {
+    return group_position(d);
+  }
+  MSL_INLINE uint threads_per_threadgroup(int d) const {
+    uint left = grid[d] - group_position(d) * group_size(d);
+    return left < group_size(d) ? left : group_size(d);
+  }
+  MSL_INLINE uint dispatch_threads_per_threadgroup(int d) const {
+    return group_size(d);
+  }
+  MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
+  MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
+  MSL_INLINE uint grid_size(int d) const { return grid[d]; }
+  MSL_INLINE uint grid_origin(int d) const { return 0; }
+
+  MSL_INLINE uint thread_index_in_threadgroup(int) const {
+    return thread_position(0) +
+           threads_per_threadgroup(0) *
+               (thread_position(1) +
+                threads_per_threadgroup(1) * thread_position(2));
+  }
+  MSL_INLINE uint thread_index_in_simdgroup(int) const {
+    return thread_index_in_threadgroup(0) % 32;
+  }
+  MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
+    return thread_index_in_threadgroup(0) / 32;
+  }
+  MSL_INLINE uint thread_index_in_quadgroup(int) const {
+    return thread_index_in_threadgroup(0) % 4;
+  }
+  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
+    return thread_index_in_threadgroup(0) / 4;
+  }
+  MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
+  MSL_INLINE uint thread_execution_width(int) const { return 32; }
+  MSL_INLINE uint simdgroups_per_threadgroup(int) const {
+    return (threads_per_threadgroup(0) * threads_per_threadgroup(1) *
+                threads_per_threadgroup(2) +
+            31) /
+           32;
+  }
+  MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
+    return (group_size(0) * group_size(1) * group_size(2) + 31) / 32;
+  }
+  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
+    return (threads_per_threadgroup(0) * threads_per_threadgroup(1) *
+                threads_per_threadgroup(2) +
+            3) /
+           4;
+  }
+  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
+    return (group_size(0) * group_size(1) * group_size(2) + 3) / 4;
+  }
+};
+
+}  // namespace __msl
+MSL_END_FUNCTION_POINTERS

@@ -1,0 +1,324 @@
+#include "msl/race_checker.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "abi.h"
+#include "core/environment.h"
+#include "core/fatal.h"
+#include "msl/process.h"
+
+namespace mps_emulator::msl {
+
+namespace {
+
+// metal::mem_flags
+constexpr unsigned kMemDevice = 1;
+constexpr unsigned kMemThreadgroup = 2;
+
+// Accesses that are remembered for a word.  Where more threads read one, any
+// of them stands for the others.
+constexpr size_t kMostRecords = 8;
+
+// How far from a buffer an access counts as meant for it.
+constexpr uintptr_t kNear = 4096;
+
+// "line 12" for an address behind a call, with the help of binutils; what a
+// header of the emulator does counts for the line that calls it.
+std::string LineOf(const void *place) {
+  Dl_info info;
+  if (dladdr(place, &info) == 0 || info.dli_fname == nullptr) return "?";
+  std::ostringstream offset;
+  offset << std::hex
+         << static_cast<const char *>(place) -
+                static_cast<const char *>(info.dli_fbase) - 1;
+  ProcessResult result =
+      RunProcess({"addr2line", "-i", "-e", info.dli_fname, offset.str()});
+  std::istringstream lines(result.output);
+  std::string line;
+  while (std::getline(lines, line)) {
+    size_t colon = line.rfind(':');
+    if (colon == std::string::npos) continue;
+    if (line.find("/implementation/") != std::string::npos) continue;
+    return "line " + std::to_string(atoi(line.c_str() + colon + 1));
+  }
+  return "an unknown line (is addr2line of binutils installed?)";
+}
+
+}  // namespace
+
+bool CheckRaces() { return EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"); }
+
+void RaceChecker::Begin(const Dispatch &dispatch,
+                        const mps_emulator_msl_launch *launch,
+                        const char *threadgroup_memory,
+                        size_t threadgroup_bytes) {
+  dispatch_ = &dispatch;
+  launch_ = reinterpret_cast<uintptr_t>(launch);
+  threadgroup_begin_ = reinterpret_cast<uintptr_t>(threadgroup_memory);
+  threadgroup_bytes_ = threadgroup_bytes;
+  for (int d = 0; d < 3; ++d)
+    group_count_[d] = (dispatch.grid[d] + dispatch.threadgroup[d] - 1) /
+                      dispatch.threadgroup[d];
+  fences_used_ = false;
+  failure_.clear();
+  words_[kDevice].clear();
+  told_.clear();
+}
+
+void RaceChecker::BeginThreadgroup(const uint32_t (&position)[3],
+                                   unsigned threads) {
+  group_ = position[0] +
+           group_count_[0] * (position[1] + group_count_[1] * position[2]);
+  // Epochs begin at 1, so that an unknown threadgroup's 0 is before all.
+  epoch_[kDevice] = epoch_[kThreadgroup] = 1;
+  threads_.assign(threads, Thread());
+  initialized_.assign(threadgroup_bytes_, false);
+  words_[kThreadgroup].clear();
+}
+
+void RaceChecker::EndThreadgroup() const {
+  if (!failure_.empty())
+    Fatal("kernel '%s': %s", dispatch_->kernel->name.c_str(), failure_.c_str());
+}
+
+void RaceChecker::Access(unsigned thread, const void *address, size_t size,
+                         unsigned flags, const void *place) {
+  if (!failure_.empty()) return;
+  auto begin = reinterpret_cast<uintptr_t>(address);
+  Memory memory;
+  if (begin - threadgroup_begin_ < threadgroup_bytes_) {
+    memory = kThreadgroup;
+    CheckInitialized(thread, begin, size, flags, place);
+  } else {
+    if (!IsInBuffer(thread, begin, size, flags, place)) return;
+    memory = kDevice;
+  }
+
+  Record record = {group_,
+                   epoch_[memory],
+                   threads_[thread].simd_epoch[memory],
+                   static_cast<uint16_t>(thread),
+                   0,
+                   static_cast<uint8_t>(flags),
+                   place};
+  uintptr_t end = begin + size;
+  for (uintptr_t word = begin / 4 * 4; word < end; word += 4) {
+    unsigned first = word < begin ? begin - word : 0;
+    unsigned last = std::min<uintptr_t>(end - word, 4);
+    record.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
+    AccessWord(thread, word, record, memory);
+  }
+
+  if (fences_used_ && (flags & kMpsEmulatorMslAtomic)) {
+    Clock &told = told_[begin];
+    // A thread that fences behind this access knows what it was told.
+    Join(&threads_[thread].seen, told);
+    if (flags & kMpsEmulatorMslWrite) Join(&told, threads_[thread].released);
+  }
+}
+
+bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
+                             unsigned flags, const void *place) {
+  const Parameter *near = nullptr;
+  for (const Parameter &parameter : dispatch_->kernel->parameters) {
+    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
+      continue;
+    const Binding &binding = dispatch_->buffers[parameter.index];
+    auto data = reinterpret_cast<uintptr_t>(binding.data);
+    if (begin - data < binding.size && size <= binding.size - (begin - data))
+      return true;
+    if (begin + kNear - data < binding.size + 2 * kNear) near = &parameter;
+  }
+  if (near == nullptr || begin - launch_ < sizeof(mps_emulator_msl_launch))
+    return false;  // the thread's own
+  const Binding &binding = dispatch_->buffers[near->index];
+  auto offset = static_cast<int64_t>(begin) -
+                static_cast<int64_t>(reinterpret_cast<uintptr_t>(binding.data));
+  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+             DescribeGroup(group_) +
+             (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
+             std::to_string(size) + " bytes at byte " + std::to_string(offset) +
+             " of buffer " + std::to_string(near->index) + " ('" + near->name +
+             "'), which has " + std::to_string(binding.size) + " bytes, in " +
+             LineOf(place);
+  return false;
+}
+
+void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
+                             const Record &record, Memory memory) {
+  Word &records = words_[memory][word];
+  bool is_write = record.flags & kMpsEmulatorMslWrite;
+  size_t kept = 0;
+  bool is_known = false;
+  for (size_t i = 0; i < records.size(); ++i) {
+    const Record &other = records[i];
+    bool ordered = IsOrdered(other, record);
+    bool both_atomic = other.flags & record.flags & kMpsEmulatorMslAtomic;
+    bool other_writes = other.flags & kMpsEmulatorMslWrite;
+    if ((other.bytes & record.bytes) && !ordered && !both_atomic &&
+        (is_write || other_writes)) {
+      Report(other, record, word, memory);
+      return;
+    }
+    // Whatever races with an access before a write that is ordered behind it
+    // races with the write, too.  The same goes for two reads.
+    bool is_covered = ordered && (other.bytes & ~record.bytes) == 0 &&
+                      (is_write || !other_writes) &&
+                      (other.flags & kMpsEmulatorMslAtomic) ==
+                          (record.flags & kMpsEmulatorMslAtomic);
+    if (is_covered && other.group == record.group &&
+        other.thread == record.thread && other.flags == record.flags &&
+        other.bytes == record.bytes && other.epoch == record.epoch &&
+        other.simd_epoch == record.simd_epoch)
+      is_known = true;
+    if (!is_covered || is_known) records[kept++] = records[i];
+    if (is_known) {
+      for (++i; i < records.size(); ++i) records[kept++] = records[i];
+    }
+  }
+  records.resize(kept);
+  if (is_known) return;
+  if (records.size() < kMostRecords) {
+    records.push_back(record);
+    return;
+  }
+  // A read gives way, rather than a write.
+  for (Record &other : records) {
+    if (other.flags & kMpsEmulatorMslWrite) continue;
+    other = record;
+    return;
+  }
+  records[thread % kMostRecords] = record;
+}
+
+bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
+  if (before.group == now.group) {
+    if (before.thread == now.thread || before.epoch != now.epoch) return true;
+    if (before.thread / kSimdWidth == now.thread / kSimdWidth &&
+        before.simd_epoch != now.simd_epoch)
+      return true;
+  }
+  if (!fences_used_) return false;
+  const Clock &known = threads_[now.thread].known;
+  auto found = known.find(before.group);
+  if (found == known.end()) return false;
+  return before.epoch < found->second.epoch ||
+         (before.epoch == found->second.epoch &&
+          found->second.threads.count(before.thread) != 0);
+}
+
+void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
+                                   size_t size, unsigned flags,
+                                   const void *place) {
+  size_t first = begin - threadgroup_begin_;
+  size_t last = std::min(first + size, threadgroup_bytes_);
+  if (flags & kMpsEmulatorMslWrite && !(flags & kMpsEmulatorMslAtomic)) {
+    std::fill(initialized_.begin() + first, initialized_.begin() + last, true);
+    return;
+  }
+  bool is_initialized =
+      std::all_of(initialized_.begin() + first, initialized_.begin() + last,
+                  [](bool byte) { return byte; });
+  if (!is_initialized && (flags & kMpsEmulatorMslStore) == 0)
+    failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+               DescribeGroup(group_) +
+               " reads threadgroup memory that no thread has written so far, "
+               "in " +
+               LineOf(place) +
+               ": either it is not initialised, or a threadgroup_barrier is "
+               "missing before";
+  std::fill(initialized_.begin() + first, initialized_.begin() + last, true);
+}
+
+void RaceChecker::PassThreadgroupBarrier(unsigned mem_flags) {
+  if (mem_flags & kMemThreadgroup) ++epoch_[kThreadgroup];
+  if ((mem_flags & kMemDevice) == 0) return;
+  ++epoch_[kDevice];
+  if (!fences_used_) return;
+  Clock all;
+  for (const Thread &thread : threads_) Join(&all, thread.known);
+  for (Thread &thread : threads_) thread.known = all;
+}
+
+void RaceChecker::PassSimdgroupBarrier(unsigned thread, unsigned mem_flags) {
+  Thread &self = threads_[thread];
+  if (mem_flags & kMemThreadgroup) ++self.simd_epoch[kThreadgroup];
+  if (mem_flags & kMemDevice) ++self.simd_epoch[kDevice];
+}
+
+void RaceChecker::Fence(unsigned thread, unsigned mem_flags) {
+  if ((mem_flags & kMemDevice) == 0) return;
+  fences_used_ = true;
+  Thread &self = threads_[thread];
+  Join(&self.known, self.seen);
+  self.released = self.known;
+  Clock own;
+  own[group_].epoch = epoch_[kDevice];
+  own[group_].threads.insert(static_cast<uint16_t>(thread));
+  Join(&self.released, own);
+}
+
+void RaceChecker::Join(Clock *clock, const Clock &other) {
+  for (const auto &[group, progress] : other) {
+    Progress &own = (*clock)[group];
+    if (own.epoch < progress.epoch)
+      own = progress;
+    else if (own.epoch == progress.epoch)
+      own.threads.insert(progress.threads.begin(), progress.threads.end());
+  }
+}
+
+// ---- Words
+
+void RaceChecker::Report(const Record &before, const Record &now,
+                         uintptr_t address, Memory memory) {
+  const char *advice =
+      "threadgroups of one dispatch run in any order, at the same time: use "
+      "atomics and atomic_thread_fence, or two dispatches";
+  if (before.group == now.group)
+    advice = memory == kThreadgroup
+                 ? "put threadgroup_barrier(mem_flags::mem_threadgroup) "
+                   "between them"
+                 : "put threadgroup_barrier(mem_flags::mem_device) between "
+                   "them";
+  failure_ = "data race on " + DescribeAddress(address, memory) + ": " +
+             DescribeAccess(before) + ", and " + DescribeAccess(now) +
+             ", and nothing orders the two: " + advice;
+}
+
+std::string RaceChecker::DescribeAccess(const Record &record) const {
+  bool is_write = record.flags & kMpsEmulatorMslWrite;
+  bool is_atomic = record.flags & kMpsEmulatorMslAtomic;
+  return "thread " + std::to_string(record.thread) + " of threadgroup " +
+         DescribeGroup(record.group) + (is_write ? " writes" : " reads") +
+         (is_atomic ? " atomically" : "") + " in " + LineOf(record.place);
+}
+
+std::string RaceChecker::DescribeGroup(uint32_t group) const {
+  uint32_t x = group % group_count_[0];
+  uint32_t y = group / group_count_[0] % group_count_[1];
+  uint32_t z = group / group_count_[0] / group_count_[1];
+  return "(" + std::to_string(x) + ", " + std::to_string(y) + ", " +
+         std::to_string(z) + ")";
+}
+
+std::string RaceChecker::DescribeAddress(uintptr_t address,
+                                         Memory memory) const {
+  if (memory == kThreadgroup) return "threadgroup memory";
+  for (const Parameter &parameter : dispatch_->kernel->parameters) {
+    if (parameter.kind != Parameter::Kind::kBuffer) continue;
+    const Binding &binding = dispatch_->buffers[parameter.index];
+    auto data = reinterpret_cast<uintptr_t>(binding.data);
+    // The word begins up to 3 bytes before an unaligned buffer.
+    if (binding.data != nullptr && address + 3 - data < binding.size + 3)
+      return "byte " + std::to_string(address < data ? 0 : address - data) +
+             " of buffer " + std::to_string(parameter.index) + " ('" +
+             parameter.name + "')";
+  }
+  return "device memory";
+}
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,122 @@
+// Finds data races of kernels: two threads touch one byte, at least one of them
+// writes, not both do so atomically, and nothing orders the two accesses.
+//
+// What orders accesses is Metal's own rules and not the order in which the
+// emulator happens to run threads, so a race is found under every schedule:
+//
+// - threadgroup_barrier orders what the threads of a threadgroup do, in the
+//   kinds of memory that its flags name;
+// - simdgroup_barrier the same for the threads of a simdgroup;
+// - atomic_thread_fence with memory_order_seq_cst before an atomic write and
+//   behind an atomic read of what was written orders across threadgroups.
+//
+// Reads of threadgroup memory that nothing has written are found as well, and
+// accesses a little before and behind a buffer.
+//
+// Kernels have to be compiled for it: see CheckRaces().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "abi.h"
+#include "msl/msl.h"
+
+namespace mps_emulator::msl {
+
+// The environment variable MPS_EMULATOR_CHECK_RACES, read at every call.
+bool CheckRaces();
+
+class RaceChecker {
+ public:
+  // A dispatch begins.  Threadgroup memory is the `threadgroup_bytes` from
+  // `threadgroup_memory` on.
+  // `launch` is the executor's own, which kernels read.
+  void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
+             const char *threadgroup_memory, size_t threadgroup_bytes);
+  // A threadgroup of `threads` threads begins.
+  void BeginThreadgroup(const uint32_t (&position)[3], unsigned threads);
+
+  // A threadgroup has ended.  Calls Fatal() where something was wrong; only
+  // here, since an exception could not leave the kernel's code.
+  void EndThreadgroup() const;
+
+  // Thread number `thread` of the threadgroup is about to touch memory.
+  // flags: of kMpsEmulatorMslWrite and kMpsEmulatorMslAtomic.
+  // place: an address in the kernel's code, behind the access.
+  void Access(unsigned thread, const void *address, size_t size, unsigned flags,
+              const void *place);
+
+  // mem_flags as Metal has them.
+  void PassThreadgroupBarrier(unsigned mem_flags);
+  void PassSimdgroupBarrier(unsigned thread, unsigned mem_flags);
+  void Fence(unsigned thread, unsigned mem_flags);
+
+ private:
+  enum Memory { kDevice, kThreadgroup, kMemories };
+
+  // An access to some of the four bytes of a word.
+  struct Record {
+    uint32_t group;
+    uint32_t epoch;       // threadgroup barriers before it
+    uint32_t simd_epoch;  // simdgroup barriers before it
+    uint16_t thread;
+    uint8_t bytes;  // bit i: byte i of the word
+    uint8_t flags;
+    const void *place;
+  };
+  using Word = std::vector<Record>;
+
+  // How far each threadgroup's accesses are known to have happened: all of
+  // earlier epochs, and those of some threads in the epoch itself.
+  struct Progress {
+    uint32_t epoch = 0;
+    std::set<uint16_t> threads;
+  };
+  using Clock = std::map<uint32_t, Progress>;
+
+  struct Thread {
+    uint32_t simd_epoch[kMemories] = {};
+    Clock known;     // has happened before what the thread does now
+    Clock released;  // what an atomic write tells others, since the last fence
+    Clock seen;      // what atomic reads were told, before the next fence
+  };
+
+  static void Join(Clock *clock, const Clock &other);
+
+  void AccessWord(unsigned thread, uintptr_t word, const Record &record,
+                  Memory memory);
+  bool IsOrdered(const Record &before, const Record &now) const;
+  // Whether an access lies within a bound buffer; notes one just outside.
+  bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
+                  const void *place);
+  void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
+                        unsigned flags, const void *place);
+
+  void Report(const Record &before, const Record &now, uintptr_t address,
+              Memory memory);
+  std::string DescribeAccess(const Record &record) const;
+  std::string DescribeGroup(uint32_t group) const;
+  std::string DescribeAddress(uintptr_t address, Memory memory) const;
+
+  const Dispatch *dispatch_ = nullptr;
+  uintptr_t launch_ = 0;
+  uintptr_t threadgroup_begin_ = 0;
+  size_t threadgroup_bytes_ = 0;
+  uint32_t group_count_[3] = {};
+  uint32_t group_ = 0;
+  uint32_t epoch_[kMemories] = {};
+  bool fences_used_ = false;
+  std::string failure_;  // the first one; nothing is checked behind it
+  std::vector<Thread> threads_;
+  std::vector<bool> initialized_;  // bytes of threadgroup memory
+  std::unordered_map<uintptr_t, Word> words_[kMemories];
+  std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
+};
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,142 @@
+"""Programs that Metal accepts and plain C++ for OpenCL would not.
+
+Each computes something, so that a program is not only read but right.
+"""
+
+import numpy as np
+import pytest
+
+from metal import errors, floats
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+# (name, declarations, body, what `out` has then)
+PROGRAMS = [
+    (
+        "conversion_between_small_floats",
+        "template <typename T, typename U> T to(U x)"
+        " { return static_cast<T>(x); }",
+        "half h = 1.5h; bfloat b = bfloat(h); out[0] = float(b);"
+        " out[1] = float(half(b + b)); out[2] = to<half>(b);"
+        " out[3] = half2(b, h).x;",
+        [1.5, 3, 1.5, 1.5],
+    ),
+    (
+        "results_in_two_address_spaces",
+        "struct S { float x; };",
+        "threadgroup S shared; shared.x = 2; S own = {5};"
+        " S a = out[0] == 0 ? shared : own; out[0] = a.x;"
+        " S b = out[0] == 0 ? shared : own; out[1] = b.x;",
+        [2, 5],
+    ),
+    (
+        "short_list",
+        "",
+        "float4 v = {1, 2}; out[0] = v.x; out[1] = v.y; out[2] = v.z + v.w;",
+        [1, 2, 0],
+    ),
+    (
+        "list_as_an_argument",
+        "float sum(float3 v) { return v.x + v.y + v.z; }"
+        " float first(float2 v) { return v.x; }",
+        "out[0] = sum({1, 2, 4}); out[1] = first({8, 9});",
+        [7, 8],
+    ),
+    (
+        "temporary_for_a_reference",
+        "struct S { float x; S(float v) : x(v) {} };"
+        " float get(thread const S &s) { return s.x; }"
+        " float twice(thread const float &f) { return 2 * f; }",
+        "out[0] = get(S(3)); out[1] = twice(out[0] + 1);",
+        [3, 8],
+    ),
+    (
+        "offset_that_converts",
+        "template <int N> struct Int {"
+        " constexpr operator int() const thread { return N; } };",
+        "Int<2> two; device float *p = out + two; *p = 6;",
+        [0, 0, 6],
+    ),
+    (
+        "reference_to_a_pointer",
+        "void advance(device float *&p) { ++p; }",
+        "device float *p = out; advance(p); advance(p); *p = 4;",
+        [0, 0, 4],
+    ),
+    (
+        "list_for_threadgroup_memory",
+        "",
+        "threadgroup float t[4] = {}; t[1] = 7; out[0] = t[1];",
+        [7],
+    ),
+    (
+        "alias_that_may_be_boolean",
+        "template <typename T> struct Tile { typedef metal::vec<T, 2> pair; };",
+        "Tile<bool>::pair b; b.x = true; b.y = false;"
+        " Tile<float>::pair f = {3, 4}; out[0] = b.x ? f.x : 0;"
+        " out[1] = b.y ? 0 : f.y;",
+        [3, 4],
+    ),
+    (
+        "coherent_buffer",
+        "void store(volatile coherent(system) device float *p)"
+        " { *p = 5; }",
+        "store(out);",
+        [5],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "declarations, body, expected",
+    [program[1:] for program in PROGRAMS],
+    ids=[program[0] for program in PROGRAMS],
+)
+def test_accepted(metal, declarations, body, expected):
+    library = metal.compile(
+        HEADER
+        + declarations
+        + "\nkernel void k(device float *out [[buffer(0)]]) { %s }" % body
+    )
+    out = np.zeros(4, np.float32)
+    library.run("k", [out], 1, 1)
+    assert out[: len(expected)].tolist() == expected
+
+
+def test_call_of_itself_at_the_end(metal):
+    """Compilers make a loop of it; a call with work behind it stays one."""
+    library = metal.compile(
+        HEADER
+        + """
+int down(int n) {
+  if (n < 10) return n;
+  return down(n - 3);
+}
+kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
+"""
+    )
+    out = floats(0)
+    library.run("k", [out], 1, 1)
+    assert out[0] == 8
+    diagnostics = metal.refusal(
+        HEADER + "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\n"
+        "kernel void k(device int *a [[buffer(0)]]) { a[0] = f(a[0]); }"
+    )
+    [(line, _, message)] = errors(diagnostics)
+    assert line == 3 and "recursive call of 'f'" in message
+
+
+def test_warning_of_the_preprocessor(metal):
+    """A warning is no part of the program."""
+    library = metal.compile(
+        HEADER
+        + """
+#define SIZE 3
+#define SIZE 4
+#warning something
+kernel void k(device float *out [[buffer(0)]]) { out[0] = SIZE; }
+"""
+    )
+    out = floats(0)
+    library.run("k", [out], 1, 1)
+    assert out[0] == 4

@@ -1,0 +1,212 @@
+"""Data races, which MPS_EMULATOR_CHECK_RACES finds under every schedule."""
+
+import numpy as np
+import pytest
+
+from metal import Fatal, floats, uint
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+@pytest.fixture(autouse=True)
+def _check_races(monkeypatch):
+    monkeypatch.setenv("MPS_EMULATOR_CHECK_RACES", "1")
+
+
+# Parameters that all programs below have.
+PARAMETERS = """(device float *a [[buffer(0)]],
+              device uint *b [[buffer(1)]],
+              threadgroup float *s [[threadgroup(0)]],
+              uint i [[thread_position_in_grid]],
+              uint l [[thread_index_in_threadgroup]],
+              uint g [[threadgroup_position_in_grid]]) {
+"""
+
+LAST_GROUP = """
+  a[g * 64 + l] = l;
+  threadgroup_barrier(mem_flags::mem_device);
+  threadgroup uint last;
+  if (l == 0) {
+    %s
+    last = atomic_fetch_add_explicit((device atomic_uint *)b, 1,
+                                     memory_order_relaxed);
+    %s
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  if (last == 1) b[1 + l] = a[64 * (1 - g) + l];
+"""
+FENCE = "atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);"
+
+# name: (body, which begins in line 9; what the message says)
+RACES = {
+    "missing barrier": (
+        "s[l] = l;\na[i] = s[(l + 1) % 64];",
+        "thread 0 of threadgroup (0, 0, 0) reads threadgroup memory that no "
+        "thread has written so far, in line 10: either it is not initialised, "
+        "or a threadgroup_barrier is missing before",
+    ),
+    "barrier missing behind the reads": (
+        "s[l] = l;\n"
+        "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "float x = s[63 - l];\n"
+        "s[l] = x;",
+        "data race on threadgroup memory: thread 31 of threadgroup (0, 0, 0) "
+        "writes in line 12, and thread 32 of threadgroup (0, 0, 0) reads in "
+        "line 11, and nothing orders the two: put "
+        "threadgroup_barrier(mem_flags::mem_threadgroup) between them",
+    ),
+    "barrier for the other memory": (
+        "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "b[i] = a[i ^ 1];",
+        "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
+        "9, and thread 0 of threadgroup (0, 0, 0) reads in line 11, and "
+        "nothing orders the two: put threadgroup_barrier(mem_flags::"
+        "mem_device) between them",
+    ),
+    "barrier of a simdgroup for the threadgroup": (
+        "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "a[i] = s[63 - l];",
+        "no thread has written so far, in line 11",
+    ),
+    "two threads write one place": (
+        "a[l / 2] = 1;",
+        "byte 0 of buffer 0 ('a'): thread 0 of threadgroup (0, 0, 0) writes "
+        "in line 9, and thread 1 of threadgroup (0, 0, 0) writes in line 9",
+    ),
+    "two threadgroups": (
+        "a[i] = 1;\nb[i] = a[127 - i];",
+        "thread 63 of threadgroup (0, 0, 0) reads in line 10, and thread 0 of "
+        "threadgroup (1, 0, 0) writes in line 9, and nothing orders the two: "
+        "threadgroups of one dispatch run in any order",
+    ),
+    "atomic and plain": (
+        "if (i == 5) b[0] = 3;\n"
+        "atomic_fetch_add_explicit((device atomic_uint *)b, 1,"
+        " memory_order_relaxed);",
+        "thread 0 of threadgroup (0, 0, 0) writes atomically in line 10, and "
+        "thread 5 of threadgroup (0, 0, 0) writes in line 9",
+    ),
+    "missing fence": (
+        LAST_GROUP % ("", ""),
+        "threadgroup (0, 0, 0) writes in line 10, and thread 0 of threadgroup "
+        "(1, 0, 0) reads in line 20",
+    ),
+    "missing fence before": (LAST_GROUP % ("", FENCE), "nothing orders"),
+    "missing fence behind": (LAST_GROUP % (FENCE, ""), "nothing orders"),
+    "read out of bounds": (
+        "a[i] = i < 127 ? a[i] : a[i + 1];",
+        "thread 63 of threadgroup (1, 0, 0) reads 4 bytes at byte 512 of "
+        "buffer 0 ('a'), which has 512 bytes, in line 9",
+    ),
+    "write out of bounds": (
+        "if (i == 0) a[(int)i - 1] = 1;",
+        "thread 0 of threadgroup (0, 0, 0) writes 4 bytes at byte -4 of "
+        "buffer 0 ('a'), which has 512 bytes, in line 9",
+    ),
+    "uninitialised threadgroup memory": (
+        "if (l != 7) s[l] = 1;\n"
+        "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "a[i] = s[l];",
+        "thread 7 of threadgroup (0, 0, 0) reads threadgroup memory that no "
+        "thread has written so far, in line 11",
+    ),
+}
+
+RIGHT = {
+    "barrier": "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "a[i] = s[63 - l];",
+    "barrier of a simdgroup": "s[l] = l;\n"
+    "simdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l ^ 1];",
+    "atomics": "atomic_fetch_add_explicit((device atomic_uint *)b, 1,"
+    " memory_order_relaxed);",
+    "neighbouring bytes": "((device uchar *)a)[i] = 1;",
+    "all read one place": "s[l] = a[0];\n"
+    "threadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = s[0] + a[0];",
+    "fences": LAST_GROUP % (FENCE, FENCE),
+    "the same memory in every threadgroup": "s[l] = g; a[i] = s[l];",
+    "structures and vectors": "struct P { float4 v; uint n[5]; };\n"
+    "threadgroup P shared[2];\n"
+    "if (l < 2) { P p = {float4(l), {1, 2, 3, 4, 5}}; shared[l] = p; }\n"
+    "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
+    "P q = shared[l & 1]; a[i] = q.v.x + q.n[4];",
+}
+
+
+def run(metal, body):
+    source = HEADER + "kernel void k" + PARAMETERS + body + "\n}\n"
+    library = metal.compile(source)
+    # Memory of the process on both sides: an access outside does no harm.
+    a = np.zeros(512, np.float32)[192:320]
+    b = np.zeros(129, np.uint32)
+    library.run("k", [a, b], 128, 64, {0: 256})
+
+
+def kind(name):
+    """Of the table of planted bugs."""
+    if "fence" in name or name in (
+        "two threadgroups",
+        "barrier for the other memory",
+    ):
+        return "missing fence"
+    if "uninitialised" in name:
+        return name
+    if "out of bounds" in name:
+        return "out of bounds"
+    return "missing barrier"
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.planted(kind(name)))
+        for name in RACES
+    ],
+)
+def test_race(metal, schedule, name, order):
+    schedule(order)
+    body, said = RACES[name]
+    with pytest.raises(Fatal) as caught:
+        run(metal, body)
+    message = str(caught.value)
+    if order == "forward":
+        assert said in message
+    else:
+        assert any(
+            words in message
+            for words in ("data race", "no thread has written", "which has")
+        )
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
+@pytest.mark.parametrize("name", RIGHT)
+def test_right(metal, schedule, name, order):
+    schedule(order)
+    run(metal, RIGHT[name])
+
+
+def test_kernel_without_barriers(metal):
+    """Its threads run as a loop otherwise."""
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device float *a, uint i [[thread_position_in_grid]])"
+        " {\n  a[0] += i;\n}\n"
+    )
+    with pytest.raises(Fatal, match="data race on byte 0 of buffer 0"):
+        library.run("k", [floats(0)], 2, 2)
+    library.run("k", [floats(0)], 1, 1)
+
+
+def test_dispatches_are_ordered(metal):
+    """And what one wrote is nothing to the next."""
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
+        " { a[(i + a[8]) % 8] = i; }\n"
+        "kernel void next(device uint *a) { a[8] += 1; }\n"
+    )
+    a = uint(*[0] * 9)
+    for _ in range(3):
+        library.run("k", [a], 8, 8)
+        library.run("next", [a], 1, 1)
+    assert a[8] == 3

@@ -1,0 +1,366 @@
+"""The headers against sources that others generated from Apple's.
+
+- pyobjc's metadata (wheel pyobjc-framework-Metal): type encodings, enum values;
+- tinygrad's bindings (wheel tinygrad): signatures, enum values;
+- metal-cpp (in the wheel mlx-metal): selectors.
+
+The wheels are for macOS and only read.  They are downloaded with pip unless
+MPS_EMULATOR_WHEELS names a folder that has them.
+"""
+
+import ast
+import collections
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import mps_emulator
+from mps_emulator.msl import toolchain
+
+PACKAGES = {
+    "pyobjc_framework_metal": "pyobjc-framework-Metal",
+    "tinygrad": "tinygrad",
+    "mlx_metal": "mlx-metal",
+}
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+    """wheel(name): the text files of a wheel, {path: text}."""
+    given = os.environ.get("MPS_EMULATOR_WHEELS")
+    folder = pathlib.Path(given or tmp_path_factory.mktemp("wheels"))
+
+    @functools.lru_cache(None)
+    def texts(name):
+        if not given:
+            _download(PACKAGES[name], folder)
+        found = sorted(folder.glob(name + "-*.whl"))
+        if not found:
+            pytest.skip("%s has no wheel of %s" % (folder, PACKAGES[name]))
+        with zipfile.ZipFile(found[-1]) as archive:
+            return {
+                entry: archive.read(entry).decode()
+                for entry in archive.namelist()
+                if entry.endswith(("_metadata.py", "autogen/metal.py", ".hpp"))
+            }
+
+    return texts
+
+
+def _download(package, folder):
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary=:all:", "--dest=%s" % folder, package]
+    if package != "tinygrad":
+        command += [
+            "--platform=macosx_14_0_arm64",
+            "--platform=macosx_10_9_universal2",
+            "--implementation=cp",
+            "--python-version=3.11",
+        ]
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if result.returncode != 0:
+        pytest.skip(
+            "pip cannot download %s (no network?): %s"
+            % (package, result.stdout.strip()[-300:])
+        )
+
+
+class Headers:
+    """What our Metal.h declares, as clang reads it.
+
+    methods: {(protocol or class, selector): signature}, a signature being the
+             result's encoding and those of the arguments.
+    enums:   {name: value}
+    """
+
+    def __init__(self):
+        self.cindex = toolchain.load_libclang()
+        flags = mps_emulator.cpp_extension_flags()
+        options = ["-x", "objective-c++", "-std=c++17"]
+        options += flags["extra_cflags"]
+        options += ["-I" + path for path in flags["extra_include_paths"]]
+        unit = self.cindex.Index.create().parse(
+            "declarations.mm",
+            args=options,
+            unsaved_files=[
+                ("declarations.mm", "#include <Metal/Metal.h>\n")
+            ],
+        )
+        errors = [d.spelling for d in unit.diagnostics if d.severity >= 3]
+        assert errors == []
+        self.methods = {}
+        self.enums = {}
+        kinds = self.cindex.CursorKind
+        for cursor in unit.cursor.get_children():
+            if cursor.location.file is None or not (
+                cursor.location.file.name.endswith("Metal.h")
+            ):
+                continue
+            if cursor.kind in (
+                kinds.OBJC_PROTOCOL_DECL,
+                kinds.OBJC_INTERFACE_DECL,
+            ):
+                self._read_methods(cursor)
+            elif cursor.kind == kinds.ENUM_DECL:
+                for constant in cursor.get_children():
+                    if constant.kind == kinds.ENUM_CONSTANT_DECL:
+                        self.enums[constant.spelling] = constant.enum_value
+
+    def _read_methods(self, owner):
+        kinds = self.cindex.CursorKind
+        for method in owner.get_children():
+            if method.kind not in (
+                kinds.OBJC_INSTANCE_METHOD_DECL,
+                kinds.OBJC_CLASS_METHOD_DECL,
+            ):
+                continue
+            arguments = [
+                self._encode(child.type)
+                for child in method.get_children()
+                if child.kind == kinds.PARM_DECL
+            ]
+            key = (owner.spelling, method.spelling)
+            self.methods[key] = (
+                self._encode(method.result_type),
+                *arguments,
+            )
+
+    def _encode(self, written):
+        types = self.cindex.TypeKind
+        if written.spelling == "BOOL":
+            return "B"
+        plain = written.get_canonical()
+        if plain.kind == types.RECORD:
+            fields = [self._encode(f.type) for f in plain.get_fields()]
+            return "{%s}" % "".join(fields)
+        if plain.kind == types.ENUM:
+            plain = plain.get_declaration().enum_type.get_canonical()
+        return {
+            types.VOID: "v",
+            types.BOOL: "B",
+            types.UCHAR: "C",
+            types.ULONG: "Q",
+            types.ULONGLONG: "Q",
+            types.LONG: "q",
+            types.UINT: "I",
+            types.INT: "i",
+            types.FLOAT: "f",
+            types.DOUBLE: "d",
+            types.POINTER: "^",
+            types.INCOMPLETEARRAY: "^",
+            types.OBJCOBJECTPOINTER: "@",
+            types.OBJCID: "@",
+            types.BLOCKPOINTER: "@",
+        }[plain.kind]
+
+
+@pytest.fixture(scope="module")
+def headers():
+    return Headers()
+
+
+# ---- pyobjc
+
+
+def _shortened(encoding):
+    """An encoding with structures and pointers as Headers writes them."""
+    if isinstance(encoding, bytes):
+        encoding = encoding.decode()
+    encoding = encoding.lstrip("rnNoORV")
+    if encoding.startswith("^") or encoding == "*":
+        return "^"
+    if encoding.startswith("@"):
+        return "@"
+    if encoding.startswith("{"):
+        return "{%s}" % re.sub(r"\{\w+=|[{}]", "", encoding)
+    # Z and z are pyobjc's own: a BOOL, and a byte that Python sees as a number.
+    return {"Z": "B", "z": "C", "L": "Q", "l": "q"}.get(encoding, encoding)
+
+
+# pyobjc has one entry for a selector; this one's is MTLIOCommandBuffer's, whose
+# status is signed.  tinygrad's bindings tell the two apart.
+OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
+
+
+def pyobjc_methods(text):
+    """{selector: [(result or None, {number: encoding})]}"""
+    found = collections.defaultdict(list)
+    for node in ast.walk(ast.parse(text)):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "r"
+        ):
+            continue
+        _, selector, facts = (ast.literal_eval(a) for a in node.args[:3])
+        result = facts.get("retval", {}).get("type")
+        arguments = {
+            number - 2: _shortened(argument["type"])
+            for number, argument in facts.get("arguments", {}).items()
+            if "type" in argument
+        }
+        found[selector.decode()].append(
+            (_shortened(result) if result else None, arguments)
+        )
+    return found
+
+
+def pyobjc_enums(text):
+    return {
+        name: int(value)
+        for name, value in re.findall(r"\$(MTL\w+)@(-?\d+)", text)
+    }
+
+
+def test_type_encodings(headers, wheel):
+    (text,) = wheel("pyobjc_framework_metal").values()
+    known = pyobjc_methods(text)
+    checked = 0
+    wrong = []
+    for (owner, selector), signature in headers.methods.items():
+        candidates = known.get(selector)
+        if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
+            continue  # mostly of classes: a Mac tells their types at run time
+        checked += 1
+        if not any(
+            result in (None, signature[0])
+            and all(
+                signature[1 + number] == encoding
+                for number, encoding in arguments.items()
+            )
+            for result, arguments in candidates
+        ):
+            wrong.append((owner, selector, signature, candidates))
+    assert wrong == []
+    print("\n%d of %d methods" % (checked, len(headers.methods)))
+    assert checked > 60
+
+
+def test_enums(headers, wheel):
+    (pyobjc,) = wheel("pyobjc_framework_metal").values()
+    (tinygrad,) = wheel("tinygrad").values()
+    sources = [
+        pyobjc_enums(pyobjc),
+        {
+            name: int(value)
+            for name, value in re.findall(r"\((MTL\w+):=(-?\d+)\)", tinygrad)
+        },
+    ]
+    unknown = []
+    for name, value in headers.enums.items():
+        values = [source[name] for source in sources if name in source]
+        assert all(v == value for v in values), name
+        if not values:
+            unknown.append(name)
+    assert unknown == []
+    assert len(headers.enums) > 100
+
+
+# ---- tinygrad
+
+
+class Tinygrad:
+    """The signatures in tinygrad's generated bindings."""
+
+    def __init__(self, text):
+        self._objects = set()
+        self._aliases = {}
+        self._records = {}
+        self.methods = {}  # {(class, selector): signature}
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef):
+                self._read_class(node)
+            elif isinstance(node, ast.AnnAssign) and (
+                ast.unparse(node.annotation) == "TypeAlias"
+            ):
+                self._aliases[node.target.id] = node.value
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and isinstance(
+                node.targets[0], ast.Attribute
+            ):
+                self._read_methods(node)
+
+    def _read_class(self, node):
+        if any(ast.unparse(base) == "c.Struct" for base in node.bases):
+            self._records[node.name] = [
+                field.annotation
+                for field in node.body
+                if isinstance(field, ast.AnnAssign)
+            ]
+        else:
+            self._objects.add(node.name)
+
+    def _read_methods(self, node):
+        target = node.targets[0]
+        if target.attr not in ("_methods_", "_classmethods_"):
+            return
+        for entry in node.value.elts:
+            selector, result, arguments = entry.elts[:3]
+            self.methods[target.value.id, selector.value] = tuple(
+                self._encode(t) for t in [result] + arguments.elts
+            )
+
+    def _encode(self, node):
+        text = ast.unparse(node)
+        if text == "BOOL":
+            return "B"  # an int only where the bindings are generated
+        if text in self._aliases:
+            return self._encode(self._aliases[text])
+        if text in self._records:
+            fields = [self._encode(f) for f in self._records[text]]
+            return "{%s}" % "".join(fields)
+        if text in self._objects or text == "objc.id_":
+            return "@"
+        return {
+            "None": "v",
+            "int": "Q",
+            "ctypes.c_uint64": "Q",
+            "ctypes.c_int64": "q",
+            "ctypes.c_uint32": "I",
+            "ctypes.c_int32": "i",
+            "ctypes.c_float": "f",
+            "ctypes.c_double": "d",
+            "ctypes.c_bool": "B",
+            "ctypes.c_ubyte": "C",
+            "ctypes.c_void_p": "^",
+        }.get(text, "^" if text.startswith("c.POINTER") else "?" + text)
+
+
+def test_signatures(headers, wheel):
+    (text,) = wheel("tinygrad").values()
+    known = Tinygrad(text).methods
+    checked = 0
+    wrong = []
+    for key, signature in headers.methods.items():
+        other = known.get(key)
+        if other is None:
+            continue
+        checked += 1
+        if other != signature:
+            wrong.append((key, signature, other))
+    assert wrong == []
+    print("\n%d of %d methods" % (checked, len(headers.methods)))
+    assert checked > 60
+
+
+# ---- metal-cpp
+
+
+def test_selectors(headers, wheel):
+    texts = wheel("mlx_metal")
+    selectors = set()
+    for text in texts.values():
+        selectors |= set(
+            re.findall(r"_DEF_SEL\(\s*\w+,\s*\"([^\"]+)\"\s*\)", text)
+        )
+    unknown = [key for key in headers.methods if key[1] not in selectors]
+    assert unknown == []
+    assert len(headers.methods) > 150

@@ -1,0 +1,84 @@
+"""mps_emulator.pytest_plugin in a suite of its own."""
+
+import subprocess
+import sys
+
+import pytest
+
+SUITE = '''
+import ctypes
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def tensor():
+    return torch.ones(4, device="mps")
+
+
+def test_before(tensor):
+    assert tensor.sum().item() == 4
+
+
+MARK
+def test_misuse(tensor):
+    print("before the end")
+    ctypes.string_at(tensor.data_ptr(), 1)
+
+
+def test_failure(tensor):
+    assert tensor.sum().item() == 5
+
+
+def test_after(tensor):
+    tensor.requires_grad_()
+    tensor.sum().backward()
+    assert tensor.grad.cpu().tolist() == [1] * 4
+
+
+@pytest.mark.skip(reason="some")
+def test_skipped():
+    pass
+'''
+
+
+def run(folder, mark, *options):
+    (folder / "test_suite.py").write_text(SUITE.replace("MARK", mark))
+    return subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "mps_emulator.pytest_plugin",
+            "-p",
+            "no:cacheprovider",
+            *options,
+        ],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.parametrize(
+    "mark, options",
+    [("", ["--mps-isolate"]), ("@pytest.mark.mps_isolate", [])],
+    ids=["option", "mark"],
+)
+def test_misuse_fails_one_test(tmp_path, mark, options):
+    done = run(tmp_path, mark, *options)
+    assert "2 failed, 2 passed, 1 skipped" in done.stdout, done.stdout
+    assert done.returncode == 1
+    assert (
+        "mps emulator: fatal: the CPU dereferenced the handle of" in done.stdout
+    )
+    assert "before the end" in done.stdout
+    assert "assert 4.0 == 5" in done.stdout
+
+
+def test_without_it_the_process_ends(tmp_path):
+    done = run(tmp_path, "")
+    assert done.returncode < 0

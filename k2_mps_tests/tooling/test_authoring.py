@@ -1,0 +1,232 @@
+"""`k2mps new`, `edit`, `fold` and `drop`: patches without knowing commits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+CONTEXT = "k2/csrc/context.h"
+MPS = "context-know-mps.patch"
+ARRAY = "array-a-mode-and-line-ends.patch"
+
+
+@pytest.fixture
+def k2(sandbox):
+    """The sandbox's checkout, with the series applied."""
+    sandbox.ok("apply")
+    return sandbox.checkout
+
+
+def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
+    text = (k2 / path).read_text()
+    assert text.count(old) == 1
+    (k2 / path).write_text(text.replace(old, new))
+
+
+def sound(sandbox, k2, patches_=3):
+    """The three agree: checkout, patches/, lock; and git sees no edit."""
+    assert sandbox.state() == "applied"
+    assert '"patches": "locked"' in sandbox.ok("status", "--json")
+    assert git(k2, "status", "--porcelain") == ""
+    before = patches(sandbox)
+    sandbox.ok("export")
+    assert patches(sandbox) == before
+    order = (sandbox.root / "patches/series").read_text().split()
+    assert len(order) == patches_
+
+
+def test_new(sandbox, k2):
+    edit(k2)
+    support.write(k2, {"k2/csrc/mps/more.mm": "more\n", "x.log": "ignored\n"})
+    before = (k2 / CONTEXT).stat().st_mtime_ns
+    out = sandbox.ok("new", "more: a thing", "--why", "It is needed.",
+                     "--status", "Inappropriate")
+    assert "wrote patches/more-a-thing.patch" in out
+    text = (sandbox.root / "patches/more-a-thing.patch").read_text()
+    assert text.startswith(
+        "From: k2-mps <k2-mps@k2-mps.invalid>\n"
+        "Subject: more: a thing\n"
+        "Upstream-Status: Inappropriate\n"
+        "New-files:\n k2/csrc/mps/more.mm\n\nIt is needed.\n\n---\n"
+    )
+    assert (k2 / CONTEXT).stat().st_mtime_ns == before
+    sound(sandbox, k2, 4)
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
+
+
+def test_new_without_edits(sandbox, k2):
+    assert "nothing was edited" in sandbox.fails(29, "new", "more")
+
+
+def test_new_of_what_no_patch_can_say(sandbox, k2):
+    """An edit of a file that another patch adds."""
+    (k2 / "cmake/mps.cmake").write_text("other\n")
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(24, "new", "more")
+    assert "cmake/mps.cmake, which commit" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_fold(sandbox, k2):
+    edit(k2)
+    edit(k2, "option(K2_WITH_MPS)\n", "option(K2_WITH_MPS OFF)\n",
+         "cmake/mps.cmake")
+    out = sandbox.ok("fold", "context-know-mps")
+    assert f"wrote patches/{MPS}" in out
+    assert "wrote patches/files/cmake/mps.cmake" in out
+    assert "+twenty" in (sandbox.root / "patches" / MPS).read_text()
+    assert "twenty" not in (sandbox.root / "patches" / ARRAY).read_text()
+    sound(sandbox, k2)
+
+
+def test_fold_moves_later_hunks(sandbox, k2):
+    edit(k2, "line 20\n", "twenty\ntwenty and a half\n")
+    sandbox.ok("fold", MPS)
+    text = (sandbox.root / "patches" / ARRAY).read_text()
+    assert "@@ -91,3 +91,2 @@" in text and "@@ -92,3" not in text
+    sound(sandbox, k2)
+
+
+def test_fold_into_a_patch_that_comes_before_the_file(sandbox, k2):
+    (k2 / "k2/python/k2/mps/tool").write_text("other\n")
+    before = snapshot(k2), patches(sandbox)
+    assert "a later patch changes" in sandbox.fails(29, "fold", MPS)
+    assert (snapshot(k2), patches(sandbox)) == before
+    sandbox.ok("fold", "python-add-only-new-files")
+    sound(sandbox, k2)
+
+
+def test_edit_words(sandbox, k2):
+    files = snapshot(k2)["files"]
+    out = sandbox.ok("edit", MPS, "--subject", "context: other words",
+                     "--status", "Submitted https://example.org/1",
+                     "--why", "Better reasons.")
+    assert out == f"wrote patches/{MPS}\n"
+    text = (sandbox.root / "patches" / MPS).read_text()
+    assert "Subject: context: other words\n" in text
+    assert "Upstream-Status: Submitted https://example.org/1\n" in text
+    assert "\nBetter reasons.\n" in text and "indented" not in text
+    assert snapshot(k2)["files"] == files
+    sound(sandbox, k2)
+
+
+def test_edit_in_an_editor(sandbox, k2, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/know mps/know it/' \"$1\"\n")
+    editor.chmod(0o755)
+    sandbox.ok("edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
+    text = (sandbox.root / "patches" / MPS).read_text()
+    assert "Subject: context: know it\n" in text
+    assert "Because it is needed.\n\n  indented\n" in text
+    sound(sandbox, k2)
+    editor.write_text("#!/bin/sh\nexit 0\n")
+    assert "nothing has changed" in sandbox.ok(
+        "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""}
+    )
+    editor.write_text("#!/bin/sh\necho only this > \"$1\"\n")
+    sandbox.fails(29, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
+
+
+def test_edit_keeps_edits_of_the_checkout(sandbox, k2):
+    edit(k2)
+    sandbox.ok("edit", MPS, "--subject", "context: other words")
+    assert git(k2, "status", "--porcelain") == f" M {CONTEXT}"
+
+
+@pytest.mark.parametrize("name", [MPS, ARRAY, "python-add-only-new-files"])
+def test_drop(sandbox, k2, name):
+    out = sandbox.ok("drop", name)
+    name = name.removesuffix(".patch") + ".patch"
+    assert f"removed patches/{name}" in out
+    assert not (sandbox.root / "patches" / name).exists()
+    sound(sandbox, k2, 2)
+    if name == MPS:
+        assert "line 50\n" in (k2 / CONTEXT).read_text()
+        assert "line 90\n" not in (k2 / CONTEXT).read_text()
+        assert (k2 / "k2/csrc/old.cu").exists()
+        assert not (k2 / "cmake").exists()
+
+
+def test_drop_of_what_others_build_on(sandbox, k2):
+    edit(k2, "and a half\n", "and b\n")
+    sandbox.ok("new", "more")
+    before = snapshot(k2), patches(sandbox)
+    assert "patches/more.patch builds on that" in sandbox.fails(
+        29, "drop", MPS
+    )
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_drop_with_edits_is_refused(sandbox, k2):
+    edit(k2)
+    sandbox.fails(11, "drop", MPS)
+
+
+def test_every_one_can_be_undone(sandbox, k2):
+    for command in (["drop", MPS], ["edit", MPS, "--subject", "x"]):
+        before = snapshot(k2, times=False)["files"], patches(sandbox)
+        sandbox.ok(*command)
+        assert patches(sandbox) != before[1]
+        sandbox.ok("undo")
+        assert (
+            snapshot(k2, times=False)["files"], patches(sandbox)
+        ) == before
+
+
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
+def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
+    edit(k2)
+    support.write(k2, {"k2/new.cu": "new\n"})
+    before = snapshot(k2), patches(sandbox)
+    sandbox.ok(*command)
+    sandbox.ok("undo")
+    after = snapshot(k2), patches(sandbox)
+    assert "operations" in after[0].pop("refs")
+    before[0].pop("refs")
+    assert after == before
+    sandbox.ok(*command)
+    sound(sandbox, k2, 3 + (command[0] == "new"))
+
+
+@pytest.mark.parametrize("command", ["fold", "edit", "drop"])
+def test_an_unknown_patch(sandbox, k2, command):
+    more = ["--subject", "x"] if command == "edit" else []
+    message = sandbox.fails(29, command, "nope", *more)
+    assert "there is no patch nope" in message and MPS in message
+
+
+def test_away_from_the_series_is_refused(sandbox, k2):
+    edit(k2)
+    git(k2, "commit", "--quiet", "--all", "-m", "mine")
+    assert "k2mps export" in sandbox.fails(29, "drop", MPS)
+    git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
+    assert "k2mps apply" in sandbox.fails(29, "drop", MPS)
+
+
+@pytest.mark.parametrize("countdown", range(1, 16, 2))
+@pytest.mark.parametrize("method", ["replace", "remove"])
+def test_kill_9_amid_drop(sandbox, k2, countdown, method):
+    before = snapshot(k2, times=False)["files"], patches(sandbox)
+    result = subprocess.run(
+        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
+         str(countdown), "SIGKILL", "drop", MPS],
+        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+    )
+    assert result.returncode in (0, -signal.SIGKILL)
+    facts = json.loads(sandbox.ok("status", "--json"))
+    assert (facts["state"], facts["patches"]) == ("applied", "locked")
+    if result.returncode:
+        assert (
+            snapshot(k2, times=False)["files"], patches(sandbox)
+        ) == before
+    else:
+        sound(sandbox, k2, 2)

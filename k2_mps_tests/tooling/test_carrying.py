@@ -1,0 +1,244 @@
+"""Carrying the patches in checkouts, configurations and places of every kind.
+
+One series of commands, `carry`, is run in each; its result is the same bytes
+in patches/ and upstream.toml everywhere.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
+from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS
+
+CONTEXT = "k2/csrc/context.h"
+MPS = "context-know-mps"
+ARRAY = "array-a-mode-and-line-ends"
+
+
+@pytest.fixture
+def onto(sandbox):
+    """A newer upstream commit."""
+    return support.commit(sandbox.upstream, "Others' work", {
+        CONTEXT: "a line before\n" + LONG_FILE, "k2/csrc/new.cu": "new\n",
+    })
+
+
+def edit(directory, old, new, path=CONTEXT):
+    """Edits a file and leaves its line ends as they are."""
+    text = (directory / path).read_bytes()
+    assert text.count(old) == 1
+    (directory / path).write_bytes(text.replace(old, new))
+
+
+def carry(sandbox, onto, directory=None):
+    """Uses each of the commands; what patches/ is at the end."""
+    k2 = ["--k2", str(directory)] if directory else []
+    sandbox.ok("apply", *k2)
+    directory = directory or sandbox.checkout
+    edit(directory, b"line 20", b"twenty")
+    sandbox.ok("fold", MPS, *k2)
+    edit(directory, b"line 70", b"seventy")
+    sandbox.ok("new", "more: a thing", *k2)
+    sandbox.ok("edit", "more-a-thing", "--why", "Größe.", *k2)
+    sandbox.ok("drop", ARRAY, *k2)
+    before = patches(sandbox)
+    sandbox.ok("rebase", "--onto", onto, *k2)
+    moved = patches(sandbox)
+    sandbox.ok("undo", *k2)
+    assert patches(sandbox) == before
+    sandbox.ok("undo", *k2)
+    assert patches(sandbox) == moved
+    sandbox.ok("apply", *k2)
+    sandbox.ok("export", *k2)
+    assert patches(sandbox) == moved
+    sandbox.ok("probe", *k2)
+    sandbox.ok("report", *k2)
+    sandbox.ok("upstream", "--branch", "for-k2", *k2)
+    assert git(directory, "status", "--porcelain") == ""
+    return moved
+
+
+@pytest.fixture
+def reference(sandbox, onto, tmp_path):
+    """What `carry` gives in a plain clone, and a sandbox as before it."""
+    name(sandbox)
+    before = patches(sandbox)
+    result = carry(sandbox, onto)
+    for path, content in before.items():
+        (sandbox.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (sandbox.root / path).write_bytes(content)
+    (sandbox.root / "patches/more-a-thing.patch").unlink()
+    executable = sandbox.root / "patches/files/k2/python/k2/mps/tool"
+    executable.chmod(0o755)
+    sandbox.checkout.rename(tmp_path / "first")
+    return result
+
+
+def name(sandbox, text=""):
+    """Tells git who the user is, and whatever else."""
+    sandbox.config.write_text(
+        text + "\n[user]\n\tname = A\n\temail = a@example.org\n"
+    )
+
+
+def linked_worktree(sandbox, tmp_path):
+    own = sandbox.clone("own")
+    git(own, "worktree", "add", "--quiet", "--detach", "../linked")
+    return own.parent / "linked"
+
+
+def shallow(sandbox, tmp_path):
+    git(sandbox.upstream, "checkout", "--quiet", "--detach", "HEAD~1")
+    git(sandbox.upstream, "branch", "--quiet", "at-pin")
+    own = sandbox.clone("shallow", "--depth=1", "--branch=at-pin")
+    git(sandbox.upstream, "checkout", "--quiet", "master")
+    return own
+
+
+def blobless(sandbox, tmp_path):
+    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
+    own = sandbox.clone("blobless", "--filter=blob:none")
+    git(own, "checkout", "--quiet", sandbox.pin)
+    return own
+
+
+def odd_name(sandbox, tmp_path):
+    own = sandbox.clone("a größer -name, 'quoted'")
+    git(own, "checkout", "--quiet", sandbox.pin)
+    return own
+
+
+def crlf(sandbox, tmp_path):
+    own = sandbox.clone("crlf", "--config=core.autocrlf=true",
+                        "--config=core.eol=crlf")
+    git(own, "checkout", "--quiet", sandbox.pin)
+    assert b"line 20\r\n" in (own / CONTEXT).read_bytes()
+    return own
+
+
+def with_submodule(sandbox, tmp_path):
+    """k2 itself as a submodule of the user's repository."""
+    outer = tmp_path / "outer"
+    outer.mkdir()
+    git(outer, "init", "--quiet")
+    git(outer, "submodule", "--quiet", "add", sandbox.upstream.as_uri(), "k2")
+    git(outer / "k2", "checkout", "--quiet", sandbox.pin)
+    return outer / "k2"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [linked_worktree, shallow, blobless, odd_name, crlf, with_submodule],
+)
+def test_every_kind_of_checkout(sandbox, reference, onto, tmp_path, place):
+    own = place(sandbox, tmp_path)
+    git(own, "checkout", "--quiet", "--detach", sandbox.pin)
+    found = carry(sandbox, onto, own)
+    assert {
+        path for path in found.keys() | reference.keys()
+        if found.get(path) != reference.get(path)
+    } == set()
+
+
+# All that one has, then all in the other order: where two settings are of one
+# thing the last holds.
+@pytest.mark.parametrize("step", [1, -1])
+def test_configuration_changes_nothing(
+    sandbox, reference, onto, tmp_path, step
+):
+    text = "\n".join(list(CONFIGURATIONS.values())[::step])
+    for word in ("TEMPLATE", "HOOKS", "ATTRIBUTES", "EXCLUDES"):
+        text = text.replace(word, str(tmp_path / word.lower()))
+    (tmp_path / "attributes").write_text("* diff=odd ident\n*.h -diff\n")
+    for folder in ("hooks", "template/hooks"):
+        (tmp_path / folder).mkdir(parents=True)
+        for hook in ("post-checkout", "reference-transaction",
+                     "post-rewrite", "pre-commit", "prepare-commit-msg"):
+            (tmp_path / folder / hook).write_text("#!/bin/sh\nexit 1\n")
+            (tmp_path / folder / hook).chmod(0o755)
+    name(sandbox, text)
+    assert carry(sandbox, onto) == reference
+
+
+@pytest.mark.parametrize("command", ["rebase", "drop", "undo", "fold"])
+def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
+    sandbox.ok("apply")
+    if command == "fold":
+        edit(sandbox.checkout, b"line 20", b"twenty")
+    words = {
+        "rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS],
+        "undo": [],
+    }[command]
+    inside = tmp_path / "inside"
+    slow = support.shim(
+        tmp_path / "bin",
+        f'case "$*" in *unpack-objects*) touch "{inside}"; sleep 3;; esac',
+    )
+    first = sandbox.start(command, *words, env=slow)
+    while not inside.exists() and first.poll() is None:
+        time.sleep(0.01)
+    message = sandbox.fails(17, command, *words)
+    assert "another k2mps" in message
+    out, _ = first.communicate()
+    assert first.returncode == 0, out
+    assert git(sandbox.checkout, "fsck", "--strict", "--no-dangling") == ""
+    assert sandbox.state() in ("applied", "pristine",
+                               "applied by another version of the series")
+
+
+READ_ONLY = """
+mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"
+"""
+
+
+@pytest.mark.parametrize("command", ["export", "rebase", "drop", "undo"])
+@pytest.mark.parametrize("what", ["project", "checkout"])
+def test_read_only_places(sandbox, onto, what, command):
+    if not support.mount_namespace():
+        pytest.skip(support.NO_MOUNT)
+    k2 = sandbox.clone("own")
+    git(k2, "checkout", "--quiet", "--detach", sandbox.pin)
+    sandbox.ok("apply", "--k2", str(k2))
+    if command == "export":
+        support.commit(k2, "more", {"n": "1\n"})
+    words = {"rebase": ["--onto", onto], "drop": [ARRAY]}.get(command, [])
+    before = snapshot(k2), patches(sandbox)
+    result = subprocess.run(
+        [*support.mount_namespace(), "sh", "-c", READ_ONLY, "sh",
+         str(sandbox.root if what == "project" else k2),
+         *sandbox.command(command, *words, "--k2", str(k2))],
+        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        text=True,
+    )
+    assert result.returncode not in (0, 1), result.stderr
+    assert "Read-only file system" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (snapshot(k2), patches(sandbox)) == before
+    sandbox.ok(command, *words, "--k2", str(k2))
+
+
+def test_a_blobless_clone_whose_origin_is_gone(sandbox, onto):
+    git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
+    own = sandbox.clone("blobless", "--filter=blob:none")
+    git(own, "checkout", "--quiet", "--detach", sandbox.pin)
+    # What the old commit has is not there.
+    old = git(own, "rev-parse", "HEAD~1")
+    os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
+    before = snapshot(own), patches(sandbox)
+    result = sandbox.run("rebase", "--onto", old, "--k2", str(own))
+    assert result.returncode not in (0, 1), result.stderr
+    assert "Traceback" not in result.stderr
+    assert str(sandbox.upstream) in result.stderr
+    now = snapshot(own), patches(sandbox)
+    for one in (before[0], now[0]):
+        one["git directory"] = [
+            entry for entry in one["git directory"] if entry != "worktrees"
+        ]
+    assert now[0]["files"] == before[0]["files"]
+    assert now[1] == before[1]

@@ -1,0 +1,258 @@
+"""`k2mps lint`: every finding with its file and line, offline and fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+
+ROOT = support.TOOLS.parent
+CONTEXT = "patches/context-know-mps.patch"
+ARRAY = "patches/array-a-mode-and-line-ends.patch"
+
+
+@pytest.fixture
+def sound(sandbox):
+    """The sample series without what lint objects to in it."""
+    sandbox.ok("apply")
+    k2 = sandbox.checkout
+    git(k2, "rm", "--quiet", "k2/python/k2/mps/blob.bin")
+    support.write(k2, {"k2/python/k2/mps/größe.txt": "mit Zeilenende\n"})
+    git(k2, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    sandbox.ok("export", "--prune")
+    return sandbox
+
+
+def findings(sandbox) -> list[tuple[str, int, str]]:
+    result = sandbox.run("lint", "--format", "json")
+    found = json.loads(result.stdout)
+    assert result.returncode == (7 if found else 0), result.stderr
+    return [(one["path"], one["line"], one["check"]) for one in found]
+
+
+def without_lock(sandbox) -> list[tuple[str, int, str]]:
+    """The findings but for changed hashes, which every edit leads to."""
+    return [one for one in findings(sandbox) if one[2] != "lock"]
+
+
+def line_of(sandbox, path: str, text: str) -> int:
+    lines = (sandbox.root / path).read_text().split("\n")
+    return lines.index(text) + 1
+
+
+def replace(sandbox, path: str, old: str, new: str) -> None:
+    file = sandbox.root / path
+    raw = file.read_bytes()
+    assert raw.count(old.encode()) == 1, (old, raw)
+    file.write_bytes(raw.replace(old.encode(), new.encode()))
+
+
+def test_the_projects_own_series_is_sound():
+    began = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "k2mps", "lint"], cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(support.TOOLS)},
+        capture_output=True, text=True,
+    )
+    assert result.returncode == 0, result.stdout
+    assert time.monotonic() - began < 1
+
+
+def test_a_sound_series(sound):
+    assert "are sound" in sound.ok("lint")
+    assert findings(sound) == []
+
+
+def test_it_runs_no_git_and_needs_no_checkout(sound):
+    shutil.rmtree(sound.checkout)
+    assert support.git_commands(sound, "lint") == []
+
+
+def test_what_the_sample_series_has(sandbox):
+    assert findings(sandbox) == [
+        ("patches/files/k2/python/k2/mps/blob.bin", 1, "binary"),
+        ("patches/files/k2/python/k2/mps/größe.txt", 1, "whitespace"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "old, new, line, check",
+    [
+        ("+line fifty\n", "+line fifty \n", "+line fifty ", "whitespace"),
+        ("+line fifty\n", "+\tline fifty\n", "+\tline fifty", "whitespace"),
+        ("+line fifty\n", "+<<<<<<< a\n", "+<<<<<<< a", "conflict"),
+        ("it is needed.\n", "it is needed. \n", "Because it is needed. ",
+         "whitespace"),
+        ("it is needed.", "it is needed" + " much" * 20,
+         "Because it is needed" + " much" * 20, "header"),
+        ("know mps", "know mps" + " well" * 20,
+         "Subject: context: know mps" + " well" * 20, "header"),
+        ("Status: Pending", "Status: Submitted", "Upstream-Status: Submitted",
+         "header"),
+        ("Status: Pending", "Status: Maybe", "Upstream-Status: Maybe",
+         "form"),
+        ("@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "+", "form"),
+        ("@@ -49,3 +49,4 @@\n line 49\n",
+         "@@ -48,4 +48,5 @@\n line 48\n line 49\n", "@@ -48,4 +48,5 @@",
+         "context"),
+        ("@@ -49,3 +49,4 @@\n line 49\n", "@@ -50,2 +50,3 @@\n",
+         "@@ -50,2 +50,3 @@", "context"),
+    ],
+)
+def test_a_finding_is_at_its_line(sound, old, new, line, check):
+    replace(sound, CONTEXT, old, new)
+    found = without_lock(sound)
+    if line == "+":  # the parser tells at which line it stops
+        assert [(one[0], one[2]) for one in found] == [(CONTEXT, check)]
+    else:
+        assert found == [(CONTEXT, line_of(sound, CONTEXT, line), check)]
+
+
+@pytest.mark.parametrize(
+    "path", ["../../etc/passwd", "/etc/passwd", ".git/hooks/x", "a/.GIT/x",
+             ".gitmodules", "a\\b", "k2/../../x"],
+)
+def test_hostile_paths(sound, path):
+    text = (sound.root / CONTEXT).read_text()
+    (sound.root / CONTEXT).write_text(
+        text.replace("k2/csrc/context.h", path)
+    )
+    assert [(one[0], one[2]) for one in without_lock(sound)] == [
+        (CONTEXT, "path")
+    ]
+
+
+@pytest.mark.parametrize("mode", ["120000", "160000"])
+def test_links_and_submodules(sound, mode):
+    raw = (sound.root / CONTEXT).read_bytes()
+    (sound.root / CONTEXT).write_bytes(
+        re.sub(rb"(index .*) 100644", rb"\1 " + mode.encode(), raw)
+    )
+    found = without_lock(sound)
+    assert [(one[0], one[2]) for one in found] == [(CONTEXT, "form")]
+
+
+def test_a_linked_new_file(sound):
+    path = sound.root / "patches/files/cmake/mps.cmake"
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    assert ("patches/files/cmake/mps.cmake", 1, "path") in findings(sound)
+
+
+def test_a_binary_edit(sound):
+    replace(sound, CONTEXT, "+line fifty\n", "+line\0fifty\n")
+    assert without_lock(sound)[0][2] == "binary"
+
+
+def test_line_ends_are_the_files_own(sound):
+    """The sample series edits a CRLF file; an LF file gets no CR."""
+    assert "\r\n" in (sound.root / ARRAY).read_bytes().decode()
+    replace(sound, CONTEXT, "+line fifty\n", "+line fifty\r\n")
+    assert [one[2] for one in without_lock(sound)] == ["whitespace"]
+
+
+def test_short_blob_ids(sound):
+    raw = (sound.root / CONTEXT).read_text()
+    (sound.root / CONTEXT).write_text(
+        re.sub(r"index (.{7}).{33}\.\.(.{7}).{33}", r"index \1..\2", raw)
+    )
+    assert without_lock(sound)[0][2] == "form"
+
+
+def test_the_order_file(sound):
+    order = sound.root / "patches/series"
+    order.write_text(order.read_text() + "missing.patch\n../x.patch\n")
+    assert ("patches/series", 4 + 1, "form") in findings(sound)
+
+
+def test_a_patch_that_is_not_listed(sound):
+    (sound.root / "patches/stray.patch").write_text("x")
+    assert findings(sound) == [("patches/series", 1, "form")]
+
+
+def test_every_changed_hash_is_told(sound):
+    for path in (CONTEXT, ARRAY):
+        replace(sound, path, "Status: Pending", "Status: Inappropriate")
+    (sound.root / "patches/files/cmake/mps.cmake").write_text("set(A 1)\n")
+    assert [(path, check) for path, _, check in findings(sound)] == [
+        (ARRAY, "lock"), (CONTEXT, "lock"),
+        ("patches/files/cmake/mps.cmake", "lock"),
+    ]
+
+
+def test_new_files(sound):
+    (sound.root / "patches/files/cmake/mps.cmake").write_text(
+        "set(A 1) \n\tset(B 2)\n>>>>>>> x\n\n"
+    )
+    assert [one[1:] for one in without_lock(sound)] == [
+        (1, "whitespace"), (2, "whitespace"), (3, "conflict"),
+        (4, "whitespace"),
+    ]
+
+
+def test_names_that_differ_in_case_only(sound):
+    sound.ok("apply")
+    support.commit(sound.checkout, "more", {"cmake/MPS.cmake": "x\n"})
+    sound.ok("export")
+    assert findings(sound) == [("patches/series", 1, "path")]
+
+
+def test_the_budget(sound):
+    config = sound.root / "upstream.toml"
+    text = config.read_text()
+    # 2 added and 1 removed, 1 deleted file of a line, and 1 + 2 + 2.
+    config.write_text(text + "\n[budget]\nlines = 9\n")
+    assert findings(sound) == []
+    config.write_text(text + "\n[budget]\nlines = 8\n")
+    assert findings(sound) == [("upstream.toml", 1, "budget")]
+    config.write_text(text + "\n[budget]\nlines = \"8\"\n")
+    assert findings(sound) == [("upstream.toml", 1, "config")]
+
+
+def test_annotations_of_github(sound):
+    replace(sound, CONTEXT, "+line fifty\n", "+line fifty \n")
+    result = sound.run("lint", "--format", "github")
+    line = line_of(sound, CONTEXT, "+line fifty ")
+    assert (
+        f"::error file={CONTEXT},line={line},title=k2mps lint whitespace::"
+        "trailing white space"
+    ) in result.stdout.splitlines()
+
+
+def test_the_problem_matcher_reads_findings_and_conflicts(sound):
+    matcher = json.loads((ROOT / "ci/problem-matcher.json").read_text())
+    (pattern,) = matcher["problemMatcher"][0]["pattern"]
+
+    def places(text):
+        found = []
+        for line in text.splitlines():
+            match = re.search(pattern["regexp"], line)
+            if match:
+                found.append((match[pattern["file"]],
+                              int(match[pattern["line"]])))
+        return found
+
+    replace(sound, CONTEXT, "\n line 49\n", "\n line 48\n")
+    hunk = line_of(sound, CONTEXT, "@@ -49,3 +49,4 @@")
+    assert places(sound.run("lint").stdout) == [(CONTEXT, 1)]
+    assert places(sound.fails(14, "lock")) == [(CONTEXT, hunk)]
+
+
+def test_the_hook_runs_a_command_that_exists(sound):
+    text = (ROOT / ".pre-commit-hooks.yaml").read_text()
+    entry = re.search(r"entry: k2mps (.*)", text)[1]
+    files = re.search(r"files: (.*)", text)[1]
+    sound.ok(*entry.split(" "))
+    for path in (CONTEXT, "patches/series", "patches/files/a/b",
+                 "upstream.toml"):
+        assert re.search(files, path)
+    assert not re.search(files, "tools/upstream.toml")

@@ -1,0 +1,348 @@
+"""`k2mps rebase`: patches/ and the pin move, the user's checkout does not."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
+
+CONTEXT = "k2/csrc/context.h"
+OTHERS_WORK = {
+    "k2/csrc/new.cu": "new\n",
+    CONTEXT: "a line before\n" + LONG_FILE,
+}
+CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
+
+
+@pytest.fixture
+def k2(sandbox):
+    """The sandbox's checkout, with the series applied."""
+    sandbox.ok("apply")
+    return sandbox.checkout
+
+
+def upstream_commit(sandbox, subject, files) -> str:
+    """A commit of upstream's, which the checkout has fetched."""
+    made = support.commit(sandbox.upstream, subject, files)
+    git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(),
+        "HEAD")
+    return made
+
+
+def pin(sandbox) -> dict:
+    text = (sandbox.root / "upstream.toml").read_text()
+    return dict(re.findall(r'^(\w+) = "(\w[^"]*)"', text, re.MULTILINE))
+
+
+def same_state(sandbox, k2, before) -> None:
+    """Nothing of the user's has changed, and nothing is left over."""
+    now = snapshot(k2), patches(sandbox)
+    for one in (before[0], now[0]):
+        # The directory that git keeps linked worktrees in may stay, empty.
+        one["git directory"] = [
+            name for name in one["git directory"]
+            if name not in ("worktrees", "FETCH_HEAD")
+        ]
+        one["refs"] = "\n".join(
+            line for line in one["refs"].split("\n")
+            if "operations" not in line
+        )
+    assert now == before
+    assert not (sandbox.root / "build/rebase").exists()
+
+
+def test_lines_that_have_moved(sandbox, k2):
+    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
+    before = snapshot(k2)
+    out = sandbox.ok("rebase", "--onto", onto)
+    assert f"3 patches on k2 1.0, {onto[:12]}" in out
+    after = snapshot(k2)
+    # The checkout is where it was; only the log has an entry more.
+    assert after["files"] == before["files"]
+    assert after["head"] == before["head"]
+    assert after["worktrees"] == before["worktrees"]
+    assert sandbox.state() == "applied by another version of the series"
+    sandbox.ok("apply")
+    text = (k2 / CONTEXT).read_text()
+    assert text.startswith("a line before\nline 1\n")
+    assert "line 49\nline fifty\nand a half\nline 51" in text
+    assert git(k2, "rev-parse", "HEAD~3") == onto
+    assert not (sandbox.root / "build/rebase").exists()
+
+
+def test_the_pin_follows(sandbox, k2):
+    onto = upstream_commit(
+        sandbox, "Release",
+        {"CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.1\")\n"},
+    )
+    sandbox.ok("rebase", "--onto", onto)
+    found = pin(sandbox)
+    assert found["commit"] == onto and found["version"] == "1.1"
+    text = (sandbox.root / "upstream.toml").read_text()
+    assert git(k2, "rev-parse", f"{onto}^{{tree}}") in text
+    assert "# where it comes from" in text
+
+
+def test_a_commit_is_fetched_by_name(sandbox, k2):
+    onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
+    git(sandbox.upstream, "tag", "v9")
+    sandbox.ok("rebase", "--onto", "v9")
+    assert pin(sandbox)["commit"] == onto
+
+
+def test_no_such_commit(sandbox, k2):
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(21, "rebase", "--onto", "v10")
+    assert "has a commit v10" in message
+    same_state(sandbox, k2, before)
+
+
+def test_backwards(sandbox, k2):
+    """To an older commit, and forward again to the same bytes."""
+    before = patches(sandbox)
+    old = upstream_commit(sandbox, "A", {CONTEXT: "first\n" + LONG_FILE})
+    sandbox.ok("rebase", "--onto", old)
+    sandbox.ok("rebase", "--onto", sandbox.pin)
+    assert patches(sandbox) == before
+
+
+def conflict(sandbox, subject="Better line"):
+    onto = upstream_commit(sandbox, subject, CONFLICT)
+    return onto, sandbox.fails(19, "rebase", "--onto", onto)
+
+
+def resolve(sandbox, text="line fifty, better\nand a half\n"):
+    file = sandbox.root / "build/rebase" / CONTEXT
+    resolved, count = re.subn(
+        r"<<<<<<<.*?>>>>>>> [^\n]*\n", text, file.read_text(),
+        flags=re.DOTALL,
+    )
+    assert count == 1
+    file.write_text(resolved)
+
+
+def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
+    before = snapshot(k2)
+    onto, message = conflict(sandbox)
+    assert f"context-know-mps.patch conflicts with {onto[:12]}" in message
+    assert f"{CONTEXT} @@ -49,3 +49,4 @@: overlapping" in message
+    assert "+line fifty" in message
+    assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (
+        message
+    )
+    assert "k2mps rebase --continue" in message
+    # The conflict is in a tree of its own.
+    after = snapshot(k2)
+    assert after["files"] == before["files"]
+    assert after["index"] == before["index"]
+    assert "<<<<<<<" in (sandbox.root / "build/rebase" / CONTEXT).read_text()
+
+
+def test_abort(sandbox, k2):
+    upstream_commit(sandbox, "Nothing", {"a": "1\n"})
+    before = snapshot(k2), patches(sandbox)
+    conflict(sandbox)
+    sandbox.ok("rebase", "--abort")
+    same_state(sandbox, k2, before)
+    sandbox.fails(19, "rebase", "--abort")
+    sandbox.fails(19, "rebase", "--continue")
+
+
+def test_continue(sandbox, k2):
+    onto, _ = conflict(sandbox)
+    assert "under way" in sandbox.fails(19, "rebase", "--onto", onto)
+    assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("apply")
+    text = (k2 / CONTEXT).read_text()
+    assert "line 49\nline fifty, better\nand a half\nline 51\n" in text
+    assert "line 90" not in text
+    sandbox.ok("export")
+    assert sandbox.state() == "applied"
+
+
+def test_a_resolution_is_remembered_and_can_be_carried(sandbox, k2):
+    onto, _ = conflict(sandbox)
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    result = patches(sandbox)
+    sandbox.ok("undo")
+    assert patches(sandbox) != result
+    kept = list((sandbox.root / "resolutions").rglob("*"))
+    assert [path.read_text() for path in kept if path.is_file()] == [
+        "line fifty, better\nand a half\n"
+    ]
+    # In another clone: nothing but the committed files is needed.
+    shutil.rmtree(sandbox.root / "build")
+    out = sandbox.ok("rebase", "--onto", onto)
+    assert f"resolved as before: context-know-mps.patch: {CONTEXT}" in out
+    assert patches(sandbox) == result
+
+
+def test_an_edit_beside_the_conflict_is_taken_but_not_remembered(sandbox, k2):
+    conflict(sandbox)
+    resolve(sandbox)
+    file = sandbox.root / "build/rebase" / CONTEXT
+    file.write_text(file.read_text().replace("line 20\n", "twenty\n"))
+    sandbox.ok("rebase", "--continue")
+    assert not (sandbox.root / "resolutions").exists()
+    sandbox.ok("apply")
+    assert "twenty\n" in (k2 / CONTEXT).read_text()
+
+
+def test_a_patch_that_upstream_has(sandbox, k2):
+    patch = "array-a-mode-and-line-ends.patch"
+    files = {"k2/csrc/no_newline.txt": "first\nlast, still without"}
+    support.write(sandbox.upstream, files)
+    context = LONG_FILE.replace("line 90\n", "")
+    support.write(sandbox.upstream, {
+        CONTEXT: context, "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
+    })
+    (sandbox.upstream / "k2/csrc/array.cu").chmod(0o755)
+    git(sandbox.upstream, "commit", "--quiet", "--all", "-m", "Merge array")
+    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    before = patches(sandbox)
+    message = sandbox.fails(19, "rebase", "--onto", onto)
+    assert f"{patch} changes nothing any more" in message
+    assert "upstream has it already" in message
+    assert "--drop-upstreamed" in message
+    assert patches(sandbox) == before
+    assert "changes nothing any more" in sandbox.fails(
+        19, "rebase", "--continue"
+    )
+    out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
+    assert f"dropped {patch}: upstream has it" in out
+    assert "2 patches" in out
+    assert not (sandbox.root / "patches" / patch).exists()
+    # The same in one go.
+    sandbox.ok("undo")
+    assert patches(sandbox) == before
+    sandbox.ok("rebase", "--onto", onto, "--drop-upstreamed")
+
+
+def test_a_file_that_was_renamed_is_followed(sandbox, k2):
+    git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
+    git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")
+    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    sandbox.ok("rebase", "--onto", onto)
+    sandbox.ok("apply")
+    assert "line fifty\n" in (k2 / "k2/csrc/ctx.h").read_text()
+
+
+def test_a_file_that_is_gone(sandbox, k2):
+    git(sandbox.upstream, "rm", "--quiet", CONTEXT)
+    git(sandbox.upstream, "commit", "--quiet", "-m", "Drop context")
+    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    message = sandbox.fails(19, "rebase", "--onto", onto)
+    assert f"{CONTEXT}: deleted" in message
+    assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message
+    # Nobody but the user knows whether it is to stay.
+    assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
+    git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
+    message = sandbox.fails(19, "rebase", "--continue")
+    assert "array-a-mode-and-line-ends.patch conflicts" in message
+    git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("apply")
+    assert not (k2 / CONTEXT).exists()
+
+
+def test_lines_that_went_to_another_file(sandbox, k2):
+    moved = LONG_FILE.replace("line 50\n", "")
+    long_line = "the fiftieth line, which can be found again\n"
+    onto = upstream_commit(
+        sandbox, "Longer", {CONTEXT: LONG_FILE.replace("line 50\n",
+                                                       long_line)}
+    )
+    sandbox.fails(19, "rebase", "--onto", onto)
+    resolve(sandbox)
+    sandbox.ok("rebase", "--continue")
+    onto = upstream_commit(
+        sandbox, "Move it", {CONTEXT: moved, "k2/csrc/else.h": long_line}
+    )
+    message = sandbox.fails(19, "rebase", "--onto", onto)
+    assert "moved (the lines are now in k2/csrc/else.h)" in message
+
+
+def test_a_new_file_that_upstream_has_added(sandbox, k2):
+    onto = upstream_commit(sandbox, "Own mps", {"cmake/mps.cmake": "other\n"})
+    message = sandbox.fails(19, "rebase", "--onto", onto)
+    assert "cmake/mps.cmake: overlapping (upstream has added" in message
+
+
+def test_work_that_is_not_exported_is_not_left_behind(sandbox, k2):
+    support.commit(k2, "mine", {"mine": "1\n"})
+    before = snapshot(k2), patches(sandbox)
+    assert "mine" in sandbox.fails(13, "rebase", "--onto", "HEAD~3")
+    same_state(sandbox, k2, before)
+
+
+def test_patches_that_are_not_locked_are_refused(sandbox, k2):
+    (sandbox.root / "patches/files/cmake/mps.cmake").write_text("x\n")
+    sandbox.fails(6, "rebase", "--onto", "HEAD~3")
+
+
+def test_undo_brings_pin_and_patches_back(sandbox, k2):
+    before = patches(sandbox)
+    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto)
+    assert "rebase --onto" in sandbox.ok("undo")
+    assert patches(sandbox) == before
+    assert sandbox.state() == "applied"
+
+
+def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
+    sandbox.config.write_text("[core]\n\tautocrlf = true\n")
+    own = sandbox.clone("own checkout, größer")
+    git(own, "config", "core.autocrlf", "true")
+    onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
+    sandbox.ok("rebase", "--onto", onto, "--k2", str(own))
+    assert git(own, "status", "--porcelain") == ""
+    # The same bytes as with plain line ends.
+    with_crlf = patches(sandbox)
+    sandbox.ok("undo", "--k2", str(own))
+    sandbox.config.write_text("")
+    sandbox.ok("rebase", "--onto", onto)
+    assert patches(sandbox) == with_crlf
+
+
+def test_the_other_checkout_is_named(sandbox, k2):
+    conflict(sandbox)
+    own = sandbox.clone("own")
+    assert str(k2) in sandbox.fails(
+        19, "rebase", "--continue", "--k2", str(own)
+    )
+
+
+@pytest.mark.parametrize("stage", range(4, 110, 15))
+def test_kill_9_leaves_before_or_after(sandbox, k2, tmp_path, stage):
+    onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
+    before = patches(sandbox)
+    tree = snapshot(k2)["files"]
+    env = support.shim(
+        tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID"
+    )
+    result = sandbox.run("rebase", "--onto", onto, env=env)
+    state = json.loads(sandbox.ok("status", "--json"))["state"]
+    if state == "applied":
+        assert patches(sandbox) == before
+    else:
+        assert state == "applied by another version of the series"
+        assert pin(sandbox)["commit"] == onto
+    assert snapshot(k2)["files"] == tree
+    if (sandbox.root / "build/rebase").exists():
+        # A run that was killed is gone on with, or begun again.
+        if sandbox.run("rebase", "--continue").returncode != 0:
+            sandbox.run("rebase", "--abort")
+            sandbox.ok("rebase", "--onto", onto)
+    elif state == "applied":
+        sandbox.ok("rebase", "--onto", onto)
+    assert pin(sandbox)["commit"] == onto
+    sandbox.ok("apply")
+    assert result.returncode in (0, -9)

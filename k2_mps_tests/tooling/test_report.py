@@ -1,0 +1,113 @@
+"""`k2mps report`: figures that can be counted by hand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, snapshot
+
+
+def report(sandbox, *args) -> dict:
+    return json.loads(sandbox.ok("report", "--format", "json", *args))
+
+
+def test_the_lines_of_each_patch(sandbox):
+    found = report(sandbox)
+    assert [
+        (one["name"], one["new_files"], one["new_lines"], one["files"],
+         one["added"], one["removed"])
+        for one in found["patches"]
+    ] == [
+        ("context-know-mps.patch", 2, 2, 2, 2, 2),
+        ("array-a-mode-and-line-ends.patch", 0, 0, 4, 2, 3),
+        ("python-add-only-new-files.patch", 4, 3, 0, 0, 0),
+    ]
+    assert found["new_lines"] == 5
+    assert found["upstream_lines"] == 9
+    assert found["budget"] is None
+    assert {one["status"] for one in found["patches"]} == {"Pending"}
+
+
+def test_the_budget(sandbox):
+    with open(sandbox.root / "upstream.toml", "a") as config:
+        config.write("\n[budget]\nlines = 12\n")
+    assert report(sandbox)["budget"] == 12
+    assert "9 lines in upstream's files, against a budget of 12 (3 left)" in (
+        sandbox.ok("report")
+    )
+
+
+def test_without_a_checkout_the_drift_is_said_to_be_unknown(sandbox):
+    drift = report(sandbox)["drift"]
+    assert drift["behind"] is None
+    assert "k2mps checkout" in drift["unknown"]
+
+
+def test_how_far_upstream_has_moved(sandbox):
+    sandbox.ok("apply")
+    assert report(sandbox)["drift"]["behind"] == 0
+    for number in range(3):
+        support.commit(sandbox.upstream, f"Newer {number}",
+                       {"k2/csrc/array.cu": f"{number}\n"})
+    before = snapshot(sandbox.checkout)
+    drift = report(sandbox)["drift"]
+    after = snapshot(sandbox.checkout)
+    assert drift["behind"] == 3
+    assert drift["tip"] == git(sandbox.upstream, "rev-parse", "HEAD")
+    assert drift["date"] == "2023-11-14"
+    assert drift["age_days"] > 700
+    assert drift["unknown"] == ""
+    # Nothing of the user's has changed; only the tool's own ref moves.
+    refs = [
+        set(one.pop("refs").split("\n")) for one in (before, after)
+    ]
+    assert all("refs/k2mps/upstream" in ref for ref in refs[0] ^ refs[1])
+    assert before == after
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_an_upstream_that_was_not_reached_is_said_so(sandbox, offline):
+    sandbox.ok("apply")
+    support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
+    sandbox.ok("report")
+    shutil.rmtree(sandbox.upstream)
+    args = ["--offline"] if offline else []
+    drift = report(sandbox, *args)["drift"]
+    assert drift["behind"] == 1
+    reason = "was not asked" if offline else "cannot be reached"
+    assert reason in drift["unknown"]
+    out = sandbox.ok("report", *args)
+    assert "as it was when last asked" in out and reason in out
+
+
+def test_hot_spots_are_where_both_sides_work(sandbox):
+    for number in range(2):
+        support.commit(
+            sandbox.upstream, f"More {number}",
+            {"k2/csrc/crlf.txt": f"one\r\ntwo\r\nthree\r\n{number}\r\n"},
+        )
+    sandbox.write_config(git(sandbox.upstream, "rev-parse", "HEAD"))
+    sandbox.ok("lock")
+    spots = report(sandbox)["hot_spots"]
+    assert spots[0] == {
+        "path": "k2/csrc/crlf.txt",
+        "patches": ["array-a-mode-and-line-ends.patch"],
+        "hunks": 1, "lines": 2, "commits": 3,
+    }
+    assert spots[1]["path"] == "k2/csrc/context.h"
+    assert len(spots[1]["patches"]) == 2 and spots[1]["hunks"] == 2
+
+
+def test_markdown_is_one_table_a_section(sandbox):
+    out = sandbox.ok("report", "--format", "markdown")
+    assert [line for line in out.split("\n") if line.startswith("## ")] == [
+        "## Patches", "## Drift", "## Hot spots",
+    ]
+    rows = [line for line in out.split("\n") if line.startswith("| ")]
+    # Two heads with their rules, three patches, four files with hunks.
+    assert len(rows) == 4 + 3 + 4
+    assert "| context-know-mps.patch | 2 | +2 -2 | 2 | Pending |" in rows

@@ -1,0 +1,154 @@
+"""`k2mps upstream`: what a pull request to k2 has, and what it has not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+MPS = "context-know-mps"
+
+
+@pytest.fixture
+def k2(sandbox):
+    """The sandbox's checkout, with the series applied, and a user."""
+    sandbox.ok("apply")
+    sandbox.config.write_text(
+        "[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n"
+        "[format]\n\tattach = yes\n\tsignature = mine\n\tthread = true\n"
+        "\tsubjectPrefix = OTHER\n\tto = a@example.org\n"
+    )
+    return sandbox.checkout
+
+
+def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):
+    sandbox.ok("upstream", "--branch", "for-k2")
+    assert git(k2, "rev-parse", "for-k2^{tree}") == git(
+        k2, "rev-parse", "k2-mps^{tree}"
+    )
+    assert git(k2, "log", "--format=%an <%ae> %cn %s", "for-k2~3..for-k2"
+               ).splitlines() == [
+        "Jörg Sender <sender@example.org> Jörg Sender " + subject
+        for subject in ("python: add only new files",
+                        "array: a mode and line ends", "context: know mps")
+    ]
+    assert git(k2, "rev-parse", "for-k2~3") == sandbox.pin
+    assert "k2/csrc/mps/context.mm" in git(
+        k2, "show", "--stat", "--format=", "for-k2~2"
+    )
+
+
+def test_nothing_of_ours_is_in_the_messages(sandbox, k2):
+    sandbox.ok("upstream", "--branch", "for-k2")
+    messages = git(k2, "log", "--format=%B", f"{sandbox.pin}..for-k2")
+    assert "Because it is needed.\n\n  indented" in messages
+    for word in ("Patch-Filename", "Upstream-Status", "k2-mps", "New-files"):
+        assert word not in messages
+
+
+def test_git_am_reads_the_mailbox(sandbox, k2, tmp_path):
+    box = tmp_path / "a box.mbox"
+    sandbox.ok("upstream", "--mailbox", str(box))
+    text = box.read_text()
+    assert text.count("\nSubject: [PATCH ") == 4
+    assert "Subject: [PATCH 0/3] An Apple MPS backend for k2\n" in text
+    assert "***" not in text
+    own = sandbox.clone("own")
+    # The cover letter has no diff; one of the files has CRLF line ends.
+    subprocess.run(["git", "am", "--quiet", "--empty=drop", "--keep-cr",
+                    str(box)], cwd=own, check=True,
+                   env={**os.environ, **support.IDENTITY},
+                   capture_output=True)
+    assert git(own, "rev-parse", "HEAD^{tree}") == git(
+        k2, "rev-parse", "k2-mps^{tree}"
+    )
+
+
+def test_some_patches_alone(sandbox, k2):
+    out = sandbox.ok("upstream", "--branch", "one",
+                     "array-a-mode-and-line-ends")
+    assert out.startswith("array: a mode and line ends\n")
+    assert git(k2, "rev-parse", "one~1") == sandbox.pin
+    assert "line 50\n" in git(k2, "show", "one:k2/csrc/context.h")
+    assert "line 90\n" not in git(k2, "show", "one:k2/csrc/context.h")
+
+
+def test_a_patch_without_the_one_that_it_builds_on(sandbox, k2):
+    text = (k2 / "k2/csrc/context.h").read_text()
+    support.write(k2, {
+        "k2/csrc/context.h": text.replace("and a half", "and b")
+    })
+    sandbox.ok("new", "more")
+    assert "patches/more.patch builds on" in sandbox.fails(
+        35, "upstream", "more"
+    )
+    sandbox.ok("upstream", "more", MPS)
+
+
+def test_the_checkout_stays(sandbox, k2):
+    before = snapshot(k2), patches(sandbox)
+    sandbox.ok("upstream")
+    assert (snapshot(k2), patches(sandbox)) == before
+    sandbox.ok("upstream", "--branch", "for-k2")
+    sandbox.fails(35, "upstream", "--branch", "for-k2")
+    sandbox.fails(35, "upstream", "--branch", "no..name")
+    sandbox.fails(35, "upstream", "nope")
+
+
+def test_somebody_has_to_send_it(sandbox, k2):
+    sandbox.config.write_text("[user]\n\tuseConfigOnly = true\n")
+    message = sandbox.fails(35, "upstream", env={"HOME": "/nonexistent"})
+    assert "git config --global user.name" in message
+
+
+REPORT = (
+    '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/>'
+    "</testsuites>"
+)
+
+
+def test_the_cover_letter_has_the_figures_of_the_suites(sandbox, k2):
+    folder = sandbox.root / "build/tests"
+    support.write(folder, {"parity.xml": REPORT, "upstream-cpu.xml": REPORT})
+    out = sandbox.ok("upstream")
+    assert "6 new files with 5 lines" in out
+    assert "2 lines" not in out.split("\n")[2]
+    assert "4 lines added and 5 removed" in out
+    assert "\n* context: know mps\n" in out
+    mac = os.uname().sysname == "Darwin"
+    where = "" if mac else ", emulated"
+    figures = "5 passed, 2 failed, 2 skipped\n"
+    assert f"* mps against CPU{where}: {figures}" in out
+    assert f"* k2's own tests with K2_WITH_MPS=OFF: {figures}" in out
+
+
+def test_results_of_an_older_series_are_not_told(sandbox, k2):
+    folder = sandbox.root / "build/tests"
+    support.write(folder, {"parity.xml": REPORT})
+    old = time.time() - 1000
+    os.utime(folder / "parity.xml", (old, old))
+    assert "no results of this series are at hand" in sandbox.ok("upstream")
+
+
+def test_notes_on_conventions(sandbox, k2, tmp_path):
+    support.write(k2, {
+        "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
+    })
+    sandbox.ok("new", "python: more")
+    formatter = tmp_path / "bin/clang-format"
+    support.write(tmp_path, {
+        "bin/clang-format": "#!/bin/sh\nfor last; do :; done\ncat \"$last\"\n"
+                            "echo // more\n",
+    })
+    formatter.chmod(0o755)
+    path = f"{formatter.parent}{os.pathsep}{os.environ['PATH']}"
+    notes = sandbox.run("upstream", env={"PATH": path}).stderr
+    assert "k2/csrc/mps/context.mm has no copyright header" in notes
+    assert "wide.py has no copyright" not in notes
+    assert "wide.py:2:1: F401 'os' imported but unused" in notes
+    assert "context.mm is not as k2's clang-format has it" in notes

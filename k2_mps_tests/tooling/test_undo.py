@@ -1,0 +1,205 @@
+"""`k2mps undo`: back to before a command, with nothing lost on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+LOG = "refs/worktree/k2mps/operations"
+
+
+@pytest.fixture
+def own(sandbox):
+    """A checkout of the user's, with a file and a branch of theirs."""
+    directory = sandbox.clone("own")
+    support.write(directory, {"notes.txt": "mine\n"})
+    git(directory, "branch", "feature")
+    return directory
+
+
+def state(sandbox, directory):
+    """All that undo restores; the log itself grows, and writing the same
+    bytes again is no difference."""
+    found = snapshot(directory, times=False)
+    found["refs"] = [
+        line for line in found["refs"].split("\n") if LOG not in line
+    ]
+    found["git directory"] = [
+        name for name in found["git directory"] if name != "COMMIT_EDITMSG"
+    ]
+    return found, patches(sandbox)
+
+
+def commands(sandbox, directory):
+    out = sandbox.ok("undo", "--list", "--k2", str(directory))
+    return [line.split("\t")[2] for line in out.splitlines()]
+
+
+@pytest.mark.parametrize("where", ["branch", "detached"])
+def test_undo_of_apply_and_back_again(sandbox, own, where):
+    if where == "detached":
+        git(own, "checkout", "--quiet", "--detach")
+    before = state(sandbox, own)
+    sandbox.ok("apply", "--k2", str(own))
+    after = state(sandbox, own)
+    assert "as before `k2mps apply`" in sandbox.ok("undo", "--k2", str(own))
+    assert state(sandbox, own) == before
+    assert sandbox.state(own) == "pristine"
+    sandbox.ok("undo", "--k2", str(own))
+    assert state(sandbox, own) == after
+    assert sandbox.state(own) == "applied"
+    assert commands(sandbox, own) == ["undo of undo of apply",
+                                      "undo of apply", "apply"]
+
+
+def test_undo_of_export(sandbox, own):
+    sandbox.ok("apply", "--k2", str(own))
+    git(own, "rm", "--quiet", "k2/python/k2/mps/blob.bin")
+    support.write(own, {"k2/python/k2/mps/größe.txt": "anders\n"})
+    git(own, "commit", "--quiet", "--all", "--amend", "--no-edit")
+    before = state(sandbox, own)
+    sandbox.ok("export", "--prune", "--k2", str(own))
+    after = state(sandbox, own)
+    assert before[1].keys() - after[1].keys()
+    sandbox.ok("undo", "--k2", str(own))
+    assert state(sandbox, own) == before
+    sandbox.ok("undo", "--k2", str(own))
+    assert state(sandbox, own) == after
+    executable = sandbox.root / "patches/files/k2/python/k2/mps/tool"
+    assert executable.stat().st_mode & 0o100
+
+
+def test_undo_of_lock(sandbox, own):
+    file = sandbox.root / "patches/files/cmake/mps.cmake"
+    file.write_text("other\n")
+    before = patches(sandbox)
+    sandbox.ok("lock", "--k2", str(own))
+    assert patches(sandbox) != before
+    sandbox.ok("undo", "--k2", str(own))
+    assert patches(sandbox) == before
+
+
+def test_any_operation_of_the_log(sandbox, own):
+    states = [state(sandbox, own)]
+    sandbox.ok("apply", "--k2", str(own))
+    for number in range(3):
+        support.commit(own, f"more {number}", {f"new{number}": "1\n"})
+        states.append(state(sandbox, own))
+        sandbox.ok("export", "--k2", str(own))
+    entries = sandbox.ok("undo", "--list", "--k2", str(own)).splitlines()
+    ids = [line.split("\t")[0] for line in entries][::-1]
+    assert len(ids) == 4
+    for number in (2, 0, 3, 1):
+        sandbox.ok("undo", ids[number], "--k2", str(own))
+        assert state(sandbox, own) == states[number]
+
+
+def test_what_changes_nothing_is_no_operation(sandbox, own):
+    sandbox.ok("apply", "--k2", str(own))
+    for command in ("apply", "export", "lock", "status", "lint"):
+        k2 = [] if command == "lint" else ["--k2", str(own)]
+        sandbox.run(command, *k2)
+    assert commands(sandbox, own) == ["apply"]
+
+
+def test_nothing_to_undo(sandbox, own):
+    assert "nothing to undo" in sandbox.fails(28, "undo", "--k2", str(own))
+    sandbox.ok("apply", "--k2", str(own))
+    assert "names no operations" in sandbox.fails(
+        28, "undo", "abcdef", "--k2", str(own)
+    )
+
+
+def test_later_work_is_kept_by_the_log(sandbox, own):
+    """Commits and hand-made patches that came after the operation."""
+    sandbox.ok("apply", "--k2", str(own))
+    tip = support.commit(own, "my work", {"mine": "1\n"})
+    config = sandbox.root / "patches/files/cmake/mps.cmake"
+    config.write_text("by hand\n")
+    sandbox.ok("undo", "--k2", str(own))
+    assert sandbox.state(own) == "pristine"
+    git(own, "reflog", "expire", "--expire=now", "--all")
+    git(own, "gc", "--quiet", "--prune=now")
+    sandbox.ok("undo", "--k2", str(own))
+    assert git(own, "rev-parse", "HEAD") == tip
+    assert config.read_text() == "by hand\n"
+
+
+def test_uncommitted_edits_are_refused(sandbox, own):
+    sandbox.ok("apply", "--k2", str(own))
+    (own / "k2/csrc/array.cu").write_text("edit\n")
+    before = state(sandbox, own)
+    assert "uncommitted edits" in sandbox.fails(11, "undo", "--k2", str(own))
+    assert state(sandbox, own) == before
+
+
+def test_a_file_in_the_way_is_not_lost(sandbox, own):
+    sandbox.ok("apply", "--k2", str(own))
+    support.write(own, {"k2/csrc/old.cu": "mine\n"})
+    before = state(sandbox, own)
+    sandbox.fails(16, "undo", "--k2", str(own))
+    assert state(sandbox, own) == before
+
+
+def test_a_branch_of_the_users_stays_checked_out(sandbox, own):
+    sandbox.ok("apply", "--k2", str(own))
+    support.commit(own, "more", {"new": "1\n"})
+    sandbox.ok("export", "--k2", str(own))
+    git(own, "checkout", "--quiet", "feature")
+    sandbox.ok("undo", "--k2", str(own))
+    assert git(own, "symbolic-ref", "HEAD") == "refs/heads/feature"
+    assert not (sandbox.root / "patches/more.patch").exists()
+
+
+def test_worktrees_have_logs_of_their_own(sandbox, own):
+    git(own, "worktree", "add", "--quiet", "--detach", "../other")
+    other = own.parent / "other"
+    sandbox.ok("apply", "--k2", str(other))
+    assert commands(sandbox, own) == []
+    sandbox.fails(28, "undo", "--k2", str(own))
+    sandbox.ok("undo", "--k2", str(other))
+    assert sandbox.state(other) == "pristine"
+
+
+def test_an_operation_of_another_clone_is_refused(sandbox, own, tmp_path):
+    sandbox.ok("apply", "--k2", str(own))
+    other = support.Sandbox(tmp_path / "second", sandbox.upstream)
+    before = patches(other)
+    assert str(sandbox.root) in other.fails(28, "undo", "--k2", str(own))
+    assert patches(other) == before
+
+
+@pytest.mark.parametrize("method", ["replace", "remove"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("countdown", [1, 3, 5, 7, 9])
+def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
+    """Files of the project and of the checkout change together, or not."""
+    sandbox.ok("apply", "--k2", str(own))
+    support.commit(own, "more", {"new": "1\n", "k2/csrc/array.cu": "x\n"})
+    sandbox.ok("export", "--k2", str(own))
+    first = sandbox.ok("undo", "--list", "--k2", str(own)).split("\n")[1]
+    before = state(sandbox, own)
+    result = subprocess.run(
+        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
+         str(countdown), name, "undo", first.split("\t")[0],
+         "--k2", str(own)],
+        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        text=True,
+    )
+    number = getattr(signal, name)
+    if result.returncode == 0:  # there were fewer files than that
+        assert sandbox.state(own) == "pristine"
+        return
+    assert result.returncode in (-number, 128 + number), result.stderr
+    answer = sandbox.run("status", "--json", "--k2", str(own))
+    assert json.loads(answer.stdout)["state"] == "applied", answer.stderr
+    assert state(sandbox, own) == before
+    sandbox.ok("undo", first.split("\t")[0], "--k2", str(own))
+    assert sandbox.state(own) == "pristine"

@@ -1,0 +1,325 @@
+"""The commands that look after patches/ and carry it to newer k2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Optional
+
+import click
+
+from k2mps import errors
+from k2mps.session import Session, k2_option
+
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "markdown")),
+    default="text",
+    help="how the result is printed",
+)
+
+
+@click.command("lint")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "github")),
+    default="text",
+    help="how findings are printed; github makes annotations of them",
+)
+@click.pass_obj
+def lint_command(session: Session, form: str) -> None:
+    """Check patches/ and its lock, offline and without a checkout."""
+    from k2mps import lint
+
+    session.tidy()
+    findings = lint.lint(session.project)
+    for line in lint.render(findings, form):
+        session.console.info(line)
+    if findings:
+        places = len({finding.path for finding in findings})
+        raise errors.LintError(
+            f"{len(findings)} findings in {places} files",
+            next_command="correct them, then k2mps lock",
+        )
+    if form == "text":
+        session.console.info("patches/ and its lock are sound")
+
+
+@click.command("report")
+@k2_option
+@_format_option
+@click.option("--offline", is_flag=True, help="do not ask upstream")
+@click.pass_obj
+def report_command(
+    session: Session, k2: Optional[str], form: str, offline: bool
+) -> None:
+    """Tell how much the patches touch, and how far upstream has moved."""
+    from k2mps import report, report_text
+
+    session.console.shows_progress = form == "text"
+    exists = session.locate(k2).is_dir()
+    result = report.report(
+        session.project, session.upstream,
+        session.existing(k2) if exists else None, offline,
+    )
+    if form == "json":
+        session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
+        return
+    session.console.document(report_text.sections(result), form == "markdown")
+
+
+@click.command("probe")
+@k2_option
+@_format_option
+@click.argument("commits", metavar="[BASE..END]", default="..")
+@click.pass_obj
+def probe_command(
+    session: Session, k2: Optional[str], form: str, commits: str
+) -> None:
+    """Find the first upstream commit that breaks each patch.
+
+    BASE is a commit at which the series applies, by default the pin; END is
+    older or newer, by default the last commit of upstream.
+    """
+    from k2mps import probe, probe_text, report
+
+    base, dots, end = commits.partition("..")
+    if not dots:
+        raise click.UsageError("give two commits as BASE..END")
+    session.console.shows_progress = form == "text"
+    pin = session.upstream.pin
+    checkout = session.obtain(k2)
+    end = end or report.fetch_tip(pin, checkout)
+    result = probe.probe(
+        session.project, checkout, base or pin.commit, end, session.console
+    )
+    if form == "json":
+        session.console.info(json.dumps(result.as_dict(), indent=2))
+        return
+    session.console.document(probe_text.sections(result), form == "markdown")
+
+
+@click.command("undo")
+@k2_option
+@click.option("--list", "only_list", is_flag=True, help="list operations")
+@click.argument("operation", required=False)
+@click.pass_obj
+def undo_command(
+    session: Session, k2: Optional[str], only_list: bool,
+    operation: Optional[str],
+) -> None:
+    """Undo the last command that changed a branch or patches/.
+
+    OPERATION, an id that --list shows, undoes that one and all after it.
+    Undoing is an operation too: a second `k2mps undo` brings all back.
+    """
+    from k2mps import operations, undo
+
+    session.tidy()
+    checkout = session.existing(k2)
+    if only_list:
+        session.console.table(
+            ("operation", "when", "command"),
+            [
+                (entry.id[:12], entry.time, entry.command)
+                for entry in operations.log(checkout)
+            ],
+        )
+        return
+    entry = undo.undo(session.project, checkout, operation)
+    session.console.info(
+        f"as before `k2mps {entry.command}` of {entry.time}"
+    )
+
+
+@click.command("rebase")
+@k2_option
+@click.option("--onto", metavar="REV", help="the upstream commit to go to")
+@click.option("--continue", "go_on", is_flag=True, help="after a stop")
+@click.option("--abort", is_flag=True, help="end it; all is as before")
+@click.option(
+    "--drop-upstreamed",
+    is_flag=True,
+    help="drop patches that change nothing any more",
+)
+@click.pass_obj
+def rebase_command(
+    session: Session, k2: Optional[str], onto: Optional[str], go_on: bool,
+    abort: bool, drop_upstreamed: bool,
+) -> None:
+    """Carry patches/ and the pin to another upstream commit.
+
+    Conflicts are resolved in build/rebase, never in your checkout, and
+    remembered in resolutions/, which can be committed.
+    """
+    from k2mps import rebase
+
+    if (onto is not None) + go_on + abort != 1:
+        raise click.UsageError("one of --onto, --continue, --abort is needed")
+    show = session.console.info
+    session.tidy()
+    if abort:
+        rebase.abort(session.project, session.existing(k2))
+        show("the rebase is ended, all is as before it")
+        return
+    if go_on:
+        result = rebase.advance(
+            session.project, session.existing(k2), drop_upstreamed
+        )
+    else:
+        result = rebase.start(
+            session.project, session.obtain(k2), onto, drop_upstreamed
+        )
+    for line in result.resolved:
+        show(f"resolved as before: {line}")
+    for name in result.dropped:
+        show(f"dropped {name}: upstream has it")
+    for path in result.written:
+        show(f"wrote {path}")
+    for path in result.removed:
+        show(f"removed {path}")
+    show(
+        f"{len(result.patches)} patches on k2 {result.pin.version},"
+        f" {result.pin.commit[:12]}"
+    )
+    show("next: k2mps apply; k2mps undo takes it back")
+
+
+_status_option = click.option(
+    "--status", metavar="TEXT", help="its Upstream-Status"
+)
+_why_option = click.option("--why", metavar="TEXT", help="what its body says")
+
+
+def _show(session: Session, plan) -> None:
+    for path in plan.written:
+        session.console.info(f"wrote {path}")
+    for path in plan.removed:
+        session.console.info(f"removed {path}")
+    if not plan.changed and not plan.removed:
+        session.console.info("nothing has changed")
+
+
+@click.command("new")
+@k2_option
+@_why_option
+@_status_option
+@click.argument("subject")
+@click.pass_obj
+def new_command(
+    session: Session, k2: Optional[str], why: Optional[str],
+    status: Optional[str], subject: str,
+) -> None:
+    """Make a patch of the edits in the checkout."""
+    from k2mps import authoring
+
+    session.tidy()
+    words = authoring.Words(subject, why, status)
+    _show(session, authoring.new(session.project, session.existing(k2),
+                                 words))
+
+
+@click.command("fold")
+@k2_option
+@click.argument("patch")
+@click.pass_obj
+def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
+    """Make the edits in the checkout a part of PATCH."""
+    from k2mps import authoring
+
+    session.tidy()
+    _show(session, authoring.fold(session.project, session.existing(k2),
+                                  patch))
+
+
+@click.command("edit")
+@k2_option
+@click.option("--subject", metavar="TEXT", help="its first line")
+@_why_option
+@_status_option
+@click.argument("patch")
+@click.pass_obj
+def edit_command(
+    session: Session, k2: Optional[str], subject: Optional[str],
+    why: Optional[str], status: Optional[str], patch: str,
+) -> None:
+    """Change what PATCH says of itself; without options, in your editor."""
+    from k2mps import authoring
+
+    session.tidy()
+    words = authoring.Words(subject, why, status)
+    if words == authoring.Words():
+        old = authoring.words_of(session.project, patch)
+        text = click.edit(
+            f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n"
+        )
+        words = authoring.parse_words(text) if text else words
+    _show(session, authoring.edit(session.project, session.existing(k2),
+                                  patch, words))
+
+
+@click.command("drop")
+@k2_option
+@click.argument("patch")
+@click.pass_obj
+def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
+    """Take PATCH out of the series, and its changes out of the checkout."""
+    from k2mps import authoring
+
+    session.tidy()
+    _show(session, authoring.drop(session.project, session.existing(k2),
+                                  patch))
+
+
+@click.command("upstream")
+@k2_option
+@click.option("--branch", metavar="NAME", help="make a branch of it")
+@click.option(
+    "--mailbox",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="write it as mail, the cover letter first",
+)
+@click.argument("patches", metavar="[PATCH]...", nargs=-1)
+@click.pass_obj
+def upstream_command(
+    session: Session, k2: Optional[str], branch: Optional[str],
+    mailbox: Optional[str], patches: tuple[str, ...],
+) -> None:
+    """Make a pull request to k2 of the series, or of some patches.
+
+    The cover letter is printed, with the figures of the last `k2mps test`.
+    """
+    from pathlib import Path
+
+    from k2mps import submission
+
+    checkout = session.obtain(k2)
+    made = submission.make(session.project, checkout, patches)
+    if branch:
+        submission.branch(checkout, made, branch)
+    if mailbox:
+        Path(mailbox).write_bytes(submission.mailbox(checkout, made))
+    session.console.info(made.cover.rstrip("\n"))
+    for note in made.notes:
+        session.console.warn(note)
+    if branch:
+        session.console.info(
+            f"next: git -C {checkout.directory} push YOUR_FORK {branch}"
+        )
+
+
+COMMANDS = (
+    drop_command,
+    edit_command,
+    fold_command,
+    lint_command,
+    new_command,
+    probe_command,
+    rebase_command,
+    report_command,
+    undo_command,
+    upstream_command,
+)

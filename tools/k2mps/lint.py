@@ -1,0 +1,290 @@
+"""Checks of patches/ and its lock that need neither git nor a checkout.
+
+What `series` refuses is a finding here, and beyond that what a reviewer would
+ask for.  All findings are told, not the first only, each with its file and
+line, as text, JSON or annotations of GitHub's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+from k2mps import errors, hunks, series
+from k2mps.project import Project
+from k2mps.series import Patch
+from k2mps.upstream import Lock, Upstream, sha256
+
+_SUBJECT_LENGTH = 72
+_BODY_LENGTH = 80
+_CONTEXT = 1
+_STATUSES_WITH_LINK = ("Submitted", "Accepted")
+_MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing to correct.
+
+    Attributes:
+      path: the file, relative to the project.
+      line: its line, from 1.
+      check: the name of the check.
+      message: what is wrong.
+    """
+
+    path: str
+    line: int
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message} [{self.check}]"
+
+
+def lint(project: Project) -> list[Finding]:
+    """Checks the project's patches/ and upstream.toml."""
+    findings: list[Finding] = []
+    config = "upstream.toml"
+    try:
+        pinned: Optional[Upstream] = project.upstream()
+    except errors.ConfigError as error:
+        findings.append(Finding(config, 1, "config", error.what))
+        pinned = None
+    reader = _Reader(project.patches)
+    findings += reader.read()
+    for patch in reader.patches:
+        findings += _patch(patch)
+    for path, content in reader.files.items():
+        findings += _new_file(path, content)
+    findings += _collisions([*reader.raw, *reader.files])
+    if pinned:
+        findings += _lock(pinned.lock, reader)
+        findings += _budget(pinned, reader.patches)
+    return findings
+
+
+def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
+    """The findings as lines.
+
+    Args:
+      form: "text", "json", or "github" for workflow commands.
+    """
+    if form == "json":
+        facts = [dataclasses.asdict(finding) for finding in findings]
+        yield json.dumps(facts, indent=2, ensure_ascii=False)
+        return
+    for finding in findings:
+        if form == "text":
+            yield str(finding)
+            continue
+        place = (
+            f"file={_escaped(finding.path, ':,')},line={finding.line}"
+            f",title=k2mps lint {finding.check}"
+        )
+        yield f"::error {place}::{_escaped(finding.message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """A text as GitHub's workflow commands want it."""
+    for letter in "%\r\n" + more:
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text
+
+
+class _Reader:
+    """Reads as much of patches/ as can be read.
+
+    Attributes:
+      order: the bytes of patches/series.
+      raw: the bytes of each patch file by name.
+      patches: those that are well formed.
+      files: the bytes of each new file, by path in k2's tree.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self._findings: list[Finding] = []
+        self.order = b""
+        self.raw: dict[str, bytes] = {}
+        self.patches: list[Patch] = []
+        self.files: dict[str, bytes] = {}
+
+    def read(self) -> list[Finding]:
+        """Reads; what is wrong with the form of what is read."""
+        names = self._try("patches/series", self._read_order) or []
+        for name in names:
+            patch = self._try(f"patches/{name}", self._read_patch, name)
+            if patch:
+                self.patches.append(patch)
+        owned = self._try("patches/series", series.owners, self.patches)
+        for path in owned or ():
+            self._try(f"patches/files/{path}", self._read_new_file, path)
+        if owned is not None and len(self.patches) == len(names):
+            # A patch that cannot be read does not tell what it owns.
+            self._try(
+                "patches/series", series.check_nothing_unowned,
+                self._directory, set(names), set(owned),
+            )
+        return self._findings
+
+    def _read_order(self) -> list[str]:
+        self.order = series.read(self._directory / "series")
+        return series.parse_order(self.order)
+
+    def _read_patch(self, name: str) -> Patch:
+        self.raw[name] = series.read(self._directory / name)
+        return series.parse(name, self.raw[name])
+
+    def _read_new_file(self, path: str) -> None:
+        file = series.read_new_file(self._directory / "files", path)
+        self.files[path] = file.source.read_bytes()
+
+    def _try(self, path: str, function, *args):
+        """What the function returns, or None and a finding."""
+        try:
+            return function(*args)
+        except errors.SeriesError as error:
+            unsafe = isinstance(error, errors.UnsafePathError)
+            self._findings.append(
+                _refusal(path, error, "path" if unsafe else "form")
+            )
+        except OSError as error:
+            self._findings.append(
+                Finding(path, 1, "form", error.strerror or str(error))
+            )
+        return None
+
+
+def _refusal(path: str, error: errors.SeriesError, check: str) -> Finding:
+    """What `series` raised, at the line that its message begins with."""
+    match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
+    message = error.what[match.end():] if match else error.what
+    if not match and error.why:
+        message += f": {error.why}"
+    line = int(match[2]) if match else 1
+    return Finding(match[1] if match else path, line, check, message)
+
+
+def _patch(patch: Patch) -> Iterator[Finding]:
+    path = f"patches/{patch.name}"
+    if len(patch.subject) > _SUBJECT_LENGTH:
+        yield Finding(
+            path, 2, "header",
+            f"the subject has {len(patch.subject)} letters; {_SUBJECT_LENGTH}"
+            " are shown by most tools",
+        )
+    word = patch.status.split(" ")[0]
+    if word in _STATUSES_WITH_LINK and "://" not in patch.status:
+        yield Finding(
+            path, 3, "header", f"Upstream-Status: {word} needs a link to where"
+        )
+    first = patch.diff_line - 2 - len(patch.body.split("\n"))
+    for number, line in enumerate(patch.body.split("\n"), start=first):
+        if len(line) > _BODY_LENGTH and " " in line.strip():
+            yield Finding(
+                path, number, "header",
+                f"the line has {len(line)} letters, more than {_BODY_LENGTH}",
+            )
+        if line != line.rstrip():
+            yield Finding(path, number, "whitespace", "trailing white space")
+    for hunk in hunks.split(patch.diff):
+        at = patch.diff_line + hunk.line - 1
+        for offset, check, message in (*_context(hunk), *_added(hunk)):
+            yield Finding(path, at + offset, check, message)
+
+
+def _context(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
+    """Checks that a hunk has the context that `git diff -U1` gives it."""
+    signs = b"".join(line[:1] for line in hunk.body if line[:1] != b"\\")
+    leading = len(signs) - len(signs.lstrip(b" "))
+    trailing = len(signs) - len(signs.rstrip(b" "))
+    between = max(map(len, re.findall(rb" +", signs.strip(b" "))), default=0)
+    if max(leading, trailing) > _CONTEXT or between > 2 * _CONTEXT:
+        yield 0, "context", "a hunk has one line of context (git diff -U1)"
+    elif not leading and hunk.first > 0:
+        yield 0, "context", "a hunk has a line of context before it"
+
+
+def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
+    """Checks the lines that a hunk adds."""
+    # A file whose lines end in CR LF keeps them so.
+    crlf = any(
+        line.endswith(b"\r") for line in hunk.body if line[:1] != b"+"
+    )
+    for offset, line in enumerate(hunk.body, start=1):
+        if line[:1] == b"+":
+            text = line[1:-1] if crlf and line.endswith(b"\r") else line[1:]
+            for check, message in _line(text):
+                yield offset, check, message
+
+
+def _line(text: bytes) -> Iterator[tuple[str, str]]:
+    if text != text.rstrip():
+        yield "whitespace", "trailing white space"
+    if re.match(rb" *\t", text):
+        yield "whitespace", "a tab in the indentation"
+    if _MARKER.fullmatch(text):
+        yield "conflict", "a conflict marker"
+    if b"\0" in text:
+        yield "binary", "a NUL byte: patches are text"
+
+
+def _new_file(path: str, content: bytes) -> Iterator[Finding]:
+    where = f"patches/files/{path}"
+    if b"\0" in content:
+        yield Finding(where, 1, "binary", "binary: patches are text")
+        return
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        for check, message in _line(line):
+            yield Finding(where, number, check, message)
+    if content and lines[-1]:
+        yield Finding(
+            where, len(lines), "whitespace", "the last line is not ended"
+        )
+    if content.endswith(b"\n\n"):
+        yield Finding(
+            where, len(lines) - 1, "whitespace", "an empty line at the end"
+        )
+
+
+def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
+    """Names that are one file where upper and lower case are the same."""
+    known: dict[str, str] = {}
+    for path in paths:
+        other = known.setdefault(path.casefold(), path)
+        if other != path:
+            yield Finding(
+                "patches/series", 1, "path",
+                f"{path} and {other} are one file on many systems",
+            )
+
+
+def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
+    """Compares the hashes, also of patches that are malformed."""
+    found = Lock(
+        tree=lock.tree,
+        series=sha256(reader.order),
+        patches={name: sha256(raw) for name, raw in reader.raw.items()},
+        files={path: sha256(raw) for path, raw in reader.files.items()},
+    )
+    for difference in lock.differences(found):
+        yield Finding(
+            f"patches/{difference.split(': ')[0]}", 1, "lock",
+            f"upstream.toml locks something else ({difference});"
+            " k2mps lock, if the change is meant",
+        )
+
+
+def _budget(pinned: Upstream, patches: Sequence[Patch]) -> Iterator[Finding]:
+    touched = sum(sum(hunks.count(patch.diff)) for patch in patches)
+    if pinned.budget is not None and touched > pinned.budget:
+        yield Finding(
+            "upstream.toml", 1, "budget",
+            f"the patches touch {touched} lines of upstream's files;"
+            f" [budget] allows {pinned.budget}",
+        )
