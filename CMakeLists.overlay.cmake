@@ -80,8 +80,12 @@ if(K2_FOR_WHEEL)
       BUILD_WITH_INSTALL_RPATH ON
       INSTALL_RPATH_USE_LINK_PATH OFF
       INSTALL_RPATH "${origin};${origin}/../../torch/lib")
-    # k2 itself adds the one to k2/lib.
-    set_target_properties(_k2 PROPERTIES INSTALL_RPATH "${origin}/torch/lib")
+    set_target_properties(_k2 PROPERTIES
+      INSTALL_RPATH "${origin}/k2/lib;${origin}/torch/lib")
+    # k2's own option for that loses its $ORIGIN on the way to the linker.
+    get_target_property(libraries _k2 LINK_LIBRARIES)
+    list(FILTER libraries EXCLUDE REGEX "^-Wl,-rpath,")
+    set_target_properties(_k2 PROPERTIES LINK_LIBRARIES "${libraries}")
   endfunction()
   cmake_language(DEFER CALL k2_set_wheel_rpaths)
 endif()

@@ -24,6 +24,7 @@ foreach(name _k2 k2_log fsa context)
     "const char *${name}_file() { return __FILE__; }\\n")
   add_library(${name} SHARED "${PROJECT_BINARY_DIR}/${name}.cc")
 endforeach()
+target_link_libraries(_k2 PRIVATE "-Wl,-rpath,$ORIGIN/k2/lib")
 message(STATUS "linked with: ${TORCH_LIBRARIES}")
 """
 
@@ -75,3 +76,6 @@ def test_what_goes_into_a_wheel_names_no_directory(configure, tmp_path):
         content = library(configure, name).read_bytes()
         assert str(tmp_path).encode() not in content
         assert b"torch/lib" in content
+    # An option of k2's gives /k2/lib, since $ORIGIN is lost.
+    content = library(configure, "_k2").read_bytes()
+    assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in content

@@ -366,6 +366,22 @@ def test_an_absolute_rpath(case, workshop):
     assert damaged(case, content) == {"rpath"}
 
 
+@pytest.mark.parametrize("rpath, found", [
+    ("$ORIGIN/k2/lib", False), ("/k2/lib", True), ("$ORIGIN:/k2/lib", True),
+])
+def test_an_absolute_rpath_on_linux(case, tmp_path, rpath, found):
+    source = tmp_path / "x.c"
+    source.write_text("int x(void) { return 0; }\n")
+    subprocess.run(
+        [f"clang-{doctor.CLANG}", "-shared", "-fPIC", str(source), "-o",
+         str(tmp_path / "x.so"), f"-Wl,-rpath,{rpath}"], check=True,
+    )
+    case.files[EXTENSION] = (tmp_path / "x.so").read_bytes()
+    texts = [str(problem) for problem in case.problems()]
+    wrong = f"[rpath] {EXTENSION}: looks for libraries in /k2/lib"
+    assert (wrong in texts) == found
+
+
 def test_the_same_rpath_twice(case, workshop):
     content = workshop.context(rpaths=RPATHS)
     once, twice = b"@loader_path/../../torch/lib\0", b"@loader_path\0"

@@ -188,6 +188,7 @@ def verify(wheel: Path, reference: Reference) -> Iterator[Problem]:
     yield from _metadata(wheel, files, info, reference)
     yield from _python(files, reference)
     yield from _paths(files, reference)
+    yield from _elf_rpaths(files)
     if "macosx" in wheel.name:
         yield from _Images(wheel, files, reference).problems()
 
@@ -280,6 +281,25 @@ def _paths(files, reference: Reference) -> Iterator[Problem]:
                 "paths", name,
                 f"names {len(found)} path(s) of a build machine, {shown}",
             )
+
+
+def _elf_rpaths(files) -> Iterator[Problem]:
+    """Where a Linux wheel's libraries look for others."""
+    import lief
+
+    lief.logging.disable()
+    for name, content in sorted(files.items()):
+        if not content.startswith(b"\x7fELF"):
+            continue
+        binary = lief.ELF.parse(io.BytesIO(content))
+        tags = (lief.ELF.DynamicEntry.TAG.RPATH,
+                lief.ELF.DynamicEntry.TAG.RUNPATH)
+        for entry in binary.dynamic_entries if binary else ():
+            for path in entry.paths if entry.tag in tags else ():
+                if not path.startswith("$ORIGIN"):
+                    yield Problem(
+                        "rpath", name, f"looks for libraries in {path}"
+                    )
 
 
 # ---- the Mach-O files
