@@ -10,13 +10,23 @@
 #   include(NAME); ours come first on the module path.
 # - Only the Python extension `_k2` is meant to be built.  k2/torch, which
 #   needs kaldifeat, is configured but never part of that target.
-# - On Linux, the emulator's target takes the place of Apple's frameworks.
+# - On Linux, the emulator's target takes the place of Apple's frameworks,
+#   unless the build is for macOS.
+# - What goes into a wheel names no directory of the machine that built it.
 #
 # Read from the command line:
 #   PYTHON_EXECUTABLE   the interpreter to build for (it has torch)
 #   pybind11_DIR        where pybind11's CMake package lies
 #   mps_emulator_DIR    Linux with K2_WITH_MPS=ON only: where the emulator's
 #                       CMake package lies
+#   K2_FOR_WHEEL        whether the libraries are meant for a wheel
+#   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
+#                       allow Python's symbols, and no others, to be undefined
+
+# k2 looks for torch only where this is not set, and finding torch sets it: a
+# second run of cmake would link nothing of torch, and compile without its
+# flags.
+unset(TORCH_LIBRARY CACHE)
 
 set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
 list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
@@ -42,4 +52,40 @@ if(K2_WITH_MPS AND NOT APPLE)
   find_package(mps_emulator CONFIG REQUIRED)
   add_library(k2_metal INTERFACE)
   target_link_libraries(k2_metal INTERFACE mps_emulator::metal)
+endif()
+
+if(K2_PYTHON_SYMBOLS)
+  # In place of `-undefined dynamic_lookup`, which hides every mistake.
+  set_target_properties(Python::Module PROPERTIES
+    INTERFACE_LINK_OPTIONS "@${K2_PYTHON_SYMBOLS}")
+endif()
+
+if(K2_FOR_WHEEL)
+  # Not through CMAKE_CXX_FLAGS, which k2 compiles in.  The last one counts
+  # that matches.
+  add_compile_options(
+    "-ffile-prefix-map=${CMAKE_CURRENT_LIST_DIR}=."
+    "-ffile-prefix-map=${PROJECT_SOURCE_DIR}=."
+    "-ffile-prefix-map=${PROJECT_BINARY_DIR}=."
+  )
+
+  # Called at the end of k2's top directory, when its targets exist.  A wheel
+  # lies beside torch: _k2 in site-packages, the libraries in k2/lib.
+  function(k2_set_wheel_rpaths)
+    set(origin "\$ORIGIN")
+    if(APPLE)
+      set(origin "@loader_path")
+    endif()
+    set_target_properties(_k2 k2_log fsa context PROPERTIES
+      BUILD_WITH_INSTALL_RPATH ON
+      INSTALL_RPATH_USE_LINK_PATH OFF
+      INSTALL_RPATH "${origin};${origin}/../../torch/lib")
+    set_target_properties(_k2 PROPERTIES
+      INSTALL_RPATH "${origin}/k2/lib;${origin}/torch/lib")
+    # k2's own option for that loses its $ORIGIN on the way to the linker.
+    get_target_property(libraries _k2 LINK_LIBRARIES)
+    list(FILTER libraries EXCLUDE REGEX "^-Wl,-rpath,")
+    set_target_properties(_k2 PROPERTIES LINK_LIBRARIES "${libraries}")
+  endfunction()
+  cmake_language(DEFER CALL k2_set_wheel_rpaths)
 endif()

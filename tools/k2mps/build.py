@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Optional, Sequence
 
@@ -25,6 +26,7 @@ from k2mps.environment import Environment, torch_requirement
 from k2mps.project import Project, exclusive
 from k2mps.reporter import Reporter
 from k2mps.status import State
+from k2mps.toolchain import Toolchain
 from k2mps.upstream import Upstream
 
 TARGET = "_k2"
@@ -46,12 +48,30 @@ class Request:
         default.
       jobs: how many compilers run at once, or None for what fits.
       cmake_arguments: further arguments for cmake.
+      for_wheel: whether the result goes into a wheel: its files name no
+        directory of this machine, and expect torch beside them.
+      toolchain: what to build for macOS with, elsewhere than there.
     """
 
     device: Device = Device.MPS
     torch: Optional[str] = None
     jobs: Optional[int] = None
     cmake_arguments: tuple[str, ...] = ()
+    for_wheel: bool = False
+    toolchain: Optional[Toolchain] = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the device of this build is an emulated one."""
+        return self.device.emulated and self.toolchain is None
+
+    @property
+    def label(self) -> str:
+        """What the build is for, as its directory says."""
+        label = self.device.label
+        if self.toolchain:
+            label = f"{self.device.value}-macos-arm64"
+        return f"{label}-wheel" if self.for_wheel else label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,7 +229,10 @@ def prepare(
       RequirementMissingError, IndexUnreachableError: something cannot be
         had.
     """
-    checks = doctor.system_checks(request.device, reporter)
+    # With a toolchain of its own, a build needs of this machine what one for
+    # the CPU does.
+    device = Device.CPU if request.toolchain else request.device
+    checks = doctor.system_checks(device, reporter)
     environment = Environment(project, reporter)
     if not environment.exists:
         checks += doctor.room_checks(project)
@@ -219,8 +242,9 @@ def prepare(
         torch_requirement(upstream.torch, request.torch),
         *environment.requirements("build"),
         *environment.requirements("test"),
+        *environment.requirements("wheels"),
     ])
-    if request.device.emulated:
+    if request.emulated:
         settings = _compiler_settings(request.device)
         settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
         environment.install_tree(
@@ -273,11 +297,13 @@ class _Plan:
         self._checkout = checkout
         self._request = request
         self._environment = Environment(project)
-        self._compilers = doctor.compilers(request.device)
+        self._compilers = (
+            {} if request.toolchain else doctor.compilers(request.device)
+        )
         self._ccache = shutil.which("ccache")
         torch = self._environment.version_of("torch")
         parts = (
-            request.device.label,
+            request.label,
             f"torch{torch}",
             self._environment.python_tag,
             tree,
@@ -288,7 +314,7 @@ class _Plan:
 
     def configure_command(self) -> list[str]:
         settings = self._settings()
-        if self._request.device.emulated:
+        if self._request.emulated:
             settings["mps_emulator_DIR"] = self._emulator_package()
         return [
             str(self._environment.program("cmake")),
@@ -309,15 +335,20 @@ class _Plan:
 
     def variables(self) -> dict[str, str]:
         """The environment of cmake, ninja and the compilers."""
-        # One object serves all build trees, whose paths differ only below
-        # the project's directory.
-        return {
-            "CCACHE_BASEDIR": str(self._project.root),
-            "CCACHE_NOHASHDIR": "true",
+        variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake asks torch where it lies; no device is needed for that.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
         }
+        # One object serves all build trees, whose paths differ only below
+        # the project's directory.  But a wheel must not show whether ccache
+        # was there: it makes the paths that the compiler sees relative.
+        if not self._request.for_wheel:
+            variables["CCACHE_BASEDIR"] = str(self._project.root)
+            variables["CCACHE_NOHASHDIR"] = "true"
+        if self._request.toolchain:
+            variables.update(self._request.toolchain.variables())
+        return variables
 
     def must_configure(self) -> bool:
         """Whether cmake has to run before ninja, which by itself notices
@@ -348,7 +379,9 @@ class _Plan:
             "pybind11": environment.version_of("pybind11"),
             "cmake": environment.version_of("cmake"),
         }
-        if self._request.device.emulated:
+        if self._request.toolchain:
+            inputs["toolchain"] = self._request.toolchain.key
+        if self._request.emulated:
             inputs["emulator"] = environment.tree_key(_emulator(self._project))
         return inputs
 
@@ -376,6 +409,14 @@ class _Plan:
         if self._ccache:
             for language in ("C", "CXX", "OBJCXX"):
                 settings[f"CMAKE_{language}_COMPILER_LAUNCHER"] = self._ccache
+        if self._request.for_wheel:
+            settings["K2_FOR_WHEEL"] = "ON"
+            if sys.platform == "darwin":
+                settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
+        if self._request.toolchain:
+            settings.update(
+                self._request.toolchain.settings(self._environment)
+            )
         return settings
 
     def _flags_key(self) -> str:

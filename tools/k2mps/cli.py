@@ -15,7 +15,7 @@ from typing import Optional
 
 import click
 
-from k2mps import cli_patches, errors
+from k2mps import cli_patches, cli_wheels, errors
 from k2mps.session import (
     Session,
     device_option,
@@ -322,7 +322,7 @@ def clean_command(session: Session, everything: bool) -> None:
         session.console.info(f"deleted {path}")
 
 
-for _command in cli_patches.COMMANDS:
+for _command in (*cli_patches.COMMANDS, *cli_wheels.COMMANDS):
     main.add_command(_command)
 
 

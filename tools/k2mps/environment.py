@@ -155,9 +155,36 @@ class Environment:
             names = ", ".join(str(entry.name) for entry in missing)
             self._pip(
                 f"installing {names}",
-                [f"{entry.name}{entry.specifier}" for entry in missing],
+                ["install",
+                 *(f"{entry.name}{entry.specifier}" for entry in missing)],
             )
         return bool(missing)
+
+    def download(
+        self, wanted: Requirement, directory: Path, platform: str = ""
+    ) -> Path:
+        """Downloads a wheel without what it depends on.
+
+        Args:
+          wanted: which, in one version.
+          directory: where to; without a wheel so far, made if need be.
+          platform: a platform tag, to get the wheel for that one and this
+            environment's Python; default this machine's.
+        Raises:
+          IndexUnreachableError: the package index does not answer.
+          RequirementMissingError: it has no such wheel.
+        """
+        options = ["--no-deps", "--only-binary=:all:", "--dest",
+                   str(directory)]
+        if platform:
+            options += ["--platform", platform,
+                        "--python-version", self.python_version]
+        where = f" for {platform}" if platform else ""
+        self._pip(
+            f"downloading {wanted.name}{where}",
+            ["download", *options, f"{wanted.name}{wanted.specifier}"],
+        )
+        return next(directory.glob("*.whl"))
 
     def install_tree(
         self, title: str, source: Path, settings: dict[str, str]
@@ -179,7 +206,7 @@ class Environment:
         stamp.unlink(missing_ok=True)
         self._pip(
             f"building {title}",
-            ["--no-build-isolation", str(source)],
+            ["install", "--no-build-isolation", str(source)],
             settings,
         )
         stamp.write_text(key)
@@ -209,9 +236,8 @@ class Environment:
                 task.update(steps[0], 0, line.strip())
 
             outcome = process.run(
-                [self.python, "-m", "pip", "install",
-                 "--disable-pip-version-check", "--progress-bar=off",
-                 *arguments],
+                [self.python, "-m", "pip", *arguments,
+                 "--disable-pip-version-check", "--progress-bar=off"],
                 reporter=self._reporter,
                 environment=settings,
                 on_line=follow,

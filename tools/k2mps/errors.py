@@ -224,6 +224,18 @@ class IndexUnreachableError(K2mpsError):
     exit_code = 27
 
 
+class WheelError(K2mpsError):
+    """A wheel was built but cannot be installed or imported."""
+
+    exit_code = 40
+
+
+class WheelVerificationError(K2mpsError):
+    """A wheel is not what it should be."""
+
+    exit_code = 41
+
+
 class InterruptedRunError(K2mpsError):
     """Ctrl-C or a termination signal arrived."""
 

@@ -1,0 +1,213 @@
+"""The toolchain for macOS: what it takes from where, on small examples.
+
+The whole of it takes downloads and a long build; `K2MPS_TEST_CROSS=1` in the
+environment asks for that.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from k2_mps_tests.tooling import support, wheel_for_tests
+from k2_mps_tests.tooling.test_environment import made  # noqa: F401
+from k2mps import doctor, errors, toolchain
+from k2mps.reporter import Reporter
+
+ROOT = support.TOOLS.parent
+CLANG = f"clang-{doctor.CLANG}"
+TARGET = "--target=arm64-apple-macos14.0"
+LINK = [CLANG, TARGET, "-w", "-O1", "-ffreestanding", "-nostdlib",
+        "-fuse-ld=lld", "-mlinker-version=820", "-dynamiclib"]
+# As zig's package has it: several documents, several targets, line breaks.
+LIB_SYSTEM = """\
+--- !tapi-tbd
+tbd-version:     4
+targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
+install-name:    '/usr/lib/libSystem.B.dylib'
+exports:
+  - targets:         [ x86_64-macos ]
+    symbols:         [ _intel ]
+--- !tapi-tbd
+tbd-version:     4
+targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
+install-name:    '/usr/lib/system/libsystem_c.dylib'
+exports:
+  - targets:         [ x86_64-macos, arm64-macos, arm64e-macos ]
+    symbols:         [ '$ld$weird', _abort,
+                       _fputc, dyld_stub_binder ]
+...
+"""
+OBJC = "/usr/lib/libobjc.A.dylib"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _linker():
+    needed = (CLANG, f"lld-{doctor.CLANG}")
+    doctor.provide(
+        [check for check in toolchain.checks()
+         if check.package in needed and not check.ok],
+        Reporter(),
+    )
+
+
+def compiled(code: str, path: Path, *options: str) -> Path:
+    source = path.with_suffix(".c")
+    source.write_text(code)
+    command = [*LINK, str(source), "-o", str(path), *options,
+               f"-Wl,-install_name,@rpath/{path.name}"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return path
+
+
+@pytest.fixture
+def packages(tmp_path):
+    """A small torch and the part of zig's package that is read."""
+    zig = tmp_path / "zig"
+    stub = zig / "ziglang/lib/libc/darwin/libSystem.tbd"
+    stub.parent.mkdir(parents=True)
+    stub.write_text(LIB_SYSTEM)
+    objc = tmp_path / "libobjc.tbd"
+    objc.write_text(toolchain.stub(OBJC, ["_objc_retain"], []))
+    torch = tmp_path / "torch"
+    (torch / "lib").mkdir(parents=True)
+    core = compiled("int core(void) { return 1; }", torch / "lib/core.dylib",
+                    str(stub))
+    compiled(
+        "int core(void); int objc_retain(void);"
+        "int rest(void) { return core() + objc_retain(); }",
+        torch / "lib/rest.dylib", str(core), str(objc), str(stub),
+    )
+    return torch, zig
+
+
+def test_what_macos_exports_is_what_torch_and_zig_know(packages):
+    found = toolchain.system_symbols(*packages)
+    assert found[OBJC] == {"_objc_retain"}
+    assert found[toolchain.SYSTEM] == {
+        "$ld$weird", "_abort", "_fputc", "dyld_stub_binder"
+    }
+    # k2 needs a little more of libc++ than torch does, listed by hand.
+    assert "__ZSt19uncaught_exceptionsv" in found["/usr/lib/libc++.1.dylib"]
+    assert not [name for name in found if name.startswith("@")]
+
+
+def test_imports_are_told_by_library(packages):
+    torch, _ = packages
+    binary = toolchain.parse(torch / "lib/rest.dylib")
+    found = toolchain.imports(binary)
+    assert found["@rpath/core.dylib"] == {"_core"}
+    assert found[OBJC] == {"_objc_retain"}
+    assert toolchain.exports(torch / "lib/rest.dylib") == {"_rest"}
+
+
+def test_a_library_exports_what_it_passes_on(tmp_path):
+    inner, outer = tmp_path / "usr/lib/inner.tbd", tmp_path / "outer.tbd"
+    inner.parent.mkdir(parents=True)
+    inner.write_text(toolchain.stub("/usr/lib/inner.dylib", ["_deep"], []))
+    outer.write_text(toolchain.stub(
+        "/usr/lib/outer.dylib", ["_flat"], ["/usr/lib/inner.dylib"]
+    ))
+    system = tmp_path / "system.tbd"
+    system.write_text(LIB_SYSTEM)
+    built = compiled(
+        "int deep(void); int flat(void);"
+        "int both(void) { return deep() + flat(); }",
+        tmp_path / "both.dylib", str(outer), str(system),
+        "-isysroot", str(tmp_path),
+    )
+    found = toolchain.imports(toolchain.parse(built))
+    assert "_flat" in found["/usr/lib/outer.dylib"]
+    assert "_deep" in set().union(*found.values())
+
+
+def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
+    system = tmp_path / "system.tbd"
+    system.write_text(LIB_SYSTEM)
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        compiled("int gone(void); int f(void) { return gone(); }",
+                 tmp_path / "f.dylib", str(system))
+    assert "undefined symbol: gone" in failure.value.stderr
+
+
+def test_libcxx_must_be_configured_as_expected(tmp_path):
+    site = tmp_path / "__config_site"
+    switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"
+    site.write_text(f"#define A 1\n{switch}\n#define B 1\n")
+    toolchain.note_availability(site)
+    assert site.read_text() == "#define A 1\n\n#define B 1\n"
+    with pytest.raises(errors.RequirementMissingError):
+        toolchain.note_availability(site)
+
+
+def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
+    wheel_for_tests.make(made.wheels, "1.2", "")
+    wanted = Requirement("Small.Package==1.2")
+    for number, platform in enumerate(("", toolchain.PLATFORM)):
+        folder = tmp_path / str(number)
+        found = made.download(wanted, folder, platform)
+        assert found.parent == folder
+        assert found.name == "small_package-1.2-py3-none-any.whl"
+    assert made.version_of("small-package") is None
+    with pytest.raises(errors.RequirementMissingError):
+        made.download(Requirement("Small.Package==1.3"), tmp_path / "none")
+
+
+def test_another_run_of_cmake_changes_no_command(tmp_path):
+    (tmp_path / "x.cc").write_text("int x() { return 0; }\n")
+    (tmp_path / "sdk").mkdir()
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.18)\n"
+        "project(k2 CXX)\nadd_library(x SHARED x.cc)\n"
+    )
+    commands = []
+    programs = Path(sys.prefix, "bin")
+    for _ in range(2):
+        subprocess.run(
+            [programs / "cmake", "-S", tmp_path, "-B", tmp_path / "build",
+             "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}",
+             f"-DCMAKE_TOOLCHAIN_FILE={toolchain.FILES / 'toolchain.cmake'}",
+             f"-DCMAKE_OSX_SYSROOT={tmp_path / 'sdk'}",
+             "-DCMAKE_CXX_COMPILER_WORKS=ON",
+             "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"],
+            check=True, capture_output=True,
+        )
+        commands.append((tmp_path / "build/compile_commands.json").read_text())
+    assert "arm64-apple-macos14.0" in commands[0]
+    assert commands[0] == commands[1]
+
+
+@pytest.mark.skipif(
+    "K2MPS_TEST_CROSS" not in os.environ,
+    reason="a cross build of k2 takes 20 minutes; K2MPS_TEST_CROSS=1 runs it",
+)
+def test_k2_for_macos():
+    """Builds k2 for macOS, or brings the build up to date, and takes the
+    wheel apart."""
+    command = [sys.executable, "-m", "k2mps"]
+    subprocess.run(
+        [*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True
+    )
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    pattern = f"k2-*+mps.torch*-{tag}-{tag}-{toolchain.PLATFORM}.whl"
+    [wheel] = (ROOT / "build/wheels").glob(pattern)
+    subprocess.run([*command, "verify-wheel", str(wheel)], cwd=ROOT,
+                   check=True)
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        [metadata] = [name for name in names if name.endswith("/METADATA")]
+        text = archive.read(metadata).decode()
+        context = archive.read("k2/lib/libk2context.dylib")
+    assert toolchain.LABEL in text
+    assert b"OBJC_CLASS_$_MTLCompileOptions" in context
+    first = wheel.read_bytes()
+    subprocess.run(
+        [*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True
+    )
+    assert wheel.read_bytes() == first

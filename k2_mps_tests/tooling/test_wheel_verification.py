@@ -1,0 +1,487 @@
+"""`k2mps verify-wheel`: each check finds the wheel that is damaged for it.
+
+The wheel is a small one, whose Mach-O files clang and lld make here; beside
+it lies a small torch.  What it is compared with is given, not gathered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Optional, Sequence
+
+import pytest
+
+from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+from k2mps import doctor, errors, toolchain, verify_wheel, wheel
+from k2mps.reporter import Reporter
+
+TREE = "1234567890" * 4
+TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
+SUFFIX = f".cpython-{TAG.removeprefix('cp')}-darwin.so"
+EXTENSION = f"_k2{SUFFIX}"
+CONTEXT = "k2/lib/libk2context.dylib"
+INIT = "k2/__init__.py"
+KERNEL = "kernel void add() {}\n"
+SYSTEM = {"/usr/lib/libSystem.B.dylib": {"_abort", "dyld_stub_binder"}}
+STUB = """\
+--- !tapi-tbd
+tbd-version: 4
+targets: [ arm64-macos, x86_64-macos, arm64-ios ]
+install-name: '%s'
+exports:
+  - targets: [ arm64-macos, x86_64-macos, arm64-ios ]
+    symbols: [ %s ]
+...
+"""
+RPATHS = ("@loader_path", "@loader_path/../../torch/lib")
+TORCH_CODE = "int torch_symbol(void) { return 1; }\n"
+CONTEXT_CODE = """
+void abort(void);
+int torch_symbol(void);
+const char k2_kernel[] = %s;
+int k2_symbol(void) { if (torch_symbol()) abort(); return k2_kernel[0]; }
+"""
+EXTENSION_CODE = """
+void *PyList_New(long);
+int k2_symbol(void);
+void *PyInit__k2(void) { return k2_symbol() ? 0 : PyList_New(0); }
+"""
+
+
+class Workshop:
+    """Makes the parts of a wheel.
+
+    Args:
+      folder: where the parts lie.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.torch = folder / "site" / "torch"
+        (self.torch / "lib").mkdir(parents=True)
+        names = ", ".join(sorted(SYSTEM["/usr/lib/libSystem.B.dylib"]))
+        (folder / "libSystem.tbd").write_text(
+            STUB % ("/usr/lib/libSystem.B.dylib", names)
+        )
+        self.library(TORCH_CODE, self.torch / "lib/libtorch.dylib")
+
+    def context(
+        self,
+        code: str = CONTEXT_CODE,
+        kernel: str = KERNEL,
+        torch: Optional[Path] = None,
+        options: Sequence[str] = (),
+        **more,
+    ) -> bytes:
+        """libk2context.dylib, linked with libtorch."""
+        text = '"' + kernel.replace("\n", "\\n") + '"'
+        libtorch = torch or self.torch / "lib/libtorch.dylib"
+        return self.library(
+            code % text if "%s" in code else code,
+            self._folder / "libk2context.dylib",
+            options=[str(libtorch), *options], **more,
+        )
+
+    def extension(
+        self, code: str = EXTENSION_CODE, options: Sequence[str] = ()
+    ) -> bytes:
+        """_k2, linked with libk2context."""
+        self.context()
+        return self.library(
+            code, self._folder / EXTENSION, kind="-bundle",
+            rpaths=("@loader_path/k2/lib",),
+            options=[str(self._folder / "libk2context.dylib"),
+                     "-Wl,-U,_PyList_New", *options],
+        )
+
+    def library(
+        self,
+        code: str,
+        path: Path,
+        *,
+        kind: str = "-dynamiclib",
+        target: str = "arm64-apple-macos14.0",
+        rpaths: Sequence[str] = RPATHS,
+        name: Optional[str] = None,
+        options: Sequence[str] = (),
+    ) -> bytes:
+        """Compiles and links C code."""
+        source = self._folder / "source.c"
+        source.write_text(code)
+        if kind == "-dynamiclib":
+            name = name or f"@rpath/{path.name}"
+            options = [f"-Wl,-install_name,{name}", *options]
+        subprocess.run(
+            [f"clang-{doctor.CLANG}", f"--target={target}", "-w", "-O1",
+             "-ffreestanding", "-nostdlib", "-fuse-ld=lld",
+             "-mlinker-version=820", kind, str(source), "-o", str(path),
+             f"-L{self._folder}", "-lSystem",
+             *(f"-Wl,-rpath,{rpath}" for rpath in rpaths), *options],
+            check=True,
+        )
+        return path.read_bytes()
+
+    def stub(self, name: str, symbol: str) -> Path:
+        """A library that only the linker believes in."""
+        path = self._folder / "stub.tbd"
+        path.write_text(STUB % (name, symbol))
+        return path
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory) -> Workshop:
+    needed = (f"clang-{doctor.CLANG}", f"lld-{doctor.CLANG}")
+    doctor.provide(
+        [check for check in toolchain.checks()
+         if check.package in needed and not check.ok],
+        Reporter(),
+    )
+    return Workshop(tmp_path_factory.mktemp("workshop"))
+
+
+@dataclasses.dataclass
+class Case:
+    """A wheel that can be changed before it is written.
+
+    Attributes:
+      folder: where it is written.
+      description: what it says of itself.
+      files: what is in it but for its RECORD.
+      reference: what it is compared with.
+    """
+
+    folder: Path
+    description: wheel.Description
+    files: dict[str, bytes]
+    reference: verify_wheel.Reference
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.description.file_name
+
+    def of_info(self, name: str) -> str:
+        return f"{self.description.info}/{name}"
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        """Replaces a text in one file of the metadata."""
+        content = self.files[self.of_info(name)].decode()
+        assert old in content
+        self.files[self.of_info(name)] = content.replace(old, new).encode()
+
+    def problems(self) -> list[verify_wheel.Problem]:
+        wheel.pack(self.path, self.description, self.files)
+        return list(verify_wheel.verify(self.path, self.reference))
+
+    def found(self) -> set[str]:
+        """Names of the checks that find something."""
+        return {problem.check for problem in self.problems()}
+
+
+@pytest.fixture(scope="session")
+def parts(workshop) -> dict[str, bytes]:
+    return {EXTENSION: workshop.extension(), CONTEXT: workshop.context()}
+
+
+@pytest.fixture
+def case(tmp_path, workshop, parts) -> Case:
+    origin = {"built": toolchain.LABEL, "patched_tree": TREE,
+              "compiler": "Clang 19"}
+    version = "1.0.dev20231114+mps.torch2.13.0"
+    description = wheel.Description(
+        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin,
+        1700000000,
+    )
+    python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
+    files = {
+        **parts, **python, **wheel.metadata_files(description),
+        "k2/torch_version.py": b"k2_torch_version = '2.13.0'\n",
+    }
+    files[INIT] += b"__dev_version__ = '1.0'\n"
+    reference = verify_wheel.Reference(
+        python, {"add.metal": KERNEL}, TREE, (), workshop.torch, SYSTEM,
+    )
+    return Case(tmp_path, description, files, reference)
+
+
+def test_a_good_wheel_has_no_problems(case):
+    assert case.problems() == []
+
+
+# ---- the archive
+
+
+def test_what_is_no_zip_file(case):
+    case.path.write_bytes(b"PK, but no more")
+    [problem] = verify_wheel.verify(case.path, case.reference)
+    assert problem.check == "file"
+
+
+def test_a_zip_file_without_metadata(case):
+    with zipfile.ZipFile(case.path, "w") as archive:
+        archive.writestr("k2/__init__.py", "")
+    [problem] = verify_wheel.verify(case.path, case.reference)
+    assert problem.check == "metadata"
+
+
+@pytest.mark.parametrize("name", [
+    "k2/notes.txt", "k2/lib/libother.dylib", "k2/lib/libk2context.a",
+    "k2_mps_tests/__init__.py", "k2/extra.py",
+])
+def test_a_file_that_upstream_would_not_have(case, name):
+    case.files[name] = b""
+    [problem] = case.problems()
+    assert (problem.check, problem.file) == ("files", name)
+
+
+@pytest.mark.parametrize(
+    "name", ["k2/fsa.py", "k2/torch_version.py", EXTENSION]
+)
+def test_a_file_that_is_missing(case, name):
+    del case.files[name]
+    assert "files" in case.found()
+
+
+def rewrite(case, change) -> None:
+    """Writes the wheel, and once more with its files changed by a function,
+    RECORD as it was."""
+    wheel.pack(case.path, case.description, case.files)
+    with zipfile.ZipFile(case.path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    change(files)
+    with zipfile.ZipFile(case.path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+
+
+def test_another_content_than_recorded(case):
+    name = "k2/torch_version.py"
+    rewrite(case, lambda files: files.update({name: b"k2_torch_version = 1"}))
+    [problem] = verify_wheel.verify(case.path, case.reference)
+    assert (problem.check, problem.file) == ("record", name)
+
+
+def test_a_line_of_the_record_is_missing(case):
+    def forget(files):
+        name = case.of_info("RECORD")
+        files[name] = re.sub(rb"k2/fsa.py,.*\n", b"", files[name])
+
+    rewrite(case, forget)
+    [problem] = verify_wheel.verify(case.path, case.reference)
+    assert (problem.check, problem.file) == ("record", "k2/fsa.py")
+
+
+def test_a_recorded_file_is_missing(case):
+    rewrite(case, lambda files: files.pop(case.of_info("LICENSE"), None)
+            or files.pop(case.of_info("top_level.txt")))
+    [problem] = verify_wheel.verify(case.path, case.reference)
+    assert problem.check == "record"
+
+
+# ---- the metadata
+
+
+@pytest.mark.parametrize("file, old, new, check", [
+    ("METADATA", "torch==2.13.0", "torch==2.12.0", "metadata"),
+    ("METADATA", "torch==2.13.0", "torch>=2.13.0", "metadata"),
+    ("METADATA", "Requires-Dist: torch==2.13.0\n", "", "metadata"),
+    ("METADATA", "Name: k2\n", "Name: k3\n", "metadata"),
+    ("METADATA", "Version: 1.0.dev", "Version: 1.1.dev", "metadata"),
+    ("WHEEL", "macosx_14_0", "macosx_11_0", "tags"),
+    ("WHEEL", "Purelib: false", "Purelib: true", "tags"),
+    ("k2mps.json", TREE, TREE[::-1], "origin"),
+])
+def test_metadata_that_is_wrong(case, file, old, new, check):
+    case.replace(file, old, new)
+    assert case.found() == {check}
+
+
+def test_another_python_source(case):
+    case.files["k2/fsa.py"] = b"import os\n"
+    assert case.found() == {"python"}
+    case.files["k2/fsa.py"] = b"pass\n"
+    case.files[INIT] = b"__dev_version__ = '1'\nfrom _k2 import answer\n"
+    assert case.found() == {"python"}
+
+
+# ---- the Mach-O files
+
+
+def damaged(case, content: bytes, name: str = CONTEXT) -> set[str]:
+    case.files[name] = content
+    return case.found()
+
+
+def test_a_path_of_the_build_machine(case, workshop):
+    code = CONTEXT_CODE + 'const char file[] = "/home/me/k2/fsa.cu";\n'
+    assert damaged(case, workshop.context(code)) == {"paths"}
+    reference = case.reference
+    case.files[CONTEXT] = workshop.context(
+        CONTEXT_CODE + 'const char file[] = "/srv/k2-mps/k2/fsa.cu";\n'
+    )
+    assert case.found() == set()
+    case.reference = dataclasses.replace(
+        reference, build_paths=("/srv/k2-mps",)
+    )
+    assert case.found() == {"paths"}
+
+
+def test_another_processor(case, workshop):
+    content = workshop.library(
+        "int k2_symbol(void) { return 0; }", workshop.torch / "x.dylib",
+        target="x86_64-apple-macos14.0",
+    )
+    found = damaged(case, content)
+    assert "machine" in found
+    assert "machine" in damaged(case, b"\x7fELF not at all")
+
+
+def test_another_platform(case, workshop):
+    code = f"const char text[] = {KERNEL.strip()!r};".replace("'", '"')
+    code = code.replace('";', '\\n"; int k2_symbol(void) { return 0; }')
+    content = workshop.library(
+        code, workshop.torch / "x.dylib", target="arm64-apple-ios17.0",
+        name="@rpath/libk2context.dylib",
+    )
+    # lld signs for macOS alone.
+    assert damaged(case, content) == {"platform", "signature"}
+
+
+def test_a_newer_system_than_promised(case, workshop):
+    content = workshop.context(target="arm64-apple-macos15.0")
+    assert damaged(case, content) == {"minimum-os"}
+
+
+def test_an_install_name_that_is_a_path(case, workshop):
+    content = workshop.context(name="/usr/local/lib/libk2context.dylib")
+    assert damaged(case, content) == {"install-name"}
+
+
+def test_an_absolute_rpath(case, workshop):
+    content = workshop.context(rpaths=(*RPATHS, "/Library/torch/lib"))
+    assert damaged(case, content) == {"rpath"}
+
+
+@pytest.mark.parametrize("rpath, found", [
+    ("$ORIGIN/k2/lib", False), ("/k2/lib", True), ("$ORIGIN:/k2/lib", True),
+])
+def test_an_absolute_rpath_on_linux(case, tmp_path, rpath, found):
+    source = tmp_path / "x.c"
+    source.write_text("int x(void) { return 0; }\n")
+    subprocess.run(
+        [f"clang-{doctor.CLANG}", "-shared", "-fPIC", str(source), "-o",
+         str(tmp_path / "x.so"), f"-Wl,-rpath,{rpath}"], check=True,
+    )
+    case.files[EXTENSION] = (tmp_path / "x.so").read_bytes()
+    texts = [str(problem) for problem in case.problems()]
+    wrong = f"[rpath] {EXTENSION}: looks for libraries in /k2/lib"
+    assert (wrong in texts) == found
+
+
+def test_the_same_rpath_twice(case, workshop):
+    content = workshop.context(rpaths=RPATHS)
+    once, twice = b"@loader_path/../../torch/lib\0", b"@loader_path\0"
+    assert once in content
+    content = content.replace(once, twice.ljust(len(once), b"\0"), 1)
+    # torch is found no more either, and the page's hash is another.
+    assert "rpath" in damaged(case, content)
+
+
+def test_an_rpath_that_does_not_lead_to_torch(case, workshop):
+    content = workshop.context(rpaths=("@loader_path",))
+    assert damaged(case, content) == {"libraries"}
+
+
+def test_a_library_that_is_not_known_of_macos(case, workshop):
+    code = CONTEXT_CODE + "int z(void); int y(void) { return z(); }\n"
+    stub = workshop.stub("/usr/lib/libz.1.dylib", "_z")
+    content = workshop.context(code, options=[str(stub)])
+    assert damaged(case, content) == {"libraries"}
+
+
+def test_a_symbol_that_torch_does_not_export(case, workshop, tmp_path):
+    newer = tmp_path / "libtorch.dylib"
+    workshop.library(TORCH_CODE + "int newer(void) { return 2; }\n", newer)
+    code = CONTEXT_CODE + "int newer(void); int y(void) { return newer(); }\n"
+    case.files[CONTEXT] = workshop.context(code, torch=newer)
+    [problem] = case.problems()
+    assert problem.check == "symbols"
+    assert "@rpath/libtorch.dylib does not export _newer" in str(problem)
+
+
+def test_a_symbol_that_macos_does_not_export(case, workshop):
+    code = CONTEXT_CODE + "int gone(void); int y(void) { return gone(); }\n"
+    stub = workshop.stub("/usr/lib/libSystem.B.dylib", "_gone")
+    content = workshop.context(code, options=[str(stub)])
+    assert damaged(case, content) == {"symbols"}
+
+
+def test_a_weak_symbol_that_nobody_exports(case, workshop, tmp_path):
+    newer = tmp_path / "libtorch.dylib"
+    weak = "__attribute__((weak)) int newer(void) { return 2; }\n"
+    workshop.library(TORCH_CODE + weak, newer)
+    code = CONTEXT_CODE + "int newer(void); int y(void) { return newer(); }\n"
+    content = workshop.context(code, torch=newer)
+    assert damaged(case, content) == {"symbols"}
+
+
+def test_an_undefined_symbol_that_is_not_pythons(case, workshop):
+    code = EXTENSION_CODE + "int other(void); int y() { return other(); }\n"
+    options = ["-Wl,-U,_other"]
+    content = workshop.extension(code, options)
+    assert damaged(case, content, EXTENSION) == {"symbols"}
+    # Nor does a name make a symbol one of Python's.
+    code = code.replace("other", "PyList_Gone")
+    content = workshop.extension(code, ["-Wl,-U,_PyList_Gone"])
+    assert damaged(case, content, EXTENSION) == {"symbols"}
+
+
+def test_a_library_of_k2_that_the_wheel_lacks(case):
+    del case.files[CONTEXT]
+    assert case.found() == {"libraries", "kernels"}
+
+
+def test_a_changed_page(case):
+    content = bytearray(case.files[CONTEXT])
+    where = content.index(KERNEL.encode()) - 1
+    content[where] ^= 1
+    assert damaged(case, bytes(content)) == {"signature"}
+
+
+def test_no_signature(case, workshop):
+    content = workshop.context(options=["-Wl,-no_adhoc_codesign"])
+    assert damaged(case, content) == {"signature"}
+
+
+def test_a_signature_that_is_cut_off_or_empty():
+    header = b"\xfa\xde\x0c\xc0" + bytes(4)
+    cut = verify_wheel.signature_fault(header, 0)
+    assert cut == "its signature is cut off"
+    none = verify_wheel.signature_fault(header + bytes(4), 0)
+    assert none == "its signature has no hashes"
+    other = verify_wheel.signature_fault(bytes(12), 0)
+    assert other == "its signature cannot be read"
+
+
+def test_another_kernel_than_the_trees(case, workshop):
+    content = workshop.context(kernel=KERNEL.replace("add", "sub"))
+    assert damaged(case, content) == {"kernels"}
+
+
+# ---- the command
+
+
+@pytest.mark.parametrize("name, text", [
+    ("k2.whl", "not the name of a wheel"),
+    ("k2-1.0+mps.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl",
+     "is not for cp3"),
+])
+def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811
+    path = tmp_path / name
+    path.write_bytes(b"")
+    code = errors.WheelVerificationError.exit_code
+    assert text in sandbox.fails(code, "verify-wheel", str(path))

@@ -1,0 +1,40 @@
+# Builds for macOS 14 on arm64, on Linux, with clang and lld.
+#
+# The SDK is the one that toolchain.py puts together; CMAKE_OSX_SYSROOT names
+# it.
+
+set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+set(CMAKE_SYSTEM_VERSION 23.0.0)
+# Not CMAKE_OSX_ARCHITECTURES: of that, cmake makes a flag from its second run
+# on only.  CMAKE_<LANG>_COMPILER_TARGET says it already.
+set(CMAKE_OSX_DEPLOYMENT_TARGET 14.0)
+
+set(CMAKE_AR llvm-ar-19)
+set(CMAKE_RANLIB llvm-ranlib-19)
+set(CMAKE_STRIP llvm-strip-19)
+set(CMAKE_INSTALL_NAME_TOOL llvm-install-name-tool-19)
+foreach(language C CXX OBJC OBJCXX)
+  set(CMAKE_${language}_COMPILER clang-19)
+  if(language MATCHES "CXX")
+    set(CMAKE_${language}_COMPILER clang++-19)
+    # Apple's clang leaves sized deallocation off; torch is built with it.
+    set(CMAKE_${language}_FLAGS_INIT "-fno-sized-deallocation")
+  endif()
+  set(CMAKE_${language}_COMPILER_TARGET arm64-apple-macos14.0)
+endforeach()
+# A selector that the headers do not declare is an error: clang would guess
+# its type.
+string(APPEND CMAKE_OBJCXX_FLAGS_INIT " -Werror=objc-method-access")
+
+foreach(kind EXE SHARED MODULE)
+  # The version is that of the linker whose options clang may use.
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT "-fuse-ld=lld -mlinker-version=820")
+endforeach()
+
+# Programs are this machine's; headers and libraries must not be.
+set(CMAKE_FIND_ROOT_PATH "${CMAKE_OSX_SYSROOT}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY BOTH)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE BOTH)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE BOTH)

@@ -1,0 +1,145 @@
+"""Making wheels: building k2 for one, packing it, checking it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Optional
+
+from k2mps import build, errors, process, status, toolchain, verify_wheel
+from k2mps.checkout import Checkout
+from k2mps.doctor import Device
+from k2mps.environment import Environment, torch_requirement
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+from k2mps.status import State
+from k2mps.upstream import Upstream
+from k2mps.wheel import Target, contents, describe, pack
+
+_CHECK = """
+import torch
+import k2
+assert k2.__dev_version__ == {version!r}, k2.__dev_version__
+print(k2.__file__)
+"""
+
+
+def make(
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    target: Target = Target.NATIVE,
+    torch: Optional[str] = None,
+    jobs: Optional[int] = None,
+    reporter: Reporter = Reporter(),
+) -> Path:
+    """Makes a wheel and checks it; it lies in build/wheels when it is good.
+
+    Raises:
+      DirtyCheckoutError: the checkout holds edits.
+      WheelVerificationError: it is not what it should be.
+      WheelError: it cannot be installed or imported here.
+      what `Builder.build` and `toolchain.assemble` raise.
+    """
+    refuse_edits(project, upstream, checkout)
+    wanted = torch_requirement(upstream.torch, torch)
+    environment = Environment(project, reporter)
+    tools = None
+    if target.crossed:
+        build.prepare(
+            project, upstream, build.Request(Device.CPU, torch), reporter
+        )
+        tools = toolchain.assemble(project, wanted, reporter)
+    request = build.Request(
+        target.device, torch, jobs, for_wheel=True, toolchain=tools
+    )
+    built = build.Builder(project, upstream, checkout, reporter).build(request)
+    description = describe(
+        upstream, checkout, built, target,
+        str(wanted.specifier).removeprefix("=="), environment.python_tag,
+    )
+    directory = project.build_root / "wheels"
+    unchecked = directory / "unchecked"
+    unchecked.mkdir(parents=True, exist_ok=True)
+    draft = unchecked / description.file_name
+    pack(draft, description, contents(checkout, built, description))
+    verify_wheel.check(draft, project, upstream, checkout, reporter)
+    if not target.crossed:
+        try_import(project, draft, reporter)
+    wheel = directory / draft.name
+    os.replace(draft, wheel)
+    return wheel
+
+
+def refuse_edits(
+    project: Project, upstream: Upstream, checkout: Checkout
+) -> None:
+    """A wheel says which patches it was made with; so there must be no more.
+
+    Raises:
+      DirtyCheckoutError: the checkout holds edits.
+    """
+    now = status.of_checkout(project, upstream, checkout)
+    if now.state is State.EDITED:
+        raise errors.DirtyCheckoutError(
+            "a wheel is made of the locked patches, not of edits",
+            why="; ".join(now.details),
+            next_command=now.next_command or "k2mps status",
+        )
+
+
+def try_import(project: Project, wheel: Path, reporter: Reporter) -> None:
+    """Installs a wheel for this machine in a clean environment and imports it.
+
+    The environment has what .venv has, but no k2 and nothing that leads to
+    one.
+
+    Raises:
+      WheelError: it cannot be installed or imported.
+    """
+    environment = Environment(project, reporter)
+    with tempfile.TemporaryDirectory(
+        dir=project.build_root, prefix="wheel-test-"
+    ) as folder, reporter.task(f"importing {wheel.name}"):
+        clean = _clean_environment(Path(folder), environment)
+        version = wheel.name.split("-")[1]
+        for command in (
+            [str(environment.python), "-m", "pip", "--python", str(clean),
+             "install", "--no-deps", "--no-index", "--quiet",
+             "--disable-pip-version-check", str(wheel)],
+            [str(clean), "-c", _CHECK.format(version=version)],
+        ):
+            outcome = process.run(
+                command, reporter=reporter, cwd=Path(folder),
+                # Loading binds all symbols, not each when it is called.
+                environment={"LD_BIND_NOW": "1", "PYTHONPATH": "",
+                             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            )
+            if outcome.status != 0:
+                raise errors.WheelError(
+                    f"{wheel.name} cannot be installed and imported",
+                    why=outcome.lines[-1] if outcome.lines else "",
+                    next_command=f"look at {wheel}",
+                )
+
+
+def _clean_environment(folder: Path, environment: Environment) -> Path:
+    """Makes a virtual environment with .venv's packages; its Python.
+
+    The packages are linked to, which makes it a matter of a second.  Files
+    that change Python's path stay behind.
+    """
+    directory = folder / "venv"
+    subprocess.run(
+        [str(environment.python), "-m", "venv", "--without-pip",
+         str(directory)],
+        check=True, stdout=subprocess.DEVNULL,
+    )
+    [site] = directory.glob("lib/python3.*/site-packages")
+    for entry in environment.site_packages.iterdir():
+        if entry.suffix != ".pth" and not re.match(r"_?k2\b", entry.name):
+            (site / entry.name).symlink_to(entry)
+    return directory / "bin" / "python"
