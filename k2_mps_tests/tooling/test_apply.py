@@ -302,12 +302,12 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path):
     patches = sandbox.root / "patches"
     support.write(patches / "files", {path: "mine\n"})
     patch = patches / "python-add-only-new-files.patch"
-    listed = re.findall(r"^ (.*)$", patch.read_text(), re.MULTILINE)
+    listed = re.findall(r"^\t(.*)$", patch.read_text(), re.MULTILINE)
     head, _, tail = patch.read_text().partition("New-files:\n")
     lines = sorted([*listed, path])
     tail = tail[sum(len(line) + 2 for line in listed):]
     patch.write_text(head + "New-files:\n"
-                     + "".join(f" {line}\n" for line in lines) + tail)
+                     + "".join(f"\t{line}\n" for line in lines) + tail)
     if path == "k2/csrc/context.h":
         (patches / "series").write_text("python-add-only-new-files.patch\n")
         for other in patches.glob("*.patch"):
@@ -411,18 +411,18 @@ def test_a_worktree_on_another_disk_than_its_repository(
     script = (
         "set -e\n"
         f"mount -t tmpfs tmpfs {disk}\n"
-        f"git -C {own} worktree add --quiet --detach {disk}/work\n"
+        f"git -C {own} worktree add --quiet --detach {disk}/tree\n"
         f"cd {sandbox.root}\n"
         'if [ -n "$1" ]; then\n'
         # Killed amid the files, then mended.
-        f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/work\n'
-        f"  test -d {disk}/work/.k2mps\n"
-        f'  "$PYTHON" -m k2mps status --k2 {disk}/work\n'
-        f"  test -z \"$(git -C {disk}/work status --porcelain)\"\n"
+        f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/tree\n'
+        f"  test -d {disk}/tree/.k2mps\n"
+        f'  "$PYTHON" -m k2mps status --k2 {disk}/tree\n'
+        f"  test -z \"$(git -C {disk}/tree status --porcelain)\"\n"
         "fi\n"
-        f'"$PYTHON" -m k2mps apply --k2 {disk}/work\n'
-        f'"$PYTHON" -m k2mps status --k2 {disk}/work\n'
-        f"git -C {disk}/work status --porcelain\n"
+        f'"$PYTHON" -m k2mps apply --k2 {disk}/tree\n'
+        f'"$PYTHON" -m k2mps status --k2 {disk}/tree\n'
+        f"git -C {disk}/tree status --porcelain\n"
     )
     result = subprocess.run(
         [*support.mount_namespace(), "sh", "-c", script, "sh",

@@ -54,7 +54,7 @@ def test_new(sandbox, k2):
         "From: k2-mps <k2-mps@k2-mps.invalid>\n"
         "Subject: more: a thing\n"
         "Upstream-Status: Inappropriate\n"
-        "New-files:\n k2/csrc/mps/more.mm\n\nIt is needed.\n\n---\n"
+        "New-files:\n\tk2/csrc/mps/more.mm\n\nIt is needed.\n\n---\n"
     )
     assert (k2 / CONTEXT).stat().st_mtime_ns == before
     sound(sandbox, k2, 4)

@@ -15,8 +15,8 @@ From: k2-mps <k2-mps@k2-mps.invalid>
 Subject: context: know mps
 Upstream-Status: Submitted https://example.org/1
 New-files:
- cmake/mps.cmake
- k2/csrc/mps/größe.mm
+\tcmake/mps.cmake
+\tk2/csrc/mps/größe.mm
 
 Why it is done.
 
@@ -109,10 +109,10 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
         ("Subject: context", "Subject:  context"),
         ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),
         ("Upstream-Status: Submitted https://example.org/1\n", ""),
-        (" cmake/mps.cmake\n k2/csrc/mps/größe.mm\n", ""),
+        ("\tcmake/mps.cmake\n\tk2/csrc/mps/größe.mm\n", ""),
         ("k2/csrc/mps/größe.mm", "a.mm"),
-        (" cmake/mps.cmake\n", " cmake/mps.cmake\n cmake/mps.cmake\n"),
-        (" cmake/mps.cmake\n", " k2/csrc/context.h\n"),
+        ("\tcmake/mps.cmake\n", "\tcmake/mps.cmake\n\tcmake/mps.cmake\n"),
+        ("\tcmake/mps.cmake\n", "\tk2/csrc/context.h\n"),
         ("\n\n---\n", "\n---\n"),
         ("---\ndiff", "--\ndiff"),
         ("\n\nWhy", "\nWhy"),
@@ -340,7 +340,7 @@ def test_missing_files_are_refused(sandbox, name):
 def test_a_file_with_two_owners_is_refused(sandbox):
     patch = sandbox.root / "patches/python-add-only-new-files.patch"
     patch.write_text(patch.read_text().replace(
-        "New-files:\n", "New-files:\n cmake/mps.cmake\n"))
+        "New-files:\n", "New-files:\n\tcmake/mps.cmake\n"))
     with pytest.raises(errors.SeriesError, match="belongs to both"):
         load(sandbox)
 

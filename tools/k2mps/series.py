@@ -10,8 +10,8 @@ has exactly this shape, so that there is one way to write a given patch:
     Subject: build: one line that says what
     Upstream-Status: Pending
     New-files:
-     cmake/example.cmake
-     k2/csrc/mps/example.h
+    <tab>cmake/example.cmake
+    <tab>k2/csrc/mps/example.h
 
     Why, in as many lines as it takes.
 
@@ -27,7 +27,7 @@ has exactly this shape, so that there is one way to write a given patch:
 - `Upstream-Status` says how the patch stands with upstream: Pending,
   Submitted, Accepted or Inappropriate, then anything.
 - `New-files` names the files that the patch adds, sorted, one a line after a
-  space; absent where there are none.  They are not in the diff: they lie
+  tab; absent where there are none.  They are not in the diff: they lie
   under patches/files at their place in k2's tree, and each belongs to exactly
   one patch.
 - The diff has one line of context, full blob ids and no function names after
@@ -146,7 +146,7 @@ class Patch:
         ]
         if self.new_files:
             lines.append("New-files:")
-            lines += [f" {path}" for path in self.new_files]
+            lines += [f"\t{path}" for path in self.new_files]
         lines.append("")
         if self.body:
             lines += [self.body, ""]
@@ -376,7 +376,7 @@ class _HeaderReader:
             return ()
         self._at += 1
         paths = []
-        while self._lines[self._at].startswith(" "):
+        while self._lines[self._at].startswith("\t"):
             paths.append(self._lines[self._at][1:])
             self._at += 1
         if not paths:
