@@ -82,19 +82,10 @@ inline mem_flags operator|(mem_flags a, mem_flags b) {
   return mem_flags(int(a) | int(b));
 }
 
-// Assembly, and not the compiler's own function, so that the compiler knows
-// nothing of threads that meet here.  On these GPUs a barrier counts arrivals
-// of simdgroups, wherever in the code they arrive.  So a loop with one barrier
-// may become several loops with one each, if a condition that does not change
-// in the loop divides simdgroups.  It must not divide a simdgroup: see
-// LaneIndex().
-//
 // It orders all memory, whatever the flags.
-inline void threadgroup_barrier(mem_flags) {
-  __asm__ volatile("bar.sync 0;" ::: "memory");
-}
+inline void threadgroup_barrier(mem_flags) { __syncthreads(); }
 
-// The same holds for it: it is for whole simdgroups here.
+// For whole simdgroups.
 inline float simd_shuffle_up(float x, ushort delta) {
   float ans;
   __asm__ volatile("shfl.sync.up.b32 %0, %1, %2, 0, -1;"

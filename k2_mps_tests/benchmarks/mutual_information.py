@@ -30,10 +30,8 @@ KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
 # B, S, T
 SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
           (128, 100, 500), (32, 500, 1000)]
-# The same source, without and with the compiler making separate loops of what
-# simdgroups do (split_loops of ptx.compile_metal).
-PROGRAMS = {'one_loop': False, 'split_loops': True}
 VARIANTS = ['plain', 'boundary', 'modified', '-inf']
+PTX = 'mutual_information.ptx'
 WARMUPS, REPEATS = 5, 30
 
 BINDING = '''
@@ -62,11 +60,9 @@ def prepare(folder, libdevice):
                 name = next(name for name in archive.namelist()
                             if name.endswith('/libdevice.10.bc'))
                 libdevice.write_bytes(archive.read(name))
-        for program, split_loops in PROGRAMS.items():
-            text, kernels = ptx.compile_metal(
-                KERNELS / 'mutual_information.metal', ROOT, libdevice,
-                split_loops)
-            (folder / (program + '.ptx')).write_text(text)
+        text, kernels = ptx.compile_metal(
+            KERNELS / 'mutual_information.metal', ROOT, libdevice)
+        (folder / PTX).write_text(text)
         source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)
@@ -103,7 +99,7 @@ def _download(folder, package, *arguments):
 class Ours:
     """The kernels of a PTX file, launched as mutual_information.mm does."""
 
-    def __init__(self, folder, program):
+    def __init__(self, folder):
         import torch
 
         self._torch = torch
@@ -111,7 +107,7 @@ class Ours:
         self._host = json.loads((folder / 'host.json').read_text())
         torch.zeros(1, device='cuda')  # makes the context
         module = ctypes.c_void_p()
-        text = (folder / (program + '.ptx')).read_bytes()
+        text = (folder / PTX).read_bytes()
         self._call('cuModuleLoadData', ctypes.byref(module), text + b'\0')
         self._functions = {}
         for name in ('forward', 'backward'):
@@ -220,7 +216,7 @@ def measure(function):
 
 
 def compare(ours, upstream, shape, variant):
-    """Measures one program.
+    """Measures ours, and upstream's unless that is None.
 
     Returns:
       A row of the report, a dict.
@@ -273,7 +269,7 @@ def run(folder, output):
 
     print('%s, torch %s; microseconds, mean of %d calls after %d' % (
         torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS))
-    ours = {program: Ours(folder, program) for program in PROGRAMS}
+    ours = Ours(folder)
     try:
         upstream = load_upstream(folder)
     except Exception as error:  # ours is worth a measurement without it
@@ -283,17 +279,15 @@ def run(folder, output):
     columns = ['upstream forward', 'forward', 'upstream backward', 'backward',
                'times', 'upstream error', 'error', 'error of sums',
                'same bits again']
-    print('  '.join(['   B   S    T  variant   program    '] + columns))
+    print('  '.join(['   B   S    T  variant '] + columns))
     rows = []
     cases = [(shape, 'plain') for shape in SHAPES]
     cases += [(shape, variant) for shape in SHAPES[3:]
               for variant in VARIANTS[1:]]
-    for shape, variant, program in (
-            (*case, program) for case in cases for program in PROGRAMS):
-        row = compare(ours[program], upstream, shape, variant)
-        row['program'] = program
+    for shape, variant in cases:
+        row = compare(ours, upstream, shape, variant)
         rows.append(row)
-        cells = ['%4d %3d %4d  %-8s  %-11s' % (*shape, variant, program)]
+        cells = ['%4d %3d %4d  %-8s' % (*shape, variant)]
         for name in columns:
             value = row.get(name, '')
             if isinstance(value, float):

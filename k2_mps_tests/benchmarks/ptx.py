@@ -46,17 +46,13 @@ class Kernel:
     max_threads: int | None
 
 
-def compile_metal(source, include, libdevice, split_loops,
-                  architecture='sm_90'):
+def compile_metal(source, include, libdevice, architecture='sm_90'):
     """Compiles a file of kernels.
 
     Args:
       source: Path of the .metal file.
       include: Path of the folder that #include "k2/..." are relative to.
       libdevice: Path of libdevice.10.bc.
-      split_loops: whether a loop with a barrier may become several, for
-        simdgroups that do different things in it.  See threadgroup_barrier()
-        in metal_on_ptx.h.
       architecture: of the GPU.
     Returns:
       The PTX, a str, and a list of its Kernels.
@@ -85,14 +81,9 @@ def compile_metal(source, include, libdevice, split_loops,
          *target],
         '#include "%s"\nusing namespace metal;\n%s' % (
             HERE / 'metal_on_ptx.h', text))
-    splitting = []
-    if split_loops:
-        ir = re.sub(r'\bconvergent ', '', ir)
-        splitting = ['-mllvm', '-enable-nontrivial-unswitch',
-                     '-mllvm', '-unswitch-threshold=100000']
     ptx = _clang(
         # Division is off by 2 ulp at most, as Metal's with fast math.
-        ['-x', 'ir', '-mllvm', '-nvptx-prec-divf32=1', *splitting, *target],
+        ['-x', 'ir', '-mllvm', '-nvptx-prec-divf32=1', *target],
         ir)
     return _limit_threads(ptx, kernels), kernels
 
