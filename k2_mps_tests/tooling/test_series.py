@@ -242,7 +242,7 @@ def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, path):
     outside = sandbox.root.parent / "outside"
     name = patches / "context-know-mps.patch"
     good = name.read_text()
-    name.write_text(good.replace(" cmake/mps.cmake\n", f" {path}\n"))
+    name.write_text(good.replace("\tcmake/mps.cmake\n", f"\t{path}\n"))
     assert sandbox.run("lock").returncode in (4, 5)
     name.write_text(good.replace("k2/csrc/context.h", path))
     assert sandbox.run("lock").returncode in (4, 5)

@@ -171,7 +171,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     """Through the command line, with two suites: one needs k2."""
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
     (sandbox.root / "pyproject.toml").write_text(
-        "[project.optional-dependencies]\nbuild = []\ntest = []\n"
+        "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
     )
     os.symlink(sys.prefix, sandbox.root / ".venv")
     config = sandbox.root / "upstream.toml"
