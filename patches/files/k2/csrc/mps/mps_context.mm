@@ -66,6 +66,8 @@ class PytorchMpsContext : public Context {
         allocator_, /*resizable*/ false);
     void *data = HostAddress(*storage);
     *deleter_context = storage.release();
+    // Another thread may have freed this memory with work on it in flight.
+    mps::Synchronize();
     return data;
   }
 
