@@ -16,7 +16,6 @@ What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 import argparse
 import ctypes
 import json
-import re
 import subprocess
 import sys
 import tarfile
@@ -24,10 +23,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent / 'patches' / 'files'
-KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
-FRONT_END = HERE.parent / 'emulator' / 'mps_emulator' / 'msl'
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 # B, S, T
 SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
@@ -50,6 +46,9 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 def prepare(folder, libdevice):
     """Fills the folder: PTX, what the host must know, upstream's source."""
+    sys.path.insert(0, str(ROOT))
+    from k2_mps_tests.kernels import sources
+
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
@@ -60,7 +59,10 @@ def prepare(folder, libdevice):
                 name = next(name for name in archive.namelist()
                             if name.endswith('/libdevice.10.bc'))
                 libdevice.write_bytes(archive.read(name))
-        kernels = _compile(folder / PTX, libdevice, scratch)
+        kernels = sources.compile_to_ptx(
+            'mutual_information', folder / PTX, libdevice, 'sm_90',
+            # Within 2 ulp, as Metal's with fast math; all else is without.
+            '--approximate-division')
         source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)
@@ -74,7 +76,7 @@ def prepare(folder, libdevice):
                     content = archive.extractfile(member).read()
                     (upstream / path.name).write_bytes(content)
     (folder / 'upstream' / 'binding.cc').write_text(BINDING)
-    numbers = _enumerators((KERNELS / 'mutual_information.h').read_text())
+    numbers = sources.enumerators('mutual_information.h')
     (folder / 'host.json').write_text(json.dumps({
         name: numbers[name]
         for name in ('kMiSimdWidth', 'kMiMaxStrips', 'kMiThreadsPerStrip',
@@ -82,31 +84,6 @@ def prepare(folder, libdevice):
     }))
     print('%s: %s' % (folder, ', '.join(
         '%s (%d threads)' % (k['name'], k['max_threads']) for k in kernels)))
-
-
-def _compile(output, libdevice, scratch):
-    """Writes the PTX, and returns what the front end says of the kernels."""
-    described = scratch / 'kernels.json'
-    subprocess.run([
-        sys.executable, str(FRONT_END), 'ptx',
-        str(KERNELS / 'mutual_information.metal'), '--include', str(ROOT),
-        '--output', str(output), '--json', str(described),
-        '--gpu', 'sm_90', '--libdevice', str(libdevice),
-        # As mutual_information.mm has it compiled; but division is within
-        # 2 ulp, as Metal's with fast math.
-        '--no-fast-math', '--approximate-division', '--whole-simdgroups'],
-        check=True, stdout=subprocess.DEVNULL)
-    return json.loads(described.read_text())
-
-
-def _enumerators(text):
-    """Returns the values of a header's enumerators."""
-    values = {}
-    for body in re.findall(r'\benum\s*\w*\s*\{(.*?)\}', text, re.DOTALL):
-        body = re.sub(r'//.*', '', body)
-        for name, value in re.findall(r'(\w+)\s*=\s*([^,]+)', body):
-            values[name] = eval(value.replace('/', '//'), {}, dict(values))
-    return values
 
 
 def _download(folder, package, *arguments):
