@@ -2,11 +2,11 @@
 """mutual_information_recursion: our kernels beside upstream's CUDA kernel.
 
 Both run on one NVIDIA GPU in one process: ours from the .metal file that the
-mps backend has, compiled by ptx.py; upstream's from the source package of
-fast_rnnt, which carries the same CUDA file as k2.
+mps backend has, compiled by the emulator's front end; upstream's from the
+source package of fast_rnnt, which carries the same CUDA file as k2.
 
-    python mutual_information.py prepare FOLDER   # with clang 19, and pip
-    python mutual_information.py run FOLDER       # with the GPU
+    .venv/bin/python mutual_information.py prepare FOLDER   # after `make build`
+    python mutual_information.py run FOLDER                 # with the GPU
 
 `prepare` puts all into FOLDER that `run` needs beside this file: it may run
 on another machine, with PyTorch for CUDA and nvcc but without clang.
@@ -23,9 +23,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent / 'patches' / 'files'
-KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 # B, S, T
 SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
@@ -48,7 +46,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 def prepare(folder, libdevice):
     """Fills the folder: PTX, what the host must know, upstream's source."""
-    import ptx
+    sys.path.insert(0, str(ROOT))
+    from k2_mps_tests.kernels import sources
 
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -60,9 +59,10 @@ def prepare(folder, libdevice):
                 name = next(name for name in archive.namelist()
                             if name.endswith('/libdevice.10.bc'))
                 libdevice.write_bytes(archive.read(name))
-        text, kernels = ptx.compile_metal(
-            KERNELS / 'mutual_information.metal', ROOT, libdevice)
-        (folder / PTX).write_text(text)
+        kernels = sources.compile_to_ptx(
+            'mutual_information', folder / PTX, libdevice, 'sm_90',
+            # Within 2 ulp, as Metal's with fast math; all else is without.
+            '--approximate-division')
         source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)
@@ -76,14 +76,14 @@ def prepare(folder, libdevice):
                     content = archive.extractfile(member).read()
                     (upstream / path.name).write_bytes(content)
     (folder / 'upstream' / 'binding.cc').write_text(BINDING)
-    numbers = ptx.enumerators((KERNELS / 'mutual_information.h').read_text())
+    numbers = sources.enumerators('mutual_information.h')
     (folder / 'host.json').write_text(json.dumps({
-        name: int(numbers[name])
+        name: numbers[name]
         for name in ('kMiSimdWidth', 'kMiMaxStrips', 'kMiThreadsPerStrip',
                      'kMiScratchMargin')
     }))
     print('%s: %s' % (folder, ', '.join(
-        '%s (%d threads)' % (k.name, k.max_threads) for k in kernels)))
+        '%s (%d threads)' % (k['name'], k['max_threads']) for k in kernels)))
 
 
 def _download(folder, package, *arguments):
@@ -151,6 +151,8 @@ class Ours:
 
     def _launch(self, name, groups, threads, tensors):
         values = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+        # Behind the buffers an entry takes the grid in threads.
+        values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
         arguments = (ctypes.c_void_p * len(values))(
             *[ctypes.addressof(value) for value in values])
         stream = ctypes.c_void_p(

@@ -11,6 +11,7 @@ import errno
 import itertools
 import json
 import sys
+from pathlib import Path
 from typing import Optional
 
 import click
@@ -303,6 +304,52 @@ def fuzz_command(
     )
     built = builder.build(build.Request(Device.MPS, torch, jobs))
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
+
+
+@main.command("kernels")
+@click.option(
+    "--device", type=click.Choice(("cpu", "cuda")), default="cpu",
+    show_default=True,
+    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA"
+    " GPU",
+)
+@click.option(
+    "--prepare", type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="only make a folder whose run.py checks on another machine's GPU",
+)
+@click.option(
+    "--run", "run_folder", metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="run such a folder",
+)
+@click.option(
+    "--libdevice", metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+)
+@click.option(
+    "--gpu", metavar="ARCHITECTURE",
+    help="the oldest GPU that PTX is for; default sm_80",
+)
+@click.pass_obj
+def kernels_command(
+    session: Session,
+    device: str,
+    prepare: Optional[Path],
+    run_folder: Optional[Path],
+    libdevice: Optional[Path],
+    gpu: Optional[str],
+) -> None:
+    """Check each Metal kernel by itself against a reference in float64."""
+    from k2mps import kernels
+
+    if prepare is not None and run_folder is not None:
+        raise click.UsageError("--prepare and --run are two steps")
+    kernels.check(
+        session.project, session.upstream, device, prepare, run_folder,
+        libdevice, gpu, session.console,
+    )
 
 
 @main.command("clean")

@@ -218,6 +218,12 @@ class TestsFailedError(K2mpsError):
     exit_code = 34
 
 
+class NoGpuError(K2mpsError):
+    """There is no NVIDIA GPU where one was asked for."""
+
+    exit_code = 36
+
+
 class IndexUnreachableError(K2mpsError):
     """pip's package index cannot be reached."""
 

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 
+from . import _shaders
 from ._paths import library_path
 
 _library = None
@@ -43,6 +44,7 @@ def load() -> ctypes.CDLL:
         )
     library.mps_emulator_use_python(os.fsencode(sys.executable))
     _let_storages_be_made(torch)
+    _shaders.install(torch, library)
     atexit.register(_let_autograd_finish)
     _library = library
     return library

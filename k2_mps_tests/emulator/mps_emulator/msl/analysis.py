@@ -63,8 +63,9 @@ class Parameter:
 class Kernel:
     """A kernel function, or one instance of a kernel template.
 
-    function:      an expression for the function's address.
-    instantiation: the number of the rewriter.Instantiation it comes from.
+    function:       an expression for the function's address.
+    instantiation:  the number of the rewriter.Instantiation it comes from.
+    limits_threads: whether the source says max_total_threads.
     """
 
     def __init__(self, name, function, cursor):
@@ -74,6 +75,7 @@ class Kernel:
         self.instantiation = None
         self.parameters = []
         self.max_total_threads = MAX_THREADS_PER_THREADGROUP
+        self.limits_threads = False
         self.static_threadgroup_bytes = 0
         self.function_constants = []
         self.suspends = False
@@ -728,6 +730,7 @@ class Analysis:
         self._check_kernel(kernel, cursor)
         limit = annotations.get("max_total_threads")
         if limit is not None:
+            kernel.limits_threads = True
             kernel.max_total_threads = min(
                 _number(limit, values), MAX_THREADS_PER_THREADGROUP
             )

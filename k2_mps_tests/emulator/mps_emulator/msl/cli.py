@@ -1,12 +1,13 @@
 """The command line."""
 
 import argparse
+import json
 import sys
 import traceback
 
-from .codegen import ptx_arguments
 from .errors import Refused, ToolError
 from .language import NEWEST, Language
+from .nvptx import arguments as ptx_arguments
 from .pipeline import PROGRAM_SOURCE, Program, explain
 
 # The emulator tells them apart; an interpreter of itself ends with 1 or 2.
@@ -79,6 +80,21 @@ def _parser():
         "--libdevice",
         metavar="LIBDEVICE.BC",
         help="CUDA's mathematical functions, to be linked in",
+    )
+    ptx.add_argument(
+        "--whole-simdgroups",
+        action="store_true",
+        help="all lanes of a simdgroup reach each simdgroup function",
+    )
+    ptx.add_argument(
+        "--approximate-division",
+        action="store_true",
+        help="within 2 ulp, which fast math has anyway",
+    )
+    ptx.add_argument(
+        "--json",
+        metavar="FILE.json",
+        help="a description of the kernels to write, for a program",
     )
     ptx.set_defaults(run=_ptx)
     _add_common(ptx)
@@ -160,12 +176,34 @@ def _build(options):
 def _ptx(options):
     program = _program(options, options.source, options.source)
     kernels = program.build_ptx(
-        options.output, options.gpu, options.libdevice
+        options.output,
+        options.gpu,
+        options.libdevice,
+        options.whole_simdgroups,
+        options.approximate_division,
     )
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([_description(kernel) for kernel in kernels], file)
     for kernel in kernels:
         places = ["%s(%d)" % place for place in ptx_arguments(kernel)]
         sys.stdout.write("%s: %s\n" % (kernel.name, ", ".join(places)))
     return 0
+
+
+def _description(kernel):
+    """What a host has to know of an entry, for JSON.
+
+    max_threads is None where the source does not limit a threadgroup.
+    """
+    return {
+        "name": kernel.name,
+        "arguments": ptx_arguments(kernel),
+        "max_threads": (
+            kernel.max_total_threads if kernel.limits_threads else None
+        ),
+        "threadgroup_bytes": kernel.static_threadgroup_bytes,
+    }
 
 
 def _check(options):

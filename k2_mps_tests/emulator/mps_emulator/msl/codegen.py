@@ -1,8 +1,8 @@
 """Writes what makes a shared object a kernel library: for every kernel a
 function that the executor calls, and the table that describes them all."""
 
-_BEGIN = "MSL_ALLOW_FUNCTION_POINTERS "
-_END = "MSL_END_FUNCTION_POINTERS"
+ALLOW_POINTERS = "MSL_ALLOW_FUNCTION_POINTERS "
+END_POINTERS = "MSL_END_FUNCTION_POINTERS"
 
 
 def declarations(kernels):
@@ -23,13 +23,13 @@ def _signature(number):
 def thunk(number, kernel):
     """The function that runs a row of a kernel's threads, on one line."""
     text = [
-        _BEGIN,
+        ALLOW_POINTERS,
         _signature(number) + " { ",
     ]
     arguments = []
     for index, parameter in enumerate(kernel.parameters):
         if parameter.kind == "builtin":
-            arguments.append(_builtin(parameter))
+            arguments.append(builtin(parameter))
         else:
             text.append(_buffer(index, parameter))
             arguments.append("__msl_buffer_%d" % index)
@@ -38,7 +38,7 @@ def thunk(number, kernel):
         "__msl::place at = {launch, {x + i, y, z}}; ",
         "(%s)(%s); " % (kernel.function, ", ".join(arguments)),
         "} } ",
-        _END,
+        END_POINTERS,
     ]
     return "".join(text)
 
@@ -55,7 +55,8 @@ def _buffer(index, parameter):
     )
 
 
-def _builtin(parameter):
+def builtin(parameter):
+    """What a kernel gets for an attribute like [[thread_position_in_grid]]."""
     values = ", ".join(
         "at.%s(%d)" % (parameter.builtin, d)
         for d in range(parameter.components)
@@ -66,7 +67,7 @@ def _builtin(parameter):
 
 def tables(kernels):
     """The description of the library, with `kernels` in thunks' order."""
-    lines = ["", _BEGIN]
+    lines = ["", ALLOW_POINTERS]
     for number, kernel in enumerate(kernels):
         lines += _parameter_table(number, kernel)
         lines += _constant_table(number, kernel)
@@ -95,7 +96,7 @@ def tables(kernels):
         "  kMpsEmulatorMslAbiVersion, %d, mps_emulator_msl_kernels,"
         % len(kernels),
         "  &mps_emulator_msl_runtime_in_use};",
-        _END,
+        END_POINTERS,
         "",
     ]
     return "\n".join(lines)
@@ -149,74 +150,3 @@ def _constant_table(number, kernel):
 
 def _escape(text):
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-# ---- PTX
-
-
-def ptx_kernel(number, kernel):
-    """The entry of a kernel on an NVIDIA GPU, on one line.
-
-    Its parameters are 64-bit addresses, in the order of ptx_arguments(), and
-    the size of the grid in threads, three 32-bit numbers.
-    """
-    text = []
-    signature = []
-    arguments = []
-    for index, parameter in enumerate(kernel.parameters):
-        if parameter.kind == "builtin":
-            arguments.append(_builtin(parameter))
-            continue
-        kind = "reference" if parameter.by_reference else "pointer"
-        address = "0"
-        if parameter.active:
-            address = "a%d" % index
-            signature.append("ulong " + address)
-        text.append(
-            "__msl::buffer_%s __msl_buffer_%d = {(void *)%s}; "
-            % (kind, index, address)
-        )
-        arguments.append("__msl_buffer_%d" % index)
-    signature += ["uint x", "uint y", "uint z"]
-    return (
-        "%s __kernel void mps_emulator_msl_kernel_%d(%s) { "
-        "__msl::place at = {{x, y, z}}; if (!at.is_in_grid()) return; %s"
-        "(%s)(%s); } %s"
-        % (
-            _BEGIN,
-            number,
-            ", ".join(signature),
-            "".join(text),
-            kernel.function,
-            ", ".join(arguments),
-            _END,
-        )
-    )
-
-
-def ptx_declarations(kernels):
-    """Gives the entries of the kernels their names."""
-    return "".join(
-        '__kernel void mps_emulator_msl_kernel_%d(%s) __asm__("%s");\n'
-        % (
-            number,
-            ", ".join(
-                ["ulong"] * len(ptx_arguments(kernel)) + ["uint"] * 3
-            ),
-            kernel.name,
-        )
-        for number, kernel in enumerate(kernels)
-    )
-
-
-def ptx_arguments(kernel):
-    """[(kind, index)] of the addresses that a kernel's entry takes.
-
-    kind is "buffer", whose address is one of the GPU's memory, or
-    "threadgroup", where it is a generic address in shared memory.
-    """
-    return [
-        (parameter.kind, parameter.index)
-        for parameter in kernel.parameters
-        if parameter.kind != "builtin" and parameter.active
-    ]

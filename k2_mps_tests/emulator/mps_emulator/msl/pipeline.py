@@ -4,7 +4,7 @@ import os
 import re
 import tempfile
 
-from . import codegen, lexer, toolchain
+from . import codegen, lexer, nvptx, toolchain
 from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
@@ -82,59 +82,67 @@ class Program:
     def build(self, output, cpu, check_races=False):
         """Writes the kernel library to the file `output`."""
         text, kernels = self.analyse()
-        self._compile(
-            self._library_text(text, kernels),
-            output,
-            lambda source: toolchain.compile_command(
-                self.clang,
-                self.language,
-                self.fast_math,
-                cpu,
-                source,
-                output,
-                check_races,
-            ),
-        )
+        with _scratch_folder(output) as folder:
+            self._compile(
+                toolchain.compile_command(
+                    self.clang,
+                    self.language,
+                    self.fast_math,
+                    cpu,
+                    _write(
+                        folder, _PARSED_FILE, self._library_text(text, kernels)
+                    ),
+                    output,
+                    check_races,
+                )
+            )
 
-    def build_ptx(self, output, gpu, libdevice=None):
+    def build_ptx(
+        self,
+        output,
+        gpu,
+        libdevice=None,
+        whole_simdgroups=False,
+        approximate_division=False,
+    ):
         """Writes the kernels as PTX to the file `output`.
+
+        whole_simdgroups:     whether all lanes of a simdgroup reach each
+            simdgroup function.  Which ones do need not be found out then.
+        approximate_division: x / y is within 2 ulp, as with fast math.
 
         Returns [Kernel].  Raises ToolError for what this target has not.
         """
         text, kernels = self.analyse()
-        for kernel in kernels:
-            if kernel.static_threadgroup_bytes:
-                raise ToolError(
-                    "kernel '%s' has variables in threadgroup memory, which "
-                    "the emulator's PTX has not; give it the memory as a "
-                    "[[threadgroup(n)]] argument" % kernel.name
+        kind = (self.clang, gpu)
+        with _scratch_folder(output) as folder:
+            source = _write(folder, _PARSED_FILE, self._ptx_text(text, kernels))
+            ir = os.path.join(folder, "program.ll")
+            self._compile(
+                toolchain.nvptx_ir_command(
+                    *kind,
+                    self.language,
+                    self.fast_math,
+                    source,
+                    ir,
+                    libdevice,
+                    whole_simdgroups,
                 )
-        self._compile(
-            self._ptx_text(text, kernels),
-            output,
-            lambda source: toolchain.ptx_command(
-                self.clang,
-                self.language,
-                self.fast_math,
-                gpu,
-                source,
-                output,
-                libdevice,
-            ),
-        )
+            )
+            with open(ir, encoding="utf-8") as file:
+                finished = nvptx.finish(file.read(), kernels)
+            self._compile(
+                toolchain.ptx_command(
+                    *kind,
+                    approximate_division or self.fast_math,
+                    _write(folder, "finished.ll", finished),
+                    output,
+                )
+            )
         return kernels
 
-    def _compile(self, text, output, command):
-        """command: a function from the file that has `text` to a command."""
-        with tempfile.TemporaryDirectory(
-            dir=os.path.dirname(os.path.abspath(output))
-        ) as folder:
-            source = os.path.join(folder, _PARSED_FILE)
-            with open(
-                source, "w", encoding="utf-8", errors="surrogateescape"
-            ) as file:
-                file.write(text)
-            status, printed = toolchain.run(command(source))
+    def _compile(self, command):
+        status, printed = toolchain.run(command)
         if status != 0:
             raise ToolError(
                 "clang refuses what the front end made of the program; this "
@@ -236,13 +244,13 @@ class Program:
 
     def _ptx_text(self, text, kernels):
         rewritten, behind = self._with_entries(
-            text, kernels, codegen.ptx_kernel
+            text, kernels, nvptx.entry
         )
         return "".join(
             [
                 _PREFACE,
                 _PTX_PREFACE,
-                codegen.ptx_declarations(kernels),
+                nvptx.declarations(kernels),
                 rewritten,
                 behind,
                 "\n",
@@ -261,6 +269,20 @@ class Program:
                 codegen.tables(kernels),
             ]
         )
+
+
+def _scratch_folder(output):
+    return tempfile.TemporaryDirectory(
+        dir=os.path.dirname(os.path.abspath(output))
+    )
+
+
+def _write(folder, name, text):
+    """Returns the path of a new file in the folder."""
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    return path
 
 
 def explain(refused):

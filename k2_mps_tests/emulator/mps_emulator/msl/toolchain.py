@@ -166,6 +166,7 @@ def compile_command(
 ):
     """Compiles rewritten text to a shared object."""
     command = [clang] + dialect_options(language, fast_math)
+    command.append("-DMSL_CODE")
     if check_races:
         command += _CHECK_RACES
     command += [
@@ -192,14 +193,44 @@ def compile_command(
     return command
 
 
-def ptx_command(clang, language, fast_math, gpu, source, output, libdevice):
-    """Compiles rewritten text to PTX, the assembly of NVIDIA's GPUs.
+def nvptx_ir_command(
+    clang,
+    gpu,
+    language,
+    fast_math,
+    source,
+    output,
+    libdevice,
+    whole_simdgroups,
+):
+    """Compiles rewritten text to LLVM's representation, not yet optimized.
 
     gpu: like sm_80.  libdevice: the path of libdevice.10.bc, or None, where
     mathematical functions stay references to it.
     """
     command = [clang] + dialect_options(language, fast_math)
-    command += [
+    command += _nvptx_options(gpu)
+    command += ["-DMSL_CODE", "-gline-tables-only"]
+    command += ["-Xclang", "-disable-llvm-passes"]
+    if whole_simdgroups:
+        command.append("-DMSL_WHOLE_SIMDGROUPS")
+    if fast_math:
+        command += ["-Xclang", "-fdenormal-fp-math-f32=preserve-sign"]
+    if libdevice:
+        command += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", libdevice]
+    return command + ["-S", "-emit-llvm", source, "-o", output]
+
+
+def ptx_command(clang, gpu, approximate_division, source, output):
+    """Compiles LLVM's representation to PTX, the assembly of NVIDIA's GPUs."""
+    command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
+    if approximate_division:
+        command += ["-mllvm", "-nvptx-prec-divf32=1"]
+    return command + ["-S", source, "-o", output]
+
+
+def _nvptx_options(gpu):
+    return [
         "--target=nvptx64-nvidia-cuda",
         "-Xclang",
         "-target-cpu",
@@ -210,10 +241,4 @@ def ptx_command(clang, language, fast_math, gpu, source, output, libdevice):
         "-Xclang",
         "+ptx78",
         "-O3",
-        "-gline-tables-only",
     ]
-    if fast_math:
-        command += ["-Xclang", "-fdenormal-fp-math-f32=preserve-sign"]
-    if libdevice:
-        command += ["-Xclang", "-mlink-builtin-bitcode", "-Xclang", libdevice]
-    return command + ["-S", source, "-o", output]

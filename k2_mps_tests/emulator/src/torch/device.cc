@@ -6,6 +6,8 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <sstream>
+#include <string>
 #include <unordered_map>
 
 #include "core/limits.h"
@@ -137,7 +139,12 @@ class Hooks final : public at::MPSHooksInterface {
   }
 
   // Xcode's Instruments would show the trace; here it goes nowhere.
-  void profilerStartTrace(const std::string &, bool) const override {}
+  void profilerStartTrace(const std::string &modes, bool) const override {
+    std::istringstream list(modes);
+    for (std::string mode; std::getline(list, mode, ',');)
+      TORCH_CHECK(mode.empty() || mode == "interval" || mode == "event",
+                  "Invalid Signpost trace mode: ", mode);
+  }
   void profilerStopTrace() const override {}
 
   uint32_t acquireEvent(bool) const override { return Events::Get().Acquire(); }

@@ -45,16 +45,14 @@ class Attributes(Step):
         for name, at, arguments in attributes:
             annotation = self._parameter_annotation(name, at, arguments, begin)
             if annotation is not None:
-                annotations.append(
-                    'clang::annotate("%s%s")' % (names.ANNOTATION, annotation)
-                )
+                annotations.append(names.annotate_parameter(annotation))
             elif name in names.STANDARD_ATTRIBUTES or "::" in name:
                 keep.append(name)
         if keep and not annotations:
             return
         self._edits.erase(begin, end)
         if annotations:
-            self._edits.replace(begin, "[[" + ", ".join(annotations) + "]]")
+            self._edits.replace(begin, " ".join(annotations))
 
     @staticmethod
     def _is_of_functions(name):

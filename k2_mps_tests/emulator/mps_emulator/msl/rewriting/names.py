@@ -160,4 +160,9 @@ def original(name):
 
 def annotate(text):
     """An attribute that the analysis finds in clang's AST."""
-    return '__attribute__((annotate("%s%s")))' % (ANNOTATION, text)
+    return 'MSL_NOTE("%s%s")' % (ANNOTATION, text)
+
+
+def annotate_parameter(text):
+    """The same in any of the places that an attribute of a parameter has."""
+    return 'MSL_PARAMETER_NOTE("%s%s")' % (ANNOTATION, text)

@@ -80,8 +80,8 @@ class ThreadgroupVariables(Step):
             self._edits.insert_after(end, names.declared(variable), first)
             self._edits.insert_after(
                 end,
-                " %s = __msl::target::threadgroup_variable<__msl_type_%d>"
-                "(%d, %s);"
+                " %s = __msl::target::threadgroup_variable<__msl_type_%d, "
+                "%d, (%s)>();"
                 % (
                     names.annotate("threadgroup:%d" % slot),
                     slot,

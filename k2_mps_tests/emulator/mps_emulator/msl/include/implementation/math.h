@@ -1,6 +1,6 @@
 // <metal_math>, <metal_common>, <metal_relational> and <metal_geometric>.
-// The fast variants of functions are the precise ones: no approximation of a
-// GPU is imitated.
+// The fast variants of functions are the precise ones but on a GPU: none of its
+// approximations is imitated.
 #pragma once
 
 namespace metal {
@@ -97,6 +97,18 @@ MSL_MATH_1(sqrt, __builtin_sqrtf(x))
 MSL_MATH_1(rsqrt, 1.0f / __builtin_sqrtf(x))
 MSL_MATH_1(tan, __msl::target::tan(x))
 MSL_MATH_1(tanh, __msl::target::tanh(x))
+#ifdef MSL_HAS_FAST
+namespace fast {
+MSL_MATH_1(cos, __msl::target::fast::cos(x))
+MSL_MATH_1(exp, __msl::target::fast::exp(x))
+MSL_MATH_1(exp2, __msl::target::fast::exp2(x))
+MSL_MATH_1(exp10, __msl::target::fast::exp10(x))
+MSL_MATH_1(log, __msl::target::fast::log(x))
+MSL_MATH_1(log2, __msl::target::fast::log2(x))
+MSL_MATH_1(log10, __msl::target::fast::log10(x))
+MSL_MATH_1(sin, __msl::target::fast::sin(x))
+}  // namespace fast
+#endif
 MSL_MATH_2(atan2, __msl::target::atan2(x, y))
 MSL_MATH_2(pow, __msl::target::pow(x, y))
 MSL_MATH_2(powr, __msl::target::pow(x, y))

@@ -27,6 +27,16 @@ MSL_ALLOW_FUNCTION_POINTERS
   _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")
 #endif
 
+// What the front end reads in clang's AST.  In code it would keep what it is
+// attached to in memory.
+#ifdef MSL_CODE
+#define MSL_NOTE(text)
+#define MSL_PARAMETER_NOTE(text)
+#else
+#define MSL_NOTE(text) __attribute__((annotate(text)))
+#define MSL_PARAMETER_NOTE(text) [[clang::annotate(text)]]
+#endif
+
 #define MSL_INLINE inline __attribute__((always_inline))
 
 typedef unsigned char uchar;

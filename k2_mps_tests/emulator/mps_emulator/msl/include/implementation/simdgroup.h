@@ -7,7 +7,7 @@
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
 // The front end looks for such functions.
-#define MSL_SUSPENDS __attribute__((annotate("msl.suspends")))
+#define MSL_SUSPENDS MSL_NOTE("msl.suspends")
 
 namespace metal {
 
@@ -153,9 +153,8 @@ namespace metal {
   MSL_SUSPENDS MSL_INLINE T group##_##name(T data, ushort delta, MSL_SITE) { \
     using group_lane = __msl::lane_of<width>;                                \
     uint own = group_lane::own();                                            \
-    T other = __msl::target::shuffle(                                        \
+    return __msl::target::shuffle(                                           \
         data, group_lane::index((inside) ? (uint)(lane) : own), site);       \
-    return (inside) ? other : data;                                          \
   }
 #define MSL_GROUP_FILL(group, width, accepted, name, lane, from_filling) \
   template <class T, class = enable_if_t<__msl::accepted<T>()>>          \

@@ -84,6 +84,15 @@ MSL_EXPORT(bfloat)
   namespace fast {       \
   using metal::name;     \
   }
+// Of these math.h has fast ones of their own where the target has.
+#ifdef MSL_HAS_FAST
+#define MSL_EXPORT_PRECISE(name) \
+  namespace precise {            \
+  using metal::name;             \
+  }
+#else
+#define MSL_EXPORT_PRECISE MSL_EXPORT
+#endif
 MSL_EXPORT(abs)
 MSL_EXPORT(acos)
 MSL_EXPORT(acosh)
@@ -95,14 +104,14 @@ MSL_EXPORT(atanh)
 MSL_EXPORT(ceil)
 MSL_EXPORT(clamp)
 MSL_EXPORT(copysign)
-MSL_EXPORT(cos)
+MSL_EXPORT_PRECISE(cos)
 MSL_EXPORT(cosh)
 MSL_EXPORT(cospi)
 MSL_EXPORT(distance)
 MSL_EXPORT(divide)
-MSL_EXPORT(exp)
-MSL_EXPORT(exp10)
-MSL_EXPORT(exp2)
+MSL_EXPORT_PRECISE(exp)
+MSL_EXPORT_PRECISE(exp10)
+MSL_EXPORT_PRECISE(exp2)
 MSL_EXPORT(fabs)
 MSL_EXPORT(fdim)
 MSL_EXPORT(floor)
@@ -118,9 +127,9 @@ MSL_EXPORT(frexp)
 MSL_EXPORT(ilogb)
 MSL_EXPORT(ldexp)
 MSL_EXPORT(length)
-MSL_EXPORT(log)
-MSL_EXPORT(log10)
-MSL_EXPORT(log2)
+MSL_EXPORT_PRECISE(log)
+MSL_EXPORT_PRECISE(log10)
+MSL_EXPORT_PRECISE(log2)
 MSL_EXPORT(max)
 MSL_EXPORT(max3)
 MSL_EXPORT(median3)
@@ -135,7 +144,7 @@ MSL_EXPORT(rint)
 MSL_EXPORT(round)
 MSL_EXPORT(rsqrt)
 MSL_EXPORT(saturate)
-MSL_EXPORT(sin)
+MSL_EXPORT_PRECISE(sin)
 MSL_EXPORT(sincos)
 MSL_EXPORT(sinh)
 MSL_EXPORT(sinpi)
@@ -145,5 +154,7 @@ MSL_EXPORT(tanh)
 MSL_EXPORT(tanpi)
 MSL_EXPORT(trunc)
 #undef MSL_EXPORT
+#undef MSL_EXPORT_PRECISE
+#undef MSL_HAS_FAST
 
 }  // namespace metal

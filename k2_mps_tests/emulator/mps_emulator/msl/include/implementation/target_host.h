@@ -132,8 +132,8 @@ MSL_INLINE uint simd_lane() { return thread_index() % 32; }
 
 // Annotated functions suspend the thread; the front end finds the kernels
 // that reach one and has them run on fibers.
-__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
-    uint flags, ulong site) {
+MSL_NOTE("msl.suspends")
+MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
@@ -160,8 +160,8 @@ struct lanes {
 };
 
 template <class T>
-__attribute__((annotate("msl.suspends"))) MSL_INLINE lanes<T> exchange(
-    T value, ulong site) {
+MSL_NOTE("msl.suspends")
+MSL_INLINE lanes<T> exchange(T value, ulong site) {
   lanes<T> all;
   const void *values = mps_emulator_msl_runtime_in_use->simdgroup_exchange(
       &value, sizeof(T), site, &all.active);
@@ -235,8 +235,8 @@ MSL_INLINE T scan(T value, T neutral, ulong site) {
 
 // ---- Threadgroup memory
 
-template <class T>
-MSL_INLINE MSL_THREADGROUP T &threadgroup_variable(uint slot, ulong alignment) {
+template <class T, uint slot, ulong alignment>
+MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
   return *(MSL_THREADGROUP T *)mps_emulator_msl_runtime_in_use
               ->threadgroup_variable(slot, sizeof(T), alignment);
 }

@@ -1,8 +1,7 @@
 // The primitives of target_host.h for NVIDIA GPUs, on which the threads of a
 // kernel are threads and simdgroups are warps.
 //
-// Not there: variables in threadgroup memory, which the front end refuses for
-// this target, and the check for races.
+// Not there: the check for races.
 #pragma once
 
 MSL_ALLOW_FUNCTION_POINTERS
@@ -67,6 +66,19 @@ MSL_INLINE float fmod(float x, float y) { return __nv_fmodf(x, y); }
 MSL_INLINE float nextafter(float x, float y) { return __nv_nextafterf(x, y); }
 MSL_INLINE float pow(float x, float y) { return __nv_powf(x, y); }
 
+// What namespace metal::fast has: the instructions of the GPU.
+#define MSL_HAS_FAST
+namespace fast {
+MSL_INLINE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
+MSL_INLINE float exp(float x) { return exp2(x * 1.44269504088896340736f); }
+MSL_INLINE float exp10(float x) { return exp2(x * 3.32192809488736234787f); }
+MSL_INLINE float log2(float x) { return __nvvm_lg2_approx_ftz_f(x); }
+MSL_INLINE float log(float x) { return log2(x) * 0.693147180559945309417f; }
+MSL_INLINE float log10(float x) { return log2(x) * 0.301029995663981195214f; }
+MSL_INLINE float sin(float x) { return __nvvm_sin_approx_ftz_f(x); }
+MSL_INLINE float cos(float x) { return __nvvm_cos_approx_ftz_f(x); }
+}  // namespace fast
+
 // ---- Threads
 
 MSL_INLINE uint thread_index() {
@@ -76,10 +88,10 @@ MSL_INLINE uint thread_index() {
               __nvvm_read_ptx_sreg_ntid_y() * __nvvm_read_ptx_sreg_tid_z());
 }
 
-MSL_INLINE uint simd_lane() { return thread_index() % 32; }
+MSL_INLINE uint simd_lane() { return __nvvm_read_ptx_sreg_laneid(); }
 
-__attribute__((annotate("msl.suspends"))) MSL_INLINE void threadgroup_barrier(
-    uint flags, ulong site) {
+MSL_NOTE("msl.suspends")
+MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   __syncthreads();
 }
 
@@ -93,9 +105,13 @@ MSL_INLINE T leave_call(int, T result) {
 
 // The lanes that are here together.
 MSL_INLINE uint active_lanes() {
+#ifdef MSL_WHOLE_SIMDGROUPS
+  return 0xffffffffu;
+#else
   uint mask;
   __asm__ volatile("activemask.b32 %0;" : "=r"(mask));
   return mask;
+#endif
 }
 
 // The value of another lane, word by word.
@@ -121,8 +137,8 @@ struct lanes {
 };
 
 template <class T>
-__attribute__((annotate("msl.suspends"))) MSL_INLINE lanes<T> exchange(
-    T value, ulong site) {
+MSL_NOTE("msl.suspends")
+MSL_INLINE lanes<T> exchange(T value, ulong site) {
   lanes<T> all;
   all.active = active_lanes();
   for (uint i = 0; i < 32; ++i) all.values[i] = of_lane(value, i, all.active);
@@ -175,6 +191,21 @@ MSL_INLINE T scan(T value, T neutral, ulong site) {
   for (uint i = lane / width * width; i < lane + inclusive; ++i)
     if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
   return result;
+}
+
+// ---- Threadgroup memory
+
+// In C++ for OpenCL only kernels have variables in shared memory, and kernels
+// are no templates.  So these are in `global` memory for clang, and nvptx.py
+// moves them.  Their names have to stay as they are.
+template <class T, uint slot, ulong alignment>
+__global uchar mps_emulator_threadgroup_memory[sizeof(T)]
+    __attribute__((aligned(alignment)));
+
+template <class T, uint slot, ulong alignment>
+MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
+  return *(MSL_THREADGROUP T
+               *)(void *)&mps_emulator_threadgroup_memory<T, slot, alignment>;
 }
 
 // ---- Atomic operations; P is a pointer to a scalar
@@ -292,17 +323,19 @@ struct place {
                (thread_position(1) +
                 threads_per_threadgroup(1) * thread_position(2));
   }
+  // Simdgroups are warps.  Where the grid's edge cuts a threadgroup off in x or
+  // y, Metal's would be others.
   MSL_INLINE uint thread_index_in_simdgroup(int) const {
-    return thread_index_in_threadgroup(0) % 32;
+    return target::simd_lane();
   }
   MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
-    return thread_index_in_threadgroup(0) / 32;
+    return target::thread_index() / 32;
   }
   MSL_INLINE uint thread_index_in_quadgroup(int) const {
-    return thread_index_in_threadgroup(0) % 4;
+    return target::simd_lane() % 4;
   }
   MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
-    return thread_index_in_threadgroup(0) / 4;
+    return target::thread_index() / 4;
   }
   MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
   MSL_INLINE uint thread_execution_width(int) const { return 32; }

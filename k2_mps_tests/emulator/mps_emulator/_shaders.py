@@ -1,0 +1,293 @@
+"""torch.mps.compile_shader(), and the rest of torch's own Python functions for
+mps that torch has in builds for macOS alone.
+
+What they do there: torch/csrc/mps/Module.cpp.
+"""
+
+import ctypes
+import math
+import os
+
+# torch's MPSDevice for the emulated GPU.
+NAME = "Emulated GPU"
+CORES = 8
+
+_SCALARS = ("fp16", "bf16", "int32", "int16", "int8", "uint8")
+
+
+class _Argument(ctypes.Structure):
+    _fields_ = [
+        ("buffer", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("bytes", ctypes.c_char_p),
+        ("size", ctypes.c_uint64),
+    ]
+
+
+def install(torch, library) -> None:
+    """Gives torch._C what it lacks."""
+    for name, result in (
+        ("mps_emulator_compile_shader", ctypes.c_void_p),
+        ("mps_emulator_shader_names", ctypes.c_void_p),
+        ("mps_emulator_shader_kernel", ctypes.c_void_p),
+        ("mps_emulator_run_shader", ctypes.c_void_p),
+        ("mps_emulator_release", None),
+        ("mps_emulator_contents", ctypes.c_void_p),
+    ):
+        getattr(library, name).restype = result
+    _mps_ShaderLibrary._torch = torch
+    _mps_ShaderLibrary._native = library
+    torch._C._mps_ShaderLibrary = _mps_ShaderLibrary
+    torch._C._mps_MetalKernel = _mps_MetalKernel
+    torch._C._mps_compileShader = _mps_ShaderLibrary
+    torch._C._mps_loadMetalllib = _refuse_metallib
+    torch._C._mps_loadMetallibFromPath = _refuse_metallib
+    torch._C._mps_get_name = lambda: NAME
+    torch._C._mps_get_core_count = lambda: CORES
+    torch._C._mps_isCaptureEnabled = lambda: False
+    torch._C._mps_isCapturing = lambda: False
+    torch._C._mps_startCapture = _refuse_capture
+    torch._C._mps_stopCapture = lambda: None
+    torch._C._mps_host_alias_storage = _host_alias_storage
+
+
+def _message(library, pointer):
+    """The text that a function returned, or None."""
+    if not pointer:
+        return None
+    text = ctypes.string_at(pointer).decode(errors="replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
+    return text
+
+
+class _mps_ShaderLibrary:
+    """A compiled source; its kernels are its attributes.
+
+    Raises:
+      SyntaxError: if the compiler refuses the source, with what it says.
+    """
+
+    def __init__(self, source: str):
+        self._library = ctypes.c_void_p()
+        self._kernels = {}
+        refused = ctypes.c_int()
+        message = _message(
+            self._native,
+            self._native.mps_emulator_compile_shader(
+                source.encode(),
+                _fast_math(),
+                ctypes.byref(self._library),
+                ctypes.byref(refused),
+            ),
+        )
+        if message is not None:
+            raise (SyntaxError if refused.value else RuntimeError)(message)
+
+    def __getattr__(self, name):
+        if name.startswith("__") or "_kernels" not in self.__dict__:
+            raise AttributeError(name)
+        if name not in self._kernels:
+            self._kernels[name] = _mps_MetalKernel(self, name)
+        return self._kernels[name]
+
+    def __dir__(self):
+        names = self._native.mps_emulator_shader_names(self._library)
+        return _message(self._native, names).split()
+
+    def __del__(self):
+        if self.__dict__.get("_library"):
+            self._native.mps_emulator_release(self._library)
+
+
+class _mps_MetalKernel:
+    """A kernel.  Calling it encodes it on torch's stream and waits for nothing.
+
+    Arguments are those of [[buffer(0)]] and on: tensors on mps, CPU tensors
+    without dimensions, numbers (an int has 64 bits, a float 32) and tuples or
+    lists of numbers.
+
+      threads:       of the grid, one to three numbers; default: as many as
+        the first tensor has elements.
+      group_size:    of a threadgroup, as many numbers.
+      arg_casts:     the type of all numbers, or {index: type}, of fp16, bf16,
+        int32, int16, int8 and uint8.
+      error_buf_idx: where the kernel takes torch's error buffer.
+
+    Raises:
+      RuntimeError: for other arguments, or a kernel that is not there.
+      ValueError: for a threadgroup over max_threads_per_threadgroup.
+    """
+
+    def __init__(self, library, name):
+        self._library = library  # is not to be released before this
+        self._native = library._native
+        self._torch = library._torch
+        self._pipeline = ctypes.c_void_p()
+        limits = (ctypes.c_uint64 * 3)()
+        message = _message(
+            self._native,
+            self._native.mps_emulator_shader_kernel(
+                library._library,
+                name.encode(),
+                ctypes.byref(self._pipeline),
+                limits,
+            ),
+        )
+        if message is not None:
+            raise RuntimeError(message)
+        self.max_threads_per_threadgroup = limits[0]
+        self.thread_execution_width = limits[1]
+        self.static_thread_group_memory_length = limits[2]
+
+    def __del__(self):
+        if self.__dict__.get("_pipeline"):
+            self._native.mps_emulator_release(self._pipeline)
+
+    def __call__(
+        self,
+        *args,
+        threads=None,
+        group_size=None,
+        arg_casts=None,
+        error_buf_idx=None,
+    ):
+        threads = _sizes(threads)
+        group = _sizes(group_size)
+        casts = _Casts(arg_casts)
+        arguments = (_Argument * max(len(args), 1))()
+        for index, argument in enumerate(args):
+            if isinstance(argument, self._torch.Tensor):
+                arguments[index] = _tensor(argument)
+                if threads is None:
+                    threads = [argument.numel()]
+            else:
+                content = casts.bytes(self._torch, index, argument)
+                arguments[index] = _Argument(None, 0, content, len(content))
+        if threads is None:
+            raise RuntimeError(
+                "Number of threads is undefined or has wrong dimension"
+            )
+        if group is not None and len(group) != len(threads):
+            raise RuntimeError(
+                "threads and group_size must have the same number of "
+                "dimensions"
+            )
+        most = self.max_threads_per_threadgroup
+        if group is None:
+            group = [min(threads[0], most) if len(threads) == 1 else most]
+        if math.prod(group) > most:
+            raise ValueError("Threadgroup size exceeds %d limit" % most)
+        message = _message(
+            self._native,
+            self._native.mps_emulator_run_shader(
+                self._pipeline,
+                arguments,
+                ctypes.c_uint64(len(args)),
+                ctypes.c_int64(-1 if error_buf_idx is None else error_buf_idx),
+                _three(threads),
+                _three(max(size, 1) for size in group),
+            ),
+        )
+        if message is not None:
+            raise RuntimeError(message)
+
+
+def _fast_math():
+    return os.environ.get("PYTORCH_MPS_FAST_MATH", "0") != "0"
+
+
+def _sizes(given):
+    """One to three sizes, None for None."""
+    if given is None:
+        return None
+    sizes = [given] if isinstance(given, int) else list(given)
+    if not 0 < len(sizes) < 4:
+        raise RuntimeError("a grid has one to three dimensions")
+    return sizes
+
+
+def _three(sizes):
+    return (ctypes.c_uint64 * 3)(*(list(sizes) + [1, 1])[:3])
+
+
+def _tensor(tensor):
+    if tensor.device.type == "cpu":
+        if tensor.dim() != 0:
+            raise RuntimeError("Passed CPU tensor to MPS op")
+        content = ctypes.string_at(tensor.data_ptr(), tensor.element_size())
+        return _Argument(None, 0, content, len(content))
+    return _Argument(
+        tensor.untyped_storage().data_ptr() or None,
+        tensor.storage_offset() * tensor.element_size(),
+        None,
+        0,
+    )
+
+
+class _Casts:
+    """The types of numbers."""
+
+    def __init__(self, given):
+        if given is not None and not isinstance(given, (str, dict)):
+            raise RuntimeError(
+                "Unexpected caster arg type " + type(given).__name__
+            )
+        self._all = given if isinstance(given, str) else None
+        self._of = given if isinstance(given, dict) else {}
+
+    def bytes(self, torch, index, argument):
+        """The bytes of the argument at an index."""
+        values = argument
+        if isinstance(argument, (tuple, list)):
+            if not argument:
+                raise RuntimeError(
+                    "Empty list/tuple can not be an argument to metal kernel"
+                )
+            if isinstance(argument[0], torch.Tensor):
+                raise RuntimeError(
+                    "lists of tensors need buffers' addresses on the GPU, "
+                    "which the emulator has not"
+                )
+        else:
+            values = [argument]
+        if isinstance(values[0], int):
+            tensor = torch.tensor(values, dtype=torch.int64, device="cpu")
+        elif isinstance(values[0], float):
+            tensor = torch.tensor(values, dtype=torch.float32, device="cpu")
+        else:
+            raise RuntimeError("Unsupported argument type")
+        cast = self._of.get(index, self._all)
+        if cast is not None:
+            if cast not in _SCALARS:
+                raise RuntimeError("Unsupported cast instruction " + cast)
+            cast = {"fp16": "float16", "bf16": "bfloat16"}.get(cast, cast)
+            tensor = tensor.to(getattr(torch, cast))
+        return ctypes.string_at(
+            tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        )
+
+
+def _host_alias_storage(storage):
+    """A CPU storage over what the CPU sees of an mps storage."""
+    native = _mps_ShaderLibrary._native
+    torch = _mps_ShaderLibrary._torch
+    if storage.device.type != "mps" or not storage.data_ptr():
+        raise RuntimeError("storage was not allocated by the MPSAllocator")
+    address = native.mps_emulator_contents(ctypes.c_void_p(storage.data_ptr()))
+    memory = (ctypes.c_uint8 * storage.nbytes()).from_address(address)
+    memory.owner = storage  # frombuffer() keeps `memory`
+    return torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+
+
+def _refuse_metallib(_):
+    raise RuntimeError(
+        "the emulator has no compiled .metallib files; give the source to "
+        "torch.mps.compile_shader()"
+    )
+
+
+def _refuse_capture(_):
+    raise RuntimeError(
+        "the emulator captures no trace for Xcode "
+        "(torch.mps.profiler.is_metal_capture_enabled() says so)"
+    )

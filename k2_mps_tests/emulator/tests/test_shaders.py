@@ -1,0 +1,240 @@
+"""torch.mps.compile_shader(), and torch.mps's functions beside it (emulated).
+
+What they are compared with is torch's documentation and what its own tests of
+Metal libraries expect.
+"""
+
+import pytest
+import torch
+
+import mps_emulator
+
+MPS = torch.device("mps")
+
+
+def compile_shader(body, signature="device float *x", **builtins):
+    names = "".join(
+        ", %s %s [[%s]]" % (kind, name, attribute)
+        for name, (kind, attribute) in builtins.items()
+    )
+    return torch.mps.compile_shader(
+        "#include <metal_stdlib>\nusing namespace metal;\n"
+        "kernel void run(%s%s) {\n%s\n}\n" % (signature, names, body)
+    )
+
+
+INDEX = ("uint", "thread_position_in_grid")
+
+
+def test_the_documented_example():
+    library = torch.mps.compile_shader(
+        "kernel void full(device float* out, constant float& val, "
+        "uint idx [[thread_position_in_grid]]) { out[idx] = val; }"
+    )
+    x = torch.zeros(16, device=MPS)
+    library.full(x, 3.14)
+    assert torch.equal(x.cpu(), torch.full((16,), 3.14))
+    assert dir(library) == ["full"]
+
+
+def test_it_waits_for_nothing():
+    library = compile_shader("x[i] += 1;", i=INDEX)
+    x = torch.zeros(8, device=MPS)
+    torch.mps.synchronize()
+    library.run(x)
+    with mps_emulator.counters() as counted:
+        library.run(x)
+        library.run(x)
+    assert counted.synchronizations == 0
+    assert x.sum().item() == 24
+
+
+def test_views_and_cpu_scalars():
+    library = compile_shader(
+        "x[i] = y[i] + z;",
+        "device float *x, device const float *y, constant float &z",
+        i=INDEX,
+    )
+    x = torch.zeros(10, device=MPS)
+    y = torch.arange(10, dtype=torch.float32, device=MPS)
+    library.run(x[2:6], y[5:], torch.tensor(0.5))
+    assert x.cpu().tolist() == [0, 0, 5.5, 6.5, 7.5, 8.5, 0, 0, 0, 0]
+
+
+def test_numbers_have_64_and_32_bits():
+    library = compile_shader(
+        "x[0] = a; x[1] = b[1]; x[2] = long(c * 4); x[3] = long(d[2] * 4);",
+        "device long *x, constant long &a, constant long *b, "
+        "constant float &c, constant float *d",
+    )
+    x = torch.zeros(4, dtype=torch.int64, device=MPS)
+    library.run(x, 1 << 40, [1, -(1 << 41)], 0.75, (1.0, 2.0, 2.5), threads=1)
+    assert x.cpu().tolist() == [1 << 40, -(1 << 41), 3, 10]
+
+
+@pytest.mark.parametrize(
+    "cast, kind, given, expected",
+    [
+        ("int32", "int", -7, -7),
+        ("int16", "short", 70000, 70000 - 65536),
+        ("int8", "char", -3, -3),
+        ("uint8", "uchar", 300, 44),
+        ("fp16", "half", 1.5, 1.5),
+        ("bf16", "bfloat", 2.5, 2.5),
+        ("int32", "int", 2.75, 2),
+    ],
+)
+def test_casts(cast, kind, given, expected):
+    library = compile_shader(
+        "x[0] = float(a); x[1] = float(b[1]);",
+        "device float *x, constant %s &a, constant %s *b" % (kind, kind),
+    )
+    x = torch.zeros(2, device=MPS)
+    library.run(x, given, [given, given], threads=1, arg_casts=cast)
+    assert x.cpu().tolist() == [expected] * 2
+    x.zero_()
+    library.run(x, given, [given] * 2, threads=1, arg_casts={1: cast, 2: cast})
+    assert x.cpu().tolist() == [expected] * 2
+
+
+def test_grids_and_threadgroups():
+    library = compile_shader(
+        "x[i.x + 6 * (i.y + 4 * i.z)] = float(g.x * 100 + g.y * 10 + g.z);",
+        i=("uint3", "thread_position_in_grid"),
+        g=("uint3", "threads_per_threadgroup"),
+    )
+    x = torch.zeros(6 * 4 * 2, device=MPS)
+    library.run(x, threads=(6, 4, 2), group_size=(3, 2, 1))
+    assert x.cpu().tolist() == [321.0] * 48
+    x.zero_()
+    library.run(x, threads=(6, 4), group_size=[2, 4])
+    assert x.cpu().tolist() == [241.0] * 24 + [0.0] * 24
+    x.zero_()
+    library.run(x, threads=7)
+    assert x.cpu().tolist() == [117.0 + 594.0] * 7 + [0.0] * 41
+
+
+def test_properties():
+    library = compile_shader(
+        "threadgroup float s[100]; s[i] = x[i];\n"
+        "threadgroup_barrier(mem_flags::mem_threadgroup); x[i] = s[99 - i];",
+        i=INDEX,
+    )
+    kernel = library.run
+    assert kernel.max_threads_per_threadgroup == 1024
+    assert kernel.thread_execution_width == 32
+    assert kernel.static_thread_group_memory_length == 400
+    x = torch.arange(100, dtype=torch.float32, device=MPS)
+    del library  # the kernel keeps it
+    kernel(x)
+    assert x.cpu().tolist() == list(range(99, -1, -1))
+
+
+def test_refused_sources():
+    with pytest.raises(SyntaxError, match="program_source:1:1: error:"):
+        torch.mps.compile_shader("Syntax error")
+    with pytest.raises(SyntaxError, match="'double' is not supported"):
+        torch.mps.compile_shader("kernel void f(device double *x) {}")
+
+
+def test_refused_calls():
+    library = compile_shader("x[0] = 1.0h;", "device half *x")
+    x = torch.rand(3, device=MPS)
+    for arguments, options in (
+        ((torch.rand(3),), {}),
+        ((12,), {}),
+        (("text",), {"threads": 1}),
+        (([],), {"threads": 1}),
+        ((x,), {"threads": ()}),
+        ((x,), {"threads": (1, 1), "group_size": 1}),
+        ((x, 1), {"arg_casts": "float8"}),
+        ((x,), {"arg_casts": 3}),
+    ):
+        with pytest.raises(RuntimeError):
+            library.run(*arguments, **options)
+    with pytest.raises(RuntimeError, match="function state object for: other"):
+        library.other(x)
+    most = library.run.max_threads_per_threadgroup
+    with pytest.raises(ValueError, match="exceeds 1024 limit"):
+        library.run(x, group_size=most + 5)
+    with pytest.raises(ValueError):
+        library.run(x, threads=(3, most), group_size=(3, most))
+
+
+def test_torch_headers():
+    """The source may use what torch's own kernels do."""
+    library = torch.mps.compile_shader(
+        "#include <c10/metal/special_math.h>\n"
+        "kernel void run(device float *x, uint i [[thread_position_in_grid]])"
+        " { x[i] = c10::metal::sinc(x[i]); }"
+    )
+    x = torch.linspace(-2, 2, 9)
+    y = x.to(MPS)
+    library.run(y)
+    # One unit in the last place of pi's product, and the CPU's sine.
+    torch.testing.assert_close(y.cpu(), torch.sinc(x), rtol=0, atol=1e-6)
+
+
+def test_errors_that_kernels_report():
+    """The buffer is torch's, and torch raises what is in it."""
+    library = torch.mps.compile_shader(
+        "#include <c10/metal/error.h>\n"
+        "kernel void run(device int *x, device c10::metal::ErrorMessages *e,"
+        " uint i [[thread_position_in_grid]]) {\n"
+        "  if (x[i] >= 0) return;\n"
+        "  metal::atomic_store_explicit(&e->count, 1u,"
+        " metal::memory_order_relaxed); e->msg[0].message[0] = '<';"
+        " e->msg[0].message[1] = '0'; e->msg[0].message[2] = 0;\n}"
+    )
+    x = torch.tensor([1, 2], dtype=torch.int32, device=MPS)
+    library.run(x, error_buf_idx=1)
+    torch.mps.synchronize()
+    library.run(-x, error_buf_idx=1)
+    with pytest.raises(torch.AcceleratorError, match="<0"):
+        torch.mps.synchronize()
+
+
+def test_metallib_is_refused():
+    for source in (b"MTLB", "kernels.metallib"):
+        with pytest.raises(RuntimeError, match="no compiled .metallib"):
+            torch.mps.load_metallib(source)
+
+
+def test_profiler():
+    with torch.mps.profiler.profile("interval, event", True):
+        assert (torch.ones(3, device=MPS) + 1).sum().item() == 6
+    torch.mps.profiler.start(mode="event")
+    torch.mps.profiler.stop()
+    with pytest.raises(RuntimeError, match="Invalid Signpost trace mode: all"):
+        torch.mps.profiler.start(mode="all")
+    assert not torch.mps.profiler.is_metal_capture_enabled()
+    assert not torch.mps.profiler.is_capturing_metal()
+    with pytest.raises(RuntimeError, match="captures no trace"):
+        with torch.mps.profiler.metal_capture("trace"):
+            pass
+
+
+def test_host_alias():
+    x = torch.arange(6, dtype=torch.int32, device=MPS)
+    torch.mps.synchronize()
+    storage = torch.mps._host_alias_storage(x.untyped_storage())
+    alias = torch.empty(0, dtype=torch.int32).set_(storage)[:6]
+    assert alias.tolist() == [0, 1, 2, 3, 4, 5]
+    alias[2] = 20
+    assert (x + 1).cpu().tolist() == [1, 2, 21, 4, 5, 6]
+    del x  # the alias keeps the memory
+    torch.empty(6, dtype=torch.int32, device=MPS).fill_(7).cpu()
+    assert alias.tolist() == [0, 1, 20, 3, 4, 5]
+    with pytest.raises(RuntimeError, match="not allocated by the MPSAlloc"):
+        torch.mps._host_alias_storage(torch.ones(2).untyped_storage())
+
+
+def test_nothing_of_torch_mps_is_missing():
+    """Whatever torch declares of mps is there to be called."""
+    declared = [
+        line.split("(")[0].removeprefix("def ")
+        for line in open(torch.__path__[0] + "/_C/__init__.pyi")
+        if line.startswith("def _mps_")
+    ]
+    assert len(declared) > 20
+    assert [n for n in declared if not hasattr(torch._C, n)] == []

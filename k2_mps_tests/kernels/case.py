@@ -1,0 +1,45 @@
+"""What a check is made of."""
+import dataclasses
+from typing import Optional, Union
+
+import numpy as np
+
+
+@dataclasses.dataclass
+class Buffer:
+    """An argument of a kernel, [[buffer(i)]].
+
+    Attributes:
+      content: what is in it before the launch, of the kernel's element type.
+        Not empty.
+      expected: what is in it afterwards, of the same shape; None if it has to
+        be what it was, bit by bit.
+      tolerance: by how much each element may differ from `expected`; where
+        it is infinite, any value will do.  Has a shape that broadcasts to
+        that of `expected`.
+    """
+    content: np.ndarray
+    expected: Optional[np.ndarray] = None
+    tolerance: Union[float, np.ndarray] = 0.0
+
+    @classmethod
+    def scratch(cls, content):
+        """A buffer whose content afterwards does not matter."""
+        return cls(content, content, np.inf)
+
+
+@dataclasses.dataclass
+class Case:
+    """One launch, in threadgroups of one dimension.
+
+    Attributes:
+      name: what differs from other cases of the kernel.
+      kernel: the function's name.
+      groups, threads: threadgroups, and threads of each.
+      buffers: the arguments, in the order of their indexes.
+    """
+    name: str
+    kernel: str
+    groups: int
+    threads: int
+    buffers: list

@@ -1,0 +1,228 @@
+"""mutual_information_forward and _backward.
+
+The reference is the recursion in float64, one cell after another:
+
+  score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
+                    exp(score[s][t-1] + py[s][t-1]))
+
+with o = t_offset, and its derivative.  It shares nothing with the kernels but
+the formula (see k2/csrc/mps/mutual_information.h).
+
+Tolerance of a score, and of the share of it that came from s - 1, which is
+computed from differences of scores: of the S + T sums on a path each is
+rounded to float32, by eps / 2 of its size, and its factor fast::exp() is off
+by 2^-21 of itself: the GPUs' approximations by 2^-22, and their argument's
+rounding by as much.  Shares are at most 1, and a gradient is a product of
+S + T of them and of as many sums, each rounded.
+"""
+import math
+
+import numpy as np
+
+from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.sources import enumerators
+
+EPS = float(np.finfo(np.float32).eps)
+NEVER = -math.inf
+# What is in outputs before: where a kernel writes nothing it stays.
+UNTOUCHED = 9.0
+
+TUNING = enumerators('mutual_information.h')
+SIMD_WIDTH = TUNING['kMiSimdWidth']
+MAX_STRIPS = TUNING['kMiMaxStrips']
+COLUMNS = TUNING['kMiColumns']
+# How many rows, S + 1, a threadgroup does at once.
+ROWS = MAX_STRIPS * SIMD_WIDTH
+
+# S, T: the smallest, around a strip's rows, a tile's columns and the rows that
+# are done at once, and with several passes.
+SHAPES = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 5), (SIMD_WIDTH - 2, COLUMNS - 1),
+          (SIMD_WIDTH - 1, COLUMNS), (SIMD_WIDTH, COLUMNS + 1),
+          (SIMD_WIDTH + 1, 5 * COLUMNS), (ROWS - 2, 20), (ROWS - 1, 37),
+          (ROWS, 9), (2 * ROWS + 3, 30)]
+
+
+def cases():
+    """Yields case.Case objects."""
+    for S, T in SHAPES:
+        yield from _both('S %d, T %d' % (S, T), _make(2, S, T))
+        # Each symbol of x takes a frame: with S > T there is no path.
+        T = max(S, T, 1)
+        yield from _both('S %d, T %d, modified' % (S, T),
+                         _make(2, S, T, modified=True))
+    yield from _both('modified, without a path',
+                     _make(1, 5, 3, modified=True))
+    S, T = SIMD_WIDTH + 8, 12
+    boundary = np.array([
+        [0, 0, S, T], [0, 0, 3, 7], [2, 3, SIMD_WIDTH + 4, 9], [4, 5, 4, 5],
+        [1, 2, 1, 9], [1, 4, 6, 4], [0, 0, 0, 0]])
+    for modified in (False, True):
+        yield from _both(
+            'boundary, ' + ('modified' if modified else 'regular'),
+            _make(len(boundary), S, T, modified), boundary)
+    for S, T in ((40, 50), (ROWS + 10, 60)):
+        yield from _both('S %d, T %d, pruned' % (S, T), _pruned(2, S, T))
+    yield from _both('large scores', _make(1, 50, 40, scale=300.0))
+
+
+def _make(B, S, T, modified=False, scale=1.0):
+    """Returns px and py in float32, logs of probabilities or nearly."""
+    random = np.random.default_rng([B, S, T, modified])
+    px = random.standard_normal((B, S, T + 1 - modified)) * scale - 1
+    py = random.standard_normal((B, S + 1, T)) * scale - 1
+    return px.astype(np.float32), py.astype(np.float32), modified
+
+
+def _pruned(B, S, T):
+    """The same with -inf outside of a band around the diagonal."""
+    px, py, modified = _make(B, S, T)
+    s, t = np.arange(S)[:, None], np.arange(T + 1)[None, :]
+    px[:, np.abs(s - t * S / T) > S / 4] = NEVER
+    return px, py, modified
+
+
+def _both(name, inputs, boundary=None):
+    """The two kernels on the same sequences."""
+    px, py, modified = inputs
+    offset = -int(modified)
+    B, S, T = px.shape[0], px.shape[1], py.shape[2]
+    bounds = boundary
+    if bounds is None:
+        bounds = np.tile([0, 0, S, T], (B, 1))
+    scores = np.stack([_scores(px[b], py[b], offset, bounds[b])
+                       for b in range(B)])
+    shares = np.stack([_shares(px[b], scores[b], offset, bounds[b])
+                       for b in range(B)])
+    ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
+    size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
+    allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
+    inside = _inside(shares.shape, bounds)
+    # What is not finite stands for no gradient, and any value of a cell that
+    # no path reaches does: nothing flows into it.
+    reached = np.isfinite(scores)
+    yield _case(
+        name, 'mutual_information_forward', px, py, offset, boundary, 2,
+        lambda scratch: [
+            Buffer(_some(px)), Buffer(_some(py)), _boundary(boundary),
+            Buffer(np.full(shares.shape, UNTOUCHED, np.float32),
+                   np.where(inside, np.nan_to_num(shares), UNTOUCHED),
+                   np.where(inside, np.where(reached, allowed, np.inf), 0)),
+            Buffer(np.full(B, UNTOUCHED, np.float32), ans, allowed), scratch])
+    weight = np.arange(1, B + 1, dtype=np.float32)
+    p = np.where(inside, shares, UNTOUCHED).astype(np.float32)
+    grads = [_gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b],
+                        weight[b]) for b in range(B)]
+    yield _case(
+        name, 'mutual_information_backward', px, py, offset, boundary, 1,
+        lambda scratch: [
+            _boundary(boundary), Buffer(p), Buffer(weight),
+            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B)
+              for grad in zip(*grads)], scratch])
+
+
+def _case(name, kernel, px, py, offset, boundary, scratch_rows, buffers):
+    """The launch that mutual_information.mm makes.
+
+    buffers: gives all but the last from the one for scratch.
+    """
+    B, S, T = px.shape[0], px.shape[1], py.shape[2]
+    strips = S // SIMD_WIDTH + 1
+    passes = -(-strips // MAX_STRIPS)
+    threads = -(-strips // passes) * TUNING['kMiThreadsPerStrip']
+    stride = T + TUNING['kMiScratchMargin'] if passes > 1 else 0
+    scratch = np.full((B, scratch_rows, max(stride, 1)), UNTOUCHED, np.float32)
+    params = np.array([S, T, offset, boundary is not None, stride], np.int32)
+    return Case(name, kernel, B, threads,
+                buffers(Buffer.scratch(scratch)) + [Buffer(params)])
+
+
+def _some(array):
+    """Metal binds no empty buffer."""
+    return array if array.size else np.zeros(1, array.dtype)
+
+
+def _boundary(boundary):
+    """It is not read if there is none."""
+    if boundary is None:
+        return Buffer(np.full(1, 1 << 40, np.int64))
+    return Buffer(boundary.astype(np.int64))
+
+
+def _output(expected, tolerance):
+    """A buffer of gradients; nothing is written where `expected` is NaN."""
+    if expected.size == 0:
+        return Buffer(np.full(1, UNTOUCHED, np.float32))
+    untouched = np.isnan(expected)
+    return Buffer(np.full(expected.shape, UNTOUCHED, np.float32),
+                  np.where(untouched, UNTOUCHED, expected),
+                  np.where(untouched, 0, tolerance))
+
+
+def _inside(shape, bounds):
+    inside = np.zeros(shape, bool)
+    for b, (s_begin, t_begin, s_end, t_end) in enumerate(bounds):
+        inside[b, s_begin:s_end + 1, t_begin:t_end + 1] = True
+    return inside
+
+
+def _log_add(a, b):
+    low, high = min(a, b), max(a, b)
+    return high if low == NEVER else high + math.log1p(math.exp(low - high))
+
+
+def _scores(px, py, offset, bound):
+    """[S + 1][T + 1] in float64; NaN outside of the boundary."""
+    s_begin, t_begin, s_end, t_end = bound
+    p = np.full((py.shape[0], py.shape[1] + 1), np.nan)
+    for s in range(s_begin, s_end + 1):
+        for t in range(t_begin, t_end + 1):
+            above = left = NEVER
+            if s > s_begin and t + offset >= t_begin:
+                above = p[s - 1, t + offset] + float(px[s - 1, t + offset])
+            if t > t_begin:
+                left = p[s, t - 1] + float(py[s, t - 1])
+            first = s == s_begin and t == t_begin
+            p[s, t] = 0.0 if first else _log_add(above, left)
+    return p
+
+
+def _shares(px, scores, offset, bound):
+    """What part of exp(score) came from s - 1; NaN where there is none."""
+    s_begin, t_begin, s_end, t_end = bound
+    shares = np.full(scores.shape, np.nan)
+    for s in range(s_begin, s_end + 1):
+        for t in range(t_begin, t_end + 1):
+            if t == t_begin:
+                shares[s, t] = 1.0
+            elif s == s_begin:
+                shares[s, t] = 0.0
+            elif scores[s, t] != NEVER:
+                above = scores[s - 1, t + offset] + px[s - 1, t + offset]
+                shares[s, t] = math.exp(above - scores[s, t])
+    return shares
+
+
+def _gradients(shares, px_shape, py_shape, offset, bound, weight):
+    """Those of px and py in float64; NaN outside of the boundary."""
+    s_begin, t_begin, s_end, t_end = bound
+    px_grad, py_grad = np.full(px_shape, np.nan), np.full(py_shape, np.nan)
+    grad = np.zeros(shares.shape)
+    grad[s_end, t_end] = weight
+    # In px a row has the columns from which a path can go on, and if modified
+    # the one before the last is the last.
+    px_grad[s_begin:s_end, t_begin:max(t_end + 1 + offset, t_begin)] = 0
+    py_grad[s_begin:s_end + 1, t_begin:t_end] = 0
+    for s in range(s_end, s_begin - 1, -1):
+        for t in range(t_end, t_begin - 1, -1):
+            share = float(shares[s, t])
+            if not math.isfinite(share) or grad[s, t] == 0:
+                continue
+            if s > s_begin and t + offset >= t_begin:
+                flow = grad[s, t] * share
+                px_grad[s - 1, t + offset] = flow
+                grad[s - 1, t + offset] += flow
+            if t > t_begin:
+                flow = grad[s, t] * (1 - share)
+                py_grad[s, t - 1] = flow
+                grad[s, t - 1] += flow
+    return px_grad, py_grad

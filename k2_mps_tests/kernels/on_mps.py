@@ -1,0 +1,35 @@
+"""Runs the checks on torch's mps device: a Mac's, or the emulated one."""
+import torch
+
+from k2_mps_tests.kernels import runner, sources
+from k2_mps_tests.kernels.prepare import require_all
+
+
+def run(say=print):
+    """Runs all checks; returns an exit status.
+
+    Raises:
+      LookupError: a file or a kernel has no check.
+    """
+    def outcomes():
+        for name in sources.names():
+            library = torch.mps.compile_shader(sources.text(name))
+            cases = sources.cases(name)
+            require_all(name, cases, dir(library))
+            for case in cases:
+                buffers = [(b.content, b.expected, b.tolerance)
+                           for b in case.buffers]
+                found = runner.check(
+                    lambda *how: _launch(library, *how),
+                    {'kernel': case.kernel, 'groups': case.groups,
+                     'threads': case.threads}, buffers)
+                yield case.kernel, case.name, found
+
+    return runner.report(outcomes(), say)
+
+
+def _launch(library, kernel, groups, threads, contents):
+    tensors = [torch.from_numpy(content).to('mps') for content in contents]
+    getattr(library, kernel)(*tensors, threads=groups * threads,
+                             group_size=threads)
+    return [tensor.cpu().numpy() for tensor in tensors]

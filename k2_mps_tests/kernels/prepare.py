@@ -1,0 +1,75 @@
+"""Makes a folder from which runner.py works by itself."""
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from k2_mps_tests.kernels import runner, sources
+
+# Where CUDA's toolkits and wheels have it.
+_TOOLKITS = ('/usr/local/cuda/nvvm/libdevice', '/usr/lib/cuda/nvvm/libdevice',
+             '/usr/lib/nvidia-cuda-toolkit/libdevice')
+_LIBDEVICE = 'libdevice.10.bc'
+
+
+def find_libdevice():
+    """The path of CUDA's libdevice, None if it is in no usual place."""
+    for folder in _TOOLKITS:
+        path = Path(folder) / _LIBDEVICE
+        if path.exists():
+            return path
+    return None
+
+
+def prepare(folder, libdevice, gpu):
+    """Fills a folder with PTX, inputs, expected outputs and the runner.
+
+    Args:
+      folder: a Path.
+      libdevice: Path of CUDA's libdevice.10.bc.
+      gpu: its architecture, like sm_90.
+    Returns:
+      The number of cases.
+    Raises:
+      LookupError: a file or a kernel has no check.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = []
+    count = 0
+    for name in sources.names():
+        ptx = name + '.ptx'
+        kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, gpu)
+        cases = sources.cases(name)
+        require_all(name, cases, [kernel['name'] for kernel in kernels])
+        entries = []
+        for number, case in enumerate(cases):
+            file = '%s_%d.npz' % (name, number)
+            np.savez_compressed(folder / file, **_arrays(case))
+            entries.append({
+                'name': case.name, 'kernel': case.kernel,
+                'groups': case.groups, 'threads': case.threads,
+                'buffers': len(case.buffers), 'file': file})
+        manifest.append({'ptx': ptx, 'cases': entries})
+        count += len(entries)
+    (folder / 'cases.json').write_text(json.dumps(manifest))
+    shutil.copyfile(runner.__file__, folder / 'run.py')
+    return count
+
+
+def require_all(name, cases, kernels):
+    """Raises LookupError unless each kernel of a file has a case."""
+    missing = sources.unchecked(cases, kernels)
+    if missing:
+        raise LookupError('no case of k2_mps_tests/kernels/checks/%s.py '
+                          'launches %s' % (name, ', '.join(missing)))
+
+
+def _arrays(case):
+    arrays = {}
+    for index, buffer in enumerate(case.buffers):
+        arrays['content_%d' % index] = buffer.content
+        if buffer.expected is not None:
+            arrays['expected_%d' % index] = buffer.expected
+            arrays['tolerance_%d' % index] = np.asarray(buffer.tolerance)
+    return arrays

@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Runs prepared checks of kernels on an NVIDIA GPU, by CUDA's driver API.
+
+`k2mps kernels --prepare FOLDER` copies this file into FOLDER; there it needs
+NumPy, a driver and nothing else:
+
+    python FOLDER/run.py
+    compute-sanitizer --tool memcheck --error-exitcode 9 python FOLDER/run.py
+    compute-sanitizer --tool racecheck --error-exitcode 9 python FOLDER/run.py
+
+Exit status: 0 all is right, 1 a kernel is wrong, 3 there is no GPU.
+"""
+import ctypes
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+WRONG, NO_GPU = 1, 3
+
+
+class NoGpu(Exception):
+    """There is no GPU that CUDA can use; says why."""
+
+
+class CudaError(Exception):
+    """A call of the driver failed."""
+
+
+def differences(buffers, results):
+    """Compares what is in the buffers after a launch with what is expected.
+
+    Args:
+      buffers: (content, expected, tolerance) of each argument, as case.Buffer.
+      results: the arrays that were in them afterwards.
+    Returns:
+      A list of messages, empty if all is as expected.
+    """
+    found = []
+    for index, ((content, expected, tolerance), result) in enumerate(
+            zip(buffers, results)):
+        if expected is None:
+            if result.tobytes() != content.tobytes():
+                found.append('buffer %d has changed' % index)
+            continue
+        with np.errstate(invalid='ignore'):
+            # Differences of equal infinities are NaN.
+            error = np.where(
+                (result == expected) | (np.isnan(result) & np.isnan(expected)),
+                0, np.abs(result.astype(np.float64) - expected))
+        wrong = ~(error <= tolerance) & ~np.isinf(tolerance)
+        if wrong.any():
+            first = tuple(int(i) for i in np.argwhere(wrong)[0])
+            allowed = np.broadcast_to(tolerance, result.shape)[first]
+            found.append(
+                'buffer %d: %d of %d elements differ, first %s: %r instead of '
+                '%r, tolerance %.1e' % (
+                    index, wrong.sum(), wrong.size, list(first),
+                    result[first].item(), expected[first].item(), allowed))
+    return found
+
+
+class Gpu:
+    """The first GPU of this machine.
+
+    Raises:
+      NoGpu: there is none.
+    """
+
+    def __init__(self):
+        try:
+            self._cuda = ctypes.CDLL('libcuda.so.1')
+        except OSError as error:
+            raise NoGpu('NVIDIA\'s driver is not installed (%s)' % error)
+        try:
+            self._call('cuInit', 0)
+            device = ctypes.c_int()
+            self._call('cuDeviceGet', ctypes.byref(device), 0)
+        except CudaError as error:
+            raise NoGpu(str(error))
+        name = ctypes.create_string_buffer(100)
+        self._call('cuDeviceGetName', name, len(name), device)
+        self.name = name.value.decode()
+        context = ctypes.c_void_p()
+        self._call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
+        self._call('cuCtxSetCurrent', context)
+
+    def _call(self, name, *arguments):
+        error = getattr(self._cuda, name)(*arguments)
+        if error:
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorString(error, ctypes.byref(text))
+            raise CudaError('%s: %s' % (
+                name, (text.value or b'error %d' % error).decode()))
+
+    def load(self, ptx):
+        """Compiles PTX, bytes; returns a module."""
+        module = ctypes.c_void_p()
+        log = ctypes.create_string_buffer(8192)
+        # CU_JIT_ERROR_LOG_BUFFER and _SIZE_BYTES, whose value is in a pointer.
+        options = (ctypes.c_int * 2)(5, 6)
+        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
+        try:
+            self._call('cuModuleLoadDataEx', ctypes.byref(module),
+                       ptx + b'\0', 2, options, values)
+        except CudaError as error:
+            raise CudaError('%s\n%s' % (error, log.value.decode()))
+        return module
+
+    def launch(self, module, kernel, groups, threads, contents):
+        """Launches a kernel on copies of arrays and waits for it.
+
+        Returns what is in them afterwards.
+        """
+        function = ctypes.c_void_p()
+        self._call('cuModuleGetFunction', ctypes.byref(function), module,
+                   kernel.encode())
+        addresses = []
+        try:
+            for content in contents:
+                address = ctypes.c_uint64()
+                self._call('cuMemAlloc_v2', ctypes.byref(address),
+                           ctypes.c_size_t(content.nbytes))
+                addresses.append(address)
+                self._call('cuMemcpyHtoD_v2', address,
+                           content.ctypes.data_as(ctypes.c_void_p),
+                           ctypes.c_size_t(content.nbytes))
+            # Behind the buffers an entry takes the grid in threads.
+            values = addresses + [
+                ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
+            pointers = (ctypes.c_void_p * len(values))(
+                *[ctypes.addressof(value) for value in values])
+            self._call('cuLaunchKernel', function, groups, 1, 1, threads, 1, 1,
+                       0, None, pointers, None)
+            self._call('cuCtxSynchronize')
+            results = []
+            for content, address in zip(contents, addresses):
+                result = np.empty_like(content)
+                self._call('cuMemcpyDtoH_v2',
+                           result.ctypes.data_as(ctypes.c_void_p), address,
+                           ctypes.c_size_t(content.nbytes))
+                results.append(result)
+            return results
+        finally:
+            for address in addresses:
+                self._cuda.cuMemFree_v2(address)
+
+
+def check(launch, case, buffers):
+    """Launches a case twice.
+
+    Args:
+      launch: a function of kernel, groups, threads and arrays; returns what
+        is in them afterwards.
+      case: {"name", "kernel", "groups", "threads"}.
+      buffers: as differences() takes them.
+    Returns:
+      A list of messages, empty if all is as expected.
+    """
+    contents = [content for content, _, _ in buffers]
+    how = case['kernel'], case['groups'], case['threads'], contents
+    results = launch(*how)
+    found = differences(buffers, results)
+    again = launch(*how)
+    for index, (first, second) in enumerate(zip(results, again)):
+        if first.tobytes() != second.tobytes():
+            found.append(
+                'buffer %d has other bits after a second run' % index)
+    return found
+
+
+def report(kernels, say=print):
+    """Says how cases went.
+
+    Args:
+      kernels: (name of the kernel, name of the case, list of messages) as
+        they come.
+    Returns:
+      An exit status.
+    """
+    counts = {}
+    wrong = 0
+    for kernel, name, found in kernels:
+        passed, all_of_it = counts.get(kernel, (0, 0))
+        counts[kernel] = (passed + (not found), all_of_it + 1)
+        wrong += bool(found)
+        for message in found:
+            say('%s, %s: %s' % (kernel, name, message))
+    for kernel, (passed, all_of_it) in counts.items():
+        say('%s: %d of %d cases' % (kernel, passed, all_of_it))
+    if not counts:
+        say('there are no cases')
+        return WRONG
+    return WRONG if wrong else 0
+
+
+def run(folder, say=print):
+    """Runs the checks in a folder; returns an exit status."""
+    try:
+        gpu = Gpu()
+    except NoGpu as error:
+        say('no GPU: %s' % error)
+        return NO_GPU
+    say('on %s' % gpu.name)
+    manifest = json.loads((folder / 'cases.json').read_text())
+
+    def outcomes():
+        for source in manifest:
+            module = gpu.load((folder / source['ptx']).read_bytes())
+            for case in source['cases']:
+                arrays = np.load(folder / case['file'])
+                buffers = [
+                    (arrays['content_%d' % i], arrays.get('expected_%d' % i),
+                     arrays.get('tolerance_%d' % i))
+                    for i in range(case['buffers'])]
+                found = check(
+                    lambda *how: gpu.launch(module, *how), case, buffers)
+                yield case['kernel'], case['name'], found
+
+    try:
+        return report(outcomes(), say)
+    except CudaError as error:
+        say('CUDA: %s' % error)
+        return WRONG
+
+
+if __name__ == '__main__':
+    sys.exit(run(Path(__file__).resolve().parent))

@@ -1,0 +1,99 @@
+"""The kernels' files, and what a host has to know of them."""
+import importlib
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parent.parent
+# What #include "k2/..." is relative to.
+ROOT = TESTS.parent / 'patches' / 'files'
+KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
+FRONT_END = TESTS / 'emulator' / 'mps_emulator' / 'msl'
+
+
+def names():
+    """The names of all files, without .metal."""
+    return sorted(path.stem for path in KERNELS.glob('*.metal'))
+
+
+def cases(name):
+    """The cases of a file.
+
+    Raises:
+      LookupError: it has no check.
+    """
+    module = '%s.checks.%s' % (__package__, name)
+    try:
+        check = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        raise LookupError(
+            '%s.metal has no check: write k2_mps_tests/kernels/checks/%s.py' %
+            (name, name)) from None
+    return list(check.cases())
+
+
+def unchecked(cases, kernels):
+    """Which of a file's kernels no case launches."""
+    return sorted(set(kernels) - {case.kernel for case in cases})
+
+
+def text(name):
+    """The text of a file with its headers of the series in their place."""
+    seen = set()
+
+    def include(match):
+        header = match[1]
+        if header in seen:
+            return ''
+        seen.add(header)
+        return expand((ROOT / header).read_text())
+
+    def expand(source):
+        return re.sub(r'^#include "([^"]+)".*$', include, source,
+                      flags=re.MULTILINE)
+
+    return expand((KERNELS / (name + '.metal')).read_text())
+
+
+def enumerators(header):
+    """The values of the enumerators of a header, {name: int}."""
+    values = {}
+    source = re.sub(r'//.*', '', (KERNELS / header).read_text())
+    for body in re.findall(r'\benum\s*\w*\s*\{(.*?)\}', source, re.DOTALL):
+        for name, value in re.findall(r'(\w+)\s*=\s*([^,]+)', body):
+            values[name] = eval(value.replace('/', '//'), {}, dict(values))
+    return values
+
+
+def compile_to_ptx(name, output, libdevice, gpu, *options):
+    """Compiles a file for an NVIDIA GPU, by the emulator's front end.
+
+    Without fast math, as k2 has Metal compile it.  Simdgroup functions are for
+    whole simdgroups.
+
+    Args:
+      output: Path of the PTX to write.
+      libdevice: Path of CUDA's libdevice.10.bc.
+      gpu: its architecture, like sm_90.
+      options: more of them for the front end.
+    Returns:
+      [{"name", "arguments", "max_threads", "threadgroup_bytes"}], one for
+      each kernel.
+    Raises:
+      subprocess.CalledProcessError: the front end refused it and said why.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        described = Path(scratch) / 'kernels.json'
+        subprocess.run(
+            [sys.executable, str(FRONT_END), 'ptx',
+             str(KERNELS / (name + '.metal')), '--include', str(ROOT),
+             '--output', str(output), '--json', str(described), '--gpu', gpu,
+             '--libdevice', str(libdevice), '--no-fast-math',
+             '--whole-simdgroups', *options],
+            check=True, stdout=subprocess.PIPE, text=True)
+        return json.loads(described.read_text())

@@ -1,0 +1,167 @@
+"""The Metal kernels by themselves (k2_mps_tests/kernels), and that program."""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from k2_mps_tests.kernels import on_mps, runner, sources
+from k2_mps_tests.kernels.case import Buffer, Case
+
+DEVICE = {'CUDA_VISIBLE_DEVICES': '-1'}
+
+
+def test_all_kernels(capsys):
+    status = on_mps.run()
+    said = capsys.readouterr().out
+    assert status == 0, said
+    for name in sources.names():
+        for kernel in {case.kernel for case in sources.cases(name)}:
+            assert kernel in said
+
+
+@pytest.mark.parametrize('wrong, message', [
+    ('m_from_above * 1.0001f);', 'elements differ'),
+    ('m_from_above + float(clock()));', None),
+])
+def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
+    right = 'm_from_above);'
+    name = 'mutual_information'
+    text = sources.text(name)
+    assert text.count(right) == 1
+    text = text.replace(right, wrong)
+    monkeypatch.setattr(sources, 'text', lambda name: text)
+    if message is None:  # one that does not compile is no result
+        with pytest.raises(SyntaxError, match='clock'):
+            on_mps.run()
+        return
+    assert on_mps.run() == runner.WRONG
+    assert message in capsys.readouterr().out
+
+
+def test_a_kernel_without_a_check_is_noticed(monkeypatch):
+    text = sources.text('mutual_information')
+    more = text + '\nkernel void another(device float *x) { x[0] = 1.0f; }\n'
+    monkeypatch.setattr(sources, 'text', lambda name: more)
+    with pytest.raises(LookupError, match='launches another$'):
+        on_mps.run()
+    monkeypatch.setattr(sources, 'names', lambda: ['another'])
+    with pytest.raises(LookupError, match='another.metal has no check'):
+        on_mps.run()
+
+
+def compared(buffer, result):
+    return runner.differences(
+        [(buffer.content, buffer.expected, buffer.tolerance)],
+        [np.array(result, np.float32)])
+
+
+def test_differences():
+    zeros = np.zeros(3, np.float32)
+    assert compared(Buffer(zeros), [0, 0, 0]) == []
+    assert compared(Buffer(zeros), [0, -0.0, 0]) == ['buffer 0 has changed']
+    expected = np.array([1.0, -np.inf, np.nan])
+    right = Buffer(zeros, expected, 0.5)
+    assert compared(right, [1.25, -np.inf, np.nan]) == []
+    for result in ([1.75, -np.inf, np.nan], [1, np.inf, np.nan],
+                   [1, -1e30, np.nan], [1, -np.inf, 0],
+                   [np.nan, -np.inf, np.nan], [np.inf, -np.inf, np.nan]):
+        assert '1 of 3 elements' in compared(right, result)[0]
+    either = Buffer(zeros, expected, np.array([0.5, 0.0, np.inf]))
+    assert compared(either, [1, -np.inf, 5]) == []
+    assert compared(Buffer.scratch(zeros), [1, np.nan, np.inf]) == []
+
+
+def test_bits_that_change_between_runs_are_noticed():
+    count = iter(range(10))
+
+    def launch(kernel, groups, threads, contents):
+        return [content + next(count) * 1e-3 for content in contents]
+
+    zeros = np.zeros(2)
+    found = runner.check(launch, {'kernel': 'k', 'groups': 1, 'threads': 1},
+                         [(zeros, zeros, 0.1)])
+    assert found == ['buffer 0 has other bits after a second run']
+
+
+def test_no_cases_are_no_success():
+    assert runner.report([], lambda text: None) == runner.WRONG
+
+
+def test_launches():
+    """Groups, threads and the order of arguments are those of the case."""
+    library = torch.mps.compile_shader(
+        'kernel void k(device int *x, constant int *y, '
+        'uint g [[threadgroup_position_in_grid]], '
+        'uint i [[thread_index_in_threadgroup]]) '
+        '{ x[4 * g + i] = int(10 * g + i) + y[0]; }')
+    case = Case('', 'k', 3, 4, [Buffer(np.zeros(12, np.int32)),
+                                Buffer(np.array([500], np.int32))])
+    x, y = on_mps._launch(library, case.kernel, case.groups, case.threads,
+                          [buffer.content for buffer in case.buffers])
+    assert x.tolist() == [500 + 10 * g + i for g in range(3) for i in range(4)]
+    assert y.tolist() == [500]
+
+
+def program(*arguments):
+    done = subprocess.run(
+        [sys.executable, '-m', 'k2_mps_tests.kernels', *map(str, arguments)],
+        env={**os.environ, **DEVICE}, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_without_a_gpu(tmp_path):
+    """One line, and an exit status of its own; no wrong success."""
+    (tmp_path / 'cases.json').write_text(json.dumps([]))
+    for arguments in (['--device', 'cuda'], ['--run', tmp_path]):
+        status, said = program(*arguments)
+        assert status == runner.NO_GPU, said
+        assert said.startswith('no GPU: ') and said.count('\n') == 1
+
+
+# The two functions of libdevice.10.bc that the kernels call; nothing runs them.
+LIBDEVICE = '''
+float __nv_expf(float x) { return x; }
+float __nv_logf(float x) { return x; }
+'''
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='the emulator is on Linux')
+def test_prepared_folder(tmp_path):
+    """It holds all that its run.py needs, wherever it is."""
+    libdevice = tmp_path / 'libdevice.10.bc'
+    subprocess.run(
+        ['clang++-19', '-x', 'c', '-', '--target=nvptx64-nvidia-cuda', '-O1',
+         '-emit-llvm', '-c', '-o', str(libdevice)], input=LIBDEVICE, text=True,
+        check=True)
+    folder = tmp_path / 'made'
+    status, said = program('--prepare', folder, '--libdevice', libdevice)
+    assert status == 0, said
+    manifest = json.loads((folder / 'cases.json').read_text())
+    assert said == '%s: %d cases\n' % (
+        folder, sum(len(source['cases']) for source in manifest))
+    for source in manifest:
+        ptx = (folder / source['ptx']).read_text()
+        kernels = {case['kernel'] for case in source['cases']}
+        for kernel in kernels:
+            assert '.entry %s(' % kernel in ptx
+        # All functions are there, so the driver's linker needs nothing.
+        assert '.extern' not in ptx
+        for case in source['cases']:
+            arrays = np.load(folder / case['file'])
+            assert 'content_%d' % (case['buffers'] - 1) in arrays
+            assert any(name.startswith('expected_') for name in arrays)
+    done = subprocess.run([sys.executable, '-I', folder / 'run.py'],
+                          cwd='/', env={**os.environ, **DEVICE},
+                          capture_output=True, text=True)
+    assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
+
+
+def test_without_libdevice(tmp_path):
+    status, said = program('--prepare', tmp_path / 'a', '--libdevice',
+                           tmp_path / 'none')
+    assert status == 4 and 'libdevice.10.bc is not found' in said
+    assert not (tmp_path / 'a').exists()

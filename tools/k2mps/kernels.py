@@ -1,0 +1,81 @@
+"""`k2mps kernels`: each Metal kernel by itself, against a reference."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+from k2mps import build, errors, process
+from k2mps.doctor import Device
+from k2mps.environment import Environment
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+from k2mps.upstream import Upstream
+
+# Exit statuses of k2_mps_tests.kernels.
+_NO_GPU = 3
+_MISSING = 4
+
+
+def check(
+    project: Project,
+    upstream: Upstream,
+    device: str,
+    prepare: Optional[Path] = None,
+    run: Optional[Path] = None,
+    libdevice: Optional[Path] = None,
+    gpu: Optional[str] = None,
+    reporter: Reporter = Reporter(),
+) -> None:
+    """Runs the checks of k2_mps_tests/kernels and shows what they print.
+
+    Args:
+      project, upstream: the clone of k2-mps and its upstream.toml.
+      device: "cpu" for torch's mps device, emulated on Linux; "cuda" for an
+        NVIDIA GPU.
+      prepare: a folder to make for another machine's GPU, instead.
+      run: such a folder to run, instead.
+      libdevice: CUDA's libdevice.10.bc; the installed toolkit's if None.
+      gpu: the oldest GPU that PTX is for, like sm_80.
+      reporter: told what the checks say.
+    Raises:
+      TestsFailedError: a kernel is wrong.
+      NoGpuError: there is no NVIDIA GPU to run on.
+      RequirementMissingError: a kernel has no check, or a file of CUDA's is
+        missing.
+    """
+    build.prepare(project, upstream, build.Request(Device.MPS), reporter)
+    arguments = ["--device", device]
+    for option, value in (
+        ("--prepare", prepare), ("--run", run), ("--libdevice", libdevice),
+        ("--gpu", gpu),
+    ):
+        if value is not None:
+            arguments += [option, str(value)]
+    outcome = process.run(
+        [Environment(project, reporter).python, "-m", "k2_mps_tests.kernels",
+         *arguments],
+        cwd=os.getcwd(),
+        reporter=reporter,
+        environment={"PYTHONPATH": str(project.root)},
+        on_line=reporter.info,
+    )
+    last = outcome.lines[-1] if outcome.lines else "it said nothing"
+    if outcome.status == _NO_GPU:
+        raise errors.NoGpuError(
+            "nothing was checked on an NVIDIA GPU",
+            why=last,
+            next_command="k2mps kernels --device cpu, or k2mps kernels"
+            " --prepare DIR and DIR/run.py on a machine with a GPU",
+        )
+    if outcome.status == _MISSING:
+        raise errors.RequirementMissingError(
+            "the kernels cannot be checked", why=last,
+        )
+    if outcome.status != 0:
+        raise errors.TestsFailedError(
+            f"the checks of the kernels ended with status {outcome.status}",
+            next_command="k2mps kernels --device cpu, after a change of the"
+            " kernel or of its check in k2_mps_tests/kernels/checks",
+        )
