@@ -216,6 +216,16 @@ inline int TileElement(int row, int column) {
   return TileIndex(row, column / 4) * 4 + column % 4;
 }
 
+// Writes zeros to the tiles of a threadgroup.
+inline void ClearTiles(threadgroup float4 *tiles, uint thread_index,
+                       uint num_threads) {
+  const uint size =
+      num_threads / kMiThreadsPerStrip * uint(kTilesPerStrip * kTile);
+  for (uint i = thread_index; i < size; i += num_threads)
+    tiles[i] = float4(0.0f);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
 inline void LoadRow(threadgroup const float4 *tile, int row,
                     thread float *values) {
 #pragma unroll
@@ -441,6 +451,9 @@ kernel void mutual_information_forward(
       schedule.passes > 1 && role.strip + 1 == schedule.strips;
   if (simdgroup_index == 0 && lane_index == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
+  // Drainers read tiles of chunks before the first, too, and drop that.
+  ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
+             num_simdgroups * kMiSimdWidth);
 
   // A chunk is fetched into its tile in the round before it is computed, taken
   // out of it in the round after that, and stored one round later, so that
@@ -678,6 +691,9 @@ kernel void mutual_information_backward(
   for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
 #pragma unroll
   for (int i = 0; i < kDrains; ++i) x_out[i] = y_out[i] = 0.0f;
+  // As in the forward kernel.
+  ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
+             num_simdgroups * kMiSimdWidth);
 
   Place place = {0, -role.strip * schedule.lag - kMiAhead -
                         int(role.kind == kChain) -
