@@ -1,4 +1,6 @@
 """Runs the checks on torch's mps device: a Mac's, or the emulated one."""
+import sys
+
 import torch
 
 from k2_mps_tests.kernels import runner, sources
@@ -25,6 +27,7 @@ def run(say=print):
                      'threads': case.threads}, buffers)
                 yield case.kernel, case.name, found
 
+    say('on mps' + (' (emulated)' if sys.platform == 'linux' else ''))
     return runner.report(outcomes(), say)
 
 

@@ -32,7 +32,8 @@ def prepare(folder, libdevice, gpu):
     Returns:
       The number of cases.
     Raises:
-      LookupError: a file or a kernel has no check.
+      LookupError: a file or a kernel has no check, or takes an argument that
+        the checks cannot give.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = []
@@ -42,6 +43,12 @@ def prepare(folder, libdevice, gpu):
         kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, gpu)
         cases = sources.cases(name)
         require_all(name, cases, [kernel['name'] for kernel in kernels])
+        for kernel in kernels:
+            if any(kind != 'buffer' for kind, _ in kernel['arguments']):
+                raise LookupError(
+                    '%s takes an argument in threadgroup memory, which '
+                    'torch.mps.compile_shader() cannot give: make it a '
+                    'variable of the kernel' % kernel['name'])
         entries = []
         for number, case in enumerate(cases):
             file = '%s_%d.npz' % (name, number)

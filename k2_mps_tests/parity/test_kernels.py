@@ -11,7 +11,7 @@ import torch
 from k2_mps_tests.kernels import on_mps, runner, sources
 from k2_mps_tests.kernels.case import Buffer, Case
 
-DEVICE = {'CUDA_VISIBLE_DEVICES': '-1'}
+NO_GPU = {'CUDA_VISIBLE_DEVICES': '-1'}
 
 
 def test_all_kernels(capsys):
@@ -21,6 +21,15 @@ def test_all_kernels(capsys):
     for name in sources.names():
         for kernel in {case.kernel for case in sources.cases(name)}:
             assert kernel in said
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='the emulator is on Linux')
+@pytest.mark.parametrize('variable', ['MPS_EMULATOR_CHECK_RACES=1',
+                                      'MPS_EMULATOR_SCHEDULE=random:1'])
+def test_no_kernel_has_a_race(variable):
+    name, value = variable.split('=')
+    status, said = program(**{name: value})
+    assert status == 0, said
 
 
 @pytest.mark.parametrize('wrong, message', [
@@ -106,10 +115,11 @@ def test_launches():
     assert y.tolist() == [500]
 
 
-def program(*arguments):
+def program(*arguments, **variables):
     done = subprocess.run(
         [sys.executable, '-m', 'k2_mps_tests.kernels', *map(str, arguments)],
-        env={**os.environ, **DEVICE}, capture_output=True, text=True)
+        env={**os.environ, **NO_GPU, **variables}, capture_output=True,
+        text=True)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -155,7 +165,7 @@ def test_prepared_folder(tmp_path):
             assert 'content_%d' % (case['buffers'] - 1) in arrays
             assert any(name.startswith('expected_') for name in arrays)
     done = subprocess.run([sys.executable, '-I', folder / 'run.py'],
-                          cwd='/', env={**os.environ, **DEVICE},
+                          cwd='/', env={**os.environ, **NO_GPU},
                           capture_output=True, text=True)
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
 

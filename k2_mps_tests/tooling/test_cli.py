@@ -35,8 +35,8 @@ def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
                  "drop", "edit", "export", "fold", "fuzz", "kernels", "lint",
-                 "lock", "new", "probe", "rebase", "report", "status", "test", "undo",
-                 "upstream"):
+                 "lock", "new", "probe", "rebase", "report", "status", "test",
+                 "undo", "upstream"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 

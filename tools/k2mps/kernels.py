@@ -59,13 +59,15 @@ def check(
         cwd=os.getcwd(),
         reporter=reporter,
         environment={"PYTHONPATH": str(project.root)},
-        on_line=reporter.info,
+        # What the error says need not be said twice.
+        on_line=lambda line: (
+            None if line.startswith("no GPU: ") else reporter.info(line)
+        ),
     )
     last = outcome.lines[-1] if outcome.lines else "it said nothing"
     if outcome.status == _NO_GPU:
         raise errors.NoGpuError(
-            "nothing was checked on an NVIDIA GPU",
-            why=last,
+            last,
             next_command="k2mps kernels --device cpu, or k2mps kernels"
             " --prepare DIR and DIR/run.py on a machine with a GPU",
         )

@@ -120,23 +120,54 @@ def _expose(x):
     return call(method)(receiver, selector)
 
 
-def loading():
-    """Seconds that loading the emulator adds to `import torch`."""
-    code = (
-        "import time, torch; start = time.perf_counter(); import mps_emulator;"
-        "mps_emulator.load(); print(time.perf_counter() - start)"
-    )
-    seconds = []
+def in_new_processes(code, **variables):
+    """The least number that three processes print, which run the code."""
+    printed = []
     for _ in range(3):
         done = subprocess.run(
             [sys.executable, "-c", code],
-            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             text=True,
             check=True,
         )
-        seconds.append(float(done.stdout))
-    show("loading the emulator", min(seconds) * 1e6)
+        printed.append(float(done.stdout))
+    return min(printed)
+
+
+def loading():
+    """What loading the emulator adds to `import torch`."""
+    code = (
+        "import time, torch; start = time.perf_counter(); import mps_emulator;"
+        "mps_emulator.load(); print(time.perf_counter() - start)"
+    )
+    seconds = in_new_processes(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    show("loading the emulator", seconds * 1e6)
+
+
+SHADER = (
+    "#include <metal_stdlib>\n"
+    "kernel void add(device float *x, uint i [[thread_position_in_grid]])"
+    " { x[i] += 1; }"
+)
+
+
+def kernels():
+    """A library that an earlier process has compiled, and a launch."""
+    code = (
+        "import time, torch; start = time.perf_counter();"
+        "torch.mps.compile_shader(%r); print(time.perf_counter() - start)"
+        % SHADER
+    )
+    show("cached kernel library", in_new_processes(code) * 1e6)
+    add = torch.mps.compile_shader(SHADER).add
+    x = torch.zeros(8, device="mps")
+
+    def launch_and_wait():
+        add(x)
+        torch.mps.synchronize()
+
+    show("launch of 8 threads, and wait", best(launch_and_wait, 2000))
 
 
 def many_tensors():
@@ -160,6 +191,7 @@ def many_tensors():
 def main():
     print("emulated;", torch.__version__)
     loading()
+    kernels()
     many_tensors()
     show("idle torch.mps.synchronize()", best(torch.mps.synchronize, 100_000))
     small_operators()

@@ -103,7 +103,8 @@ def _both(name, inputs, boundary=None):
     yield _case(
         name, 'mutual_information_forward', px, py, offset, boundary, 2,
         lambda scratch: [
-            Buffer(_some(px)), Buffer(_some(py)), _boundary(boundary),
+            Buffer(_some(px, shares.shape)),
+            Buffer(_some(py, shares.shape)), _boundary(boundary),
             Buffer(np.full(shares.shape, UNTOUCHED, np.float32),
                    np.where(inside, np.nan_to_num(shares), UNTOUCHED),
                    np.where(inside, np.where(reached, allowed, np.inf), 0)),
@@ -136,9 +137,12 @@ def _case(name, kernel, px, py, offset, boundary, scratch_rows, buffers):
                 buffers(Buffer.scratch(scratch)) + [Buffer(params)])
 
 
-def _some(array):
-    """Metal binds no empty buffer."""
-    return array if array.size else np.zeros(1, array.dtype)
+def _some(array, p_shape):
+    """Metal binds no empty buffer, so mutual_information.mm gives p.
+
+    The kernel reads of it what it then does not use.
+    """
+    return array if array.size else np.zeros(p_shape, array.dtype)
 
 
 def _boundary(boundary):

@@ -68,9 +68,10 @@ def _parser():
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
         description=(
-            "Writes PTX and prints, for each kernel, the addresses that its "
-            "entry takes; behind them it takes the grid in threads, three "
-            "32-bit numbers."
+            "Writes PTX and prints, for each kernel, what its entry takes: "
+            "for buffer(i) an address, for threadgroup(i) an offset into the "
+            "shared memory that the launch gives, 64 bits each; behind them "
+            "the grid in threads, three 32-bit numbers."
         ),
     )
     ptx.add_argument("source", metavar="FILE.metal")

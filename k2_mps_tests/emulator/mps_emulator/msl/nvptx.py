@@ -12,7 +12,11 @@ _DEFINITION = re.compile(
     r"(?:, comdat\S*)?(, align \d+)" % _THREADGROUP_MEMORY,
     re.MULTILINE,
 )
-# threadgroup_variable() is the only one.
+_DECLARATION = re.compile(
+    r"^(%s = external (?:\w+ )*)addrspace\(1\)" % _THREADGROUP_MEMORY,
+    re.MULTILINE,
+)
+# threadgroup_variable() and threadgroup_buffer() have the only ones.
 _USE = re.compile(
     r"addrspacecast \(ptr addrspace\(1\) (%s) to ptr addrspace\(3\)\)"
     % _THREADGROUP_MEMORY
@@ -28,10 +32,11 @@ _FIRST_METADATA = 1000000
 
 
 def arguments(kernel):
-    """[(kind, index)] of the addresses that a kernel's entry takes.
+    """[(kind, index)] of the 64-bit numbers that a kernel's entry takes.
 
-    kind is "buffer", whose address is one of the GPU's memory, or
-    "threadgroup", where it is a generic address in shared memory.
+    kind is "buffer" for an address in the GPU's memory, or "threadgroup" for
+    an offset in bytes, a multiple of 16, into the shared memory that the
+    launch gives.
     """
     return [
         (parameter.kind, parameter.index)
@@ -43,8 +48,8 @@ def arguments(kernel):
 def entry(number, kernel):
     """The entry of a kernel, on one line.
 
-    Its parameters are 64-bit addresses, in the order of arguments(), and the
-    size of the grid in threads, three 32-bit numbers.
+    Its parameters are those of arguments() and the size of the grid in
+    threads, three 32-bit numbers.
     """
     text = []
     signature = []
@@ -56,8 +61,10 @@ def entry(number, kernel):
         kind = "reference" if parameter.by_reference else "pointer"
         address = "0"
         if parameter.active:
+            signature.append("ulong a%d" % index)
             address = "a%d" % index
-            signature.append("ulong " + address)
+            if parameter.kind == "threadgroup":
+                address = "__msl::target::threadgroup_buffer(%s)" % address
         text.append(
             "__msl::buffer_%s __msl_buffer_%d = {(void *)%s}; "
             % (kind, index, address)
@@ -101,6 +108,7 @@ def finish(ir, kernels):
     ir = _DEFINITION.sub(
         r"\1 = internal addrspace(3) global \2 undef\3", ir
     )
+    ir = _DECLARATION.sub(r"\1addrspace(3)", ir)
     ir = _USE.sub(r"\1", ir)
     ir = _FUNCTION.sub("define internal ", ir)
     return ir + _limits_of_threads(kernels)

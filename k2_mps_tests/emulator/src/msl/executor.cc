@@ -51,6 +51,7 @@ Executor::Executor() : memory_(new char[kMemoryBytes + kMemoryAlignment]) {
 
 void Executor::Run(const Dispatch &dispatch,
                    const mps_emulator_msl_kernel &kernel) {
+  outermost_frame_ = __builtin_frame_address(0);
   // Also when a handler of Fatal() leaves by an exception, the next dispatch
   // finds everything as if there had been none.
   struct Cleanup {
@@ -438,10 +439,18 @@ unsigned Executor::RunningThread() const {
              : static_cast<unsigned>(running_ - threads_.data());
 }
 
+bool Executor::IsOnStack(const void *address) const {
+  if (running_ != nullptr) return stacks_.Contains(address);
+  // A kernel without fibers is called by Run(), in frames below its own.
+  auto at = reinterpret_cast<uintptr_t>(address);
+  return at > reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) &&
+         at < reinterpret_cast<uintptr_t>(outermost_frame_);
+}
+
 void Executor::Access(const void *address, unsigned long size, unsigned flags,
                       const void *place) {
   Executor *self = executor;
-  if (self->checker_ != nullptr)
+  if (self->checker_ != nullptr && !self->IsOnStack(address))
     self->checker_->Access(self->RunningThread(), address, size, flags, place);
 }
 

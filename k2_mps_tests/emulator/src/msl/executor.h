@@ -151,7 +151,11 @@ class Executor {
 
   // Where races are checked.
   std::unique_ptr<RaceChecker> checker_;
+  const void *outermost_frame_ = nullptr;  // Run()'s
   unsigned looping_thread_ = 0;  // of a kernel without fibers
+
+  // Whether memory is a kernel thread's own: variables that clang keeps there.
+  bool IsOnStack(const void *address) const;
 
   friend struct RuntimeTable;
 };

@@ -130,8 +130,7 @@ FiberContext FiberStacks::Start(unsigned index, void (*entry)()) const {
 bool FiberStacks::IsGuard(const void *address) const {
   auto at = reinterpret_cast<uintptr_t>(address);
   auto base = reinterpret_cast<uintptr_t>(base_);
-  return at >= base && at < base + count_ * kStackBytes &&
-         (at - base) % kStackBytes < kPage;
+  return Contains(address) && (at - base) % kStackBytes < kPage;
 }
 
 }  // namespace mps_emulator::msl

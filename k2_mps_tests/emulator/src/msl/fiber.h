@@ -34,6 +34,13 @@ class FiberStacks {
   // A context that calls `entry`, which must never return, on stack `index`.
   FiberContext Start(unsigned index, void (*entry)()) const;
 
+  // Whether `address` lies in one of the stacks.
+  bool Contains(const void *address) const {
+    return reinterpret_cast<uintptr_t>(address) -
+               reinterpret_cast<uintptr_t>(base_) <
+           count_ * kStackBytes;
+  }
+
   // Whether `address` lies in the inaccessible page of one of the stacks: a
   // kernel's thread used more stack than there is.
   bool IsGuard(const void *address) const;

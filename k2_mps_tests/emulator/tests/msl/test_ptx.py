@@ -89,9 +89,10 @@ def test_ptx(tmp_path, options):
         "fill_float4: buffer(0), buffer(1)",
     ]
     text = (tmp_path / "kernels.ptx").read_text()
-    entries = re.findall(r"\.visible \.entry (\w+)\(\s*([^)]*)\)", text)
+    signatures = re.findall(r"\.visible \.entry (\w+)\(\s*([^)]*)\)", text)
     parameters = {
-        name: re.findall(r"\.param (\.\w+)", given) for name, given in entries
+        name: re.findall(r"\.param (\.\w+)", given)
+        for name, given in signatures
     }
     grid = [".u32"] * 3
     assert parameters == {
@@ -101,6 +102,10 @@ def test_ptx(tmp_path, options):
         "fill_float4": [".u64"] * 2 + grid,
     }
     assert "bar.sync" in text and "shfl.sync" in text
+    # The argument in threadgroup memory is in the launch's.
+    assert re.search(r"\.extern \.shared \.align 16 \.b8 \w+_of_launch", text)
+    assert "st.shared.f32" in entries(text)["sums"]
+    assert "st.shared" not in entries(text)["atomics"]
     # The lines of the Metal source are there for NVIDIA's tools.
     assert "kernels.metal" in text and ".loc" in text
 

@@ -1,5 +1,7 @@
 """Data races, which MPS_EMULATOR_CHECK_RACES finds under every schedule."""
 
+import ctypes
+
 import numpy as np
 import pytest
 
@@ -210,3 +212,28 @@ def test_dispatches_are_ordered(metal):
         library.run("k", [a], 8, 8)
         library.run("next", [a], 1, 1)
     assert a[8] == 3
+
+
+@pytest.mark.parametrize("barrier", [True, False])
+def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
+    """Where a buffer lies a little above what a thread has on its stack."""
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device ulong *a [[buffer(0)]],\n"
+        "              device uint *b [[buffer(1)]],\n"
+        "              uint i [[thread_position_in_grid]]) {\n"
+        "  uint own[4] = {i, i, i, i};\n"
+        + ("  threadgroup_barrier(mem_flags::mem_none);\n" if barrier else "")
+        + "  a[i] = (ulong)&own[0];\n"
+        "  own[(i + b[0]) % 4] = i + 5;\n"
+        "  a[i + 16] = own[(i + 1) % 4];\n}\n"
+    )
+    assert library.kernels["k"].needs_fibers == barrier
+    a = np.zeros(32, np.uint64)
+    library.run("k", [a, uint(1)], 16, 16)
+    assert a[16:].tolist() == [i + 5 for i in range(16)]
+    # The top of this thread's stack is not used, nor what is above a frame
+    # that is further from it than this.
+    memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
+    b = np.frombuffer(memory, np.uint32)
+    library.run("k", [a, b], 16, 16)

@@ -202,6 +202,16 @@ template <class T, uint slot, ulong alignment>
 __global uchar mps_emulator_threadgroup_memory[sizeof(T)]
     __attribute__((aligned(alignment)));
 
+// What a launch gives besides.
+extern __global uchar mps_emulator_threadgroup_memory_of_launch[]
+    __attribute__((aligned(16)));
+
+MSL_INLINE void *threadgroup_buffer(ulong offset) {
+  return (MSL_THREADGROUP uchar *)(void *)
+             mps_emulator_threadgroup_memory_of_launch +
+         offset;
+}
+
 template <class T, uint slot, ulong alignment>
 MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
   return *(MSL_THREADGROUP T
