@@ -67,16 +67,21 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                 boundary.has_value(), 0};
 }
 
-// Metal binds no empty buffer.  Of a tensor without elements nothing is read,
-// so another one may stand for it.
-const torch::Tensor &Or(const torch::Tensor &tensor,
-                        const torch::Tensor &other) {
-  return tensor.defined() && tensor.numel() != 0 ? tensor : other;
+// Metal binds no empty buffer.  In the place of an empty input there is a row
+// that is read, and dropped; an empty output is not touched.
+torch::Tensor Input(const torch::Tensor &tensor, const torch::Tensor &p) {
+  return tensor.numel() != 0 ? tensor
+                             : torch::empty({p.size(2)}, p.options());
+}
+
+const torch::Tensor &Output(const torch::Tensor &tensor,
+                            const torch::Tensor &p) {
+  return tensor.numel() != 0 ? tensor : p;
 }
 
 // One threadgroup for each sequence, with threads for as many strips of rows
-// as are needed or fit, and an equal number of them in each pass.  Sets
-// `scratch` if there are more passes than one.
+// as are needed or fit, and an equal number of them in each pass.  Allocates
+// `scratch`.
 mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
                   int64_t scratch_rows, Params *params,
                   torch::Tensor *scratch) {
@@ -89,11 +94,11 @@ mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
               kMiThreadsPerStrip, " threads");
   const int64_t passes = (strips + most - 1) / most,
                 at_once = (strips + passes - 1) / passes;
-  if (passes > 1) {
-    params->scratch_stride = params->T + kMiScratchMargin;
-    *scratch = torch::empty({p.size(0), scratch_rows, params->scratch_stride},
-                            p.options());
-  }
+  params->scratch_stride = passes > 1 ? params->T + kMiScratchMargin : 0;
+  // Even if nobody needs it, its first element is read, and dropped.
+  *scratch = torch::empty(
+      {p.size(0), scratch_rows, std::max(params->scratch_stride, 1)},
+      p.options());
   return {static_cast<uint32_t>(p.size(0)),
           static_cast<uint32_t>(at_once * kMiThreadsPerStrip)};
 }
@@ -114,7 +119,7 @@ torch::Tensor MutualInformationMps(
   torch::Tensor scratch;
   mps::Grid grid = GetGrid(kernel, p, 2, &params, &scratch);
   mps::Launch(kSource, kernel, grid,
-              {Or(px, p), Or(py, p), bound, p, ans, Or(scratch, p), params});
+              {Input(px, p), Input(py, p), bound, p, ans, scratch, params});
   return ans;
 }
 
@@ -144,8 +149,8 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
   torch::Tensor scratch;
   mps::Grid grid = GetGrid(kernel, p, 1, &params, &scratch);
   mps::Launch(kSource, kernel, grid,
-              {bound, p, ans_grad, Or(px_grad, p), Or(py_grad, p),
-               Or(scratch, p), params});
+              {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p),
+               scratch, params});
   return {px_grad, py_grad};
 }
 

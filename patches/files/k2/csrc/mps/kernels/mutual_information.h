@@ -33,8 +33,8 @@ struct MutualInformationParams {
 // These are all the numbers that there are to tune.
 enum MutualInformationTuning {
   kMiColumns = 8,    // of a tile
-  kMiFetchers = 4,   // simdgroups that load, for one that computes
-  kMiDrainers = 2,   // simdgroups that store, for one that computes
+  kMiFetchers = 2,   // simdgroups that load, for one that computes
+  kMiDrainers = 1,   // simdgroups that store, for one that computes
   kMiAhead = 2,      // rounds from fetching inputs to moving them into a tile
   kMiMaxStrips = 4,  // at once in a threadgroup
   kMiDelay = 2,      // steps after which a row's result is in the next row

@@ -18,6 +18,7 @@
 
 #include <metal_stdlib>
 
+#include "k2/csrc/mps/kernels/log_add.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
 
 // The recursion of MutualInformationCpu() and its derivative.
@@ -89,24 +90,7 @@ constant float kLowestScore = -5.0e29f;
 // Inputs that are not at most this are unusual: also infinity and NaN.
 constant float kLargestInput = 1.0e20f;
 
-// log(FLT_EPSILON): what is smaller than this, exp()ed, does not change 1.
-constant float kMinLogDiff = -15.942385152878742f;
-
 constant float kLog2 = 0.69314718055994531f;
-
-// log(1 + u) for 0 <= u <= 1, which metal_stdlib lacks.  1 + u is rounded to
-// w; log(w) * u / (w - 1) makes up for the rounding (W. Kahan, see Higham,
-// Accuracy and Stability of Numerical Algorithms, section 1.14.1).
-inline float Log1p(float u) {
-  float w = 1.0f + u;
-  return w == 1.0f ? u : precise::log(w) * (u / (w - 1.0f));
-}
-
-// As LogAdd in k2/csrc/utils.h, also in what it makes of NaN and infinities.
-inline float LogAdd(float x, float y) {
-  float larger = x < y ? y : x, diff = x < y ? x - y : y - x;
-  return diff >= kMinLogDiff ? larger + Log1p(precise::exp(diff)) : larger;
-}
 
 // The part of a sequence to process: rows s_begin..s_end and columns
 // t_begin..t_end of p, both ends included.
@@ -158,9 +142,10 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   const int all_strips = ans.S / kMiSimdWidth + 1;
   ans.strips = min(strips, all_strips);
   ans.passes = (all_strips + ans.strips - 1) / ans.strips;
-  // A pass begins late enough to fetch from scratch what the one before it put
-  // there.
-  ans.period = max(ans.chunks, ans.strips * ans.lag + kMiAhead + 2);
+  // A pass begins when the strip below has read the ring for the last time, and
+  // late enough to fetch from scratch what the pass before it put there.
+  ans.period =
+      max(ans.chunks + ans.lag, ans.strips * ans.lag + kMiAhead + 2);
   const int unit = kTiles * kMiAhead;  // so that turns and tiles go on
   ans.period = (ans.period + unit - 1) / unit * unit;
   // Fetchers begin before there is anything to compute.
