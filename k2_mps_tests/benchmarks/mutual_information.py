@@ -14,7 +14,6 @@ on another machine, with PyTorch for CUDA and nvcc but without clang.
 What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 """
 import argparse
-import ctypes
 import json
 import subprocess
 import sys
@@ -30,7 +29,6 @@ SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
           (128, 100, 500), (32, 500, 1000)]
 VARIANTS = ['plain', 'boundary', 'modified', '-inf']
 PTX = 'mutual_information.ptx'
-WARMUPS, REPEATS = 5, 30
 
 BINDING = '''
 #include "fast_rnnt/csrc/mutual_information.h"
@@ -100,26 +98,10 @@ class Ours:
     """The kernels of a PTX file, launched as mutual_information.mm does."""
 
     def __init__(self, folder):
-        import torch
+        from ptx_module import PtxModule
 
-        self._torch = torch
-        self._cuda = ctypes.CDLL('libcuda.so.1')
         self._host = json.loads((folder / 'host.json').read_text())
-        torch.zeros(1, device='cuda')  # makes the context
-        module = ctypes.c_void_p()
-        text = (folder / PTX).read_bytes()
-        self._call('cuModuleLoadData', ctypes.byref(module), text + b'\0')
-        self._functions = {}
-        for name in ('forward', 'backward'):
-            function = ctypes.c_void_p()
-            self._call('cuModuleGetFunction', ctypes.byref(function), module,
-                       b'mutual_information_' + name.encode())
-            self._functions[name] = function
-
-    def _call(self, name, *arguments):
-        error = getattr(self._cuda, name)(*arguments)
-        if error != 0:
-            raise RuntimeError('%s: CUDA error %d' % (name, error))
+        self._module = PtxModule(folder / PTX)
 
     def launcher(self, px, py, boundary):
         """Returns forward and backward, and the tensors that they write.
@@ -127,7 +109,9 @@ class Ours:
         The tensors are ans [B], and the gradients of px and py for a gradient
         of ones.
         """
-        torch, host = self._torch, self._host
+        import torch
+
+        host = self._host
         B, S = px.shape[:2]
         T = py.shape[2]
         strips = S // host['kMiSimdWidth'] + 1
@@ -150,20 +134,8 @@ class Ours:
                 [ans, px_grad, py_grad])
 
     def _launch(self, name, groups, threads, tensors):
-        values = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
-        # Behind the buffers an entry takes the grid in threads.
-        values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
-        arguments = (ctypes.c_void_p * len(values))(
-            *[ctypes.addressof(value) for value in values])
-        stream = ctypes.c_void_p(
-            self._torch.cuda.current_stream().cuda_stream)
-        function = self._functions[name]
-
-        def launch(keep=(tensors, values)):
-            self._call('cuLaunchKernel', function, groups, 1, 1, threads, 1,
-                       1, 0, stream, arguments, None)
-
-        return launch
+        return self._module.launcher('mutual_information_' + name, groups,
+                                     threads, tensors)
 
 
 def load_upstream(folder):
@@ -201,22 +173,6 @@ def make(B, S, T, variant):
     return px, py, boundary
 
 
-def measure(function):
-    """Returns the mean time of a call in microseconds."""
-    import torch
-
-    for _ in range(WARMUPS):
-        function()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda.synchronize()
-    begin.record()
-    for _ in range(REPEATS):
-        function()
-    end.record()
-    torch.cuda.synchronize()
-    return begin.elapsed_time(end) * 1000 / REPEATS
-
-
 def compare(ours, upstream, shape, variant):
     """Measures ours, and upstream's unless that is None.
 
@@ -224,6 +180,7 @@ def compare(ours, upstream, shape, variant):
       A row of the report, a dict.
     """
     import torch
+    from ptx_module import measure
 
     B, S, T = shape
     px, py, boundary = make(B, S, T, variant)
@@ -268,6 +225,7 @@ def compare(ours, upstream, shape, variant):
 def run(folder, output):
     """Measures, prints a table, writes a JSON."""
     import torch
+    from ptx_module import REPEATS, WARMUPS
 
     print('%s, torch %s; microseconds, mean of %d calls after %d' % (
         torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS))

@@ -35,6 +35,13 @@ def pytest_report_header():
                       if sys.platform == 'darwin' else 'emulated')
 
 
+@pytest.fixture(params=['host', 'metal'])
+def placement(request, monkeypatch):
+    """Who does what both the host and a Metal kernel can do: each in turn."""
+    monkeypatch.setenv('K2_MPS_FORCE', request.param)
+    return request.param
+
+
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(20260101)

@@ -50,7 +50,7 @@ def _compare(results):
 
 
 @pytest.mark.parametrize('double', [True, False])
-def test_intersect_dense(double):
+def test_intersect_dense(double, placement):
     results = []
     for device in DEVICES:
         dense, leaf = _dense(device)
@@ -65,7 +65,7 @@ def test_intersect_dense(double):
     _compare(results)
 
 
-def test_intersect_dense_with_a_map():
+def test_intersect_dense_with_a_map(placement):
     results = []
     for device in DEVICES:
         dense, leaf = _dense(device)

@@ -42,6 +42,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
     text = sources.text(name)
     assert text.count(right) == 1
     text = text.replace(right, wrong)
+    monkeypatch.setattr(sources, 'names', lambda: [name])
     monkeypatch.setattr(sources, 'text', lambda name: text)
     if message is None:  # one that does not compile is no result
         with pytest.raises(SyntaxError, match='clock'):
@@ -54,6 +55,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
 def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     text = sources.text('mutual_information')
     more = text + '\nkernel void another(device float *x) { x[0] = 1.0f; }\n'
+    monkeypatch.setattr(sources, 'names', lambda: ['mutual_information'])
     monkeypatch.setattr(sources, 'text', lambda name: more)
     with pytest.raises(LookupError, match='launches another$'):
         on_mps.run()

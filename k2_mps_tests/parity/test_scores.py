@@ -40,14 +40,19 @@ def test_double(name, log_semiring):
 
 @SEMIRINGS
 @pytest.mark.parametrize('name', FUNCTIONS)
-def test_float(name, log_semiring):
+def test_float(name, log_semiring, placement):
     results = [_results(fsa, name, False, log_semiring)
                for _, fsa in both(random_fsa_vec())]
     (cpu, cpu_grad), (mps, mps_grad) = results
     assert cpu.dtype == mps.dtype == torch.float32
-    # The same host code on the same numbers.
-    assert_same(mps, cpu)
-    assert_same(mps_grad, cpu_grad)
+    tolerance = {}
+    if placement == 'metal' and log_semiring:
+        # exp() and log() of the GPU, some 2 eps each, in paths of up to 60
+        # arcs with scores of up to 60; the host runs the CPU's own code.
+        tolerance = {'atol': 4 * 60 * 60 * torch.finfo(torch.float32).eps,
+                     'rtol': 0}
+    assert_same(mps, cpu, **tolerance)
+    assert_same(mps_grad, cpu_grad, **tolerance)
 
 
 @SEMIRINGS
@@ -158,7 +163,7 @@ def test_scores_that_are_no_numbers(value, log_semiring):
 
 
 @pytest.mark.parametrize('double', [True, False])
-def test_shortest_path(double):
+def test_shortest_path(double, placement):
     paths = []
     for _, fsa in both(random_fsa_vec()):
         fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32,

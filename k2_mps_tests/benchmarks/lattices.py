@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+"""Intersection and scores of CTC lattices: our kernels beside upstream's way.
+
+Upstream's CUDA code launches kernels for each frame (MultiGraphDenseIntersect)
+or each batch of states (GetForwardScores() and others): one over arcs, cub's
+reduction of segments, and for states another one that puts the results where
+they belong.  launch_per_step.cu does that, without what k2 does besides on the
+host for each step; so it is at least as fast as upstream's.  Both run on one
+NVIDIA GPU in one process, on a batch of 32 utterances of up to 500 frames.
+
+    .venv/bin/python lattices.py prepare FOLDER --libdevice FILE
+    python lattices.py run FOLDER      # with the GPU, PyTorch for it and nvcc
+
+What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
+"""
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CUDA = 'launch_per_step.cu'
+NUM_SEQS, NUM_FRAMES, NUM_SYMBOLS, NUM_TARGETS = 32, 500, 500, 60
+INTERSECT_WIDTH = 1
+
+
+def prepare(folder, libdevice):
+    """Fills the folder: PTX, the inputs that k2 makes on the CPU, launches."""
+    sys.path.insert(0, str(ROOT))
+    import numpy as np
+
+    from k2_mps_tests.kernels import sources
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ('intersect_dense', 'scores'):
+        sources.compile_to_ptx(name, folder / (name + '.ptx'), libdevice,
+                               'sm_90')
+    arrays, sizes = _inputs()
+    np.savez_compressed(folder / 'inputs.npz', **arrays)
+    (folder / 'sizes.json').write_text(json.dumps(sizes))
+    shutil.copyfile(HERE / CUDA, folder / CUDA)
+    print('%s: %s' % (folder, sizes))
+
+
+def _inputs():
+    """Graphs and log-probs, and a lattice with its batches of states."""
+    import k2
+    import torch
+
+    torch.manual_seed(0)
+    lengths = torch.linspace(NUM_FRAMES, NUM_FRAMES * 0.6, NUM_SEQS).int()
+    targets = torch.randint(1, NUM_SYMBOLS, (NUM_SEQS, NUM_TARGETS)).tolist()
+    graph = k2.ctc_graph(targets)
+    log_probs = (torch.randn(NUM_SEQS, NUM_FRAMES, NUM_SYMBOLS) *
+                 2).log_softmax(-1)
+    segments = torch.stack([torch.arange(NUM_SEQS),
+                            torch.zeros(NUM_SEQS), lengths], 1).int()
+    dense = k2.DenseFsaVec(log_probs, segments)
+    lattice = k2.intersect_dense(graph, dense, output_beam=8.0)
+
+    a = graph.arcs
+    row_splits = [a.shape().row_splits(i) for i in (1, 2)]
+    arcs = a.values()
+    first = row_splits[0][graph.arcs.shape().row_ids(1)[
+        graph.arcs.shape().row_ids(2).long()].long()]
+    dests = arcs[:, 1] + first
+    entering = dests.argsort(stable=True)
+    entering_begins = torch.searchsorted(
+        dests[entering], torch.arange(len(row_splits[1])))
+    b_begins = dense.dense_fsa_vec.shape().row_splits(1)
+    arrays = {
+        'arcs': arcs, 'state_begins': row_splits[0],
+        'leaving_begins': row_splits[1], 'entering_begins': entering_begins,
+        'entering': entering, 'b_scores': dense.scores, 'b_begins': b_begins}
+
+    batches = lattice._get_state_batches()
+    arrays['l_arcs'] = lattice.arcs.values()
+    arrays['l_state_begins'] = lattice.arcs.shape().row_splits(1)
+    arrays['l_src'] = lattice.arcs.shape().row_ids(2)
+    arrays['l_batch_begins'] = batches.shape.row_splits(2)
+    arrays['l_states'] = batches.values
+    for name, ragged in (('entering', lattice._get_entering_arc_batches()),
+                         ('leaving', lattice._get_leaving_arc_batches())):
+        arrays['l_%s_begins' % name] = ragged.shape.row_splits(3)
+        arrays['l_' + name] = ragged.values
+    sizes = {'fsas': NUM_SEQS, 'graph states': len(row_splits[1]) - 1,
+             'graph arcs': len(arcs), 'frames': int(lengths.max()),
+             'lattice states': len(arrays['l_states']),
+             'lattice arcs': len(arrays['l_arcs']),
+             'lattice batches': batches.shape.dim0}
+    return {name: tensor.numpy().astype(
+        'f4' if tensor.is_floating_point() else 'i4')
+        for name, tensor in arrays.items()}, sizes
+
+
+class Inputs:
+    """The arrays of a prepared folder, on the GPU."""
+
+    def __init__(self, folder):
+        import numpy as np
+        import torch
+
+        self.sizes = json.loads((folder / 'sizes.json').read_text())
+        with np.load(folder / 'inputs.npz') as arrays:
+            for name in arrays:
+                setattr(self, name, torch.from_numpy(arrays[name]).cuda())
+
+
+def _intersections(inputs, ours, theirs):
+    """Yields (name, our function, theirs, results of both, whether these must
+    be equal to the bit)."""
+    import torch
+
+    sizes = inputs.sizes
+    state_begins = inputs.state_begins.cpu()
+    lengths = inputs.b_begins.diff().cpu()
+    params = torch.tensor(
+        [inputs.b_scores.shape[1], inputs.b_scores.shape[1],
+         inputs.b_scores.numel(), INTERSECT_WIDTH],
+        dtype=torch.int32, device='cuda')
+    map_ = torch.arange(sizes['fsas'], dtype=torch.int32, device='cuda')
+    most = int(state_begins.diff().max())
+    # As k2 does: of step t there are the FSAs with t frames or more.
+    alive = torch.tensor([(lengths >= t).sum()
+                          for t in range(int(lengths.max()) + 1)])
+    steps = torch.zeros(len(alive) + 1, dtype=torch.int64)
+    steps[1:] = (2 * state_begins[alive.long()]).cumsum(0)
+    scores = torch.zeros(int(steps[-1]), device='cuda')
+    launch = ours.launcher(
+        'intersect_dense', 2 * sizes['fsas'], -(-most // 32) * 32,
+        [inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+         inputs.entering_begins, inputs.entering, inputs.b_scores,
+         inputs.b_begins, map_, steps.cuda(), scores, params])
+    other = theirs.Intersection(
+        inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+        inputs.entering_begins, inputs.entering, inputs.b_scores,
+        inputs.b_begins, alive.int())
+    yield 'intersect_dense', launch, other.run, scores, other.scores(), True
+
+
+def _scores(inputs, ours, theirs):
+    import torch
+
+    sizes = inputs.sizes
+    fsas, batches = sizes['fsas'], sizes['lattice batches']
+    num_states, num_arcs = sizes['lattice states'], sizes['lattice arcs']
+    per_part = -(-num_states // (fsas * batches))
+    threads = min(1024, -(-2 * per_part // 32) * 32)
+    links = torch.zeros(2 * num_arcs, dtype=torch.int32, device='cuda')
+    best = torch.zeros(num_states, dtype=torch.int32, device='cuda')
+
+    def arguments(forward):
+        name = 'entering' if forward else 'leaving'
+        return (getattr(inputs, 'l_%s_begins' % name),
+                getattr(inputs, 'l_' + name))
+
+    def params(to_src, descending, log, has_best):
+        return torch.tensor(
+            [fsas, batches, num_arcs, to_src, descending, log, has_best],
+            dtype=torch.int32, device='cuda')
+
+    def gather(order, parameters):
+        return ours.launcher(
+            'gather_arcs', -(-num_arcs // 256), 256,
+            [inputs.l_arcs, inputs.l_src, order, links, parameters])
+
+    def both(*launches):
+        def run():
+            for launch in launches:
+                launch()
+        return run
+
+    log_scores = {}
+    for forward in (True, False):
+        for log in (True, False):
+            begins, order = arguments(forward)
+            parameters = params(forward, not forward, log, False)
+            result = torch.zeros(num_states, device='cuda')
+            launch = both(gather(order, parameters), ours.launcher(
+                'state_scores', fsas, threads,
+                [inputs.l_state_begins, inputs.l_batch_begins, inputs.l_states,
+                 begins, order, links, result, best, parameters]))
+            other = theirs.Scores(
+                inputs.l_arcs, inputs.l_src, inputs.l_state_begins,
+                inputs.l_batch_begins, inputs.l_states, begins, order, fsas,
+                forward, log)
+            name = '%s scores, %s' % ('forward' if forward else 'backward',
+                                      'log' if log else 'tropical')
+            yield name, launch, other.run, result, other.scores(), not log
+            if log:
+                log_scores[forward] = result.clone()
+    for forward in (True, False):
+        begins, order = arguments(not forward)
+        parameters = params(not forward, forward, True, False)
+        grad = torch.zeros(num_states, device='cuda')
+        start = torch.zeros(num_states, device='cuda')
+        ends = inputs.l_state_begins.long()
+        start[ends[1:] - 1 if forward else ends[:-1]] = 1
+        result = torch.zeros(num_arcs, device='cuda')
+        launch = both(
+            lambda grad=grad, start=start: grad.copy_(start),
+            gather(order, parameters), ours.launcher(
+                'state_scores_backprop', fsas, threads,
+                [inputs.l_batch_begins, inputs.l_states, begins, order, links,
+                 log_scores[forward], best, grad, result, parameters]))
+        other = theirs.Backprop(
+            inputs.l_arcs, inputs.l_src, inputs.l_batch_begins,
+            inputs.l_states, begins, order, log_scores[forward], start, fsas,
+            forward)
+        yield ('gradient of %s scores, log' %
+               ('forward' if forward else 'backward'), launch, other.run,
+               result, other.grad(), False)
+
+
+def run(folder, output):
+    """Measures, prints a table, writes a JSON."""
+    import torch
+    from ptx_module import REPEATS, WARMUPS, PtxModule, measure
+    from torch.utils import cpp_extension
+
+    inputs = Inputs(folder)
+    print('%s, torch %s; microseconds, mean of %d calls after %d\n%s' % (
+        torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS,
+        inputs.sizes))
+    theirs = cpp_extension.load('launch_per_step', [str(folder / CUDA)],
+                                extra_cuda_cflags=['-O3'])
+    parts = ((_intersections, 'intersect_dense'), (_scores, 'scores'))
+    print('%-30s %14s %8s %6s  %s' % ('', 'launch per step', 'ours', 'times',
+                                      'largest difference'))
+    rows = []
+    for part, name in parts:
+        module = PtxModule(folder / (name + '.ptx'))
+        for what, ours, other, result, expected, exact in part(
+                inputs, module, theirs):
+            ours()
+            other()
+            torch.cuda.synchronize()
+            same = result == expected  # also infinities
+            difference = torch.where(
+                same, 0, (result - expected).abs()).max().item()
+            assert torch.equal(result.isinf(), expected.isinf())
+            assert difference == 0 or not exact, what
+            first = result.clone()
+            row = {'what': what, 'ours': measure(ours),
+                   'launch per step': measure(other),
+                   'difference': difference,
+                   'same bits again': torch.equal(first, result)}
+            rows.append(row)
+            print('%-30s %14.0f %9.0f %6.1f  %.1e, %s' % (
+                what, row['launch per step'], row['ours'],
+                row['launch per step'] / row['ours'], difference,
+                'same bits again' if row['same bits again'] else
+                'OTHER BITS AGAIN'), flush=True)
+    if output is not None:
+        output.write_text(json.dumps(rows, indent=1) + '\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(dest='command', required=True)
+    command = commands.add_parser('prepare', help='compile, and make inputs')
+    command.add_argument('folder', type=Path)
+    command.add_argument('--libdevice', type=Path, required=True,
+                         help="CUDA's libdevice.10.bc")
+    command = commands.add_parser('run', help='measure on this GPU')
+    command.add_argument('folder', type=Path)
+    command.add_argument('--output', type=Path, help='a JSON to write')
+    options = parser.parse_args()
+    if options.command == 'prepare':
+        prepare(options.folder, options.libdevice)
+    else:
+        run(options.folder, options.output)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,265 @@
+"""Host or Metal: who does what both can, and that both do the same.
+
+What the kernels compute with maxima is the CPU's to the bit, so most
+comparisons here are exact.
+"""
+import sys
+
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import (MPS, assert_same, both,
+                                         random_fsa_vec)
+
+EPS = torch.finfo(torch.float32).eps
+DEVICES = ('cpu', MPS)
+
+
+def _dispatches(function):
+    """Returns how many kernels k2 launches in a second call of `function`."""
+    if sys.platform == 'darwin':
+        pytest.skip('counting needs the emulated device')
+    import mps_emulator
+    function()
+    torch.mps.synchronize()
+    with mps_emulator.counters() as counted:
+        function()
+    return counted.dispatches
+
+
+def _log_probs(num_seqs, num_frames, num_symbols):
+    return torch.randn(num_seqs, num_frames, num_symbols).log_softmax(-1)
+
+
+def _lattice(graph, log_probs, num_frames, device, a_to_b_map=None):
+    """Returns the intersection, and the scores' gradient of its total."""
+    leaf = log_probs.clone().to(device).requires_grad_(True)
+    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)],
+                            dtype=torch.int32)
+    dense = k2.DenseFsaVec(leaf, segments)
+    if a_to_b_map is not None:
+        a_to_b_map = torch.tensor(a_to_b_map, dtype=torch.int32,
+                                  device=device)
+    lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12,
+                                 a_to_b_map=a_to_b_map)
+    lattice.scores.sum().backward()
+    return lattice, leaf.grad
+
+
+def _assert_lattices_agree(graph, log_probs, num_frames, a_to_b_map=None):
+    (cpu, cpu_grad), (mps, mps_grad) = [
+        _lattice(graph, log_probs, num_frames, device, a_to_b_map)
+        for device in DEVICES
+    ]
+    assert_same(mps.arcs.values(), cpu.arcs.values())
+    for axis in (1, 2):
+        assert_same(mps.arcs.shape().row_splits(axis),
+                    cpu.arcs.shape().row_splits(axis))
+    assert_same(mps_grad, cpu_grad)
+    return cpu
+
+
+def _chain(num_states, num_symbols):
+    """A cyclic graph with self loops and jumps of one and two states."""
+    lines = []
+    for i in range(num_states - 1):
+        for dest in (i, i + 1, i + 2):
+            if dest < num_states - 1:
+                lines.append(f'{i} {dest} {dest % num_symbols} '
+                             f'{-0.01 * (i % 17)}')
+        lines.append(f'{i} {num_states - 1} -1 0')
+    lines.append(str(num_states - 1))
+    return k2.Fsa.from_str('\n'.join(lines))
+
+
+def _dense_graph(num_states, num_symbols):
+    """A graph in which each state has arcs to all others."""
+    lines = []
+    for i in range(num_states - 1):
+        lines += [f'{i} {j} {(i * 7 + j) % num_symbols} {-0.1 * ((i + j) % 5)}'
+                  for j in range(num_states - 1)]
+        lines.append(f'{i} {num_states - 1} -1 0')
+    lines.append(str(num_states - 1))
+    return k2.Fsa.from_str('\n'.join(lines))
+
+
+def test_a_value_that_is_no_place_is_refused(monkeypatch):
+    monkeypatch.setenv('K2_MPS_FORCE', 'gpu')
+    graph = k2.ctc_graph([[1]], device=MPS)
+    dense = k2.DenseFsaVec(_log_probs(1, 4, 3).to(MPS),
+                           torch.tensor([[0, 0, 4]], dtype=torch.int32))
+    with pytest.raises(RuntimeError, match='K2_MPS_FORCE'):
+        k2.intersect_dense(graph, dense, output_beam=5)
+
+
+@pytest.mark.parametrize('num_frames, where', [(3, 'host'), (300, 'metal')])
+def test_intersect_dense_goes_by_size(num_frames, where):
+    num_seqs = 8
+    graph = k2.ctc_graph([[1, 2, 3, 4, 5] * 3] * num_seqs, device=MPS)
+    dense = k2.DenseFsaVec(
+        _log_probs(num_seqs, num_frames, 6).to(MPS),
+        torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
+                     dtype=torch.int32))
+    count = _dispatches(
+        lambda: k2.intersect_dense(graph, dense, output_beam=5))
+    assert count == {'host': 0, 'metal': 1}[where]
+
+
+@pytest.mark.parametrize('num_fsas, where', [(1, 'host'), (2000, 'metal')])
+def test_scores_go_by_size(num_fsas, where):
+    fsas = random_fsa_vec(1)
+    fsas = k2.create_fsa_vec([fsas[0]] * num_fsas).to(MPS)
+    fsas.requires_grad_(True)
+    grad = torch.ones(num_fsas, device=MPS)
+
+    def scores():
+        fsas._invalidate_cache_()
+        fsas.get_tot_scores(use_double_scores=False,
+                            log_semiring=True).backward(grad)
+
+    # Forward and backward: arcs into order, then the batches of states.
+    assert _dispatches(scores) == {'host': 0, 'metal': 4}[where]
+
+
+def test_ctc_loss_dispatches(placement):
+    """Forward and backward: the intersection, scores, their gradient."""
+    leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
+    segments = torch.tensor([[i, 0, 40] for i in range(3)],
+                            dtype=torch.int32)
+    graph = k2.ctc_graph([[1, 2], [3], [4, 5, 5]], device=MPS)
+    dense = k2.DenseFsaVec(leaf, segments)
+
+    def loss():
+        k2.ctc_loss(graph, dense, output_beam=20, use_double_scores=False,
+                    reduction='none').sum().backward(retain_graph=True)
+
+    assert _dispatches(loss) == {'host': 0, 'metal': 5}[placement]
+
+
+# 1,024 states fit into threadgroup memory.
+@pytest.mark.parametrize('num_states', [2, 33, 1023, 1024, 1025, 2500])
+def test_states_of_a_graph(num_states, placement):
+    num_frames = [5, 4, 2]
+    graph = k2.create_fsa_vec(
+        [_chain(n, 4) for n in (num_states, 7, max(2, num_states // 2))])
+    lattice = _assert_lattices_agree(graph, _log_probs(3, 5, 4), num_frames)
+    assert lattice.num_arcs > 0
+
+
+# With 1 to 32 lanes for a state, and more arcs than stay in registers.
+@pytest.mark.parametrize('num_states', [4, 7, 12, 20, 40, 130, 200])
+def test_arcs_of_a_state(num_states, placement):
+    graph = k2.create_fsa_vec([_dense_graph(num_states, 5)] * 2)
+    _assert_lattices_agree(graph, _log_probs(2, 6, 5), [6, 3])
+
+
+def test_one_sequence_for_several_graphs(placement):
+    graph = k2.create_fsa_vec([_chain(n, 4) for n in (9, 5, 12, 3)])
+    _assert_lattices_agree(graph, _log_probs(3, 8, 4), [8, 6, 1],
+                           [0, 0, 2, 2])
+
+
+@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
+                                   float('inf')])
+def test_intersect_dense_of_no_numbers(value, placement):
+    log_probs = _log_probs(2, 7, 4)
+    log_probs[0, 2, 1] = log_probs[1, 4] = value
+    graph = k2.create_fsa_vec([_chain(6, 4)] * 2)
+    results = []
+    for device in DEVICES:
+        try:
+            results.append(_lattice(graph, log_probs, [7, 7], device))
+        except RuntimeError:  # k2's own checks of the lattice, on any device
+            results.append(None)
+    cpu, mps = results
+    assert (cpu is None) == (mps is None)
+    if cpu is not None:
+        assert_same(mps[0].arcs.values(), cpu[0].arcs.values())
+
+
+def test_a_label_that_the_scores_do_not_have(placement):
+    # Symbols 0 to 3 exist; 4 would be in the column behind the last one.
+    lines = ['0 1 1 0', '0 1 9 0', '1 1 2 0', '1 1 7 0.5', '1 2 -1 0', '2']
+    graph = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))])
+    _assert_lattices_agree(graph, _log_probs(1, 5, 4), [5])
+
+
+def _wide(width, arcs):
+    """Layers of `width` states, each with `arcs` arcs from the one before."""
+    lines = [f'0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}' for i in range(width)]
+    first = 1
+    for layer in range(2):
+        for i in range(width):
+            for k in range(arcs):
+                dest = first + width + (i * 3 + k * 5) % width
+                lines.append(f'{first + i} {dest} {1 + k % 9} '
+                             f'{0.1 * ((i + k) % 7) - 0.2}')
+        first += width
+    last = first + width
+    lines += [f'{first + i} {last} -1 {0.02 * (i % 3)}' for i in range(width)]
+    lines.append(str(last))
+    return k2.connect(k2.Fsa.from_str('\n'.join(lines)))
+
+
+# A threadgroup has up to 1,024 threads, and 4 arcs are loaded ahead.
+@pytest.mark.parametrize('width, arcs', [(1, 1), (5, 4), (6, 5), (40, 33),
+                                         (1023, 2), (1024, 2), (1100, 3)])
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_states_of_a_batch(width, arcs, log_semiring, placement):
+    fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
+    results = []
+    for _, fsa in both(fsas):
+        forward = fsa.get_forward_scores(False, log_semiring)
+        backward = fsa.get_backward_scores(False, log_semiring)
+        tot = fsa.get_tot_scores(False, log_semiring)
+        (tot * torch.tensor([1.0, 2.0], device=tot.device)).sum().backward()
+        results.append([x.detach() for x in (forward, backward, tot)] +
+                       [fsa.grad])
+    tolerance = {}
+    if log_semiring and placement == 'metal':
+        # Four steps with sums of up to 1,100 terms, some eps for each.
+        tolerance = {'atol': 4 * 1100 * EPS, 'rtol': 16 * EPS}
+    for cpu, mps in zip(*results):
+        assert_same(mps, cpu, **tolerance)
+
+
+def test_of_equal_paths_the_same_is_chosen(placement):
+    lines = ['0 1 1 0.5', '0 1 2 0.5', '0 2 3 0.5', '1 2 4 0', '1 2 5 0',
+             '2 3 -1 0', '3']
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))] * 3)
+    grads, paths = [], []
+    for _, fsa in both(fsas):
+        fsa.get_tot_scores(False, False).sum().backward()
+        grads.append(fsa.grad)
+        paths.append(k2.shortest_path(fsa, use_double_scores=False))
+    assert_same(grads[1], grads[0])
+    assert_same(paths[1].arcs.values(), paths[0].arcs.values())
+
+
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_scores_of_fsas_without_paths(log_semiring, placement):
+    empty = k2.Fsa.from_str('0 1 1 0.5\n2 3 -1 0.25\n3')  # 0 does not reach 3
+    fsas = k2.create_fsa_vec([empty, _wide(3, 2)])
+    for name in ('get_forward_scores', 'get_backward_scores',
+                 'get_tot_scores'):
+        cpu, mps = [getattr(fsa, name)(False, log_semiring).detach()
+                    for _, fsa in both(fsas)]
+        assert torch.isinf(cpu).any()
+        assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+
+
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_two_runs_give_the_same_bits(log_semiring, placement):
+    fsas = random_fsa_vec(5).to(MPS)
+    runs = []
+    for _ in range(2):
+        fsa = fsas.clone().requires_grad_(True)
+        post = fsa.get_arc_post(False, log_semiring)
+        post.exp().sum().backward()
+        runs.append((post.detach(), fsa.grad))
+    assert torch.equal(runs[0][0], runs[1][0])
+    assert torch.equal(runs[0][1], runs[1][1])

@@ -1,0 +1,40 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_INTERSECT_DENSE_H_
+#define K2_CSRC_MPS_KERNELS_INTERSECT_DENSE_H_
+
+// Shared by the host and the kernel of intersect_dense.metal.  All members
+// have the same size and alignment in C++ and in Metal.
+struct IntersectDenseParams {
+  int stride;       // from a row of b_scores to the next
+  int num_columns;  // of b_scores
+  int num_scores;   // elements of b_scores that may be read
+  int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
+};
+
+enum IntersectDenseSizes {
+  kIdSimdWidth = 32,
+  kIdMaxThreads = 1024,
+  // States of an FSA whose scores fit into threadgroup memory, twice.
+  kIdMaxCachedStates = 1024,
+  // Arcs that a lane keeps in registers.
+  kIdArcsOfLane = 4,
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_INTERSECT_DENSE_H_

@@ -1,0 +1,143 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/scores.h"
+
+#include <algorithm>
+
+#include "k2/csrc/mps/kernels/scores.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kSource = "scores";
+constexpr uint32_t kGatherThreads = 256;
+
+// Estimates in nanoseconds, for PreferMetal().  The host's were measured on
+// one core of an x86-64.  The kernel's are those of other GPUs, rounded up,
+// since no Apple device has been measured.
+constexpr double kHostTimePerArc = 10.0;
+constexpr double kHostTimePerBatch = 2000.0;
+constexpr double kMetalTimePerBatch = 4000.0;
+constexpr double kMetalTime = 200000.0;  // the dispatches and the wait
+
+// What the kernels read, apart from scores.
+struct Inputs {
+  ScoresParams params;
+  torch::Tensor state_begins, batch_begins, states, arc_begins, list, links;
+  uint32_t threads;
+};
+
+bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches) {
+  const int32_t num_arcs = fsas.NumElements(),
+                num_batches = state_batches.Dim0();
+  return fsas.Context()->GetDeviceType() == kMps && num_arcs != 0 &&
+         mps::PreferMetal(
+             kHostTimePerArc * num_arcs + kHostTimePerBatch * num_batches,
+             kMetalTimePerBatch * num_batches + kMetalTime);
+}
+
+// Threads for the states of an FSA in an average batch, so that one pass is
+// enough for most.
+uint32_t GetThreads(const char *kernel, const torch::Tensor &states,
+                    int64_t num_parts) {
+  const int64_t most =
+      mps::MaxThreadsPerThreadgroup(kSource, kernel, states) / kScSimdWidth;
+  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ",
+              kScSimdWidth, " threads");
+  const int64_t per_part = (states.numel() + num_parts - 1) / num_parts,
+                simdgroups = (2 * per_part + kScSimdWidth - 1) / kScSimdWidth;
+  return std::min(simdgroups, most) * kScSimdWidth;
+}
+
+// Encodes gather_arcs.
+Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
+              Ragged<int32_t> &arc_batches, bool to_src, bool descending,
+              bool log_semiring, bool has_best_arcs) {
+  ContextPtr &c = fsas.Context();
+  Array1<int32_t> state_begins = fsas.RowSplits(1), src_states = fsas.RowIds(2),
+                  batch_begins = state_batches.RowSplits(2),
+                  arc_begins = arc_batches.RowSplits(3),
+                  links(c, 2 * fsas.NumElements());
+  Inputs ans;
+  ans.params = {fsas.Dim0(), state_batches.Dim0(), fsas.NumElements(), to_src,
+                descending,  log_semiring,         has_best_arcs};
+  ans.state_begins = ToTorch(state_begins);
+  ans.batch_begins = ToTorch(batch_begins);
+  ans.states = ToTorch(state_batches.values);
+  ans.arc_begins = ToTorch(arc_begins);
+  ans.list = ToTorch(arc_batches.values);
+  ans.links = ToTorch(links);
+  ans.threads = GetThreads(kernel, ans.states,
+                           int64_t{fsas.Dim0()} * state_batches.Dim0());
+  mps::Launch(kSource, "gather_arcs",
+              {(fsas.NumElements() + kGatherThreads - 1) / kGatherThreads,
+               kGatherThreads},
+              {ToTorch(fsas.values), ToTorch(src_states), ans.list, ans.links,
+               ans.params});
+  return ans;
+}
+
+}  // namespace
+
+bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
+                    Ragged<int32_t> &state_batches,
+                    Ragged<int32_t> &arc_batches, bool log_semiring,
+                    Array1<float> &scores, Array1<int32_t> *best_arcs) {
+  if (!UseMetal(fsas, state_batches)) return false;
+  const char *kernel = "state_scores";
+  const bool forward = direction == ScoresDirection::kForward;
+  Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
+                         /*to_src*/ forward, /*descending*/ !forward,
+                         log_semiring, best_arcs != nullptr);
+  mps::Launch(kSource, kernel,
+              {static_cast<uint32_t>(fsas.Dim0()), inputs.threads},
+              {inputs.state_begins, inputs.batch_begins, inputs.states,
+               inputs.arc_begins, inputs.list, inputs.links, ToTorch(scores),
+               best_arcs ? ToTorch(*best_arcs) : inputs.states, inputs.params});
+  return true;
+}
+
+bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
+                            Ragged<int32_t> &state_batches,
+                            Ragged<int32_t> &arc_batches, bool log_semiring,
+                            Array1<float> scores,
+                            const Array1<int32_t> *best_arcs,
+                            Array1<float> &state_grad,
+                            Array1<float> &arc_grad) {
+  if (!UseMetal(fsas, state_batches)) return false;
+  const char *kernel = "state_scores_backprop";
+  const bool forward = direction == ScoresDirection::kForward;
+  Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
+                         /*to_src*/ !forward, /*descending*/ forward,
+                         log_semiring, !log_semiring);
+  K2_CHECK(log_semiring || best_arcs != nullptr);
+  Array1<int32_t> best = best_arcs ? *best_arcs : state_batches.values;
+  mps::Launch(kSource, kernel,
+              {static_cast<uint32_t>(fsas.Dim0()), inputs.threads},
+              {inputs.batch_begins, inputs.states, inputs.arc_begins,
+               inputs.list, inputs.links, ToTorch(scores), ToTorch(best),
+               ToTorch(state_grad), ToTorch(arc_grad), inputs.params});
+  return true;
+}
+
+}  // namespace k2
