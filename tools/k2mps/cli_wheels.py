@@ -21,6 +21,11 @@ from k2mps.session import Session, jobs_option, k2_option, torch_option
     show_default=True,
     help="the system that the wheel is for",
 )
+@click.option(
+    "--release",
+    is_flag=True,
+    help="refuse unless all of k2-mps is as committed",
+)
 @click.pass_obj
 def wheel_command(
     session: Session,
@@ -28,6 +33,7 @@ def wheel_command(
     torch: Optional[str],
     jobs: Optional[int],
     target: str,
+    release: bool,
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
@@ -40,7 +46,7 @@ def wheel_command(
     chosen = Target(target)
     path = make_wheel.make(
         session.project, session.upstream, session.obtain(k2), chosen,
-        torch, jobs, session.console,
+        torch, jobs, release, session.console,
     )
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
