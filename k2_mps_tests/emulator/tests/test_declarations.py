@@ -137,6 +137,9 @@ class Headers:
         types = self.cindex.TypeKind
         if written.spelling == "BOOL":
             return "B"
+        # Objects on macOS, pointers to structures here.
+        if re.fullmatch(r"dispatch_\w+_t", written.spelling):
+            return "@"
         plain = written.get_canonical()
         if plain.kind == types.RECORD:
             fields = [self._encode(f.type) for f in plain.get_fields()]
