@@ -74,6 +74,8 @@ def make(
         target.device, torch, jobs, for_wheel=True, toolchain=tools
     )
     built = build.Builder(project, upstream, checkout, reporter).build(request)
+    if release:  # It may have been edited meanwhile.
+        refuse_dirt(project)
     description = describe(
         upstream, checkout, built, target, environment.python_tag
     )
