@@ -65,7 +65,16 @@ FILES = {
     "CMakeLists.txt": CMAKE,
     "k2/csrc/module.cc": MODULE,
     "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
-    "k2/python/k2/__init__.py": "from _k2 import answer  # noqa\n",
+    "k2/python/k2/__init__.py": (
+        "from _k2 import answer  # noqa\nfrom . import mps  # noqa\n"
+    ),
+    # k2's own tests are where there is a k2; this one reads wheels alone.
+    "k2/python/k2/mps.py": (
+        "import importlib.metadata, json\n"
+        "def build_info():\n"
+        "  k2 = importlib.metadata.distribution('k2')\n"
+        "  return json.loads(k2.read_text('k2mps.json'))\n"
+    ),
     "k2/python/k2/torch_version.py.in": "k2_torch_version = 'x'\n",
     "k2/csrc/context.h": support.LONG_FILE,
 }

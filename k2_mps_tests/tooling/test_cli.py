@@ -33,10 +33,11 @@ def test_every_kind_of_error_has_its_own_exit_code():
 
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
-    for name in ("apply", "build", "checkout", "clean", "demo", "doctor",
-                 "drop", "edit", "export", "fold", "fuzz", "kernels", "lint",
-                 "lock", "new", "probe", "rebase", "report", "status", "test",
-                 "undo", "upstream"):
+    for name in ("apply", "build", "checkout", "clean", "compare-wheels",
+                 "demo", "doctor", "drop", "edit", "export", "fold", "fuzz",
+                 "index", "kernels", "lint", "lock", "new", "probe", "rebase",
+                 "report", "sbom", "status", "test", "undo", "upstream",
+                 "verify-wheel", "wheel"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
 import re
 import shutil
@@ -13,7 +15,7 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
-from k2mps import wheel
+from k2mps import errors, provenance, upstream, wheel
 from k2mps.environment import Environment
 from k2mps.project import Project
 
@@ -21,22 +23,36 @@ LICENSE = "Do as you like.\n"
 
 
 @pytest.fixture
-def made(sandbox):  # noqa: F811
-    """The stand-in with a licence, and the wheel that was made of it."""
+def ready(sandbox):  # noqa: F811
+    """The stand-in with a licence, ready for a wheel."""
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE})
+    sandbox.pin = pin
     sandbox.write_config(pin)
     config = sandbox.root / "upstream.toml"
     torch = Environment(Project(sandbox.root)).version_of("torch")
     sandbox.torch = torch.split("+")[0]
     config.write_text(config.read_text().replace("2.13.0", sandbox.torch))
     sandbox.ok("lock")
-    sandbox.output = sandbox.ok("wheel")
     return sandbox
+
+
+@pytest.fixture
+def made(ready):
+    """The same, and the wheel that was made of it."""
+    ready.output = ready.ok("wheel")
+    return ready
 
 
 def the_wheel(made) -> Path:
     [path] = (made.root / "build/wheels").glob("*.whl")
     return path
+
+
+def origin_of(path: Path) -> dict:
+    with zipfile.ZipFile(path) as archive:
+        [name] = [name for name in archive.namelist()
+                  if name.endswith(".dist-info/k2mps.json")]
+        return json.loads(archive.read(name))
 
 
 def test_it_holds_the_package_and_its_metadata(made):
@@ -55,7 +71,7 @@ def test_it_holds_the_package_and_its_metadata(made):
         files = {name: archive.read(name) for name in names}
     assert sorted(name for name in names if not name.startswith(info)) == [
         next(name for name in names if name.startswith("_k2.")),
-        "k2/__init__.py", "k2/torch_version.py",
+        "k2/__init__.py", "k2/mps.py", "k2/torch_version.py",
     ]
     metadata = files[f"{info}/METADATA"].decode().splitlines()
     assert f"Requires-Dist: torch=={made.torch}" in metadata
@@ -65,6 +81,18 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert origin["patched_tree"] == git(
         made.checkout, "rev-parse", "HEAD^{tree}"
     )
+    assert origin["upstream"] == {
+        "url": made.upstream.as_uri(), "commit": made.pin
+    }
+    assert origin["torch"] == made.torch
+    assert (origin["built"], origin["device"]) == ("native", "cpu")
+    assert re.fullmatch(r"(GNU|Clang) \d+(\.\d+)*", origin["compiler"])
+    # The sandbox is no git clone, so nobody knows.
+    assert origin["dirty"] is None
+    # A build tree tells the same.
+    [built] = (made.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
+    assert {**json.loads(built.read_bytes()), "version": path.name.split(
+        "-")[1]} == origin
     record = dict(
         line.split(",", 1)
         for line in files[f"{info}/RECORD"].decode().splitlines()
@@ -77,17 +105,24 @@ def test_it_holds_the_package_and_its_metadata(made):
             )
 
 
-def test_a_second_build_gives_the_same_bytes(made):
-    first = the_wheel(made).read_bytes()
-    shutil.rmtree(made.root / "build/wheels")
-    made.ok("clean")
-    made.ok("wheel")
-    assert the_wheel(made).read_bytes() == first
-    # Nor does it depend on the day; what sets the times is in the files.
-    made.ok("wheel", env={"SOURCE_DATE_EPOCH": "1800000000"})
-    changed = the_wheel(made)
-    assert changed.read_bytes() != first
-    with zipfile.ZipFile(changed) as archive:
+def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
+    other = copy.copy(made)
+    other.root = tmp_path / "a clone elsewhere"
+    shutil.copytree(
+        made.root, other.root, symlinks=True,
+        ignore=shutil.ignore_patterns("build"),
+    )
+    other.ok("wheel")
+    told = made.ok(
+        "compare-wheels", str(the_wheel(made)), str(the_wheel(other))
+    )
+    assert "the same to the byte" in told
+    assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
+
+
+def test_the_time_of_the_files_can_be_chosen(ready):
+    ready.ok("wheel", env={"SOURCE_DATE_EPOCH": "1800000000"})
+    with zipfile.ZipFile(the_wheel(ready)) as archive:
         times = {entry.date_time for entry in archive.infolist()}
     assert times == {(2027, 1, 15, 8, 0, 0)}
 
@@ -98,6 +133,64 @@ def test_edits_make_no_wheel(made):
     assert "edit" in made.fails(11, "wheel")
     git(made.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
     assert "commit(s) of yours" in made.fails(11, "wheel")
+
+
+def test_the_series_hash_is_of_all_that_is_locked(ready):
+    lock = upstream.load(ready.root / "upstream.toml").lock
+    digest = provenance.series_hash(lock)
+    for change in (
+        {"series": "0" * 64},
+        {"patches": {**lock.patches, "answer-42.patch": "0" * 64}},
+        {"files": {"k2/new.h": "0" * 64}},
+    ):
+        other = dataclasses.replace(lock, **change)
+        assert provenance.series_hash(other) != digest
+
+
+def test_edits_are_what_git_does_not_have(tmp_path):
+    project = Project(tmp_path)
+    assert provenance.edits(project) is None
+    git(tmp_path, "init", "--quiet")
+    support.commit(tmp_path, "first", {".gitignore": "/build/\n", "a": "1"})
+    support.write(tmp_path, {"build/made": ""})
+    assert provenance.edits(project) == []
+    support.write(tmp_path, {"a": "2", "b": ""})
+    assert provenance.edits(project) == ["a", "b"]
+
+
+def test_a_release_is_made_of_what_is_committed(ready):
+    code = errors.DirtyCheckoutError.exit_code
+    assert "is not one" in ready.fails(code, "wheel", "--release")
+    git(ready.root, "init", "--quiet")
+    support.write(ready.root, {
+        ".gitignore": "/build/\n/.venv/\n/.k2mps/\n__pycache__/\n"
+    })
+    git(ready.root, "add", "--all")
+    git(ready.root, "commit", "--quiet", "-m", "all of it")
+    new = ready.root / "tools/k2mps/new.py"
+    new.write_text("")
+    assert "tools/k2mps/new.py" in ready.fails(code, "wheel", "--release")
+
+    ready.ok("wheel")
+    dirty = the_wheel(ready)
+    assert f"+cpu.torch{ready.torch}.dirty-" in dirty.name
+    assert origin_of(dirty)["dirty"] is True
+    dirty.unlink()
+    new.unlink()
+    ready.ok("wheel", "--release")
+    assert f"+cpu.torch{ready.torch}-" in the_wheel(ready).name
+    assert origin_of(the_wheel(ready))["dirty"] is False
+
+
+def test_a_build_of_edits_says_so(ready):
+    ready.ok("apply")
+    file = ready.checkout / "k2/csrc/answer.cc"
+    file.write_text(file.read_text().replace("42", "43"))
+    ready.ok("build", "--device", "cpu", "--no-demo")
+    [told] = (ready.root / "build").glob("cpu-*-edited-*/lib/k2mps.json")
+    origin = json.loads(told.read_text())
+    assert origin["dirty"] is True
+    assert (origin["patched_tree"], origin["series"]) == (None, None)
 
 
 def test_a_wheel_that_cannot_be_imported_is_an_error(made):

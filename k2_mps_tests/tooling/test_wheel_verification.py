@@ -16,10 +16,22 @@ from typing import Optional, Sequence
 
 import pytest
 
+from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
-from k2mps import doctor, errors, toolchain, verify_wheel, wheel
+from k2mps import (
+    doctor,
+    errors,
+    toolchain,
+    verify_wheel,
+    wheel,
+    wheel_images,
+    wheel_reference,
+)
+from k2mps.front_end import find as front_end_of
+from k2mps.project import Project
 from k2mps.reporter import Reporter
 
+ROOT = support.TOOLS.parent
 TREE = "1234567890" * 4
 TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
 SUFFIX = f".cpython-{TAG.removeprefix('cp')}-darwin.so"
@@ -158,7 +170,7 @@ class Case:
     folder: Path
     description: wheel.Description
     files: dict[str, bytes]
-    reference: verify_wheel.Reference
+    reference: wheel_reference.Reference
 
     @property
     def path(self) -> Path:
@@ -173,7 +185,7 @@ class Case:
         assert old in content
         self.files[self.of_info(name)] = content.replace(old, new).encode()
 
-    def problems(self) -> list[verify_wheel.Problem]:
+    def problems(self) -> list[wheel_reference.Problem]:
         wheel.pack(self.path, self.description, self.files)
         return list(verify_wheel.verify(self.path, self.reference))
 
@@ -190,7 +202,7 @@ def parts(workshop) -> dict[str, bytes]:
 @pytest.fixture
 def case(tmp_path, workshop, parts) -> Case:
     origin = {"built": toolchain.LABEL, "patched_tree": TREE,
-              "compiler": "Clang 19"}
+              "compiler": "Clang 19", "dirty": False}
     version = "1.0.dev20231114+mps.torch2.13.0"
     description = wheel.Description(
         version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin,
@@ -202,7 +214,7 @@ def case(tmp_path, workshop, parts) -> Case:
         "k2/torch_version.py": b"k2_torch_version = '2.13.0'\n",
     }
     files[INIT] += b"__dev_version__ = '1.0'\n"
-    reference = verify_wheel.Reference(
+    reference = wheel_reference.Reference(
         python, {"add.metal": KERNEL}, TREE, (), workshop.torch, SYSTEM,
     )
     return Case(tmp_path, description, files, reference)
@@ -294,6 +306,8 @@ def test_a_recorded_file_is_missing(case):
     ("WHEEL", "macosx_14_0", "macosx_11_0", "tags"),
     ("WHEEL", "Purelib: false", "Purelib: true", "tags"),
     ("k2mps.json", TREE, TREE[::-1], "origin"),
+    ("k2mps.json", '"dirty": false', '"dirty": true', "origin"),
+    ("k2mps.json", "{", "", "origin"),
 ])
 def test_metadata_that_is_wrong(case, file, old, new, check):
     case.replace(file, old, new)
@@ -459,17 +473,45 @@ def test_no_signature(case, workshop):
 
 def test_a_signature_that_is_cut_off_or_empty():
     header = b"\xfa\xde\x0c\xc0" + bytes(4)
-    cut = verify_wheel.signature_fault(header, 0)
+    cut = wheel_images.signature_fault(header, 0)
     assert cut == "its signature is cut off"
-    none = verify_wheel.signature_fault(header + bytes(4), 0)
+    none = wheel_images.signature_fault(header + bytes(4), 0)
     assert none == "its signature has no hashes"
-    other = verify_wheel.signature_fault(bytes(12), 0)
+    other = wheel_images.signature_fault(bytes(12), 0)
     assert other == "its signature cannot be read"
 
 
 def test_another_kernel_than_the_trees(case, workshop):
     content = workshop.context(kernel=KERNEL.replace("add", "sub"))
     assert damaged(case, content) == {"kernels"}
+
+
+@pytest.mark.parametrize("type_, found", [
+    ("float", set()), ("double", {"msl"}),
+])
+def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
+    kernel = (
+        "#include <metal_stdlib>\n"
+        f"kernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
+    )
+    front_end = front_end_of(Project(ROOT))
+    assert front_end.command, front_end.absent
+    case.files[CONTEXT] = workshop.context(kernel=kernel)
+    case.reference = dataclasses.replace(
+        case.reference, kernels={"f.metal": kernel}, front_end=front_end
+    )
+    problems = case.problems()
+    assert {problem.check for problem in problems} == found
+    assert all("'double' is not supported" in str(problem)
+               for problem in problems)
+
+
+def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
+    found = front_end_of(Project(tmp_path))
+    assert not found.command
+    assert "k2_mps_tests/emulator/mps_emulator/msl is not there" in (
+        found.absent
+    )
 
 
 # ---- the command

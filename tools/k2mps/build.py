@@ -17,9 +17,9 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
-from k2mps import apply, doctor, errors, process, status
+from k2mps import apply, doctor, errors, process, provenance, status
 from k2mps.checkout import Checkout
 from k2mps.doctor import Device
 from k2mps.environment import Environment, torch_requirement
@@ -30,6 +30,9 @@ from k2mps.toolchain import Toolchain
 from k2mps.upstream import Upstream
 
 TARGET = "_k2"
+
+# Names the build tree of a checkout with edits.
+_EDITED = "edited"
 
 _STAMP = "k2mps-configured.json"
 # Step 0 is ninja looking whether there is anything to do.
@@ -66,6 +69,12 @@ class Request:
         return self.device.emulated and self.toolchain is None
 
     @property
+    def built_device(self) -> str:
+        """What the build runs on, and whether that is emulated."""
+        device = self.device
+        return device.value if self.toolchain else device.label
+
+    @property
     def label(self) -> str:
         """What the build is for, as its directory says."""
         label = self.device.label
@@ -84,6 +93,7 @@ class Built:
       directory: its build tree.
       python_path: what makes `import k2` work, in order.
       steps: how many build steps ran; 0 where nothing had changed.
+      origin: where it comes from, see provenance.py.
     """
 
     device: Device
@@ -91,6 +101,7 @@ class Built:
     directory: Path
     python_path: tuple[Path, Path]
     steps: int
+    origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 class Builder:
@@ -126,7 +137,8 @@ class Builder:
           ConfigureError, CompileError, DiskFullError: the build fails.
         """
         tree = self._patched_tree()
-        prepare(self._project, self._upstream, request, self._reporter)
+        prepare(self._project, self._upstream, request, self._reporter,
+                with_torch=request.toolchain is None)
         plan = _Plan(self._project, self._checkout, request, tree)
         plan.directory.mkdir(parents=True, exist_ok=True)
         # The compilers inherit the lock: should this process be killed, the
@@ -135,17 +147,25 @@ class Builder:
             if plan.must_configure():
                 self._configure(plan, lock)
             steps = self._compile(plan, lock)
+            origin = provenance.of_build(
+                self._project, self._upstream, self._checkout.directory,
+                plan.directory, device=request.built_device,
+                edited=tree == _EDITED, torch=plan.torch,
+                pybind11=self._environment.version_of("pybind11") or "",
+                toolchain=request.toolchain,
+            )
+            provenance.write(plan.directory / "lib", origin)
         python_path = (
             self._checkout.directory / "k2" / "python",
             plan.directory / "lib",
         )
         return Built(
             request.device, self._checkout.directory, plan.directory,
-            python_path, steps,
+            python_path, steps, origin,
         )
 
     def _patched_tree(self) -> str:
-        """Patches the checkout; the first digits of its tree, or "edited"."""
+        """Patches the checkout; the first digits of its tree, or _EDITED."""
         checkout, upstream = self._checkout, self._upstream
         checkout.tidy()
         now = status.of_checkout(self._project, upstream, checkout)
@@ -158,7 +178,7 @@ class Builder:
                     "patches/ is not what upstream.toml locks, and is not"
                     " part of this build: " + "; ".join(now.patch_changes)
                 )
-            return "edited"
+            return _EDITED
         result = apply.apply(self._project, upstream, checkout)
         if result.written:
             self._reporter.info(
@@ -222,9 +242,13 @@ def prepare(
     upstream: Upstream,
     request: Request,
     reporter: Reporter,
+    with_torch: bool = True,
 ) -> None:
     """Brings .venv to what a build and its tests need.
 
+    Args:
+      with_torch: whether that is so of torch: a build for another system has
+        its own.
     Raises:
       RequirementMissingError, IndexUnreachableError: something cannot be
         had.
@@ -238,8 +262,9 @@ def prepare(
         checks += doctor.room_checks(project)
     doctor.provide([check for check in checks if not check.ok], reporter)
     environment.create()
+    torch = [torch_requirement(upstream.torch, request.torch)]
     environment.install([
-        torch_requirement(upstream.torch, request.torch),
+        *(torch if with_torch else ()),
         *environment.requirements("build"),
         *environment.requirements("test"),
         *environment.requirements("wheels"),
@@ -301,10 +326,14 @@ class _Plan:
             {} if request.toolchain else doctor.compilers(request.device)
         )
         self._ccache = shutil.which("ccache")
-        torch = self._environment.version_of("torch")
+        installed = self._environment.version_of("torch")
+        if request.toolchain:
+            installed = request.toolchain.torch_version
+        # Whether it is the build for CUDA or for CPUs makes no difference.
+        self.torch = str(installed).split("+")[0]
         parts = (
             request.label,
-            f"torch{torch}",
+            f"torch{installed}",
             self._environment.python_tag,
             tree,
             self._flags_key(),

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 import click
 
 from k2mps.session import Session, jobs_option, k2_option, torch_option
+
+
+def _wheel_argument(name: str, metavar: str) -> Callable:
+    """An argument that is a file."""
+    return click.argument(
+        name, metavar=metavar,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    )
 
 
 @click.command("wheel")
@@ -21,6 +29,11 @@ from k2mps.session import Session, jobs_option, k2_option, torch_option
     show_default=True,
     help="the system that the wheel is for",
 )
+@click.option(
+    "--release",
+    is_flag=True,
+    help="refuse unless all of k2-mps is as committed",
+)
 @click.pass_obj
 def wheel_command(
     session: Session,
@@ -28,6 +41,7 @@ def wheel_command(
     torch: Optional[str],
     jobs: Optional[int],
     target: str,
+    release: bool,
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
@@ -40,7 +54,7 @@ def wheel_command(
     chosen = Target(target)
     path = make_wheel.make(
         session.project, session.upstream, session.obtain(k2), chosen,
-        torch, jobs, session.console,
+        torch, jobs, release, session.console,
     )
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
@@ -48,10 +62,7 @@ def wheel_command(
 
 @click.command("verify-wheel")
 @k2_option
-@click.argument(
-    "wheel", metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-)
+@_wheel_argument("wheel", "FILE")
 @click.pass_obj
 def verify_wheel_command(
     session: Session, k2: Optional[str], wheel: Path
@@ -66,4 +77,62 @@ def verify_wheel_command(
     session.console.info(f"{wheel.name}: verified")
 
 
-COMMANDS = (wheel_command, verify_wheel_command)
+@click.command("compare-wheels")
+@_wheel_argument("first", "FIRST")
+@_wheel_argument("second", "SECOND")
+@click.pass_obj
+def compare_wheels_command(
+    session: Session, first: Path, second: Path
+) -> None:
+    """Name what differs between two wheels."""
+    from k2mps import errors, wheel_differences
+
+    session.prepare_wheels()
+    found = list(wheel_differences.differences(first, second))
+    if found:
+        raise errors.WheelsDifferError(
+            f"{first.name} and {second.name} differ in {len(found)} place(s)",
+            why="\n".join(found),
+            next_command="build both with the same compilers, torch and"
+            " commit of k2-mps",
+        )
+    session.console.info(f"{first} and {second} are the same to the byte")
+
+
+@click.command("sbom")
+@_wheel_argument("wheel", "FILE")
+@click.pass_obj
+def sbom_command(session: Session, wheel: Path) -> None:
+    """Write a wheel's bill of materials (CycloneDX) beside it."""
+    session.prepare_wheels()
+    from k2mps import sbom
+
+    session.console.info(str(sbom.write(wheel)))
+
+
+@click.command("index")
+@click.option(
+    "--base-url", default="", metavar="URL",
+    help="where the wheels are; default beside the page",
+)
+@click.argument(
+    "directory", metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.pass_obj
+def index_command(
+    session: Session, base_url: str, directory: Path
+) -> None:
+    """Write DIR/index.html, a page of its wheels for pip's --find-links."""
+    from k2mps import wheel_index
+
+    session.console.info(str(wheel_index.write(directory, base_url)))
+
+
+COMMANDS = (
+    compare_wheels_command,
+    index_command,
+    sbom_command,
+    verify_wheel_command,
+    wheel_command,
+)

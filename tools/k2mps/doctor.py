@@ -236,15 +236,24 @@ def _emulated(reporter: Reporter) -> list[Check]:
          f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h", objc),
         ("Blocks runtime", "Block.h", "/usr/include/Block.h",
          "libblocksruntime-dev"),
-        ("libclang", f"of LLVM {CLANG}",
-         f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h",
-         f"libclang-{CLANG}-dev"),
     ):
-        found = _first(pattern)
-        checks.append(
-            Check(name, wanted, found, bool(found), _apt(package), package)
-        )
-    return checks
+        checks.append(_file(name, wanted, pattern, package))
+    return [*checks, libclang()]
+
+
+def libclang() -> Check:
+    """A check of the library that the emulator's front end reads Metal
+    with."""
+    return _file(
+        "libclang", f"of LLVM {CLANG}",
+        f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h",
+        f"libclang-{CLANG}-dev",
+    )
+
+
+def _file(name: str, wanted: str, pattern: str, package: str) -> Check:
+    found = _first(pattern)
+    return Check(name, wanted, found, bool(found), _apt(package), package)
 
 
 def _compiler(program: str, package: str, reporter: Reporter) -> Check:

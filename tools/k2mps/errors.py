@@ -242,6 +242,12 @@ class WheelVerificationError(K2mpsError):
     exit_code = 41
 
 
+class WheelsDifferError(K2mpsError):
+    """Two wheels that should be the same are not."""
+
+    exit_code = 42
+
+
 class InterruptedRunError(K2mpsError):
     """Ctrl-C or a termination signal arrived."""
 

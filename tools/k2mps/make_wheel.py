@@ -9,7 +9,15 @@ import tempfile
 from pathlib import Path
 from typing import Optional
 
-from k2mps import build, errors, process, status, toolchain, verify_wheel
+from k2mps import (
+    build,
+    errors,
+    process,
+    provenance,
+    status,
+    toolchain,
+    verify_wheel,
+)
 from k2mps.checkout import Checkout
 from k2mps.doctor import Device
 from k2mps.environment import Environment, torch_requirement
@@ -22,8 +30,9 @@ from k2mps.wheel import Target, contents, describe, pack
 _CHECK = """
 import torch
 import k2
-assert k2.__dev_version__ == {version!r}, k2.__dev_version__
-print(k2.__file__)
+info = k2.mps.build_info()
+assert info["version"] == k2.__dev_version__ == {version!r}, info
+assert info["patched_tree"] == {tree!r}, info
 """
 
 
@@ -34,32 +43,41 @@ def make(
     target: Target = Target.NATIVE,
     torch: Optional[str] = None,
     jobs: Optional[int] = None,
+    release: bool = False,
     reporter: Reporter = Reporter(),
 ) -> Path:
     """Makes a wheel and checks it; it lies in build/wheels when it is good.
 
+    Args:
+      release: whether it is meant for others: then this clone of k2-mps must
+        be as committed.
     Raises:
-      DirtyCheckoutError: the checkout holds edits.
+      DirtyCheckoutError: the checkout holds edits; or the clone does, for a
+        release.
       WheelVerificationError: it is not what it should be.
       WheelError: it cannot be installed or imported here.
       what `Builder.build` and `toolchain.assemble` raise.
     """
     refuse_edits(project, upstream, checkout)
+    if release:
+        refuse_dirt(project)
     wanted = torch_requirement(upstream.torch, torch)
     environment = Environment(project, reporter)
     tools = None
     if target.crossed:
         build.prepare(
-            project, upstream, build.Request(Device.CPU, torch), reporter
+            project, upstream, build.Request(Device.CPU, torch), reporter,
+            with_torch=False,
         )
         tools = toolchain.assemble(project, wanted, reporter)
     request = build.Request(
         target.device, torch, jobs, for_wheel=True, toolchain=tools
     )
     built = build.Builder(project, upstream, checkout, reporter).build(request)
+    if release:  # It may have been edited meanwhile.
+        refuse_dirt(project)
     description = describe(
-        upstream, checkout, built, target,
-        str(wanted.specifier).removeprefix("=="), environment.python_tag,
+        upstream, checkout, built, target, environment.python_tag
     )
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
@@ -68,7 +86,7 @@ def make(
     pack(draft, description, contents(checkout, built, description))
     verify_wheel.check(draft, project, upstream, checkout, reporter)
     if not target.crossed:
-        try_import(project, draft, reporter)
+        try_import(project, draft, upstream, reporter)
     wheel = directory / draft.name
     os.replace(draft, wheel)
     return wheel
@@ -91,7 +109,32 @@ def refuse_edits(
         )
 
 
-def try_import(project: Project, wheel: Path, reporter: Reporter) -> None:
+def refuse_dirt(project: Project) -> None:
+    """A release can be made again from a commit of k2-mps alone.
+
+    Raises:
+      DirtyCheckoutError: the clone holds edits, or is none.
+    """
+    found = provenance.edits(project)
+    if found is None:
+        raise errors.DirtyCheckoutError(
+            "a release is made from a git clone of k2-mps",
+            why=f"{project.root} is not one, so nobody can tell whether it"
+            " was edited",
+            next_command="git clone k2-mps, or k2mps wheel without --release",
+        )
+    if found:
+        raise errors.DirtyCheckoutError(
+            "a release is made of what is committed to k2-mps",
+            why=f"{len(found)} file(s) are not: " + ", ".join(found[:5]),
+            next_command="git commit or git stash, or k2mps wheel without"
+            " --release",
+        )
+
+
+def try_import(
+    project: Project, wheel: Path, upstream: Upstream, reporter: Reporter
+) -> None:
     """Installs a wheel for this machine in a clean environment and imports it.
 
     The environment has what .venv has, but no k2 and nothing that leads to
@@ -110,7 +153,8 @@ def try_import(project: Project, wheel: Path, reporter: Reporter) -> None:
             [str(environment.python), "-m", "pip", "--python", str(clean),
              "install", "--no-deps", "--no-index", "--quiet",
              "--disable-pip-version-check", str(wheel)],
-            [str(clean), "-c", _CHECK.format(version=version)],
+            [str(clean), "-c",
+             _CHECK.format(version=version, tree=upstream.lock.tree)],
         ):
             outcome = process.run(
                 command, reporter=reporter, cwd=Path(folder),

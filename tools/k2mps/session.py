@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from pathlib import Path
 from typing import Optional
 
@@ -60,6 +61,14 @@ class Session:
         )
         found.tidy()
         return found
+
+    def prepare_wheels(self) -> None:
+        """Installs what looking into wheels needs."""
+        from k2mps.environment import Environment
+
+        environment = Environment(self.project, self.console)
+        if environment.install(environment.requirements("wheels")):
+            importlib.invalidate_caches()
 
 
 k2_option = click.option(

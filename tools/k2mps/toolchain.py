@@ -36,6 +36,7 @@ _CLANG = doctor.CLANG
 _LIBCXX = f"libc++-{_CLANG}-dev"
 FILES = Path(__file__).with_name("macos")
 _STAMP = "complete"
+_PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
 _ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/",
               "ziglang/lib/libc/darwin/")
@@ -122,6 +123,20 @@ class Toolchain:
         """torch's package for macOS: its headers, libraries, CMake files."""
         return self.directory / "site" / "torch"
 
+    @property
+    def torch_version(self) -> str:
+        """The version of that torch."""
+        return self._parts["torch"]
+
+    @property
+    def libcxx(self) -> str:
+        """The version of the C++ library whose headers are compiled in."""
+        return self._parts["libc++"]
+
+    @property
+    def _parts(self) -> dict[str, str]:
+        return json.loads((self.directory / _PARTS).read_text())
+
     def settings(self, environment: Environment) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
         tag = environment.python_tag.removeprefix("cp")
@@ -165,6 +180,9 @@ def assemble(
         draft = target.with_name(target.name + ".draft")
         shutil.rmtree(draft, ignore_errors=True)
         _fill(draft, environment, torch, torch_package, zig, libcxx)
+        parts = {"torch": str(torch.specifier).removeprefix("=="),
+                 "libc++": libcxx.name.removeprefix("libcxx-")}
+        (draft / _PARTS).write_text(json.dumps(parts))
         (draft / _STAMP).write_text(key)
         shutil.rmtree(target, ignore_errors=True)
         draft.rename(target)
@@ -268,8 +286,9 @@ def _system_stub(zig: Path) -> Path:
 
 
 def checks(reporter: Reporter = Reporter()) -> list[doctor.Check]:
-    """Checks of what only the system's packages provide."""
-    result = []
+    """Checks of what only the system's packages provide; libclang is for
+    the front end that checks the kernels."""
+    result = [doctor.libclang()]
     for program, package in (
         (f"clang++-{_CLANG}", f"clang-{_CLANG}"),
         (f"ld64.lld-{_CLANG}", f"lld-{_CLANG}"),
@@ -287,7 +306,7 @@ def checks(reporter: Reporter = Reporter()) -> list[doctor.Check]:
 
 def _key(*parts: str) -> str:
     """Tells toolchains of different ingredients apart."""
-    further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER])
+    further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER, _PARTS])
     digest = hashlib.sha256("\0".join([*parts, further]).encode())
     for path in sorted(FILES.rglob("*")):
         if path.is_file():

@@ -14,7 +14,6 @@ import dataclasses
 import datetime
 import enum
 import hashlib
-import json
 import os
 import re
 import sys
@@ -23,17 +22,13 @@ import zipfile
 from pathlib import Path
 from typing import Mapping
 
-from k2mps import toolchain
+from k2mps import provenance, toolchain
 from k2mps.build import Built
 from k2mps.checkout import Checkout
 from k2mps.doctor import Device
 from k2mps.upstream import Upstream
 
-PROVENANCE = "k2mps.json"
-NATIVE = "native"
-
 _PACKAGE = "k2/python/"
-_KERNELS = "k2/csrc/mps/kernels/"
 _SUMMARY = "FSA/FST algorithms for speech recognition, with autograd"
 
 
@@ -70,7 +65,7 @@ class Description:
       version: k2's version, as wheels write it.
       tag: for which Python and system it is.
       torch: the torch version that it needs.
-      origin: where it comes from, see `provenance`.
+      origin: where it comes from, see provenance.py.
       time: of all its files, in seconds since 1970.
     """
 
@@ -95,7 +90,6 @@ def describe(
     checkout: Checkout,
     built: Built,
     target: Target,
-    torch: str,
     python_tag: str,
 ) -> Description:
     """What a wheel of this build says of itself."""
@@ -103,41 +97,20 @@ def describe(
         checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit)
     )
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
+    torch = str(built.origin["torch"])
     version = (
         f"{upstream.pin.version}.dev{day:%Y%m%d}"
         f"+{target.device.value}.torch{torch}"
     )
+    if built.origin["dirty"]:
+        version += ".dirty"
     return Description(
         version=version,
         tag=f"{python_tag}-{python_tag}-{target.platform}",
         torch=torch,
-        origin=provenance(upstream, checkout, built, target, torch),
+        origin={**built.origin, "version": version},
         time=int(os.environ.get("SOURCE_DATE_EPOCH", pinned)),
     )
-
-
-def provenance(
-    upstream: Upstream,
-    checkout: Checkout,
-    built: Built,
-    target: Target,
-    torch: str,
-) -> dict[str, object]:
-    """Where a wheel comes from; it carries this as k2mps.json."""
-    kernels = {}
-    if target.device is Device.MPS:
-        for path in sorted((checkout.directory / _KERNELS).glob("*.metal")):
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            kernels[_KERNELS + path.name] = digest
-    return {
-        "built": toolchain.LABEL if target.crossed else NATIVE,
-        "compiler": _compiler(built.directory),
-        "kernels": kernels,
-        "patched_tree": upstream.lock.tree,
-        "series": upstream.lock.series,
-        "torch": torch,
-        "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
-    }
 
 
 def contents(
@@ -174,13 +147,12 @@ def metadata_files(description: Description) -> dict[str, bytes]:
         "WHEEL": "Wheel-Version: 1.0\nGenerator: k2mps\n"
         f"Root-Is-Purelib: false\nTag: {description.tag}\n",
         "top_level.txt": "_k2\nk2\n",
-        PROVENANCE: json.dumps(
-            description.origin, indent=2, sort_keys=True
-        ) + "\n",
     }
+    files = {name: text.encode() for name, text in texts.items()}
+    files[provenance.FILE] = provenance.as_bytes(description.origin)
     return {
-        f"{description.info}/{name}": text.encode()
-        for name, text in texts.items()
+        f"{description.info}/{name}": content
+        for name, content in files.items()
     }
 
 
@@ -237,15 +209,3 @@ def _metadata(description: Description) -> str:
         f"compiler: {origin['compiler']}",
         "",
     ])
-
-
-def _compiler(directory: Path) -> str:
-    """Which compiler a build tree is of, as CMake found."""
-    for path in directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
-        text = path.read_text(encoding="utf-8")
-        facts = [
-            re.search(rf'set\(CMAKE_CXX_COMPILER_{key} "([^"]*)"\)', text)
-            for key in ("ID", "VERSION")
-        ]
-        return " ".join(match[1] for match in facts if match)
-    return "unknown"

@@ -140,6 +140,9 @@ class Headers:
         named = {"BOOL": "B", "SEL": ":", "Class": "#"}.get(written.spelling)
         if named is not None:
             return named
+        # Objects on macOS, pointers to structures here.
+        if re.fullmatch(r"dispatch_\w+_t", written.spelling):
+            return "@"
         plain = written.get_canonical()
         if plain.kind == types.RECORD:
             fields = [self._encode(f.type) for f in plain.get_fields()]

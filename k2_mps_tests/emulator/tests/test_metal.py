@@ -25,6 +25,7 @@ CHECKS = [
     "argument table",
     "shared events order two queues",
     "compile options",
+    "compiled libraries are refused",
     "pipelines",
     "function constants",
     "libraries compile on any thread",

@@ -14,13 +14,14 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Run with cmake -P.  Writes a C++ source that registers the text of one
-# Metal file under its name (see k2/csrc/mps/metal.h).
+# Run with cmake -P.  Writes a C++ source that registers one Metal file under
+# its name (see k2/csrc/mps/metal.h).
 #
-#   NAME     the name, e.g. mutual_information
-#   SOURCE   the .metal file
-#   ROOT     what its #include "k2/..." are relative to
-#   OUTPUT   the C++ source to write
+#   NAME       the name, e.g. mutual_information
+#   SOURCE     the .metal file
+#   METALLIB   what Metal's compiler made of it; may be empty
+#   ROOT       what its #include "k2/..." are relative to
+#   OUTPUT     the C++ source to write
 
 cmake_minimum_required(VERSION 3.16)
 
@@ -53,10 +54,21 @@ while(begin LESS length)
   math(EXPR begin "${begin} + 8192")
 endwhile()
 
+set(array "")
+set(arguments "")
+if(METALLIB)
+  file(READ "${METALLIB}" bytes HEX)
+  string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")
+  set(line "0x..,0x..,0x..,0x..,0x..,0x..,0x..,0x..,")
+  string(REGEX REPLACE "(${line})" "    \\1\n" bytes "${bytes}")
+  set(array "static const unsigned char k2_metallib[] = {\n${bytes}};\n\n")
+  set(arguments ",\n    k2_metallib, sizeof(k2_metallib)")
+endif()
+
 file(WRITE "${OUTPUT}" "// Made from ${NAME}.metal by embed_metal.cmake.
 #include \"k2/csrc/mps/metal.h\"
 
-static const k2::mps::KernelSource k2_kernel_source(
+${array}static const k2::mps::KernelSource k2_kernel_source(
     \"${NAME}\",
-${literals});
+${literals}${arguments});
 ")

@@ -17,7 +17,10 @@
 # The MPS backend: k2 on the GPU of an Apple device, through Metal.
 #
 # Reads
-#   K2_WITH_MPS   whether to build it
+#   K2_WITH_MPS         whether to build it
+#   K2_METAL_COMPILER   the program that compiles Metal; default Xcode's, if it
+#                       has one.  What it makes is embedded beside the text,
+#                       which spares a process the first compilation.
 # Defines
 #   k2_metal      with K2_WITH_MPS, an interface target that stands for Metal
 #                 and Foundation; a toolchain may define it before this file
@@ -59,6 +62,29 @@ if(K2_WITH_MPS)
     target_link_libraries(k2_metal INTERFACE
       "-framework Foundation" "-framework Metal")
   endif()
+
+  if(NOT DEFINED K2_METAL_COMPILER AND CMAKE_HOST_APPLE)
+    execute_process(COMMAND xcrun -sdk macosx -find metal
+      OUTPUT_VARIABLE compiler OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(compiler)
+      # It may be a stand-in that only asks for a download.
+      set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/k2_metal_probe)
+      file(WRITE ${probe}.metal "kernel void probe() {}\n")
+      execute_process(
+        COMMAND ${compiler} -o ${probe}.metallib ${probe}.metal
+        RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+      if(NOT status EQUAL 0)
+        set(compiler "")
+      endif()
+    endif()
+    set(K2_METAL_COMPILER "${compiler}" CACHE FILEPATH
+      "The program that compiles Metal, or nothing")
+  endif()
+  if(K2_METAL_COMPILER)
+    message(STATUS "Compiling Metal with: ${K2_METAL_COMPILER}")
+  else()
+    message(STATUS "Compiling Metal: at run time")
+  endif()
 endif()
 
 function(k2_mps_sources variable)
@@ -72,7 +98,8 @@ function(k2_mps_sources variable)
 endfunction()
 
 # Makes of each kernel file a C++ source that holds its text, with the files
-# of k2 that it includes in their place, since Metal compiles a single string.
+# of k2 that it includes in their place, since Metal compiles a single string;
+# and its compiled form, with K2_METAL_COMPILER.
 function(k2_use_mps target)
   if(NOT K2_WITH_MPS)
     return()
@@ -85,11 +112,24 @@ function(k2_use_mps target)
   foreach(kernel IN LISTS kernels)
     get_filename_component(name ${kernel} NAME_WE)
     set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
+    set(metallib "")
+    if(K2_METAL_COMPILER)
+      set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
+      # The options say what those of newLibraryWithSource in metal.mm do.
+      add_custom_command(OUTPUT ${metallib}
+        COMMAND ${K2_METAL_COMPILER} -fno-fast-math
+          -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}
+          -o ${metallib} ${kernel}
+        DEPENDS ${kernel} ${headers}
+        COMMENT "Compiling k2/csrc/mps/kernels/${name}.metal"
+        VERBATIM)
+    endif()
     add_custom_command(OUTPUT ${embedded}
       COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DSOURCE=${kernel}
+        -DMETALLIB=${metallib}
         -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${embedded}
         -P ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
-      DEPENDS ${kernel} ${headers}
+      DEPENDS ${kernel} ${headers} ${metallib}
         ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
       COMMENT "Embedding k2/csrc/mps/kernels/${name}.metal"
       VERBATIM)

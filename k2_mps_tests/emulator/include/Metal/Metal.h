@@ -481,6 +481,8 @@ typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
                                             NSUInteger length))deallocator;
 // A compiled .metallib holds code for Apple's GPUs: always an error here.
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
+- (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
+                               error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error;

@@ -23,6 +23,7 @@ typedef void *dispatch_object_t;
 #define DISPATCH_DECL(name) typedef struct name##_s *name##_t
 #endif
 
+DISPATCH_DECL(dispatch_data);
 DISPATCH_DECL(dispatch_queue);
 DISPATCH_DECL(dispatch_queue_attr);
 DISPATCH_DECL(dispatch_semaphore);
@@ -89,6 +90,16 @@ DISPATCH_EXPORT intptr_t dispatch_semaphore_wait(dispatch_semaphore_t semaphore,
                                                  dispatch_time_t timeout);
 DISPATCH_EXPORT intptr_t
 dispatch_semaphore_signal(dispatch_semaphore_t semaphore);
+
+#ifdef __BLOCKS__
+// ---- bytes, copied: DISPATCH_DATA_DESTRUCTOR_DEFAULT is the only destructor
+#define DISPATCH_DATA_DESTRUCTOR_DEFAULT ((dispatch_block_t)0)
+
+DISPATCH_EXPORT dispatch_data_t
+dispatch_data_create(const void *buffer, size_t size, dispatch_queue_t queue,
+                     dispatch_block_t destructor);
+DISPATCH_EXPORT size_t dispatch_data_get_size(dispatch_data_t data);
+#endif
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -44,6 +44,16 @@ void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
     Fatal("%s: Apple's GPUs have no managed storage; use shared", what);
 }
 
+void RefuseCompiled(const std::string &library, NSError **error) {
+  if (!error) return;
+  *error = MakeError(MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
+                     "the emulated device cannot load the compiled Metal "
+                     "library " +
+                         library +
+                         ": it holds code for Apple's GPUs; use "
+                         "newLibraryWithSource:");
+}
+
 }  // namespace
 
 @interface MPSEmulatorDevice : NSObject <MTLDevice>
@@ -177,12 +187,15 @@ void CheckBufferLength(NSUInteger length, MTLResourceOptions options,
 }
 
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
-  if (error)
-    *error = MakeError(
-        MTLLibraryErrorDomain, MTLLibraryErrorUnsupported,
-        "the emulated device cannot load the compiled Metal library " +
-            ToStdString([url path]) +
-            ": it holds code for Apple's GPUs; use newLibraryWithSource:");
+  RefuseCompiled(ToStdString([url path]), error);
+  return nil;
+}
+
+- (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
+                               error:(NSError **)error {
+  if (!data) Fatal("newLibraryWithData:error: the data is NULL");
+  RefuseCompiled(std::to_string(dispatch_data_get_size(data)) + " bytes",
+                 error);
   return nil;
 }
 

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 
 #include "core/counters.h"
 #include "core/fatal.h"
@@ -19,6 +20,10 @@ struct Semaphore : DispatchObject {
   std::mutex mutex;
   std::condition_variable signaled;
   intptr_t value;
+};
+
+struct Data : DispatchObject {
+  std::string bytes;
 };
 
 DispatchQueue *QueueOf(dispatch_queue_t handle, const char *what) {
@@ -168,4 +173,19 @@ intptr_t dispatch_semaphore_signal(dispatch_semaphore_t handle) {
   ++semaphore->value;
   semaphore->signaled.notify_one();
   return 0;
+}
+
+dispatch_data_t dispatch_data_create(const void *buffer, size_t size,
+                                     dispatch_queue_t,
+                                     dispatch_block_t destructor) {
+  if (destructor != DISPATCH_DATA_DESTRUCTOR_DEFAULT)
+    Fatal("dispatch_data_create: the emulator copies the bytes and has no "
+          "other destructor than DISPATCH_DATA_DESTRUCTOR_DEFAULT");
+  Data *data = new Data;
+  data->bytes.assign(static_cast<const char *>(buffer), size);
+  return reinterpret_cast<dispatch_data_t>(static_cast<DispatchObject *>(data));
+}
+
+size_t dispatch_data_get_size(dispatch_data_t data) {
+  return static_cast<Data *>(FromHandle(data))->bytes.size();
 }

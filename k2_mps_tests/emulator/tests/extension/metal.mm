@@ -399,6 +399,18 @@ const std::vector<Check> &Checks() {
          TORCH_CHECK([[function name] isEqualToString:@"f"]);
          TORCH_CHECK([function functionType] == MTLFunctionTypeKernel);
        }},
+      {"compiled libraries are refused",
+       [] {
+         dispatch_data_t data = dispatch_data_create(
+             "MTLB", 4, nullptr, DISPATCH_DATA_DESTRUCTOR_DEFAULT);
+         TORCH_CHECK(dispatch_data_get_size(data) == 4);
+         NSError *error = nil;
+         id<MTLLibrary> library = [Device() newLibraryWithData:data
+                                                         error:&error];
+         TORCH_CHECK(library == nil);
+         TORCH_CHECK([[error domain] isEqualToString:MTLLibraryErrorDomain]);
+         dispatch_release(data);
+       }},
       {"pipelines",
        [] {
          id<MTLComputePipelineState> pipeline = Pipeline("at_most_64_threads");

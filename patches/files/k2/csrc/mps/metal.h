@@ -28,18 +28,27 @@
 #include "torch/all.h"
 
 // All that k2 says to Metal.  A kernel is a function of a file of
-// k2/csrc/mps/kernels, whose text is part of the library (see
-// cmake/embed_metal.cmake) and is compiled once per process, when a kernel of
-// it is first used.  This header is plain C++, and so is who launches kernels.
+// k2/csrc/mps/kernels.  Its text is part of the library (see
+// cmake/embed_metal.cmake), and so is what Metal's compiler made of it, if one
+// was there.  Where that is missing or the system does not load it, the text
+// is compiled once per process, when a kernel of it is first used.  This
+// header is plain C++, and so is who launches kernels.
 
 namespace k2 {
 namespace mps {
 
-// Registers the text of a file of kernels under its name.  Made as a static
-// object; `name` and `text` must be literals.
+// Registers a file of kernels under its name.  Made as a static object; what
+// the pointers point to must last.
 class KernelSource {
  public:
-  KernelSource(const char *name, const char *text);
+  /*
+     @param [in] name      The name of the file without its extension.
+     @param [in] text      What is in it, with its includes in their place.
+     @param [in] metallib  The same, compiled; may be null.
+     @param [in] size      Its number of bytes.
+   */
+  KernelSource(const char *name, const char *text,
+               const unsigned char *metallib = nullptr, size_t size = 0);
 };
 
 // The size of a dispatch.  Each threadgroup has all of its threads.

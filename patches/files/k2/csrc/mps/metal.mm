@@ -20,6 +20,7 @@
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
+#include <dispatch/dispatch.h>
 
 #include <map>
 #include <mutex>
@@ -33,8 +34,14 @@ namespace mps {
 
 namespace {
 
-std::map<std::string, const char *> &Sources() {
-  static auto *sources = new std::map<std::string, const char *>;
+struct Source {
+  const char *text;
+  const unsigned char *metallib;
+  size_t size;
+};
+
+std::map<std::string, Source> &Sources() {
+  static auto *sources = new std::map<std::string, Source>;
   return *sources;
 }
 
@@ -78,16 +85,36 @@ class Pipelines {
     K2_CHECK(it != Sources().end())
         << "There is no kernel source " << source << ".metal in this k2";
 
+    library = Precompiled(device, source, it->second);
+    if (library != nil) return library;
+
     MTLCompileOptions *options = [[MTLCompileOptions new] autorelease];
     // Scores may be infinite, and NaN must remain what it is.
     options.fastMathEnabled = NO;
     NSError *error = nil;
     library =
-        [device newLibraryWithSource:[NSString stringWithUTF8String:it->second]
+        [device newLibraryWithSource:ToNSString(it->second.text)
                              options:options
                                error:&error];
     K2_CHECK(library != nil) << "Metal cannot compile " << source << ".metal:\n"
                              << TextOf(error);
+    return library;
+  }
+
+  // Returns nil where there is none, or none that this system loads.
+  static id<MTLLibrary> Precompiled(id<MTLDevice> device,
+                                    const std::string &name,
+                                    const Source &source) {
+    if (source.size == 0) return nil;
+    dispatch_data_t data =
+        dispatch_data_create(source.metallib, source.size, nullptr,
+                             DISPATCH_DATA_DESTRUCTOR_DEFAULT);
+    NSError *error = nil;
+    id<MTLLibrary> library = [device newLibraryWithData:data error:&error];
+    dispatch_release(data);
+    if (library == nil)
+      K2_LOG(WARNING) << "Metal cannot load the compiled " << name
+                      << ".metal and compiles its text: " << TextOf(error);
     return library;
   }
 
@@ -160,8 +187,9 @@ id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {
 
 }  // namespace
 
-KernelSource::KernelSource(const char *name, const char *text) {
-  Sources()[name] = text;
+KernelSource::KernelSource(const char *name, const char *text,
+                           const unsigned char *metallib, size_t size) {
+  Sources()[name] = {text, metallib, size};
 }
 
 void Launch(const std::string &source, const std::string &kernel, Grid grid,

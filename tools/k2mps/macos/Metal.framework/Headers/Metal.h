@@ -4,6 +4,7 @@
 #pragma once
 
 #import <Foundation/Foundation.h>
+#include <dispatch/dispatch.h>
 
 @protocol MTLBuffer;
 @protocol MTLComputeCommandEncoder;
@@ -29,6 +30,8 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
                                  error:(NSError **)error;
+- (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
+                               error:(NSError **)error;
 - (id<MTLComputePipelineState>)
     newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                   error:(NSError **)error;

@@ -23,7 +23,33 @@ The one difference that a program can see is float64, which tensors on that
 device cannot have.  ``use_double_scores=True`` does compute in double
 precision; the result is rounded to ``torch.float32`` where it is returned.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
+
+``k2.mps.unavailable_reason()`` tells what to do where k2 cannot use the
+device; it goes on working on the CPU.  ``k2.mps.build_info()`` tells where
+this k2 comes from.
 '''
+from typing import Optional
+
+from .. import compatibility
+from ..provenance import build_info
 from .scores import public_scores
 
-__all__ = ['public_scores']
+
+def is_available() -> bool:
+    '''Return whether k2 can use the device mps here.'''
+    return unavailable_reason() is None
+
+
+def unavailable_reason() -> Optional[str]:
+    '''Return why k2 cannot use the device mps here, and what to do.
+
+    Returns:
+      A text of some lines, or None if k2 can use it.
+    '''
+    return compatibility.mps_problem(compatibility.facts())
+
+
+__all__ = ['build_info', 'is_available', 'public_scores',
+           'unavailable_reason']
+
+compatibility.warn_without_mps()

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Prints which wheels a workflow makes, and from what, as its outputs.
+
+    matrix   {"include": [{"python": "3.12", "torch": "2.13.0"}, ...]}
+    tree     git's id of the patched k2, by which caches are keyed
+
+By default every Python with the default torch, and every other torch with one
+Python; with --all every torch with every Python that it has wheels for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
+# The first Python that torch has wheels for on PyPI, where it is a later one.
+FIRST_PYTHON = {"2.15.0": "3.11"}
+# With which the other torch versions are tried.
+ONE_PYTHON = "3.12"
+
+
+def pairs(torch: dict, everything: bool) -> list[dict[str, str]]:
+    """What to build.
+
+    Args:
+      torch: that part of upstream.toml.
+      everything: all pairs, not the choice.
+    """
+    found = []
+    for version in torch["supported"]:
+        first = PYTHONS.index(FIRST_PYTHON.get(version, PYTHONS[0]))
+        for python in PYTHONS[first:]:
+            chosen = version == torch["default"] or python == ONE_PYTHON
+            if everything or chosen:
+                found.append({"python": python, "torch": version})
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--all", action="store_true", help="every pair")
+    options = parser.parse_args()
+    config = tomllib.loads((ROOT / "upstream.toml").read_text())
+    matrix = {"include": pairs(config["torch"], options.all)}
+    print(f"matrix={json.dumps(matrix)}")
+    print(f"tree={config['lock']['tree']}")
+
+
+if __name__ == "__main__":
+    main()

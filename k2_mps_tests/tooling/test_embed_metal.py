@@ -1,0 +1,173 @@
+"""cmake/mps.cmake: kernels in a library, as text and compiled.
+
+A stand-in for Metal's compiler writes what it was called with; the embedding
+and the program that reads it back are real.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2mps import environment, project
+
+ROOT = support.TOOLS.parent
+FILES = ROOT / "patches" / "files" / "cmake"
+
+KERNEL = """\
+#include <metal_stdlib>
+#include "k2/csrc/mps/kernels/add.h"
+kernel void add(device float *x [[buffer(0)]]) { *x += ONE; }
+"""
+FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"',
+                      "#define ONE 1\n")
+# Bytes that a literal or a list of numbers could garble.
+COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
+
+CMAKE = """\
+cmake_minimum_required(VERSION 3.18)
+project(k2 CXX)
+set(K2_WITH_MPS ON)
+set(K2_TORCH_VERSION 2.13.0)
+# Objective-C++ is another test's.
+macro(enable_language)
+endmacro()
+add_library(k2_metal INTERFACE)
+list(APPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
+include(mps)
+add_executable(show show.cc)
+target_include_directories(show PRIVATE "${PROJECT_SOURCE_DIR}")
+k2_use_mps(show)
+"""
+HEADER = """\
+#include <cstddef>
+namespace k2 { namespace mps {
+struct KernelSource {
+  KernelSource(const char *name, const char *text,
+               const unsigned char *metallib = nullptr, size_t size = 0);
+};
+}}
+"""
+SHOW = """\
+#include <cstdio>
+#include "k2/csrc/mps/metal.h"
+k2::mps::KernelSource::KernelSource(const char *name, const char *text,
+                                    const unsigned char *metallib,
+                                    size_t size) {
+  std::printf("%s\\n%zu\\n", name, size);
+  std::fwrite(metallib, 1, size, stdout);
+  std::fputs(text, stdout);
+}
+int main() { return 0; }
+"""
+COMPILER = """\
+#!{python}
+import pathlib, sys
+arguments = sys.argv[1:]
+output = pathlib.Path(arguments[arguments.index("-o") + 1])
+output.write_bytes({content!r})
+pathlib.Path({log!r}).write_text("\\n".join(arguments))
+sys.exit({status})
+"""
+
+
+class Tree:
+    """A project that has its kernels embedded as k2 does."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.log = folder / "arguments"
+        self.compiler = folder / "metal"
+        support.write(folder, {
+            "CMakeLists.txt": CMAKE,
+            "show.cc": SHOW,
+            "k2/csrc/mps/metal.h": HEADER,
+            "k2/csrc/mps/kernels/add.metal": KERNEL,
+            "k2/csrc/mps/kernels/add.h": "#define ONE 1\n",
+            **{f"cmake/{path.name}": path.read_text()
+               for path in FILES.iterdir()},
+        })
+        found = environment.Environment(project.Project(ROOT))
+        self.cmake = str(found.program("cmake"))
+        self.ninja = str(found.program("ninja"))
+
+    def provide_compiler(self, status: int = 0) -> str:
+        self.compiler.write_text(COMPILER.format(
+            python=sys.executable, content=COMPILED, log=str(self.log),
+            status=status,
+        ))
+        self.compiler.chmod(0o755)
+        return f"-DK2_METAL_COMPILER={self.compiler}"
+
+    def configure(self, *options: str) -> str:
+        return subprocess.run(
+            [self.cmake, "-S", str(self.folder), "-B",
+             str(self.folder / "build"), "-G", "Ninja",
+             f"-DCMAKE_MAKE_PROGRAM={self.ninja}", *options],
+            check=True, capture_output=True, text=True,
+        ).stdout
+
+    def build(self) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [self.ninja, "-C", str(self.folder / "build")],
+            capture_output=True, text=True,
+        )
+
+    def shown(self) -> bytes:
+        result = self.build()
+        assert result.returncode == 0, result.stdout
+        return subprocess.run(
+            [self.folder / "build/show"], capture_output=True, check=True
+        ).stdout
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="there may be a compiler on a Mac"
+)
+def test_without_a_compiler_there_is_the_text(tree):
+    assert "Compiling Metal: at run time" in tree.configure()
+    assert tree.shown() == b"add\n0\n" + FULL.encode()
+
+
+def test_no_compiler_can_be_chosen(tree):
+    out = tree.configure("-DK2_METAL_COMPILER=")
+    assert "Compiling Metal: at run time" in out
+    assert tree.shown() == b"add\n0\n" + FULL.encode()
+
+
+def test_what_a_compiler_makes_is_embedded_to_the_byte(tree):
+    out = tree.configure(tree.provide_compiler())
+    assert f"Compiling Metal with: {tree.compiler}" in out
+    size = str(len(COMPILED)).encode()
+    assert tree.shown() == b"add\n" + size + b"\n" + COMPILED + FULL.encode()
+    arguments = tree.log.read_text().split("\n")
+    assert arguments[-1] == str(tree.folder / "k2/csrc/mps/kernels/add.metal")
+    # As newLibraryWithSource is told in metal.mm.
+    assert "-fno-fast-math" in arguments
+    assert arguments[arguments.index("-I") + 1] == str(tree.folder)
+
+
+def test_an_included_file_counts(tree):
+    tree.configure(tree.provide_compiler())
+    tree.shown()
+    tree.log.unlink()
+    header = tree.folder / "k2/csrc/mps/kernels/add.h"
+    header.write_text("#define ONE 1.0f\n")
+    assert b"#define ONE 1.0f\n" in tree.shown()
+    assert tree.log.exists()
+
+
+def test_a_kernel_that_the_compiler_refuses_ends_the_build(tree):
+    tree.configure(tree.provide_compiler(status=1))
+    result = tree.build()
+    assert result.returncode != 0
+    assert "Compiling k2/csrc/mps/kernels/add.metal" in result.stdout

@@ -1,0 +1,285 @@
+"""What is told of wheels: differences, bills of materials, an index page.
+
+The wheels are small ones; pip, the schema and the compilers are real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
+from k2mps import doctor, errors, provenance, sbom, wheel, wheel_differences
+from k2mps.wheel_index import write as write_index
+
+COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
+KERNEL = "k2/csrc/mps/kernels/add.metal"
+
+
+@pytest.fixture(autouse=True)
+def _users_pip(monkeypatch):
+    """pip asks no index: what it finds, it finds on the page."""
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+
+
+@dataclasses.dataclass
+class Case:
+    """A wheel that anybody can install, as a wheel of k2-mps describes
+    itself."""
+
+    description: wheel.Description
+    files: dict[str, bytes]
+
+    def written(self, folder: Path) -> Path:
+        folder.mkdir(exist_ok=True)
+        path = folder / self.description.file_name
+        files = {**self.files, **wheel.metadata_files(self.description)}
+        wheel.pack(path, self.description, files)
+        return path
+
+
+def case(torch: str = "2.13.0", **told) -> Case:
+    version = f"1.0.dev20231114+mps.torch{torch}"
+    origin = {
+        "built": provenance.NATIVE, "compiler": "Clang 19.1.7",
+        "device": "mps", "dirty": False, "patched_tree": TREE,
+        "series": SERIES, "torch": torch, "version": version,
+        "headers": {"pybind11": "3.1.0", "libc++": "1:19.1.4-1"},
+        "kernels": {KERNEL: hashlib.sha256(b"").hexdigest()},
+        "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
+        **told,
+    }
+    description = wheel.Description(
+        version, "py3-none-any", torch, origin, 1700000000
+    )
+    return Case(description, {"k2/__init__.py": b"answer = 42\n"})
+
+
+# ---- differences
+
+
+def found(one: Path, two: Path) -> list[str]:
+    return list(wheel_differences.differences(one, two))
+
+
+def test_the_same_wheel_differs_in_nothing(tmp_path):
+    one = case().written(tmp_path / "one")
+    two = case().written(tmp_path / "two")
+    assert found(one, two) == []
+
+
+def test_a_changed_line_is_named_and_its_record(tmp_path):
+    one, other = case(), case()
+    other.files["k2/__init__.py"] = b"answer = 41\n"
+    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
+    assert lines[1:] == [
+        r"k2/__init__.py: line 1 is 'answer = 42\n' and 'answer = 41\n'"
+    ]
+    assert ".dist-info/RECORD: line 5 is 'k2/__init__.py," in lines[0]
+
+
+def test_files_times_and_bytes_are_named(tmp_path):
+    one, other = case(), case()
+    one.files["k2/one.bin"] = b"\xff\x00\x01"
+    other.files["k2/two.py"] = b""
+    other.description = dataclasses.replace(
+        other.description, time=1700000002
+    )
+    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
+    assert "k2/one.bin: only in the first" in lines
+    assert "k2/two.py: only in the second" in lines
+    times = "(2023, 11, 14, 22, 13, 20) and (2023, 11, 14, 22, 13, 22)"
+    assert f"k2/__init__.py: date_time is {times}" in lines
+    other.files = {**case().files, "k2/one.bin": b"\xff\x00\x02"}
+    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
+    assert "k2/one.bin: other bytes from 2 on" in lines
+
+
+def library(folder: Path, text: str) -> bytes:
+    folder.mkdir()
+    (folder / "x.c").write_text(f'const char *x() {{ return "{text}"; }}\n')
+    compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
+    subprocess.run(
+        [compiler, "-xc", "-shared", "-fPIC", "x.c", "-o", "x.so"],
+        cwd=folder, check=True,
+    )
+    return (folder / "x.so").read_bytes()
+
+
+def test_the_section_of_a_library_is_named(tmp_path):
+    one, other = case(), case()
+    one.files["k2/lib/x.so"] = library(tmp_path / "a", "/home/me/k2")
+    other.files["k2/lib/x.so"] = library(tmp_path / "b", "/home/ne/k2")
+    lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
+    [line] = [line for line in lines if line.startswith("k2/lib/x.so")]
+    assert line.startswith("k2/lib/x.so: sections .")
+    assert ".rodata" in line or "__cstring" in line
+
+
+def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
+    one = case().written(tmp_path / "one")
+    two = case().written(tmp_path / "two")
+    assert "the same to the byte" in sandbox.ok(
+        "compare-wheels", str(one), str(two)
+    )
+    other = case("2.12.0").written(tmp_path / "two")
+    code = errors.WheelsDifferError.exit_code
+    assert "METADATA: only in the second" in sandbox.fails(
+        code, "compare-wheels", str(one), str(other)
+    )
+
+
+# ---- bills of materials
+
+
+def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
+    made = case()
+    made.files["k2/lib/libk2context.dylib"] = b"code"
+    path = made.written(tmp_path)
+    text = sbom.text(path)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    broken = text.replace('"type": "library"', '"type": "librarian"', 1)
+    assert broken != text
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(broken)
+
+    bill = json.loads(text)
+    subject = bill["metadata"]["component"]
+    assert subject["version"] == made.description.version
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert subject["hashes"] == [{"alg": "SHA-256", "content": digest}]
+    [upstream] = subject["pedigree"]["ancestors"]
+    assert upstream["version"] == COMMIT
+    assert upstream["externalReferences"][0]["url"] == (
+        "https://example.org/k2.git"
+    )
+    told = {entry["name"]: entry["value"] for entry in subject["properties"]}
+    assert told["k2mps:series"] == SERIES
+    assert told["k2mps:patched_tree"] == TREE
+    assert told["k2mps:dirty"] == "False"
+    parts = {part["name"]: part for part in bill["components"]}
+    assert parts.keys() == {
+        "graphviz", "torch", "pybind11", "libc++", KERNEL,
+        "k2/lib/libk2context.dylib",
+    }
+    assert parts["torch"]["purl"] == "pkg:pypi/torch@2.13.0"
+    assert parts["pybind11"]["version"] == "3.1.0"
+    assert parts["k2/lib/libk2context.dylib"]["hashes"][0]["content"] == (
+        hashlib.sha256(b"code").hexdigest()
+    )
+    [needs] = [entry["dependsOn"] for entry in bill["dependencies"]
+               if entry["ref"] == subject["bom-ref"]]
+    assert "required-torch" in needs and "compiled-in-pybind11" in needs
+
+
+def test_the_same_wheel_has_the_same_bill(sandbox, tmp_path):  # noqa: F811
+    path = case().written(tmp_path)
+    bill = Path(sandbox.ok("sbom", str(path)).strip())
+    assert bill == path.with_name(path.name + ".cdx.json")
+    assert bill.read_text() == sbom.text(path)
+
+
+def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
+    code = errors.WheelVerificationError.exit_code
+    path = tmp_path / "x.whl"
+    path.write_bytes(b"")
+    assert "is not a wheel" in sandbox.fails(code, "sbom", str(path))
+    path = case().written(tmp_path)
+    files = {"k2-1.dist-info/METADATA": b"Name: k2\n"}
+    wheel.pack(path, case().description, files)
+    assert "k2mps.json" in sandbox.fails(code, "sbom", str(path))
+
+
+# ---- the index page
+
+
+@contextlib.contextmanager
+def served(folder: Path):
+    """A folder on a web server of this machine's own; its URL."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(
+        ("127.0.0.1", 0), functools.partial(Handler, directory=str(folder))
+    )
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def pip(page: str, wanted: str, folder: Path):
+    return subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index",
+         "--disable-pip-version-check", "--dest", str(folder),
+         "--find-links", page, wanted],
+        capture_output=True, text=True,
+    )
+
+
+def test_pip_finds_each_version_on_the_page(tmp_path):
+    wheels = tmp_path / "wheels"
+    made = [case(torch).written(wheels) for torch in ("2.12.0", "2.13.0")]
+    page = write_index(wheels)
+    for number, path in enumerate(made):
+        version = path.name.split("-")[1]
+        folder = tmp_path / str(number)
+        result = pip(page.as_uri(), f"k2=={version}", folder)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert (folder / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_wheels_may_lie_elsewhere(tmp_path):
+    wheels, page_folder = tmp_path / "wheels", tmp_path / "page"
+    path = case().written(wheels)
+    page_folder.mkdir()
+    with served(wheels) as url, served(page_folder) as page_url:
+        write_index(wheels, url).rename(page_folder / "index.html")
+        result = pip(f"{page_url}/index.html", "k2", tmp_path / "got")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert (tmp_path / "got" / path.name).exists()
+
+
+def test_pip_refuses_a_wheel_with_another_hash(tmp_path):
+    path = case().written(tmp_path / "wheels")
+    page = write_index(path.parent)
+    other = case(compiler="Clang 20").written(tmp_path / "other")
+    path.write_bytes(other.read_bytes())
+    result = pip(page.as_uri(), "k2", tmp_path / "got")
+    assert result.returncode != 0
+    assert "HASH" in result.stdout + result.stderr
+
+
+def test_pip_heeds_the_python_that_is_required(tmp_path):
+    path = case().written(tmp_path / "wheels")
+    page = write_index(path.parent)
+    text = page.read_text()
+    assert 'data-requires-python="&gt;=3.10"' in text
+    page.write_text(text.replace("&gt;=3.10", "&gt;=4"))
+    assert pip(page.as_uri(), "k2", tmp_path / "got").returncode != 0
+
+
+def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
+    code = errors.WheelVerificationError.exit_code
+    assert "no wheel" in sandbox.fails(code, "index", str(tmp_path))
+    assert not (tmp_path / "index.html").exists()

@@ -1,0 +1,136 @@
+"""The workflows: what they may do, what they build, what their steps run.
+
+GitHub runs them; what can be known without it is checked here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from k2_mps_tests.tooling import support
+from k2mps import upstream
+
+ROOT = support.TOOLS.parent
+FOLDER = ROOT / ".github" / "workflows"
+WORKFLOWS = sorted(FOLDER.glob("*.yml"))
+EXPRESSION = re.compile(r"\$\{\{[^}]*\}\}")
+PROGRAM = ".venv/bin/k2mps "
+
+
+def loaded(path: Path) -> dict:
+    return yaml.safe_load(path.read_text())
+
+
+def steps(path: Path) -> list[dict]:
+    return [step for job in loaded(path)["jobs"].values()
+            for step in job["steps"]]
+
+
+def scripts() -> list[str]:
+    found = [step["run"] for path in WORKFLOWS for step in steps(path)
+             if "run" in step]
+    assert len(found) > 10
+    return found
+
+
+@pytest.fixture(params=WORKFLOWS, ids=lambda path: path.name)
+def workflow(request) -> Path:
+    return request.param
+
+
+def test_zizmor_finds_nothing(workflow):
+    """The forms of all keys, and what an attacker could use."""
+    result = subprocess.run(
+        [Path(sys.prefix, "bin", "zizmor"), "--offline", "--no-progress",
+         "--color=never", str(workflow)], capture_output=True, text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_actions_are_named_by_their_commit(workflow):
+    lines = re.findall(r"^.*\buses:.*$", workflow.read_text(), re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert re.search(r"uses: [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\b",
+                         line), line
+
+
+def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
+    text = loaded(workflow)
+    assert text["permissions"] == {}
+    for name, job in text["jobs"].items():
+        assert job["permissions"], name
+        assert job["timeout-minutes"], name
+        if "write" in job["permissions"].values():
+            assert job["if"] == "github.ref_type == 'tag'", name
+
+
+@pytest.mark.parametrize("script", scripts())
+def test_steps_are_scripts_that_bash_reads(script):
+    # An expression would be pasted into the script as it is.
+    assert not EXPRESSION.search(script)
+    result = subprocess.run(
+        ["bash", "-n"], input=script, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def commands() -> list[str]:
+    found = []
+    for script in scripts():
+        joined = script.replace("\\\n", " ")
+        found += re.findall(rf"{re.escape(PROGRAM)}([a-z][^\n)|]*)", joined)
+    assert len(found) > 5
+    return found
+
+
+@pytest.mark.parametrize("command", commands())
+def test_the_tool_has_the_commands_and_options(command):
+    words = [word for word in command.split()
+             if not word.startswith("$")]  # empty, or another option
+    result = subprocess.run(
+        [sys.executable, "-m", "k2mps", *words, "--help"],
+        capture_output=True, text=True, cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stderr
+
+
+def outputs(*options: str) -> dict[str, str]:
+    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
+    text = subprocess.run(
+        program, check=True, capture_output=True, text=True
+    ).stdout
+    return dict(line.split("=", 1) for line in text.splitlines())
+
+
+def pairs(*options: str) -> set[tuple[str, str]]:
+    matrix = json.loads(outputs(*options)["matrix"])
+    return {(entry["python"], entry["torch"]) for entry in matrix["include"]}
+
+
+def test_a_release_is_for_every_python_and_torch():
+    config = upstream.load(ROOT / "upstream.toml")
+    pythons = ["3.10", "3.11", "3.12", "3.13", "3.14"]
+    wanted = {(python, torch) for python in pythons
+              for torch in config.torch.supported}
+    assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
+    assert pairs("--all") <= wanted
+    assert outputs()["tree"] == config.lock.tree
+
+
+def test_a_pull_request_tries_each_python_and_each_torch():
+    config = upstream.load(ROOT / "upstream.toml")
+    chosen = pairs()
+    assert chosen <= pairs("--all")
+    assert {torch for _, torch in chosen} == set(config.torch.supported)
+    assert {python for python, torch in chosen
+            if torch == config.torch.default} == {
+        python for python, _ in pairs("--all")
+    }

@@ -1,0 +1,216 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Whether this k2 fits where it runs, and what to do where it does not.
+
+``import k2`` asks before anything of k2's libraries is loaded, so nothing of
+them is imported here at the top.  Each verdict is a function of facts alone.
+'''
+import dataclasses
+import platform
+import re
+import subprocess
+import warnings
+from typing import Optional
+from typing import Tuple
+
+# The first torch whose tensors on mps the host can read.
+MIN_TORCH = '2.12'
+# What torch for Apple Silicon asks for.
+MIN_MACOS = '14.0'
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+    '''The system that this process runs on.
+
+    Attributes:
+      name:
+        E.g. ``'Darwin'``, which is macOS, or ``'Linux'``.
+      version:
+        Of macOS, e.g. ``'14.5'``; empty elsewhere.
+      machine:
+        The processor that Python was built for, e.g. ``'arm64'``.
+      translated:
+        Whether Rosetta runs it on another one.
+    '''
+    name: str
+    version: str
+    machine: str
+    translated: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    '''What decides whether a k2 that is loaded can use mps.
+
+    Attributes:
+      system:
+        Where it runs.
+      torch:
+        The version of torch, e.g. ``'2.13.0+cpu'``.
+      k2_has_mps, torch_has_mps:
+        Whether they were built with it.
+      device:
+        Whether torch finds an mps device.
+    '''
+    system: System
+    torch: str
+    k2_has_mps: bool
+    torch_has_mps: bool
+    device: bool
+
+
+def torch_problem(torch: str, built_for: str) -> Optional[str]:
+    '''Tell why k2 cannot be loaded beside a torch.
+
+    Args:
+      torch:
+        The version of torch that is installed.
+      built_for:
+        The one that this k2 was built for.
+    Returns:
+      What is wrong and what to do, or None.
+    '''
+    found, wanted = torch.split('+')[0], built_for.split('+')[0]
+    if found == wanted:
+        return None
+    too_old = ''
+    if _numbers(found) < _numbers(MIN_TORCH):
+        too_old = f' (on mps, k2 needs torch {MIN_TORCH} or newer)'
+    return (
+        f'This k2 was built for torch {wanted} and cannot be loaded beside '
+        f'torch {torch}, which is installed.\n'
+        f'Install the torch that it needs: pip install torch=={wanted}\n'
+        f'or a k2 with torch{found} in its version{too_old}.')
+
+
+def system_problem(system: System) -> Optional[str]:
+    '''Tell why a system cannot have the device mps.
+
+    Returns:
+      What is wrong and what to do, or None.
+    '''
+    if system.name != 'Darwin':
+        return None
+    if system.machine != 'arm64':
+        how = ', run by Rosetta' if system.translated else ''
+        return (
+            f'This Python is one for Intel processors{how}; k2 uses mps on '
+            'Apple Silicon only.\n'
+            'On Apple Silicon, make an environment with a Python for arm64, '
+            'such as that of Homebrew in /opt/homebrew, and install torch '
+            'and k2 in it. "import platform; platform.machine()" tells '
+            'which one a Python is for.')
+    # Newer systems, too, call themselves 10.16 to a program built for older.
+    version = '' if system.version == '10.16' else system.version
+    if version and _numbers(version) < _numbers(MIN_MACOS):
+        return (
+            f'This is macOS {version}; k2 uses mps from macOS {MIN_MACOS} '
+            'on.\nUpdate macOS: System Settings, General, Software Update.')
+    return None
+
+
+def mps_problem(facts: Facts) -> Optional[str]:
+    '''Tell why k2 cannot use the device mps.
+
+    Returns:
+      What is wrong and what to do, or None.
+    '''
+    problem = system_problem(facts.system)
+    if problem:
+        return problem
+    if _numbers(facts.torch) < _numbers(MIN_TORCH):
+        return (
+            f'This is torch {facts.torch}; k2 uses mps from torch {MIN_TORCH} '
+            'on.\nInstall a newer torch and a k2 that was built for it.')
+    if not facts.k2_has_mps:
+        return (
+            'This k2 was built without mps.\n'
+            'For a Mac, take one with +mps in its version, or build it '
+            'with -DK2_WITH_MPS=ON.')
+    if facts.system.name != 'Darwin' and not facts.torch_has_mps:
+        return (
+            f'This is {facts.system.name}; mps is the GPU of Apple Silicon.\n'
+            'Choose another device, e.g. torch.device("cpu").')
+    if not facts.torch_has_mps:
+        return (
+            'This torch was built without mps.\n'
+            'Install the one that PyPI has for macOS: pip install '
+            f'--force-reinstall torch=={facts.torch.split("+")[0]}')
+    if not facts.device:
+        return (
+            'torch finds no mps device.\n'
+            'A virtual machine may have none; else see what '
+            '"python3 -m torch.utils.collect_env" says.')
+    return None
+
+
+def check_import() -> None:
+    '''Load torch and the libraries of k2.
+
+    Raises:
+      ImportError:
+        They do not fit together or not to this system; the message says what
+        to do.
+    '''
+    try:
+        import torch
+        from .torch_version import k2_torch_version
+        problem = torch_problem(str(torch.__version__), k2_torch_version)
+        if problem:
+            raise ImportError(problem)
+        import _k2  # noqa
+    except ImportError as error:
+        problem = system_problem(this_system())
+        if problem is None:
+            raise
+        raise ImportError(f'{problem}\nThe cause: {error}') from error
+
+
+def this_system() -> System:
+    '''Return the system of this process.'''
+    name, machine = platform.system(), platform.machine()
+    translated = name == 'Darwin' and machine != 'arm64' and _translated()
+    return System(name, platform.mac_ver()[0], machine, translated)
+
+
+def facts() -> Facts:
+    '''Return the facts about this process; k2's libraries must be loaded.'''
+    import torch
+    import _k2
+    mps = torch.backends.mps
+    return Facts(this_system(), str(torch.__version__),
+                 bool(_k2.version.with_mps), mps.is_built(),
+                 mps.is_available())
+
+
+def warn_without_mps() -> None:
+    '''Warn if this k2 was built with mps but cannot use it.'''
+    found = facts()
+    problem = mps_problem(found) if found.k2_has_mps else None
+    if problem:
+        warnings.warn(f'{problem}\nk2 works on the CPU.', stacklevel=2)
+
+
+def _numbers(version: str) -> Tuple[int, ...]:
+    return tuple(map(int, re.findall(r'\d+', version.split('+')[0])[:2]))
+
+
+def _translated() -> bool:
+    '''Whether Rosetta runs this process.'''
+    answer = subprocess.run(['sysctl', '-n', 'sysctl.proc_translated'],
+                            capture_output=True, text=True)
+    return answer.stdout.strip() == '1'

@@ -1,0 +1,90 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Where this k2 comes from.
+
+Who packages k2 may leave a file ``k2mps.json`` beside the library ``_k2`` or
+in the package's ``.dist-info``.  What it does not tell is taken from the
+library, or is unknown.
+'''
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any
+from typing import Dict
+
+import _k2
+
+_FILE = 'k2mps.json'
+
+
+def build_info() -> Dict[str, Any]:
+    '''Return where this k2 comes from and how it was built.
+
+    Returns:
+      A dict with these keys.  A value is None where it is not known.
+
+        - version: of k2, as its package calls it.
+        - git_sha1: the commit that was compiled, patches included.
+        - upstream: the URL of k2's repository.
+        - upstream_commit: the commit there that the patches are for.
+        - patched_tree: git's id of the tree that they give.
+        - series: a SHA-256 of the patches.
+        - dirty: whether anything was edited and not committed.
+        - torch: the version it was built for.
+        - python: likewise.
+        - compiler: its name and version.
+        - built: "native", or how it was built elsewhere and checked.
+        - device: what it was built for, besides the CPU.
+        - with_mps, with_cuda: whether the library has them.
+    '''
+    version = _k2.version
+    told = _told()
+    upstream = told.get('upstream', {})
+    return {
+        'version': told.get('version', version.__version__),
+        'git_sha1': version.git_sha1,
+        'upstream': upstream.get('url'),
+        'upstream_commit': upstream.get('commit'),
+        'patched_tree': told.get('patched_tree'),
+        'series': told.get('series'),
+        'dirty': told.get('dirty'),
+        'torch': version.torch_version,
+        'python': version.python_version,
+        'compiler': told.get('compiler', version.gcc_version),
+        'built': told.get('built'),
+        'device': told.get('device'),
+        'with_mps': bool(version.with_mps),
+        'with_cuda': bool(version.with_cuda),
+    }
+
+
+def describe() -> str:
+    '''Return `build_info` as lines of text, one a fact.'''
+    return '\n'.join(
+        f'{name}: {"unknown" if value is None else value}'
+        for name, value in build_info().items())
+
+
+def _told() -> Dict[str, Any]:
+    folder = Path(_k2.__file__).parent
+    text = None
+    if (folder / _FILE).is_file():
+        text = (folder / _FILE).read_text(encoding='utf-8')
+    # Only the package that has this library: another k2 may be installed.
+    for package in importlib.metadata.distributions(
+            name='k2', path=[str(folder)]):
+        text = text or package.read_text(_FILE)
+    return json.loads(text) if text else {}
