@@ -451,6 +451,18 @@ def bare_path(tmp_path: Path, compilers: bool) -> str:
     return str(folder)
 
 
+@pytest.mark.skipif(not shutil.which("ccache"), reason="no ccache here")
+def test_a_build_tells_its_time_and_what_ccache_had(sandbox, tmp_path):
+    env = {"CCACHE_DIR": str(tmp_path / "cache")}
+    steps = r"built \S+: \d+ steps in \d+:\d\d, "
+    out = build(sandbox, env=env)
+    assert re.search(steps + "0 of 2 compilations from ccache", out), out
+    assert "nothing to do" in build(sandbox, env=env)
+    sandbox.ok("clean")
+    out = build(sandbox, env=env)
+    assert re.search(steps + "2 of 2 compilations from ccache", out), out
+
+
 def test_doctor_says_what_is_there(sandbox):
     checks = json.loads(sandbox.ok("doctor", "--device", "cpu", "--json"))
     names = {check["name"] for check in checks}

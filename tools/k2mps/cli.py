@@ -10,12 +10,13 @@ import dataclasses
 import errno
 import itertools
 import json
+import os
 import sys
 from typing import Optional
 
 import click
 
-from k2mps import cli_patches, cli_wheels, errors
+from k2mps import cli_patches, cli_wheels, completion, errors
 from k2mps.session import (
     Session,
     device_option,
@@ -28,13 +29,32 @@ from k2mps.session import (
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.option("-v", "--verbose", is_flag=True, help="echo every command")
 @click.version_option(package_name="k2mps", message="k2mps %(version)s")
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
-    """k2 with an Apple MPS backend: patch it, build it, test it."""
+    """k2 with an Apple MPS backend: patch it, build it, test it.
+
+    Without a command: how things stand, and what to do next.
+    """
     context.obj = Session(verbose)
+    if context.invoked_subcommand is None:
+        _overview(context.obj)
+
+
+def _overview(session: Session) -> None:
+    from k2mps import overview
+
+    k2 = os.environ.get("K2") or None
+    directory = session.locate(k2)
+    found = session.existing(k2) if directory.is_dir() else None
+    look = overview.look(session.project, session.upstream, directory, found)
+    for line in overview.lines(look):
+        session.console.info(line)
 
 
 @main.command("checkout")
@@ -171,8 +191,7 @@ def build_command(
     )
     built = builder.build(request)
     build.register(session.project, built)
-    done = f"{built.steps} steps" if built.steps else "nothing to do"
-    session.console.info(f"built {built.directory.name}: {done}")
+    session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
         build.demonstrate(session.project, session.console)
 
@@ -232,7 +251,10 @@ def doctor_command(
 @torch_option
 @jobs_option
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
-@click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
+@click.argument(
+    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1,
+    shell_complete=completion.suites,
+)
 @click.pass_obj
 def test_command(
     session: Session,
@@ -305,6 +327,20 @@ def fuzz_command(
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
 
 
+@main.command("completion")
+@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.pass_obj
+def completion_command(session: Session, shell: str) -> None:
+    """Print what makes SHELL complete k2mps's commands and their words.
+
+    \b
+    bash:  eval "$(k2mps completion bash)"                in ~/.bashrc
+    zsh:   eval "$(k2mps completion zsh)"                 in ~/.zshrc
+    fish:  k2mps completion fish > ~/.config/fish/completions/k2mps.fish
+    """
+    session.console.info(completion.script(main, shell))
+
+
 @main.command("clean")
 @click.option(
     "--all",
@@ -346,7 +382,7 @@ def run() -> None:
 
 def _run() -> int:
     try:
-        return main(standalone_mode=False) or 0
+        return main(prog_name="k2mps", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
         return error.exit_code
