@@ -23,7 +23,12 @@ The one difference that a program can see is float64, which tensors on that
 device cannot have.  ``use_double_scores=True`` does compute in double
 precision; the result is rounded to ``torch.float32`` where it is returned.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
+
+``with k2.mps.counters() as counted`` tells what k2 does there.
+``python -m k2.mps.check`` compares mps with the CPU on this machine.
 '''
+from .counting import Counters
+from .counting import counters
 from .scores import public_scores
 
-__all__ = ['public_scores']
+__all__ = ['Counters', 'counters', 'public_scores']
