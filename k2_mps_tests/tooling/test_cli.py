@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from k2mps import errors
+from k2mps import docs, errors
 
 from k2_mps_tests.tooling import support
 
@@ -34,10 +34,17 @@ def test_every_kind_of_error_has_its_own_exit_code():
     assert all(entry.exit_code < 128 for entry in named)
 
 
+def test_every_kind_of_error_has_a_meaning_and_a_remedy():
+    for kind in docs.error_classes():
+        meaning, remedy = docs.meaning_and_remedy(kind)
+        assert meaning.endswith(".") and remedy.endswith("."), kind
+    assert len(docs.error_classes()) == len(classes()) - 1
+
+
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "completion",
-                 "demo", "doctor",
+                 "demo", "docs", "doctor",
                  "drop", "edit", "export", "fold", "fuzz", "lint", "lock",
                  "new", "probe", "rebase", "report", "status", "test", "undo",
                  "upstream"):

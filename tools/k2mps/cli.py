@@ -327,6 +327,18 @@ def fuzz_command(
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
 
 
+@main.command("docs")
+@click.pass_obj
+def docs_command(session: Session) -> None:
+    """Write the tables of docs/ anew, and build the site."""
+    from k2mps import docs
+
+    for page in docs.write(session.project):
+        session.console.info(f"wrote {page}")
+    site = docs.build(session.project, session.console)
+    session.console.info(f"built {site / 'index.html'}")
+
+
 @main.command("completion")
 @click.argument("shell", type=click.Choice(completion.SHELLS))
 @click.pass_obj

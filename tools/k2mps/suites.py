@@ -95,6 +95,13 @@ SUITES = (
         extras=("examples",),
     ),
     Suite(
+        "docs",
+        "the site's links and tables, the commands and code on its pages",
+        "k2_mps_tests/docs",
+        device=Device.MPS,
+        extras=("docs",),
+    ),
+    Suite(
         "upstream-cpu",
         "k2's own suite on CPU, built without mps",
         "{k2}/k2/python/tests",
