@@ -47,10 +47,10 @@ struct Counters {
 };
 
 // torch does not tell whether the GPU has work, so a wait is known by its
-// time.  A gate with nothing to wait for takes some tens of nanoseconds; to
-// hand a command buffer to a GPU and hear that it is done takes tens of
-// microseconds at the least.
-constexpr int64_t kWaitNanoseconds = 1000;
+// time.  A gate with nothing to wait for takes some tens of nanoseconds, a few
+// microseconds where all of it was out of the caches; to hand a command buffer
+// to a GPU and hear that it is done takes tens of microseconds at the least.
+constexpr int64_t kWaitNanoseconds = 10000;
 
 /* Begins to count, until StopCounting() has been called as many times. */
 void StartCounting();

@@ -34,7 +34,7 @@ th:first-child, td:first-child { text-align: left; }
 .verdict { border-left: .3em solid #888; padding-left: 1em; }
 svg text { font: 13px system-ui, sans-serif; fill: #222; }
 '''
-_WIDTH, _LEFT, _ROW, _BAR = 760, 260, 44, 16
+_WIDTH, _LEFT, _ROW, _BAR = 800, 300, 44, 16
 _COLOURS = ('#777777', '#2f6fb3')
 
 

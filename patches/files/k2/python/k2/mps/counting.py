@@ -37,7 +37,7 @@ class Counters:
         nothing to wait for that costs next to nothing.
       waits:
         Those gates at which it was not.  torch does not tell, so a gate
-        counts as a wait if it took a microsecond or longer; a thread that
+        counts as a wait if it took 10 microseconds or longer; a thread that
         loses its processor in a gate can be taken for one.
       wait_nanoseconds:
         How long these waits took.
