@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from k2mps import cli, docs, project
+from k2mps import cli, docs, project, suites
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
@@ -129,6 +129,18 @@ def test_commands_in_the_text_exist(path):
                     ROOT.glob(f'{name}*')), words
             else:
                 assert (ROOT / name).exists(), words
+
+
+def test_the_readme_lists_all_commands_and_suites():
+    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+
+    def first_words(section):
+        rows = text.split(f'## {section}\n')[1].split('\n## ')[0]
+        return sorted(re.findall(r'^\| `([\w-]+)', rows, re.MULTILINE))
+
+    assert first_words('The tool') == sorted(cli.main.commands)
+    assert first_words('The suites') == sorted(
+        suite.name for suite in suites.SUITES)
 
 
 def sentences(path):

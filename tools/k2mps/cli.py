@@ -194,6 +194,9 @@ def build_command(
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
         build.demonstrate(session.project, session.console)
+        session.console.info(
+            "next: make test, or train something: examples/README.md"
+        )
 
 
 @main.command("demo")
