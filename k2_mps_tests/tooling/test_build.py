@@ -295,7 +295,7 @@ def test_an_unsupported_torch_is_refused(sandbox):
 
 def test_the_demonstration_runs_on_what_was_built(sandbox):
     out = sandbox.ok("build", "--device", "cpu")
-    assert out.rstrip().endswith("the answer is 42")
+    assert re.search(r"^the answer is 42\nnext: make test", out, re.MULTILINE)
 
 
 def test_a_failing_demonstration_is_an_error(sandbox):
@@ -458,6 +458,18 @@ def bare_path(tmp_path: Path, compilers: bool) -> str:
         if found:
             os.symlink(found, folder / name)
     return str(folder)
+
+
+@pytest.mark.skipif(not shutil.which("ccache"), reason="no ccache here")
+def test_a_build_tells_its_time_and_what_ccache_had(sandbox, tmp_path):
+    env = {"CCACHE_DIR": str(tmp_path / "cache")}
+    steps = r"built \S+: \d+ steps in \d+:\d\d, "
+    out = build(sandbox, env=env)
+    assert re.search(steps + "0 of 2 compilations from ccache", out), out
+    assert "nothing to do" in build(sandbox, env=env)
+    sandbox.ok("clean")
+    out = build(sandbox, env=env)
+    assert re.search(steps + "2 of 2 compilations from ccache", out), out
 
 
 def test_doctor_says_what_is_there(sandbox):

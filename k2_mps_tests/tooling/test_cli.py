@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 
-from k2mps import errors
+import pytest
+
+from k2mps import docs, errors
 
 from k2_mps_tests.tooling import support
 
@@ -31,10 +34,17 @@ def test_every_kind_of_error_has_its_own_exit_code():
     assert all(entry.exit_code < 128 for entry in named)
 
 
+def test_every_kind_of_error_has_a_meaning_and_a_remedy():
+    for kind in docs.error_classes():
+        meaning, remedy = docs.meaning_and_remedy(kind)
+        assert meaning.endswith(".") and remedy.endswith("."), kind
+    assert len(docs.error_classes()) == len(classes()) - 1
+
+
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "build", "checkout", "clean", "compare-wheels",
-                 "demo", "doctor", "drop", "edit", "export", "fold", "fuzz",
+                 "completion", "demo", "docs", "doctor", "drop", "edit", "export", "fold", "fuzz",
                  "index", "kernels", "lint", "lock", "new", "probe", "rebase",
                  "report", "sbom", "status", "test", "undo", "upstream",
                  "verify-wheel", "wheel"):
@@ -62,7 +72,7 @@ def test_help_and_status_import_nothing_heavy(empty):
         "heavy = {'rich', 'tomlkit', 'torch', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )
-    for arguments in (["--help"], ["status"]):
+    for arguments in (["--help"], ["status"], []):
         result = subprocess.run(
             [sys.executable, "-c", script, *arguments], cwd=empty.root,
             env=empty.environment, capture_output=True, text=True,
@@ -84,6 +94,72 @@ def test_a_wrong_option_is_exit_code_2(empty):
 
 def test_an_unknown_command_is_exit_code_2(empty):
     assert empty.run("nonsense").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments, meant",
+    [(["statsu"], "'status'"), (["build", "--devcie", "mps"], "'--device'")],
+)
+def test_a_typo_gets_a_suggestion(empty, arguments, meant):
+    result = empty.run(*arguments)
+    assert result.returncode == 2
+    assert f"Did you mean {meant}?" in result.stderr
+
+
+def test_without_a_command_it_tells_how_things_stand(sandbox):
+    def overview():
+        return dict(
+            line.split(": ", 1) for line in sandbox.ok().splitlines()
+            if ": " in line
+        )
+
+    found = overview()
+    assert found["k2"].endswith(f"{sandbox.pin[:12]}, 3 patches")
+    assert found["checkout"] == f"absent ({sandbox.checkout})"
+    assert found["build"] == "none"
+    assert found["next"] == "k2mps build"
+    assert not (sandbox.root / "build").exists()
+    sandbox.ok("apply")
+    assert overview()["checkout"].startswith("applied ")
+    assert overview()["next"] == "k2mps build"
+    support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
+    found = overview()
+    assert found["checkout"].startswith("edited ")
+    assert found["next"] == "commit on branch k2-mps, then k2mps export"
+    support.write(sandbox.root / "patches/files", {"k2/odd.h": "\n"})
+    found = overview()
+    assert found["patches"] == "changed"
+    assert found["next"].startswith("k2mps lock")
+
+
+def _completions(sandbox, *words):
+    """What bash would be offered for the last of these words."""
+    out = sandbox.run(env={
+        "_K2MPS_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(["k2mps", *words]),
+        "COMP_CWORD": str(len(words)),
+    }).stdout
+    return [line.split(",", 1)[1] for line in out.split("\n") if line]
+
+
+def test_the_shell_completes_commands_patches_and_suites(sandbox):
+    assert _completions(sandbox, "stat") == ["status"]
+    assert _completions(sandbox, "build", "--dev") == ["--device"]
+    assert _completions(sandbox, "test", "upstream-m") == ["upstream-mps"]
+    names = (sandbox.root / "patches/series").read_text().split()
+    assert _completions(sandbox, "fold", "") == [
+        name.removesuffix(".patch") for name in names
+    ]
+    (sandbox.root / "patches/series").unlink()
+    assert _completions(sandbox, "fold", "") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_the_completion_script_is_the_shells(empty, shell):
+    script = empty.ok("completion", shell)
+    assert f"_K2MPS_COMPLETE={shell}_complete" in script
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=script, text=True, check=True)
 
 
 def test_outside_a_clone_the_tools_own_clone_is_meant(empty, tmp_path):

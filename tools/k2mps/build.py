@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
@@ -35,6 +36,7 @@ TARGET = "_k2"
 _EDITED = "edited"
 
 _STAMP = "k2mps-configured.json"
+_REGISTER = "k2mps-build.pth"
 # Step 0 is ninja looking whether there is anything to do.
 _PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
@@ -94,6 +96,9 @@ class Built:
       python_path: what makes `import k2` work, in order.
       steps: how many build steps ran; 0 where nothing had changed.
       origin: where it comes from, see provenance.py.
+      seconds: how long they took.
+      hits, misses: how many compilations ccache had, and had not; both 0
+        where there is no ccache.
     """
 
     device: Device
@@ -102,6 +107,21 @@ class Built:
     python_path: tuple[Path, Path]
     steps: int
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    hits: int = 0
+    misses: int = 0
+
+    @property
+    def done(self) -> str:
+        """What the build took, in words."""
+        if not self.steps:
+            return "nothing to do"
+        minutes, seconds = divmod(round(self.seconds), 60)
+        text = f"{self.steps} steps in {minutes}:{seconds:02}"
+        if self.hits or self.misses:
+            text += (f", {self.hits} of {self.hits + self.misses}"
+                     " compilations from ccache")
+        return text
 
 
 class Builder:
@@ -146,7 +166,9 @@ class Builder:
         with exclusive(plan.directory, str(plan.directory)) as lock:
             if plan.must_configure():
                 self._configure(plan, lock)
+            began = time.monotonic()
             steps = self._compile(plan, lock)
+            seconds = time.monotonic() - began
             origin = provenance.of_build(
                 self._project, self._upstream, self._checkout.directory,
                 plan.directory, device=request.built_device,
@@ -161,7 +183,7 @@ class Builder:
         )
         return Built(
             request.device, self._checkout.directory, plan.directory,
-            python_path, steps, origin,
+            python_path, steps, origin, seconds, *_cache_use(plan.cache_log),
         )
 
     def _patched_tree(self) -> str:
@@ -206,6 +228,7 @@ class Builder:
     def _compile(self, plan: "_Plan", lock: int) -> int:
         """Runs ninja; the number of steps it took."""
         log = plan.directory / "build.log"
+        plan.cache_log.unlink(missing_ok=True)
         steps, shown = 0, None
         with contextlib.ExitStack() as stack:
 
@@ -277,9 +300,22 @@ def prepare(
         )
 
 
+def registered(project: Project) -> Optional[Path]:
+    """The build tree that `import k2` in .venv takes; None where there is
+    none."""
+    environment = Environment(project)
+    if not environment.exists:
+        return None
+    target = environment.site_packages / _REGISTER
+    if not target.exists():
+        return None
+    tree = Path(target.read_text(encoding="utf-8").splitlines()[-1]).parent
+    return tree if tree.is_dir() else None
+
+
 def register(project: Project, built: Built) -> None:
     """Makes `import k2` in .venv take this build."""
-    target = Environment(project).site_packages / "k2mps-build.pth"
+    target = Environment(project).site_packages / _REGISTER
     text = "".join(f"{path}\n" for path in built.python_path)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         draft = target.with_suffix(".draft")
@@ -340,6 +376,8 @@ class _Plan:
         )
         self.name = "-".join(parts)
         self.directory = project.build_root / self.name
+        # ccache says here what it had of this run.
+        self.cache_log = self.directory / "ccache.log"
 
     def configure_command(self) -> list[str]:
         settings = self._settings()
@@ -368,6 +406,7 @@ class _Plan:
             "NINJA_STATUS": "[%f/%t] ",
             # CMake asks torch where it lies; no device is needed for that.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+            "CCACHE_STATSLOG": str(self.cache_log),
         }
         # One object serves all build trees, whose paths differ only below
         # the project's directory.  But a wheel must not show whether ccache
@@ -513,6 +552,16 @@ def _check_space(outcome: process.Outcome) -> None:
                 next_command="free some space or k2mps clean, then run the"
                 " same command again: it goes on where it stopped",
             )
+
+
+def _cache_use(log: Path) -> tuple[int, int]:
+    """How many compilations ccache had, and had not, by its log."""
+    if not log.exists():
+        return 0, 0
+    lines = log.read_text(encoding="utf-8").splitlines()
+    hits = sum(map(lines.count, ("direct_cache_hit",
+                                 "preprocessed_cache_hit")))
+    return hits, lines.count("cache_miss")
 
 
 def _cmake_errors(lines: Sequence[str]) -> str:

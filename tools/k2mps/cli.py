@@ -10,13 +10,14 @@ import dataclasses
 import errno
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Optional
 
 import click
 
-from k2mps import cli_patches, cli_wheels, errors
+from k2mps import cli_patches, cli_wheels, completion, errors
 from k2mps.session import (
     Session,
     device_option,
@@ -29,13 +30,32 @@ from k2mps.session import (
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.option("-v", "--verbose", is_flag=True, help="echo every command")
 @click.version_option(package_name="k2mps", message="k2mps %(version)s")
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
-    """k2 with an Apple MPS backend: patch it, build it, test it."""
+    """k2 with an Apple MPS backend: patch it, build it, test it.
+
+    Without a command: how things stand, and what to do next.
+    """
     context.obj = Session(verbose)
+    if context.invoked_subcommand is None:
+        _overview(context.obj)
+
+
+def _overview(session: Session) -> None:
+    from k2mps import overview
+
+    k2 = os.environ.get("K2") or None
+    directory = session.locate(k2)
+    found = session.existing(k2) if directory.is_dir() else None
+    look = overview.look(session.project, session.upstream, directory, found)
+    for line in overview.lines(look):
+        session.console.info(line)
 
 
 @main.command("checkout")
@@ -172,10 +192,12 @@ def build_command(
     )
     built = builder.build(request)
     build.register(session.project, built)
-    done = f"{built.steps} steps" if built.steps else "nothing to do"
-    session.console.info(f"built {built.directory.name}: {done}")
+    session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
         build.demonstrate(session.project, session.console)
+        session.console.info(
+            "next: make test, or train something: examples/README.md"
+        )
 
 
 @main.command("demo")
@@ -233,7 +255,10 @@ def doctor_command(
 @torch_option
 @jobs_option
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
-@click.argument("words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1)
+@click.argument(
+    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1,
+    shell_complete=completion.suites,
+)
 @click.pass_obj
 def test_command(
     session: Session,
@@ -352,6 +377,32 @@ def kernels_command(
     )
 
 
+@main.command("docs")
+@click.pass_obj
+def docs_command(session: Session) -> None:
+    """Write the tables of docs/ anew, and build the site."""
+    from k2mps import docs
+
+    for page in docs.write(session.project):
+        session.console.info(f"wrote {page}")
+    site = docs.build(session.project, session.console)
+    session.console.info(f"built {site / 'index.html'}")
+
+
+@main.command("completion")
+@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.pass_obj
+def completion_command(session: Session, shell: str) -> None:
+    """Print what makes SHELL complete k2mps's commands and their words.
+
+    \b
+    bash:  eval "$(k2mps completion bash)"                in ~/.bashrc
+    zsh:   eval "$(k2mps completion zsh)"                 in ~/.zshrc
+    fish:  k2mps completion fish > ~/.config/fish/completions/k2mps.fish
+    """
+    session.console.info(completion.script(main, shell))
+
+
 @main.command("clean")
 @click.option(
     "--all",
@@ -393,7 +444,7 @@ def run() -> None:
 
 def _run() -> int:
     try:
-        return main(standalone_mode=False) or 0
+        return main(prog_name="k2mps", standalone_mode=False) or 0
     except click.ClickException as error:
         error.show()
         return error.exit_code

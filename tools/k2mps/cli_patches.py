@@ -8,16 +8,24 @@ from typing import Optional
 
 import click
 
-from k2mps import errors
+from k2mps import completion, errors
 from k2mps.session import Session, k2_option
 
-_format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(("text", "json", "markdown")),
-    default="text",
-    help="how the result is printed",
-)
+_FORMATS = ("text", "json", "markdown")
+
+
+def _format_option(function):
+    """--format, and --json for short."""
+    return click.option(
+        "--format", "form", type=click.Choice(_FORMATS), default="text",
+        help="how the result is printed",
+    )(click.option(
+        "--json", "as_json", is_flag=True, help="short for --format json"
+    )(function))
+
+
+def _patch_argument(name: str = "patch", **options):
+    return click.argument(name, shell_complete=completion.patches, **options)
 
 
 @click.command("lint")
@@ -53,11 +61,13 @@ def lint_command(session: Session, form: str) -> None:
 @click.option("--offline", is_flag=True, help="do not ask upstream")
 @click.pass_obj
 def report_command(
-    session: Session, k2: Optional[str], form: str, offline: bool
+    session: Session, k2: Optional[str], form: str, as_json: bool,
+    offline: bool,
 ) -> None:
     """Tell how much the patches touch, and how far upstream has moved."""
     from k2mps import report, report_text
 
+    form = "json" if as_json else form
     session.console.shows_progress = form == "text"
     exists = session.locate(k2).is_dir()
     result = report.report(
@@ -76,7 +86,8 @@ def report_command(
 @click.argument("commits", metavar="[BASE..END]", default="..")
 @click.pass_obj
 def probe_command(
-    session: Session, k2: Optional[str], form: str, commits: str
+    session: Session, k2: Optional[str], form: str, as_json: bool,
+    commits: str,
 ) -> None:
     """Find the first upstream commit that breaks each patch.
 
@@ -85,6 +96,7 @@ def probe_command(
     """
     from k2mps import probe, probe_text, report
 
+    form = "json" if as_json else form
     base, dots, end = commits.partition("..")
     if not dots:
         raise click.UsageError("give two commits as BASE..END")
@@ -223,7 +235,7 @@ def new_command(
 
 @click.command("fold")
 @k2_option
-@click.argument("patch")
+@_patch_argument()
 @click.pass_obj
 def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
     """Make the edits in the checkout a part of PATCH."""
@@ -239,7 +251,7 @@ def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
 @click.option("--subject", metavar="TEXT", help="its first line")
 @_why_option
 @_status_option
-@click.argument("patch")
+@_patch_argument()
 @click.pass_obj
 def edit_command(
     session: Session, k2: Optional[str], subject: Optional[str],
@@ -262,7 +274,7 @@ def edit_command(
 
 @click.command("drop")
 @k2_option
-@click.argument("patch")
+@_patch_argument()
 @click.pass_obj
 def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
     """Take PATCH out of the series, and its changes out of the checkout."""
@@ -282,7 +294,7 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
     metavar="FILE",
     help="write it as mail, the cover letter first",
 )
-@click.argument("patches", metavar="[PATCH]...", nargs=-1)
+@_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
     session: Session, k2: Optional[str], branch: Optional[str],

@@ -46,6 +46,7 @@ class Suite:
       arguments: further arguments for pytest.
       variables: environment variables for the run.
       platforms: on which systems it exists, as `sys.platform` says.
+      extras: groups of pyproject.toml that it needs besides "test".
     """
 
     name: str
@@ -56,6 +57,7 @@ class Suite:
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     platforms: tuple[str, ...] = ("linux", "darwin")
+    extras: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -84,6 +86,20 @@ SUITES = (
         "mps against CPU, on real k2",
         "k2_mps_tests/parity",
         device=Device.MPS,
+    ),
+    Suite(
+        "examples",
+        "the examples, small, on the CPU and on mps",
+        "k2_mps_tests/examples",
+        device=Device.MPS,
+        extras=("examples",),
+    ),
+    Suite(
+        "docs",
+        "the site's links and tables, the commands and code on its pages",
+        "k2_mps_tests/docs",
+        device=Device.MPS,
+        extras=("docs",),
     ),
     Suite(
         "upstream-cpu",
@@ -164,6 +180,17 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     return tuple(
         suite for suite in here if not names or suite.name in names
     )
+
+
+def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
+    """Installs what only this suite needs.
+
+    Raises:
+      RequirementMissingError, IndexUnreachableError: it cannot be had.
+    """
+    environment = Environment(project, reporter)
+    for extra in suite.extras:
+        environment.install(environment.requirements(extra))
 
 
 def run(

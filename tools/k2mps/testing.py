@@ -42,6 +42,7 @@ def run_all(
     for suite in chosen:
         try:
             built = builds.of(suite)
+            suites.provide(project, suite, reporter)
         except errors.UnreachableError as error:
             reason = str(error).replace("\n", "; ")
             results.append(Result(suite, not_run=reason))

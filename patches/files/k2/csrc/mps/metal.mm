@@ -27,6 +27,7 @@
 #include <utility>
 
 #include "k2/csrc/log.h"
+#include "k2/csrc/mps/counters.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -222,6 +223,7 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
       encoder.Dispatch(pipeline, grid);
     }
   });
+  CountDispatch();
 }
 
 uint32_t MaxThreadsPerThreadgroup(const std::string &source,

@@ -18,9 +18,11 @@
 
 #include "k2/csrc/mps/stream.h"
 
+#include <chrono>
 #include <exception>
 
 #include "k2/csrc/blocking.h"
+#include "k2/csrc/mps/counters.h"
 
 namespace k2 {
 namespace mps {
@@ -49,7 +51,17 @@ void Synchronize() {
   // torch::mps::synchronize() commits and releases the open command buffer
   // without entering the queue, so that it would take it away from under
   // another thread that is just encoding.
-  RunInStream([] { torch::mps::synchronize(); });
+  if (!IsCounting()) return RunInStream([] { torch::mps::synchronize(); });
+
+  using Clock = std::chrono::steady_clock;
+  Clock::duration taken;
+  RunInStream([&taken] {
+    Clock::time_point begin = Clock::now();
+    torch::mps::synchronize();
+    taken = Clock::now() - begin;
+  });
+  CountGate(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count());
 }
 
 }  // namespace mps

@@ -1,0 +1,125 @@
+"""Decodes held-out speakers to words with what examples/ctc.py has trained.
+
+The decoding graph is HLG: H is ctc_topo, L the lexicon with a loop over
+words, G a small grammar.  From the lattice come the best path, and a list of
+the n best, from which the path with the best total score is taken.
+
+    python examples/decode.py build/ctc --device mps
+"""
+import argparse
+from pathlib import Path
+from typing import List, Tuple
+
+import k2
+import torch
+
+import ctc
+from common import speech, training
+
+
+def grammar() -> k2.Fsa:
+    """An acceptor of words: a verb, then two to four digits."""
+    arcs = [f'0 1 {speech.WORDS.index(word)} 0' for word in speech.VERBS]
+    final = speech.MAX_DIGITS + 2
+    for state in range(1, speech.MAX_DIGITS + 1):
+        arcs += [f'{state} {state + 1} {speech.WORDS.index(word)} 0'
+                 for word in speech.DIGITS]
+        if state >= speech.MIN_DIGITS:
+            arcs.append(f'{state + 1} {final} -1 0')
+    return k2.arc_sort(k2.Fsa.from_str('\n'.join([*arcs, str(final)])))
+
+
+def lexicon() -> k2.Fsa:
+    """A transducer from phones to words, with a loop over all words.
+
+    No word is the beginning of another, so that it can be determinized as it
+    is; lexicons with homophones need disambiguation symbols.
+    """
+    arcs, states = [], 1
+    final = 1 + sum(len(phones) - 1 for phones in speech.LEXICON.values())
+    for word, phones in speech.LEXICON.items():
+        state, output = 0, speech.WORDS.index(word)
+        for phone in phones[:-1]:
+            arcs.append((state, states, speech.PHONES.index(phone), output))
+            state, output, states = states, 0, states + 1
+        arcs.append((state, 0, speech.PHONES.index(phones[-1]), output))
+    arcs.append((0, final, -1, -1))
+    lines = [f'{src} {dest} {phone} {word} 0'
+             for src, dest, phone, word in sorted(arcs)]
+    return k2.arc_sort(k2.Fsa.from_str('\n'.join([*lines, str(final)]),
+                                       acceptor=False))
+
+
+def decoding_graph() -> k2.Fsa:
+    """HLG, on the CPU: phones of CTC in, words out."""
+    lg = k2.connect(k2.compose(lexicon(), grammar()))
+    lg = k2.connect(k2.determinize(lg))
+    h = k2.ctc_topo(len(speech.PHONES) - 1)
+    return k2.connect(k2.compose(k2.arc_sort(h), k2.arc_sort(lg)))
+
+
+def n_best(lattice: k2.Fsa, num_paths: int) -> Tuple[k2.Fsa, k2.Nbest]:
+    """The best of a sampled list of paths for each utterance, and the list.
+
+    An entry of the list is a word sequence.  Its score is the total over all
+    paths of the lattice that say these words, where the score of the best
+    path is that of one.
+    """
+    nbest = k2.Nbest.from_lattice(lattice, num_paths, nbest_scale=0.5)
+    words = k2.linear_fsa(k2.get_aux_labels(nbest.fsa), device=lattice.device)
+    by_words = k2.intersect_device(
+        k2.arc_sort(k2.invert(lattice)), k2.add_epsilon_self_loops(words),
+        b_to_a_map=nbest.shape.row_ids(1), sorted_match_a=True)
+    scores = by_words.get_tot_scores(use_double_scores=True,
+                                     log_semiring=True)
+    scores = k2.RaggedTensor(nbest.shape, scores.float())
+    return k2.index_fsa(nbest.fsa, scores.argmax()), nbest
+
+
+def oracle(nbest: k2.Nbest, references: List[List[int]]) -> float:
+    """The error rate if the best entry of each list were known."""
+    lists = nbest.shape.row_splits(1).tolist()
+    words = k2.get_aux_labels(nbest.fsa)
+    wrong = 0
+    for reference, begin, end in zip(references, lists, lists[1:]):
+        distances = speech.edit_distances([reference] * (end - begin),
+                                          words[begin:end])
+        wrong += min(distances)
+    return wrong / sum(map(len, references))
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
+    parser.add_argument('folder', type=Path, help='where ctc.py has trained')
+    training.add_device(parser)
+    parser.add_argument('--seed', type=int, default=1, help='of the data')
+    parser.add_argument('--utterances', type=int, default=64)
+    parser.add_argument('--num-paths', type=int, default=50,
+                        help='how many to sample')
+    options = parser.parse_args()
+
+    model = ctc.Model()
+    training.load_model(model, options.folder)
+    model.to(options.device)
+    batch = speech.make_batch(options.seed, options.utterances, held_out=True)
+    log_probs, num_frames = model(batch.to(options.device))
+
+    graph = decoding_graph().to(options.device)
+    print(f'HLG: {graph.shape[0]} states, {graph.num_arcs} arcs')
+    lattice = k2.get_lattice(log_probs, num_frames, graph)
+    best = k2.get_aux_labels(k2.one_best_decoding(lattice))
+    print(f'word error rate, best path: '
+          f'{speech.error_rate(batch.words, best):.1%}')
+    path, nbest = n_best(lattice, options.num_paths)
+    print(f'word error rate, n-best: '
+          f'{speech.error_rate(batch.words, k2.get_aux_labels(path)):.1%}')
+    print(f'word error rate, n-best, if the best entry were known: '
+          f'{oracle(nbest, batch.words):.1%}')
+    for reference, words in list(zip(batch.words, best))[:3]:
+        print(f'  said:  {" ".join(speech.WORDS[w] for w in reference)}')
+        print(f'  heard: {" ".join(speech.WORDS[w] for w in words)}')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,108 @@
+"""Trains a pruned RNN-T on phones.
+
+The simple loss, smoothed, tells for each frame which few symbols matter; the
+joiner network sees those only.  Tells the phone error rate of greedy search
+on speakers that training has not heard, before and after.
+
+    python examples/transducer.py build/transducer --device mps
+"""
+from typing import List
+
+import k2
+import torch
+from torch import nn
+
+from common import speech, training
+from common.encoder import Encoder
+
+DIM = 64
+BLANK = 0
+S_RANGE = 5  # symbols that the joiner sees for each frame
+NUM_SYMBOLS = len(speech.PHONES)
+CONTEXT = 2  # phones that the predictor looks back on
+
+
+class Predictor(nn.Module):
+    """A language model without memory: the last CONTEXT phones."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(NUM_SYMBOLS, DIM)
+        self.mix = nn.Conv1d(DIM, DIM, CONTEXT)
+
+    def forward(self, phones: torch.Tensor) -> torch.Tensor:
+        """Takes (N, CONTEXT - 1 + S) phones, returns (N, S, DIM)."""
+        x = self.mix(self.embedding(phones).transpose(1, 2)).transpose(1, 2)
+        return k2.swoosh_r(x)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = Encoder(DIM)
+        self.predictor = Predictor()
+        # For the loss that prunes, each side speaks for itself.
+        self.simple_am = nn.Linear(DIM, NUM_SYMBOLS)
+        self.simple_lm = nn.Linear(DIM, NUM_SYMBOLS)
+        self.am = nn.Linear(DIM, DIM)
+        self.lm = nn.Linear(DIM, DIM)
+        self.output = nn.Linear(DIM, NUM_SYMBOLS)
+
+    def join(self, am: torch.Tensor, lm: torch.Tensor) -> torch.Tensor:
+        """Takes what self.am and self.lm give, returns logits."""
+        return self.output(k2.swoosh_l(am + lm))
+
+
+def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
+    """The loss per phone: at first the simple one, then the pruned one."""
+    encoded, num_frames = model.encoder(batch.features, batch.num_frames)
+    device = encoded.device
+    lengths = [len(phones) for phones in batch.phones]
+    symbols = nn.utils.rnn.pad_sequence(
+        [torch.tensor(phones) for phones in batch.phones], batch_first=True,
+        padding_value=BLANK)
+    # The region of each utterance: from symbol 0 and frame 0 to its ends.
+    zeros = torch.zeros_like(num_frames)
+    boundary = torch.stack(
+        [zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
+    # The predictor starts from blanks.
+    shifted = nn.functional.pad(symbols, (CONTEXT, 0), value=BLANK).to(device)
+    symbols = symbols.to(device)
+    predicted = model.predictor(shifted)
+
+    simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
+        lm=model.simple_lm(predicted), am=model.simple_am(encoded),
+        symbols=symbols, termination_symbol=BLANK, lm_only_scale=0.1,
+        am_only_scale=0.1, boundary=boundary, reduction='sum',
+        return_grad=True)
+    ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, boundary, S_RANGE)
+    am, lm = k2.do_rnnt_pruning(model.am(encoded), model.lm(predicted),
+                                ranges)
+    pruned = k2.rnnt_loss_pruned(
+        model.join(am, lm), symbols, ranges, BLANK, boundary,
+        reduction='sum')
+    # The ranges mean little before the simple loss has learnt something.
+    warm = min(1.0, done / 0.3)
+    total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
+    return total / sum(lengths)
+
+
+@torch.no_grad()
+def recognise(model: Model, batch: speech.Batch) -> List[List[int]]:
+    """Greedy search, at most one phone a frame, all utterances at once."""
+    encoded, num_frames = model.encoder(batch.features, batch.num_frames)
+    am = model.am(encoded)
+    found = [[BLANK] * CONTEXT for _ in batch.phones]
+    for frame in range(am.size(1)):
+        context = torch.tensor([phones[-CONTEXT:] for phones in found])
+        lm = model.lm(model.predictor(context.to(am.device)))
+        best = model.join(am[:, frame], lm[:, -1]).argmax(dim=-1).tolist()
+        for phones, symbol, frames in zip(found, best, num_frames.tolist()):
+            if symbol != BLANK and frame < frames:
+                phones.append(symbol)
+    return [phones[CONTEXT:] for phones in found]
+
+
+if __name__ == '__main__':
+    training.main(__doc__.split('\n')[0], Model, loss_of, recognise,
+                  steps=400, learning_rate=6e-3)

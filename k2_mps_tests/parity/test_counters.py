@@ -1,0 +1,115 @@
+"""k2.mps.counters(): what k2 itself says that it does on mps."""
+import sys
+import threading
+
+import _k2
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import random_fsa_vec
+
+
+def _loss():
+    px = torch.randn(3, 5, 9, device='mps', requires_grad=True)
+    py = torch.randn(3, 6, 8, device='mps', requires_grad=True)
+    k2.mutual_information_recursion(px, py).sum().backward()
+
+
+def test_dispatches():
+    with k2.mps.counters() as counted:
+        _loss()
+    assert counted.dispatches == 2
+
+
+def test_a_wait_is_a_gate_that_takes_its_time():
+    matrix = torch.randn(500, 500, device='mps')
+    index = torch.zeros(3, dtype=torch.int32, device='mps')
+    torch.mps.synchronize()
+    # The host reads what is still to be computed.
+    values = (matrix @ matrix).flatten()
+    with k2.mps.counters() as counted:
+        k2.index_select(values, index)
+    assert 1 <= counted.waits <= counted.gates
+    # As csrc/mps/counters.h says.
+    assert counted.wait_nanoseconds >= 10_000 * counted.waits
+
+
+def test_gates_with_nothing_to_wait_for_are_no_waits():
+    values = torch.randn(100, device='mps')
+    index = torch.zeros(3, dtype=torch.int32, device='mps')
+    torch.mps.synchronize()
+    found = []
+    for _ in range(10):
+        with k2.mps.counters() as counted:
+            k2.index_select(values, index)
+        assert counted.gates > 0
+        found.append(counted.waits)
+    # A thread may lose its processor in a gate, but not each time.
+    assert min(found) == 0
+
+
+def test_bytes_copied():
+    fsas = random_fsa_vec()
+    arcs = 16 * fsas.num_arcs
+    # Besides the arcs: where the states and the arcs of each begin, and which
+    # FSA or state each belongs to.
+    shape = 4 * (2 * (fsas.shape[0] + 1) + 3 * fsas.num_arcs)
+    with k2.mps.counters() as there:
+        moved = fsas.to('mps')
+    assert arcs <= there.bytes_to_mps <= arcs + shape
+    assert there.bytes_to_cpu == 0
+    with k2.mps.counters() as within:
+        clone = moved.arcs.clone()
+    assert arcs <= within.bytes_within_mps <= arcs + shape
+    assert within.bytes_to_mps == within.bytes_to_cpu == 0
+    with k2.mps.counters() as back:
+        clone.to(torch.device('cpu'))
+    assert arcs <= back.bytes_to_cpu <= arcs + shape
+    assert back.bytes_to_mps == 0
+
+
+def test_blocks_may_be_nested():
+    with k2.mps.counters() as outer:
+        _loss()
+        with k2.mps.counters() as inner:
+            _loss()
+    assert (inner.dispatches, outer.dispatches) == (2, 4)
+
+
+def test_other_threads_are_counted():
+    with k2.mps.counters() as counted:
+        thread = threading.Thread(target=_loss)
+        thread.start()
+        thread.join()
+    assert counted.dispatches == 2
+
+
+def test_nothing_is_counted_outside():
+    before = _k2.mps_counters()
+    _loss()
+    assert _k2.mps_counters() == before
+
+
+def test_a_block_that_fails_counts_and_ends():
+    with pytest.raises(ZeroDivisionError):
+        with k2.mps.counters() as counted:
+            _loss()
+            1 / 0
+    assert counted.dispatches == 2
+    test_nothing_is_counted_outside()
+
+
+def test_the_cpu_has_nothing_to_count():
+    with k2.mps.counters() as counted:
+        k2.connect(random_fsa_vec())
+    assert counted == k2.mps.Counters()
+
+
+@pytest.mark.skipif(sys.platform == 'darwin',
+                    reason='there is nobody else to count')
+def test_dispatches_are_those_that_the_device_sees():
+    import mps_emulator
+    with mps_emulator.counters() as seen, k2.mps.counters() as counted:
+        _loss()
+    assert counted.dispatches == seen.dispatches

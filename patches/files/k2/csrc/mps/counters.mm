@@ -1,0 +1,81 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/counters.h"
+
+#include <atomic>
+
+namespace k2 {
+namespace mps {
+
+namespace {
+
+std::atomic<int32_t> num_counting{0};
+
+std::atomic<int64_t> dispatches{0};
+std::atomic<int64_t> gates{0};
+std::atomic<int64_t> waits{0};
+std::atomic<int64_t> wait_nanoseconds{0};
+std::atomic<int64_t> bytes_to_mps{0};
+std::atomic<int64_t> bytes_to_cpu{0};
+std::atomic<int64_t> bytes_within_mps{0};
+
+// These are numbers to look at: nothing else is ordered by them.
+constexpr auto kRelaxed = std::memory_order_relaxed;
+
+void Add(std::atomic<int64_t> *counter, int64_t n) {
+  if (IsCounting()) counter->fetch_add(n, kRelaxed);
+}
+
+}  // namespace
+
+void StartCounting() { num_counting.fetch_add(1, kRelaxed); }
+
+void StopCounting() { num_counting.fetch_sub(1, kRelaxed); }
+
+Counters GetCounters() {
+  Counters ans;
+  ans.dispatches = dispatches.load(kRelaxed);
+  ans.gates = gates.load(kRelaxed);
+  ans.waits = waits.load(kRelaxed);
+  ans.wait_nanoseconds = wait_nanoseconds.load(kRelaxed);
+  ans.bytes_to_mps = bytes_to_mps.load(kRelaxed);
+  ans.bytes_to_cpu = bytes_to_cpu.load(kRelaxed);
+  ans.bytes_within_mps = bytes_within_mps.load(kRelaxed);
+  return ans;
+}
+
+bool IsCounting() { return num_counting.load(kRelaxed) > 0; }
+
+void CountDispatch() { Add(&dispatches, 1); }
+
+void CountGate(int64_t nanoseconds) {
+  Add(&gates, 1);
+  if (nanoseconds < kWaitNanoseconds) return;
+  Add(&waits, 1);
+  Add(&wait_nanoseconds, nanoseconds);
+}
+
+void CountCopyToMps(size_t bytes) { Add(&bytes_to_mps, bytes); }
+
+void CountCopyToCpu(size_t bytes) { Add(&bytes_to_cpu, bytes); }
+
+void CountCopyWithinMps(size_t bytes) { Add(&bytes_within_mps, bytes); }
+
+}  // namespace mps
+}  // namespace k2

@@ -1,0 +1,43 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_
+
+#include "k2/csrc/mps/counters.h"
+#include "k2/python/csrc/k2.h"
+
+// See k2/python/k2/mps/counting.py for what Python makes of it.
+inline void PybindMpsCounters(py::module &m) {
+  m.def("mps_start_counting", &k2::mps::StartCounting);
+  m.def("mps_stop_counting", &k2::mps::StopCounting);
+  m.def("mps_counters", [] {
+    k2::mps::Counters counters = k2::mps::GetCounters();
+    py::dict ans;
+    ans["dispatches"] = counters.dispatches;
+    ans["gates"] = counters.gates;
+    ans["waits"] = counters.waits;
+    ans["wait_nanoseconds"] = counters.wait_nanoseconds;
+    ans["bytes_to_mps"] = counters.bytes_to_mps;
+    ans["bytes_to_cpu"] = counters.bytes_to_cpu;
+    ans["bytes_within_mps"] = counters.bytes_within_mps;
+    return ans;
+  });
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_

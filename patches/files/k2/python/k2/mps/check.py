@@ -1,0 +1,471 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Whether k2 on mps is right and fast on this machine.
+
+    python -m k2.mps.check
+    python -m k2.mps.check --html check.html
+
+Looks at what there is, computes the main losses and algorithms on the CPU and
+on mps and compares values and gradients, then times them on both.
+
+Exit codes: 0, all is as it should be; 1, a result differs; 2, a wrong command
+line; 3, there is no mps device that k2 can use.
+'''
+import argparse
+import dataclasses
+import platform
+import statistics
+import sys
+import time
+from typing import Callable
+from typing import Dict
+from typing import List
+from typing import Optional
+from typing import Tuple
+
+import _k2
+import k2
+import torch
+
+OK, DIFFERS, NO_DEVICE = 0, 1, 3
+
+# Smaller ones are compared and timed as well, so that a quick look can be had.
+SIZES = {'small': (4, 60, 12, 8), 'large': (32, 400, 60, 50)}
+
+EPS = torch.finfo(torch.float32).eps
+
+
+@dataclasses.dataclass
+class Fact:
+    '''One thing about this machine.
+
+    Attributes:
+      name: what.
+      found: in words.
+      wanted: empty where it will do; else what is needed, and how to get it.
+    '''
+    name: str
+    found: str
+    wanted: str = ''
+
+
+@dataclasses.dataclass
+class Comparison:
+    '''How one operation on mps compares with the CPU.
+
+    Attributes:
+      name: of the operation.
+      difference: the largest of values and gradients, relative to the largest
+        absolute value of each tensor.  NaN where one has NaN or infinity and
+        the other has not.
+      tolerance: what the difference may be.
+      error: what the operation on mps raised, or an empty text.
+    '''
+    name: str
+    difference: float
+    tolerance: float
+    error: str = ''
+
+    @property
+    def ok(self) -> bool:
+        # Not "<": NaN must fail.
+        return not self.error and self.difference <= self.tolerance
+
+
+@dataclasses.dataclass
+class Timing:
+    '''What one operation takes.
+
+    Attributes:
+      name: of the operation.
+      cpu, mps: seconds, the median of several runs.
+      counted: what k2 did on mps in one of them.
+    '''
+    name: str
+    cpu: float
+    mps: float
+    counted: k2.mps.Counters
+
+
+@dataclasses.dataclass
+class Result:
+    '''All that was found.
+
+    Attributes:
+      facts: about this machine.
+      on_mac: whether mps is what Apple means by it.
+      size: of the problems, a key of SIZES.
+      comparisons, timings: empty where there is no device.
+    '''
+    facts: List[Fact]
+    on_mac: bool
+    size: str
+    comparisons: List[Comparison] = dataclasses.field(default_factory=list)
+    timings: List[Timing] = dataclasses.field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        '''The exit code.'''
+        if any(fact.wanted for fact in self.facts):
+            return NO_DEVICE
+        ok = self.comparisons and all(each.ok for each in self.comparisons)
+        return OK if ok else DIFFERS
+
+    @property
+    def device(self) -> str:
+        '''What to call mps on this machine.'''
+        return 'mps' if self.on_mac else 'mps (emulated)'
+
+    def verdict(self) -> List[str]:
+        '''What to make of it, in sentences.'''
+        if self.status == NO_DEVICE:
+            return ['k2 cannot use mps here. It works on the CPU.',
+                    *(f'{fact.name}: {fact.wanted}' for fact in self.facts
+                      if fact.wanted)]
+        wrong = [each.name for each in self.comparisons if not each.ok]
+        if wrong:
+            lines = [f'DO NOT TRAIN on this device: {", ".join(wrong)}'
+                     ' differ from the CPU by more than rounding explains.']
+        else:
+            lines = [f'{len(self.comparisons)} of {len(self.comparisons)}'
+                     ' operations agree with the CPU, values and gradients.']
+        if not self.on_mac:
+            return [*lines, 'This is not a Mac: mps is emulated here, and its'
+                            ' times say nothing about a GPU.']
+        faster = [each.name for each in self.timings if each.mps < each.cpu]
+        lines.append(f'mps is faster for {", ".join(faster) or "none"} of'
+                     f' {len(self.timings)} timed at size {self.size}.')
+        return lines
+
+
+def examine() -> List[Fact]:
+    '''Look at what k2 needs for mps.'''
+    system, release = platform.system(), platform.mac_ver()[0]
+    facts = [
+        Fact('k2', _k2.version.__version__),
+        Fact('torch', torch.__version__),
+        Fact('Python', platform.python_version()),
+        Fact('system', f'macOS {release}' if release else platform.platform()),
+        Fact('processor', platform.machine()),
+        Fact('k2 with mps', 'yes' if k2.with_mps else 'no',
+             '' if k2.with_mps else 'this k2 was built without K2_WITH_MPS;'
+             ' install one that was built with it'),
+    ]
+    available = torch.backends.mps.is_available()
+    wanted = ''
+    if not available and system != 'Darwin':
+        wanted = 'it needs a Mac with Apple Silicon'
+    elif not available and platform.machine() != 'arm64':
+        wanted = 'this Python is for Intel processors; install one for arm64'
+    elif not available and not torch.backends.mps.is_built():
+        wanted = 'this torch was built without mps; install the one of PyPI'
+    elif not available:
+        wanted = 'torch finds no device; it needs macOS 14 or newer'
+    facts.append(Fact('mps device', 'yes' if available else 'no', wanted))
+    return facts
+
+
+# Each makes its input on the CPU, by torch's generator, and returns what is
+# to be called with a device: it gives the tensors to compare.
+Operation = Callable[[torch.device], List[torch.Tensor]]
+
+
+def _leaf(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return x.detach().to(device).requires_grad_(True)
+
+
+def _ctc_input(size: str) -> Tuple[torch.Tensor, torch.Tensor, List]:
+    N, T, symbols, length = SIZES[size]
+    logits = torch.randn(N, T, symbols)
+    segments = torch.tensor([[i, 0, T - T // 8 * (i % 4)] for i in range(N)],
+                            dtype=torch.int32)
+    # Longest first, as supervision segments must be.
+    segments = segments[torch.argsort(segments[:, 2], descending=True)]
+    targets = torch.randint(1, symbols, (N, length)).tolist()
+    return logits, segments, targets
+
+
+def _ctc_loss(size: str) -> Operation:
+    logits, segments, targets = _ctc_input(size)
+
+    def run(device):
+        leaf = _leaf(logits, device)
+        loss = k2.ctc_loss(
+            k2.ctc_graph(targets, device=device),
+            k2.DenseFsaVec(leaf.log_softmax(-1), segments), output_beam=10,
+            reduction='sum')
+        loss.backward()
+        return [loss, leaf.grad]
+
+    return run
+
+
+def _decoding(size: str) -> Operation:
+    logits, segments, _ = _ctc_input(size)
+    log_probs = (3 * logits).log_softmax(-1)
+
+    def run(device):
+        lattice = k2.intersect_dense_pruned(
+            k2.ctc_topo(logits.size(2) - 1, device=device),
+            k2.DenseFsaVec(log_probs.to(device), segments), search_beam=10,
+            output_beam=4, min_active_states=20, max_active_states=500)
+        best = k2.shortest_path(lattice, use_double_scores=True)
+        return [best.get_tot_scores(use_double_scores=True,
+                                    log_semiring=False), best.labels]
+
+    return run
+
+
+def _tot_scores(size: str) -> Operation:
+    logits, segments, targets = _ctc_input(size)
+    lattice = k2.intersect_dense(
+        k2.ctc_graph(targets), k2.DenseFsaVec(logits.log_softmax(-1),
+                                              segments), output_beam=20)
+
+    def run(device):
+        fsas = lattice.to(device).clone().requires_grad_(True)
+        scores = fsas.get_tot_scores(use_double_scores=True,
+                                     log_semiring=True)
+        scores.sum().backward()
+        return [scores, fsas.grad]
+
+    return run
+
+
+def _rnnt_input(size: str) -> Tuple[torch.Tensor, ...]:
+    N, T, symbols, length = SIZES[size]
+    T //= 4
+    boundary = torch.tensor([[0, 0, length - i % 3, T - i % 5]
+                             for i in range(N)])
+    return (torch.randn(N, T, symbols), torch.randn(N, length + 1, symbols),
+            torch.randint(1, symbols, (N, length)), boundary)
+
+
+def _rnnt_simple(size: str) -> Operation:
+    am, lm, symbols, boundary = _rnnt_input(size)
+
+    def run(device):
+        leaves = [_leaf(x, device) for x in (am, lm)]
+        loss = k2.rnnt_loss_smoothed(
+            am=leaves[0], lm=leaves[1], symbols=symbols.to(device),
+            termination_symbol=0, lm_only_scale=0.1, am_only_scale=0.1,
+            boundary=boundary.to(device), reduction='sum')
+        loss.backward()
+        return [loss, *(leaf.grad for leaf in leaves)]
+
+    return run
+
+
+def _rnnt_pruned(size: str) -> Operation:
+    am, lm, symbols, boundary = _rnnt_input(size)
+    _, grads = k2.rnnt_loss_simple(
+        lm=lm, am=am, symbols=symbols, termination_symbol=0,
+        boundary=boundary, reduction='sum', return_grad=True)
+    ranges = k2.get_rnnt_prune_ranges(*grads, boundary, 5)
+
+    def run(device):
+        leaves = [_leaf(x, device) for x in (am, lm)]
+        pruned = k2.do_rnnt_pruning(*leaves, ranges.to(device))
+        loss = k2.rnnt_loss_pruned(
+            sum(pruned), symbols.to(device), ranges.to(device), 0,
+            boundary.to(device), reduction='sum')
+        loss.backward()
+        return [loss, *(leaf.grad for leaf in leaves)]
+
+    return run
+
+
+def _swoosh(size: str) -> Operation:
+    N, T, symbols, _ = SIZES[size]
+    x = 3 * torch.randn(N, T, 4 * symbols)
+
+    def run(device):
+        # Its gradient is rounded at random, so the derivative is compared.
+        return [*k2.swoosh_l_forward_and_deriv(x.to(device)),
+                *k2.swoosh_r_forward_and_deriv(x.to(device))]
+
+    return run
+
+
+def _ragged(size: str) -> Operation:
+    N, T, symbols, _ = SIZES[size]
+    values = [torch.randn(1 + (7 * i) % T).tolist() for i in range(N)]
+    weights = torch.randn(N)
+
+    def run(device):
+        ragged = k2.RaggedTensor(values, device=device).requires_grad_(True)
+        sums = ragged.logsumexp()
+        (sums * weights.to(device)).sum().backward()
+        return [sums, ragged.grad, ragged.argmax()]
+
+    return run
+
+
+# Name, what makes the operation, and how far mps may be off, relative to the
+# largest value.  All compute in float32 somewhere.
+OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
+    # Scores are double; torch's log_softmax and the conversion round.  The
+    # gradient is a softmax less a posterior, whose exponent is a sum over
+    # frames.
+    'ctc_loss': (_ctc_loss, 1000 * EPS),
+    'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
+    'get_tot_scores': (_tot_scores, 100 * EPS),
+    # A recursion in float32: rounding adds up over hundreds of steps, at
+    # values of hundreds, and stands in an exponent in the gradient.
+    'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
+    'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
+    'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
+    'RaggedTensor.logsumexp': (_ragged, 20 * EPS),
+}
+
+
+def _difference(cpu: torch.Tensor, mps: torch.Tensor) -> float:
+    '''The largest difference, relative to the largest absolute value.'''
+    cpu, mps = cpu.detach().double(), mps.detach().cpu().double()
+    if cpu.shape != mps.shape:
+        return float('nan')
+    finite = torch.isfinite(cpu)
+    if not torch.equal(cpu[~finite].nan_to_num(), mps[~finite].nan_to_num()):
+        return float('nan')
+    if not finite.any():
+        return 0.0
+    scale = cpu[finite].abs().max().clamp(min=torch.finfo().tiny)
+    return ((cpu - mps)[finite].abs().max() / scale).item()
+
+
+def compare(name: str, size: str) -> Comparison:
+    '''Compute an operation on both devices.'''
+    make, tolerance = OPERATIONS[name]
+    torch.manual_seed(1)
+    operation = make(size)
+    expected = operation(torch.device('cpu'))
+    try:
+        found = operation(torch.device('mps', 0))
+    except RuntimeError as error:  # what torch and k2 raise
+        reason = str(error).strip().split('\n')[0]
+        return Comparison(name, float('nan'), tolerance, reason)
+    differences = [_difference(*pair) for pair in zip(expected, found)]
+    # max() would pass over a NaN.
+    worst = float(torch.tensor(differences).max())
+    return Comparison(name, worst, tolerance)
+
+
+def measure(name: str, size: str, seconds: float) -> Timing:
+    '''Time an operation on both devices.
+
+    Args:
+      name: a key of OPERATIONS.
+      size: a key of SIZES.
+      seconds: how long to go on at most, on each device; there are three runs
+        at the least.
+    '''
+    torch.manual_seed(1)
+    operation = OPERATIONS[name][0](size)
+
+    def median(device: torch.device) -> float:
+        synchronize = (torch.mps.synchronize if device.type == 'mps' else
+                       lambda: None)
+        operation(device)  # compiles kernels, fills caches
+        times: List[float] = []
+        while len(times) < 3 or sum(times) < seconds and len(times) < 100:
+            synchronize()
+            begin = time.perf_counter()
+            operation(device)
+            synchronize()
+            times.append(time.perf_counter() - begin)
+        return statistics.median(times)
+
+    mps = torch.device('mps', 0)
+    cpu_seconds, mps_seconds = median(torch.device('cpu')), median(mps)
+    with k2.mps.counters() as counted:
+        operation(mps)
+    return Timing(name, cpu_seconds, mps_seconds, counted)
+
+
+def check(size: str, seconds: float) -> Result:
+    '''Do all of it.
+
+    Args:
+      size: a key of SIZES; of the problems that are timed.  Both sizes are
+        compared.
+      seconds: as for measure().
+    '''
+    result = Result(examine(), platform.system() == 'Darwin', size)
+    if result.status == NO_DEVICE:
+        return result
+    for name in OPERATIONS:
+        found = [compare(name, each) for each in SIZES]
+        # The worse of the two; one that failed is worse than any.
+        found.sort(key=lambda each: (each.ok, -each.difference))
+        result.comparisons.append(found[0])
+    for each in result.comparisons:
+        if not each.error:
+            result.timings.append(measure(each.name, size, seconds))
+    return result
+
+
+def _table(head: List[str], rows: List[List[str]]) -> List[str]:
+    widths = [max(map(len, column)) for column in zip(head, *rows)]
+    return ['  '.join(cell.ljust(width) if number == 0 else cell.rjust(width)
+                      for number, (cell, width) in enumerate(zip(row, widths)))
+            .rstrip() for row in (head, *rows)]
+
+
+def text(result: Result) -> List[str]:
+    '''The result as lines for a terminal.'''
+    lines = [f'{fact.name}: {fact.found}' for fact in result.facts]
+    if result.comparisons:
+        lines += ['', *_table(
+            ['mps against the CPU', 'difference', 'allowed', ''],
+            [[each.name, f'{each.difference:.1e}', f'{each.tolerance:.1e}',
+              each.error or ('ok' if each.ok else 'WRONG')]
+             for each in result.comparisons])]
+    if result.timings:
+        title = f'milliseconds, size {result.size}'
+        if not result.on_mac:
+            title += ', no GPU involved'
+        lines += ['', *_table(
+            [title, 'cpu', result.device, 'dispatches', 'waits'],
+            [[each.name, f'{each.cpu * 1e3:.2f}', f'{each.mps * 1e3:.2f}',
+              str(each.counted.dispatches), str(each.counted.waits)]
+             for each in result.timings])]
+    return [*lines, '', *result.verdict()]
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    '''Return the exit code.'''
+    parser = argparse.ArgumentParser(
+        prog='python -m k2.mps.check',
+        description='Compare k2 on mps with k2 on the CPU, on this machine.')
+    parser.add_argument('--html', metavar='FILE',
+                        help='also write a page, with plots')
+    parser.add_argument('--size', choices=list(SIZES), default='large',
+                        help='of the problems that are timed')
+    parser.add_argument('--seconds', type=float, default=2.0,
+                        help='how long to time each on each device')
+    options = parser.parse_args(arguments)
+    result = check(options.size, options.seconds)
+    print('\n'.join(text(result)))
+    if options.html:
+        from k2.mps import check_page
+        with open(options.html, 'w', encoding='utf-8') as stream:
+            stream.write(check_page.page(result))
+        print(f'wrote {options.html}')
+    return result.status
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''The page that ``python -m k2.mps.check --html`` writes.
+
+One file without references: its plots are SVG.
+'''
+import html
+import math
+from typing import List
+from typing import Sequence
+from typing import Tuple
+
+_STYLE = '''
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60em;
+       margin: 2em auto; padding: 0 1em; color: #222; background: #fff; }
+table { border-collapse: collapse; margin: 1em 0; }
+th, td { padding: .2em .8em; border-bottom: 1px solid #ccc; text-align: right;
+         font-variant-numeric: tabular-nums; }
+th:first-child, td:first-child { text-align: left; }
+.good { color: #176b2c; } .bad { color: #b00020; font-weight: bold; }
+.verdict { border-left: .3em solid #888; padding-left: 1em; }
+svg text { font: 13px system-ui, sans-serif; fill: #222; }
+'''
+_WIDTH, _LEFT, _ROW, _BAR = 800, 300, 44, 16
+_COLOURS = ('#777777', '#2f6fb3')
+
+
+def _escape(value) -> str:
+    return html.escape(str(value))
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    '''Make a table.  Cells are HTML.'''
+
+    def row(cells, tag):
+        return '<tr>' + ''.join(f'<{tag}>{c}</{tag}>' for c in cells) + '</tr>'
+
+    return '\n'.join(['<table>', row(map(_escape, head), 'th'),
+                      *(row(cells, 'td') for cells in rows), '</table>'])
+
+
+def _bars(title: str, names: Sequence[str], labels: Sequence[str],
+          values: Sequence[Sequence[Tuple[float, str]]]) -> str:
+    '''Make a plot of horizontal bars on a logarithmic scale.
+
+    Args:
+      title: what it shows.
+      names: of the groups, top to bottom.
+      labels: of the bars in each group.
+      values: a value and its text for each bar of each group.
+    '''
+    numbers = [v for group in values for v, _ in group if 0 < v < math.inf]
+    low = math.floor(math.log10(min(numbers, default=1)))
+    high = max(low + 1, math.ceil(math.log10(max(numbers, default=1))))
+    scale = (_WIDTH - _LEFT - 110) / (high - low)
+    height = 60 + _ROW * len(names)
+    parts = [f'<svg role="img" viewBox="0 0 {_WIDTH} {height}">'
+             f'<title>{_escape(title)}</title>']
+    for number, label in enumerate(labels):
+        x = _LEFT + 180 * number
+        parts.append(f'<rect x="{x}" y="8" width="12" height="12" '
+                     f'fill="{_COLOURS[number]}"/>'
+                     f'<text x="{x + 18}" y="19">{_escape(label)}</text>')
+    for power in range(low, high + 1):
+        x = _LEFT + scale * (power - low)
+        parts.append(f'<line x1="{x:.0f}" x2="{x:.0f}" y1="28" '
+                     f'y2="{height - 24}" stroke="#ddd"/>'
+                     f'<text x="{x:.0f}" y="{height - 8}" '
+                     f'text-anchor="middle">{10.0 ** power:g}</text>')
+    for row, (name, group) in enumerate(zip(names, values)):
+        y = 34 + _ROW * row
+        parts.append(f'<text x="{_LEFT - 8}" y="{y + 21}" '
+                     f'text-anchor="end">{_escape(name)}</text>')
+        for number, (value, written) in enumerate(group):
+            top, width = y + number * (_BAR + 2), 0.0
+            if 0 < value < math.inf:
+                width = max(1.0, scale * (math.log10(value) - low))
+            parts.append(f'<rect x="{_LEFT}" y="{top}" width="{width:.1f}" '
+                         f'height="{_BAR}" fill="{_COLOURS[number]}"/>'
+                         f'<text x="{_LEFT + width + 6:.1f}" y="{top + 13}">'
+                         f'{_escape(written)}</text>')
+    return '\n'.join([*parts, '</svg>'])
+
+
+def _verdict_of(comparison) -> str:
+    if comparison.ok:
+        return '<span class="good">ok</span>'
+    return f'<span class="bad">{_escape(comparison.error or "WRONG")}</span>'
+
+
+def _comparisons(result) -> List[str]:
+    rows = [[_escape(each.name), f'{each.difference:.1e}',
+             f'{each.tolerance:.1e}', _verdict_of(each)]
+            for each in result.comparisons]
+    shown = [each for each in result.comparisons if not each.error]
+    return [
+        f'<h2>{_escape(result.device)} against the CPU</h2>',
+        '<p>The largest difference of values and gradients, relative to the '
+        'largest value of each tensor.</p>',
+        _html_table(['operation', 'difference', 'allowed', ''], rows),
+        _bars('difference to the CPU', [each.name for each in shown],
+              ['allowed', 'difference'],
+              [[(each.tolerance, f'{each.tolerance:.1e}'),
+                (each.difference, f'{each.difference:.1e}')]
+               for each in shown]),
+    ]
+
+
+def _timings(result) -> List[str]:
+    note = 'Median of several runs, forward and backward.'
+    if not result.on_mac:
+        note += (' This is not a Mac: mps is emulated on the CPU, and its '
+                 'times say nothing about a GPU.')
+    rows = [[_escape(each.name), f'{each.cpu * 1e3:.2f}',
+             f'{each.mps * 1e3:.2f}', str(each.counted.dispatches),
+             str(each.counted.gates), str(each.counted.waits),
+             str(each.counted.bytes_to_mps + each.counted.bytes_to_cpu)]
+            for each in result.timings]
+    return [
+        f'<h2>Times, size {_escape(result.size)}</h2>', f'<p>{note}</p>',
+        _html_table(['milliseconds', 'cpu', result.device, 'dispatches',
+                     'gates', 'waits', 'bytes copied'], rows),
+        _bars('milliseconds', [each.name for each in result.timings],
+              ['cpu', result.device],
+              [[(each.cpu * 1e3, f'{each.cpu * 1e3:.2f} ms'),
+                (each.mps * 1e3, f'{each.mps * 1e3:.2f} ms')]
+               for each in result.timings]),
+    ]
+
+
+def page(result) -> str:
+    '''Return the page.
+
+    Args:
+      result: a k2.mps.check.Result.
+    '''
+    facts = [[_escape(fact.name), _escape(fact.found), _escape(fact.wanted)]
+             for fact in result.facts]
+    parts = [
+        '<!DOCTYPE html>', '<html lang="en"><head><meta charset="utf-8">',
+        '<title>k2 on mps</title>', f'<style>{_STYLE}</style></head><body>',
+        '<h1>k2 on mps</h1>', '<div class="verdict">',
+        *(f'<p>{_escape(line)}</p>' for line in result.verdict()), '</div>',
+        '<h2>This machine</h2>',
+        _html_table(['', 'found', 'needed'], facts),
+    ]
+    if result.comparisons:
+        parts += _comparisons(result)
+    if result.timings:
+        parts += _timings(result)
+    return '\n'.join([*parts, '</body></html>', ''])

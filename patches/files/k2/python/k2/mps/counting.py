@@ -1,0 +1,83 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''What k2 asks of the GPU on mps, and what it waits for, counted.'''
+import contextlib
+import dataclasses
+from typing import Iterator
+
+import _k2
+
+
+@dataclasses.dataclass
+class Counters:
+    '''What k2 did in a block; see :func:`counters`.
+
+    Only k2 is counted, in all threads: neither torch's own kernels nor the
+    copies that ``Tensor.to()`` makes.
+
+    Attributes:
+      dispatches:
+        Metal kernels of k2 that were given to the GPU.  Nothing waits for
+        them.
+      gates:
+        How often code on the host made sure that the GPU was done.  With
+        nothing to wait for that costs next to nothing.
+      waits:
+        Those gates at which it was not.  torch does not tell, so a gate
+        counts as a wait if it took 10 microseconds or longer; a thread that
+        loses its processor in a gate can be taken for one.
+      wait_nanoseconds:
+        How long these waits took.
+      bytes_to_mps:
+        What was copied from memory of the CPU to memory of mps, in bytes.
+      bytes_to_cpu:
+        What was copied the other way.
+      bytes_within_mps:
+        What the host copied from one place of mps to another.
+    '''
+    dispatches: int = 0
+    gates: int = 0
+    waits: int = 0
+    wait_nanoseconds: int = 0
+    bytes_to_mps: int = 0
+    bytes_to_cpu: int = 0
+    bytes_within_mps: int = 0
+
+
+@contextlib.contextmanager
+def counters() -> Iterator[Counters]:
+    '''Count what k2 does on mps in a ``with`` block::
+
+        with k2.mps.counters() as counted:
+            loss.backward()
+        print(counted.waits)
+
+    Blocks may be nested.  While none is open, nothing is counted and no clock
+    is read.  On other devices, and without K2_WITH_MPS, all counts are 0.
+
+    Yields:
+      A :class:`Counters`, which is filled when the block ends.
+    '''
+    counted = Counters()
+    _k2.mps_start_counting()
+    before = _k2.mps_counters()
+    try:
+        yield counted
+    finally:
+        after = _k2.mps_counters()
+        _k2.mps_stop_counting()
+        for name, value in after.items():
+            setattr(counted, name, value - before[name])
