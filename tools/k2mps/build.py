@@ -56,6 +56,8 @@ class Request:
       for_wheel: whether the result goes into a wheel: its files name no
         directory of this machine, and expect torch beside them.
       toolchain: what to build for macOS with, elsewhere than there.
+      as_is: whether to build the checkout as it is, without applying the
+        series.
     """
 
     device: Device = Device.MPS
@@ -64,6 +66,7 @@ class Request:
     cmake_arguments: tuple[str, ...] = ()
     for_wheel: bool = False
     toolchain: Optional[Toolchain] = None
+    as_is: bool = False
 
     @property
     def emulated(self) -> bool:
@@ -156,7 +159,7 @@ class Builder:
           what `apply.apply` raises: the checkout cannot be patched.
           ConfigureError, CompileError, DiskFullError: the build fails.
         """
-        tree = self._patched_tree()
+        tree = _EDITED if request.as_is else self._patched_tree()
         prepare(self._project, self._upstream, request, self._reporter,
                 with_torch=request.toolchain is None)
         plan = _Plan(self._project, self._checkout, request, tree)

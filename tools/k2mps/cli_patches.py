@@ -294,11 +294,16 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
     metavar="FILE",
     help="write it as mail, the cover letter first",
 )
+@click.option(
+    "--check", is_flag=True,
+    help="build each commit, with K2_WITH_MPS off, and run k2's own tests on"
+    " it; takes a minute a commit, and more for the first",
+)
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
     session: Session, k2: Optional[str], branch: Optional[str],
-    mailbox: Optional[str], patches: tuple[str, ...],
+    mailbox: Optional[str], check: bool, patches: tuple[str, ...],
 ) -> None:
     """Make a pull request to k2 of the series, or of some patches.
 
@@ -306,10 +311,19 @@ def upstream_command(
     """
     from pathlib import Path
 
-    from k2mps import submission
+    from k2mps import submission, submission_check
 
     checkout = session.obtain(k2)
     made = submission.make(session.project, checkout, patches)
+    if check:
+        for one in submission_check.check(
+            session.project, session.upstream, checkout, made,
+            session.console,
+        ):
+            session.console.info(
+                f"{one.commit[:12]} builds; {one.result.passed} tests passed,"
+                f" {one.result.skipped} skipped: {one.subject}"
+            )
     if branch:
         submission.branch(checkout, made, branch)
     if mailbox:

@@ -28,8 +28,9 @@ _SUITES = {
     "upstream-mps": "k2's own tests on mps",
     "upstream-cpu": "k2's own tests with K2_WITH_MPS=OFF",
 }
-_CXX = (".h", ".cc", ".mm")
-_WITH_COPYRIGHT = (*_CXX, ".py", ".cmake", ".metal")
+# k2's .clang-format is for C++; to clang-format, .mm is another language.
+_CXX = (".h", ".cc", ".cu")
+_WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,10 +278,12 @@ def _notes(
 
 
 def _clang_format(root: Path, paths: Sequence[str]) -> Iterator[str]:
+    # That of this tool's environment, whose version is pinned.
+    program = Path(sys.executable).parent / "clang-format"
     for path in paths:
         try:
             formatted = subprocess.run(
-                ["clang-format", "--style=file", path], cwd=root,
+                [program, "--style=file", path], cwd=root,
                 capture_output=True, check=True,
             ).stdout
         except (OSError, subprocess.CalledProcessError):
