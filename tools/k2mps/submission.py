@@ -28,9 +28,9 @@ _SUITES = {
     "upstream-mps": "k2's own tests on mps",
     "upstream-cpu": "k2's own tests with K2_WITH_MPS=OFF",
 }
-# k2's .clang-format is for C++; to clang-format, .mm is another language.
-_CXX = (".h", ".cc", ".cu")
-_WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
+# To clang-format, .mm is another language, and .cu has no header of its own.
+_CXX = (".h", ".cc")
+_WITH_COPYRIGHT = (*_CXX, ".cu", ".mm", ".py", ".cmake", ".metal")
 
 
 @dataclasses.dataclass(frozen=True)
