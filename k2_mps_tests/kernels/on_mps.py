@@ -4,7 +4,6 @@ import sys
 import torch
 
 from k2_mps_tests.kernels import runner, sources
-from k2_mps_tests.kernels.prepare import require_all
 
 
 def run(say=print):
@@ -17,7 +16,7 @@ def run(say=print):
         for name in sources.names():
             library = torch.mps.compile_shader(sources.text(name))
             cases = sources.cases(name)
-            require_all(name, cases, dir(library))
+            sources.require_all(name, cases, dir(library))
             for case in cases:
                 buffers = [(b.content, b.expected, b.tolerance)
                            for b in case.buffers]

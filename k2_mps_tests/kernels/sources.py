@@ -37,9 +37,19 @@ def cases(name):
     return list(check.cases())
 
 
-def unchecked(cases, kernels):
-    """Which of a file's kernels no case launches."""
-    return sorted(set(kernels) - {case.kernel for case in cases})
+def require_all(name, cases, kernels):
+    """Requires a case for each kernel of a file, and a kernel for each case.
+
+    Raises:
+      LookupError: there is none.
+    """
+    checked = {case.kernel for case in cases}
+    for missing, what in (
+            (set(kernels) - checked, 'does not launch'),
+            (checked - set(kernels), 'launches what is no kernel,')):
+        if missing:
+            raise LookupError('k2_mps_tests/kernels/checks/%s.py %s %s' % (
+                name, what, ', '.join(sorted(missing))))
 
 
 def text(name):
@@ -82,8 +92,8 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
       gpu: its architecture, like sm_90.
       options: more of them for the front end.
     Returns:
-      [{"name", "arguments", "max_threads", "threadgroup_bytes"}], one for
-      each kernel.
+      [{"name", "entry", "arguments", "max_threads", "threadgroup_bytes"}],
+      one for each kernel.
     Raises:
       subprocess.CalledProcessError: the front end refused it and said why.
     """

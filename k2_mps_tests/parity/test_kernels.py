@@ -57,8 +57,15 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     more = text + '\nkernel void another(device float *x) { x[0] = 1.0f; }\n'
     monkeypatch.setattr(sources, 'names', lambda: ['mutual_information'])
     monkeypatch.setattr(sources, 'text', lambda name: more)
-    with pytest.raises(LookupError, match='launches another$'):
+    with pytest.raises(LookupError, match='does not launch another$'):
         on_mps.run()
+    monkeypatch.setattr(sources, 'text', lambda name: text.replace(
+        'mutual_information_backward', 'renamed'))
+    with pytest.raises(LookupError, match='does not launch renamed$'):
+        on_mps.run()
+    with pytest.raises(LookupError, match='no kernel, b$'):
+        sources.require_all('mutual_information', [
+            Case('', 'a', 1, 1, []), Case('', 'b', 1, 1, [])], ['a'])
     monkeypatch.setattr(sources, 'names', lambda: ['another'])
     with pytest.raises(LookupError, match='another.metal has no check'):
         on_mps.run()

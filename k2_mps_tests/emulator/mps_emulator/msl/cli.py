@@ -8,6 +8,7 @@ import traceback
 from .errors import Refused, ToolError
 from .language import NEWEST, Language
 from .nvptx import arguments as ptx_arguments
+from .nvptx import symbol as entry_symbol
 from .pipeline import PROGRAM_SOURCE, Program, explain
 
 # The emulator tells them apart; an interpreter of itself ends with 1 or 2.
@@ -199,6 +200,7 @@ def _description(kernel):
     """
     return {
         "name": kernel.name,
+        "entry": entry_symbol(kernel),
         "arguments": ptx_arguments(kernel),
         "max_threads": (
             kernel.max_total_threads if kernel.limits_threads else None

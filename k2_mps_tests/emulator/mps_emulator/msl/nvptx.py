@@ -45,6 +45,12 @@ def arguments(kernel):
     ]
 
 
+def symbol(kernel):
+    """The name of a kernel's entry: PTX has letters, digits, _ and $ alone."""
+    name = kernel.name.replace("::", "$")
+    return re.sub(r"[^\w$]", lambda found: "$%x$" % ord(found[0]), name)
+
+
 def entry(number, kernel):
     """The entry of a kernel, on one line.
 
@@ -94,7 +100,7 @@ def declarations(kernels):
         % (
             number,
             ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3),
-            kernel.name,
+            symbol(kernel),
         )
         for number, kernel in enumerate(kernels)
     )
@@ -127,7 +133,7 @@ def _limits_of_threads(kernels):
         number = _FIRST_METADATA + len(lines)
         lines += [
             '!%d = !{ptr @%s, !"maxntidx", i32 %d}'
-            % (number, kernel.name, kernel.max_total_threads),
+            % (number, symbol(kernel), kernel.max_total_threads),
             "!nvvm.annotations = !{!%d}" % number,
         ]
     return "\n".join(lines) + "\n"

@@ -1,13 +1,14 @@
 """Kernels as PTX for NVIDIA GPUs.
 
-Only that PTX comes out is checked here, and, where MPS_EMULATOR_PTXAS names
-NVIDIA's assembler, that it accepts it; nothing runs on a GPU.
+Only that PTX comes out is checked here, and, where MPS_EMULATOR_PTXAS or PATH
+has NVIDIA's assembler, that it accepts it; nothing runs on a GPU.
 """
 
 import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -186,6 +187,27 @@ def test_threadgroup_variables(tmp_path):
     assert ".func" not in text
 
 
+def test_names_that_ptx_has_not(tmp_path):
+    text = HEADER + (
+        "namespace outer { namespace inner {\n"
+        "kernel void f(device float *x) { x[0] = 1; }\n}}\n"
+        '[[host_name("copy<float>"), kernel,'
+        " max_total_threads_per_threadgroup(64)]]\n"
+        "void g(device float *x) { x[0] = 1; }\n"
+    )
+    described = tmp_path / "kernels.json"
+    status, said = emit(tmp_path, text, "--json", str(described))
+    assert status == 0, said
+    names = {k["name"]: k["entry"] for k in json.loads(described.read_text())}
+    assert names == {
+        "outer::inner::f": "outer$inner$f",
+        "copy<float>": "copy$3c$float$3e$",
+    }
+    text = (tmp_path / "kernels.ptx").read_text()
+    for entry in names.values():
+        assert ".visible .entry %s(" % entry in text
+
+
 def test_function_constants(tmp_path):
     text = (
         HEADER
@@ -243,17 +265,17 @@ def test_instructions(tmp_path):
     assert "div.full" in instructions()
 
 
-@pytest.mark.skipif(
-    "MPS_EMULATOR_PTXAS" not in os.environ,
-    reason="MPS_EMULATOR_PTXAS does not name NVIDIA's ptxas",
-)
+PTXAS = os.environ.get("MPS_EMULATOR_PTXAS") or shutil.which("ptxas")
+
+
+@pytest.mark.skipif(not PTXAS, reason="NVIDIA's ptxas is not installed")
 @pytest.mark.parametrize("text", [KERNELS, VARIABLES, SHUFFLE])
 def test_ptxas_accepts_it(tmp_path, text):
     status, said = emit(tmp_path, text)
     assert status == 0, said
     subprocess.run(
         [
-            os.environ["MPS_EMULATOR_PTXAS"],
+            PTXAS,
             "-arch=sm_80",
             "--compile-only",
             str(tmp_path / "kernels.ptx"),
