@@ -46,8 +46,8 @@ def test_help_names_every_command(empty):
     for name in ("apply", "build", "checkout", "clean", "compare-wheels",
                  "completion", "demo", "docs", "doctor", "drop", "edit",
                  "export", "fold", "fuzz", "index", "kernels", "lint",
-                 "lock", "new", "probe", "rebase", "report", "sbom", "status", "test", "undo", "upstream",
-                 "verify-wheel", "wheel"):
+                 "lock", "new", "probe", "rebase", "report", "sbom",
+                 "status", "test", "undo", "upstream", "verify-wheel", "wheel"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 
