@@ -160,14 +160,11 @@ def test_a_build_from_nothing_can_be_imported(sandbox):
     assert f"-{tree[:12]}-" in name and "-torch" in name
 
 
-def test_nothing_changed_is_nothing_done_and_quick(sandbox):
+def test_nothing_changed_is_nothing_done(sandbox):
     build(sandbox)
     before = support.snapshot(sandbox.checkout)
-    started = time.monotonic()
     out = build(sandbox)
-    seconds = time.monotonic() - started
     assert "nothing to do" in out
-    assert seconds < 3
     assert support.snapshot(sandbox.checkout) == before
 
 

@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -57,14 +56,12 @@ def replace(sandbox, path: str, old: str, new: str) -> None:
 
 
 def test_the_projects_own_series_is_sound():
-    began = time.monotonic()
     result = subprocess.run(
         [sys.executable, "-m", "k2mps", "lint"], cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(support.TOOLS)},
         capture_output=True, text=True,
     )
     assert result.returncode == 0, result.stdout
-    assert time.monotonic() - began < 1
 
 
 def test_a_sound_series(sound):

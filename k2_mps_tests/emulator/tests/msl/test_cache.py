@@ -4,7 +4,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,21 +13,19 @@ from metal import CompileError, floats
 FOLDER = pathlib.Path(__file__).parent
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
-# Compiles the text on stdin once in a process of its own, and prints how long
-# that took and what the kernel then stores.
+# Compiles the text on stdin once in a process of its own, and prints what the
+# kernel then stores.
 CHILD = """
-import sys, time
+import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 from metal import Metal
 metal = Metal(sys.argv[2])
 source = sys.stdin.read()
-start = time.perf_counter()
 library = metal.compile(source)
-seconds = time.perf_counter() - start
 a = np.zeros(1, np.float32)
 library.run("k", [a], 1, 1)
-print(seconds, a[0])
+print(a[0])
 """
 
 
@@ -62,8 +59,7 @@ def child(harness_path, tmp_path):
 def finish(process):
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    seconds, value = out.split()
-    return float(seconds), float(value)
+    return float(out)
 
 
 def kernel(value):
@@ -75,32 +71,16 @@ def files(folder):
 
 
 def test_second_process_starts_no_compiler(child):
-    seconds, value = finish(child(kernel(5)))
-    assert value == 5
+    assert finish(child(kernel(5))) == 5
     (library,) = files(child.cache)
     assert library.suffix == ".so"
     stamp = library.stat().st_mtime_ns
     # Neither a Python nor a clang can be started now.
-    times = []
-    for _ in range(3):
-        seconds, value = finish(
-            child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")
-        )
-        assert value == 5
-        times.append(seconds)
+    assert finish(
+        child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")
+    ) == 5
     assert files(child.cache) == [library]
     assert library.stat().st_mtime_ns == stamp
-    # A cached library costs a hash and a dlopen.
-    assert min(times) < 0.05
-
-
-def test_same_library_in_one_process(metal):
-    source = kernel(6)
-    metal.compile(source)
-    start = time.perf_counter()
-    for _ in range(100):
-        metal.compile(source)
-    assert (time.perf_counter() - start) / 100 < 0.005
 
 
 def test_everything_that_counts_is_in_the_key(metal, cache_directory):
@@ -130,7 +110,7 @@ def test_processes_at_once(child):
     """Eight processes compile the same text at the same time."""
     processes = [child(kernel(11)) for _ in range(8)]
     for process in processes:
-        assert finish(process)[1] == 11
+        assert finish(process) == 11
     assert len(files(child.cache)) == 1
 
 
@@ -138,7 +118,7 @@ def test_damaged_library(child):
     finish(child(kernel(12)))
     (library,) = files(child.cache)
     library.write_bytes(library.read_bytes()[:100])
-    assert finish(child(kernel(12)))[1] == 12
+    assert finish(child(kernel(12))) == 12
 
 
 def test_refusals_are_not_kept(child):
