@@ -331,6 +331,47 @@ def fuzz_command(
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
 
 
+@main.command("bench")
+@k2_option
+@torch_option
+@jobs_option
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR", help="for table, plot and JSON; default build/bench",
+)
+@click.option(
+    "--compare", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE", help="a bench.json of an earlier run on this machine",
+)
+@click.option("--quick", is_flag=True, help="two small sizes only")
+@click.pass_obj
+def bench_command(
+    session: Session,
+    k2: Optional[str],
+    torch: Optional[str],
+    jobs: Optional[int],
+    output: Optional[Path],
+    compare: Optional[Path],
+    quick: bool,
+) -> None:
+    """Time operations on the CPU and on mps, by host and by Metal kernels.
+
+    On Linux mps is emulated: such times tell nothing of a GPU.
+    """
+    from k2mps import bench, build
+    from k2mps.doctor import Device
+
+    builder = build.Builder(
+        session.project, session.upstream, session.obtain(k2),
+        session.console,
+    )
+    built = builder.build(build.Request(Device.MPS, torch, jobs))
+    folder = bench.run(
+        session.project, built, output, compare, quick, session.console
+    )
+    session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+
+
 @main.command("kernels")
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), default="cpu",

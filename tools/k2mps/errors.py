@@ -343,6 +343,15 @@ class NoGpuError(K2mpsError):
     exit_code = 36
 
 
+class BenchmarkError(K2mpsError):
+    """The benchmark does not run, or is compared with another machine's.
+
+    Remedy: Read the message; compare only runs of one machine.
+    """
+
+    exit_code = 37
+
+
 class IndexUnreachableError(K2mpsError):
     """pip's package index cannot be reached.
 

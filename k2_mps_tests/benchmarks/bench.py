@@ -1,0 +1,228 @@
+"""Times of k2's operations by where they run: `k2mps bench`.
+
+    python -m k2_mps_tests.benchmarks.bench --output build/bench
+
+Each operation is timed on the CPU, on mps with all that can be done there by
+the host or by a Metal kernel done by the one (mps-host) and by the other
+(mps-metal), and on CUDA where k2 has it.  Writes table, plot (PNG and SVG)
+and a JSON to the folder; `--compare FILE` shows what changed since that JSON.
+
+A time is the median of several runs, with the wait for the GPU.  On Linux mps
+is emulated: such times tell nothing of a GPU, and say so wherever they are.
+"""
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import k2
+import torch
+
+# Utterances, frames of each, symbols of each target.
+SIZES = {'quick': [(1, 30, 5), (4, 100, 12)],
+         'full': [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40),
+                  (32, 500, 60)]}
+VOCABULARY = 100
+FORCE = 'K2_MPS_FORCE'
+PLACES = {'cpu': ('cpu', None), 'cuda': ('cuda', None),
+          'mps-host': ('mps', 'host'), 'mps-metal': ('mps', 'metal')}
+
+
+def places():
+    """The names of the places that this k2 can use."""
+    has = {'cpu': True, 'cuda': k2.with_cuda and torch.cuda.is_available(),
+           'mps': k2.with_mps and torch.backends.mps.is_available()}
+    return [name for name, (device, _) in PLACES.items() if has[device]]
+
+
+def where():
+    """What was measured; times of two different ones are not compared."""
+    mps = 'real'
+    if 'mps-metal' not in places():
+        mps = 'none'
+    elif sys.platform != 'darwin':
+        mps = 'emulated'
+    return {'mps': mps, 'machine': platform.machine(),
+            'system': platform.system(),
+            'cuda': torch.cuda.get_device_name() if 'cuda' in places() else ''}
+
+
+@contextlib.contextmanager
+def forced(who):
+    """Has the host or Metal do what both can."""
+    before = os.environ.pop(FORCE, None)
+    if who is not None:
+        os.environ[FORCE] = who
+    try:
+        yield
+    finally:
+        os.environ.pop(FORCE, None)
+        if before is not None:
+            os.environ[FORCE] = before
+
+
+def operations(size, device):
+    """Yields (name, function) for utterances of a size on a device."""
+    num_seqs, num_frames, num_symbols = size
+    torch.manual_seed(0)
+    targets = torch.randint(1, VOCABULARY, (num_seqs, num_symbols)).tolist()
+    graph = k2.ctc_graph(targets, device=device)
+    logits = torch.randn(num_seqs, num_frames, VOCABULARY) * 2
+    leaf = logits.log_softmax(-1).to(device).requires_grad_(True)
+    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
+                            dtype=torch.int32)
+    dense = k2.DenseFsaVec(leaf, segments)
+    yield 'intersect_dense', lambda: k2.intersect_dense(graph, dense, 8.0)
+
+    def ctc_loss():
+        k2.ctc_loss(graph, dense, output_beam=8.0,
+                    use_double_scores=False).backward(retain_graph=True)
+
+    yield 'ctc_loss with gradient, float32', ctc_loss
+    with torch.no_grad():
+        lattice = k2.intersect_dense(graph, dense, 8.0)
+    lattice.requires_grad_(True)
+
+    def scores():
+        lattice._invalidate_cache_()
+        lattice.get_tot_scores(use_double_scores=False,
+                               log_semiring=True).sum().backward()
+
+    yield 'total scores with gradient, float32', scores
+    px = torch.randn(num_seqs, num_symbols, num_frames + 1).to(device)
+    py = torch.randn(num_seqs, num_symbols + 1, num_frames).to(device)
+    px.requires_grad_(True)
+    py.requires_grad_(True)
+    yield 'mutual_information_recursion with gradient', lambda: (
+        k2.mutual_information_recursion(px, py).sum().backward())
+
+
+def wait(device):
+    """Waits for a device."""
+    if device != 'cpu':
+        getattr(torch, device).synchronize()
+
+
+def measure(function, device, repeats):
+    """Returns the median time of a call in seconds."""
+    times = []
+    for _ in range(repeats + 1):  # the first compiles kernels, fills caches
+        wait(device)
+        begin = time.perf_counter()
+        function()
+        wait(device)
+        times.append(time.perf_counter() - begin)
+    return statistics.median(times[1:])
+
+
+def run(sizes, repeats):
+    """Yields {operation, size, place, seconds} as they come."""
+    for size in sizes:
+        for place in places():
+            device, who = PLACES[place]
+            with forced(who):
+                for name, function in operations(size, device):
+                    seconds = measure(function, device, repeats)
+                    yield {'operation': name, 'size': list(size),
+                           'place': place, 'seconds': seconds}
+
+
+def table(rows, before=()):
+    """The table as lines, in milliseconds."""
+    names = [place for place in PLACES
+             if any(row['place'] == place for row in rows)]
+    old = {_key(row): row['seconds'] for row in before}
+    yield ' '.join(['%-42s %-14s' % ('', 'B, T, S')] +
+                   ['%18s' % name for name in names])
+    cells = {}
+    for row in rows:
+        text = '%.2f ms' % (row['seconds'] * 1e3)
+        if _key(row) in old:
+            text += ' (%.2fx)' % (old[_key(row)] / row['seconds'])
+        cells.setdefault((row['operation'], tuple(row['size'])),
+                         {})[row['place']] = text
+    for operation, size in sorted(cells):
+        yield ' '.join(
+            ['%-42s %-14s' % (operation, ', '.join(map(str, size)))] +
+            ['%18s' % cells[operation, size].get(name, '') for name in names])
+
+
+def _key(row):
+    return row['operation'], tuple(row['size']), row['place']
+
+
+def plot(rows, machine, folder):
+    """Writes times over sizes, one picture for each operation."""
+    import matplotlib
+    matplotlib.use('Agg')
+    from matplotlib import pyplot
+
+    names = sorted({row['operation'] for row in rows})
+    figure, axes = pyplot.subplots(1, len(names), squeeze=False,
+                                   figsize=(4.5 * len(names), 4))
+    for axis, name in zip(axes[0], names):
+        for place in PLACES:
+            mine = [row for row in rows
+                    if (row['operation'], row['place']) == (name, place)]
+            if mine:
+                label = place
+                if place.startswith('mps') and machine['mps'] == 'emulated':
+                    label += ' (emulated)'
+                axis.loglog([row['size'][0] * row['size'][1] for row in mine],
+                            [row['seconds'] * 1e3 for row in mine],
+                            marker='o', label=label)
+        axis.set_title(name, fontsize=9)
+        axis.set_xlabel('frames of all utterances')
+    axes[0][0].set_ylabel('ms')
+    axes[0][0].legend()
+    if machine['mps'] == 'emulated':
+        figure.suptitle('mps is emulated: no times of a GPU', color='red')
+    figure.tight_layout()
+    for kind in ('png', 'svg'):
+        figure.savefig(folder / ('bench.' + kind))
+    pyplot.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument('--output', type=Path, required=True, metavar='FOLDER')
+    parser.add_argument('--compare', type=Path, metavar='FILE',
+                        help='a bench.json of an earlier run')
+    parser.add_argument('--quick', action='store_true',
+                        help='two small sizes only')
+    parser.add_argument('--repeats', type=int, default=5)
+    options = parser.parse_args()
+    machine, before = where(), []
+    if options.compare is not None:
+        document = json.loads(options.compare.read_text())
+        if document['where'] != machine:
+            sys.exit('%s is of another machine: %s, and this is %s' % (
+                options.compare, document['where'], machine))
+        before = document['rows']
+    rows = []
+    for row in run(SIZES['quick' if options.quick else 'full'],
+                   options.repeats):
+        rows.append(row)
+        print('%(operation)s %(size)s %(place)s' % row, flush=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / 'bench.json').write_text(json.dumps(
+        {'where': machine, 'torch': torch.__version__, 'rows': rows},
+        indent=1) + '\n')
+    plot(rows, machine, options.output)
+    print()
+    for line in table(rows, before):
+        print(line)
+    if before:
+        print('in brackets: how many times faster than before')
+    if machine['mps'] == 'emulated':
+        print('mps is emulated here: these are no times of a GPU')
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,61 @@
+"""`k2mps bench`: times of k2's operations by where they run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Optional
+
+from k2mps import errors, process
+from k2mps.build import Built
+from k2mps.environment import Environment
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+
+
+def run(
+    project: Project,
+    built: Built,
+    output: Optional[Path],
+    compare: Optional[Path],
+    quick: bool,
+    reporter: Reporter,
+) -> Path:
+    """Runs the benchmark and shows what it prints.
+
+    Args:
+      project: the clone of k2-mps.
+      built: the build for mps to run it on.
+      output: the folder for table, plot and JSON; default build/bench.
+      compare: the JSON of an earlier run on the same machine.
+      quick: whether small sizes are enough.
+      reporter: told what the benchmark says.
+    Returns:
+      The folder.
+    Raises:
+      BenchmarkError: it could not run, or the earlier run is of another
+        machine.
+    """
+    environment = Environment(project, reporter)
+    environment.install(environment.requirements("examples"))
+    folder = output or project.build_root / "bench"
+    paths = [project.root, *built.python_path]
+    outcome = process.run(
+        [
+            environment.python, "-m", "k2_mps_tests.benchmarks.bench",
+            "--output", str(folder.absolute()),
+            *(["--compare", str(compare.absolute())] if compare else []),
+            *(["--quick"] if quick else []),
+        ],
+        cwd=project.root,
+        reporter=reporter,
+        environment={"PYTHONPATH": os.pathsep.join(map(str, paths))},
+        on_line=reporter.info,
+    )
+    if outcome.status != 0:
+        raise errors.BenchmarkError(
+            "the benchmark did not come to its end",
+            why="\n".join(outcome.lines[-5:]),
+            next_command="k2mps test parity, if k2 itself failed",
+        )
+    return folder
