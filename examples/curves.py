@@ -1,6 +1,6 @@
 """Draws the loss curves of several runs over one another.
 
-    python examples/curves.py build/ctc-cpu build/ctc-mps --output curves.png
+    python examples/curves.py build/ctc-cpu build/ctc-mps --output build/c.png
 """
 import argparse
 import json

@@ -40,7 +40,7 @@ def main(
     model = make_model().to(options.device)
 
     def tell(when: str) -> None:
-        batch = make_batch(options.seed, 64, held_out=True)
+        batch = make_batch(options.seed, options.held_out, held_out=True)
         found = recognise(model, batch.to(options.device))
         print(f'phone error rate {when}: '
               f'{error_rate(batch.phones, found):.1%}')
@@ -71,6 +71,8 @@ def _parser(
     ans.add_argument('--resume', action='store_true',
                      help='go on from the checkpoint in the folder')
     ans.add_argument('--batch', type=int, default=16, help='utterances')
+    ans.add_argument('--held-out', type=int, default=64,
+                     help='utterances to test with')
     ans.add_argument('--learning-rate', type=float, default=learning_rate)
     return ans
 

@@ -35,7 +35,7 @@ def trained(run, tmp_path_factory):
         if (name, device) not in done:
             folder = tmp_path_factory.mktemp(f'{name}-{device}')
             text = run(f'{name}.py', folder, '--device', device, '--steps',
-                       STEPS[name])
+                       STEPS[name], '--held-out', 32)
             done[name, device] = folder, text
         return done[name, device]
 
@@ -79,7 +79,8 @@ def test_both_devices_learn_the_same_transducer(trained):
 
 @pytest.mark.parametrize('name', ['ctc', 'transducer'])
 def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path, name):
-    options = ['--steps', 6, '--batch', 4, '--save-every', 2]
+    options = ['--steps', 6, '--batch', 4, '--save-every', 2,
+               '--held-out', 2]
     run(f'{name}.py', tmp_path / 'through', *options)
     run(f'{name}.py', tmp_path / 'resumed', *options, '--stop-after', 3)
     run(f'{name}.py', tmp_path / 'resumed', *options, '--resume')
