@@ -44,10 +44,11 @@ def test_every_kind_of_error_has_a_meaning_and_a_remedy():
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
     for name in ("apply", "bench", "build", "checkout", "clean",
-                 "compare-wheels", "completion", "demo", "docs", "doctor", "drop", "edit",
-                 "export", "fold", "fuzz", "index", "kernels", "lint",
-                 "lock", "new", "probe", "rebase", "report", "sbom",
-                 "status", "test", "undo", "upstream", "verify-wheel", "wheel"):
+                 "compare-wheels", "completion", "demo", "docs", "doctor",
+                 "drop", "edit", "export", "fold", "fuzz", "index",
+                 "kernels", "lint", "lock", "new", "probe", "rebase",
+                 "report", "sbom", "status", "test", "undo", "upstream",
+                 "verify-wheel", "wheel"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 
