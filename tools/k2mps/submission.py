@@ -268,7 +268,10 @@ def _notes(
             target.write_bytes(found.files[path].source.read_bytes())
         for name in (".clang-format", ".flake8"):
             text = checkout.git.run("cat-file", "blob", f"{pin}:{name}")
-            (root / name).write_bytes(text.stdout)
+            # An empty .flake8 is one without settings, an empty
+            # .clang-format an error.
+            if text.status == 0 or name == ".flake8":
+                (root / name).write_bytes(text.stdout)
         yield from _clang_format(
             root, [path for path in paths if path.endswith(_CXX)]
         )
