@@ -8,16 +8,17 @@ they belong.  launch_per_step.cu does that, without what k2 does besides on the
 host for each step; so it is at least as fast as upstream's.  Both run on one
 NVIDIA GPU in one process, on a batch of 32 utterances of up to 500 frames.
 
-    .venv/bin/python lattices.py prepare FOLDER --libdevice FILE
+    .venv/bin/python lattices.py prepare FOLDER     # after `make build`
     python lattices.py run FOLDER      # with the GPU, PyTorch for it and nvcc
 
 What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 """
-import argparse
 import json
 import shutil
 import sys
 from pathlib import Path
+
+from two_steps import main
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -33,7 +34,6 @@ def prepare(folder, libdevice):
 
     from k2_mps_tests.kernels import sources
 
-    folder.mkdir(parents=True, exist_ok=True)
     for name in ('intersect_dense', 'scores'):
         sources.compile_to_ptx(name, folder / (name + '.ptx'), libdevice,
                                'sm_90')
@@ -257,23 +257,5 @@ def run(folder, output):
         output.write_text(json.dumps(rows, indent=1) + '\n')
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(dest='command', required=True)
-    command = commands.add_parser('prepare', help='compile, and make inputs')
-    command.add_argument('folder', type=Path)
-    command.add_argument('--libdevice', type=Path, required=True,
-                         help="CUDA's libdevice.10.bc")
-    command = commands.add_parser('run', help='measure on this GPU')
-    command.add_argument('folder', type=Path)
-    command.add_argument('--output', type=Path, help='a JSON to write')
-    options = parser.parse_args()
-    if options.command == 'prepare':
-        prepare(options.folder, options.libdevice)
-    else:
-        run(options.folder, options.output)
-
-
 if __name__ == '__main__':
-    main()
+    main(__doc__, prepare, run)

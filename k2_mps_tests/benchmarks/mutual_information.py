@@ -13,14 +13,13 @@ on another machine, with PyTorch for CUDA and nvcc but without clang.
 
 What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 """
-import argparse
 import json
-import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
+
+from two_steps import download, main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -47,21 +46,13 @@ def prepare(folder, libdevice):
     sys.path.insert(0, str(ROOT))
     from k2_mps_tests.kernels import sources
 
-    folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
-        if libdevice is None:
-            wheel = _download(scratch, 'nvidia-cuda-nvcc-cu12')
-            libdevice = scratch / 'libdevice.10.bc'
-            with zipfile.ZipFile(wheel) as archive:
-                name = next(name for name in archive.namelist()
-                            if name.endswith('/libdevice.10.bc'))
-                libdevice.write_bytes(archive.read(name))
         kernels = sources.compile_to_ptx(
             'mutual_information', folder / PTX, libdevice, 'sm_90',
             # Within 2 ulp, as Metal's with fast math; all else is without.
             '--approximate-division')
-        source = _download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
+        source = download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)
         with tarfile.open(source) as archive:
@@ -82,16 +73,6 @@ def prepare(folder, libdevice):
     }))
     print('%s: %s' % (folder, ', '.join(
         '%s (%d threads)' % (k['name'], k['max_threads']) for k in kernels)))
-
-
-def _download(folder, package, *arguments):
-    """Lets pip download one file, and returns its path."""
-    before = set(folder.iterdir())
-    subprocess.run([sys.executable, '-m', 'pip', 'download', '--quiet',
-                    '--disable-pip-version-check', '--no-deps', '--dest',
-                    str(folder), *arguments, package], check=True)
-    new, = set(folder.iterdir()) - before
-    return new
 
 
 class Ours:
@@ -260,23 +241,5 @@ def run(folder, output):
         output.write_text(json.dumps(rows, indent=1) + '\n')
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    commands = parser.add_subparsers(dest='command', required=True)
-    command = commands.add_parser('prepare', help='compile, and fetch upstream')
-    command.add_argument('folder', type=Path)
-    command.add_argument('--libdevice', type=Path,
-                         help="CUDA's libdevice.10.bc; default: from PyPI")
-    command = commands.add_parser('run', help='measure on this GPU')
-    command.add_argument('folder', type=Path)
-    command.add_argument('--output', type=Path, help='a JSON to write')
-    options = parser.parse_args()
-    if options.command == 'prepare':
-        prepare(options.folder, options.libdevice)
-    else:
-        run(options.folder, options.output)
-
-
 if __name__ == '__main__':
-    main()
+    main(__doc__, prepare, run)
