@@ -49,11 +49,9 @@ struct Arc {
 // What one pass of one FSA reads.
 struct Graph {
   device const Arc *arcs;        // of all FSAs
-  device const int *arc_begins;  // of each state of this FSA, into `list`
-  device const int *list;        // of arcs; not read if !has_list
-  bool has_list;                 // else position and arc are the same
-  bool forward;
-  int num_states;
+  device const int *arc_begins;  // of each state of this FSA
+  device const int *entering;    // what they are into, if forward
+  bool forward;                  // else they are into `arcs`
 };
 
 // The other end of an arc, its score and its column in b_scores.
@@ -64,7 +62,8 @@ struct Step {
 };
 
 inline Step GetStep(Graph graph, int position) {
-  const Arc arc = graph.arcs[graph.has_list ? graph.list[position] : position];
+  const Arc arc =
+      graph.arcs[graph.forward ? graph.entering[position] : position];
   // k2 keeps label + 1 in 16 bits.
   return Step{graph.forward ? arc.src_state : arc.dest_state, arc.score,
               (arc.label + 1) & 0xffff};
@@ -142,10 +141,9 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   const bool forward = group % 2 != 0;
   const int begin = state_begins[fsa],
             num_states = state_begins[fsa + 1] - begin;
-  const Graph graph = {
-      arcs,     (forward ? entering_begins : leaving_begins) + begin,
-      entering, forward,
-      forward,  num_states};
+  const Graph graph = {arcs,
+                       (forward ? entering_begins : leaving_begins) + begin,
+                       entering, forward};
   const int b = a_to_b_map[fsa], first_row = b_begins[b],
             num_frames = b_begins[b + 1] - first_row;
   const bool cached = num_states <= kIdMaxCachedStates;
