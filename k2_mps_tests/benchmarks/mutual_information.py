@@ -49,9 +49,7 @@ def prepare(folder, libdevice):
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         kernels = sources.compile_to_ptx(
-            'mutual_information', folder / PTX, libdevice, 'sm_90',
-            # Within 2 ulp, as Metal's with fast math; all else is without.
-            '--approximate-division')
+            'mutual_information', folder / PTX, libdevice, 'sm_90')
         source = download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
         upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
         upstream.mkdir(parents=True, exist_ok=True)

@@ -129,6 +129,28 @@ def test_gradients_are_zero_outside_of_the_boundary():
     assert py_grad[inside].abs().sum() > 0
 
 
+@pytest.mark.parametrize('value', [float('nan'), float('inf'), 3e38])
+@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize('S,T', [(20, 50), (150, 40)])
+def test_what_is_outside_of_the_boundary_changes_no_bit(S, T, modified, value):
+    torch.manual_seed(S)
+    px, py = make(4, S, T, modified)
+    boundary = torch.tensor([[0, 0, S - 3, T - 2], [5, 7, S, T - 1],
+                             [2, 1, S - 1, T], [S, T - 4, S, T]])
+    expected = run(px, py, boundary, MPS, torch.float32)
+    for b, (s_begin, t_begin, s_end, t_end) in enumerate(boundary.tolist()):
+        px_inside = torch.zeros_like(px[b], dtype=torch.bool)
+        px_inside[s_begin:s_end, t_begin:t_end + (not modified)] = True
+        px[b][~px_inside] = value
+        py_inside = torch.zeros_like(py[b], dtype=torch.bool)
+        py_inside[s_begin:s_end + 1, t_begin:t_end] = True
+        py[b][~py_inside] = value
+    ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
+    assert torch.equal(ans, expected[0])
+    assert torch.equal(px_grad, expected[1])
+    assert torch.equal(py_grad, expected[2])
+
+
 @pytest.mark.parametrize('modified', [False, True])
 def test_minus_infinity_closes_paths(modified):
     px, py = make(2, 6, 9, modified)

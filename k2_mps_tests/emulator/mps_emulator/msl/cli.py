@@ -89,11 +89,6 @@ def _parser():
         help="all lanes of a simdgroup reach each simdgroup function",
     )
     ptx.add_argument(
-        "--approximate-division",
-        action="store_true",
-        help="within 2 ulp, which fast math has anyway",
-    )
-    ptx.add_argument(
         "--json",
         metavar="FILE.json",
         help="a description of the kernels to write, for a program",
@@ -182,7 +177,6 @@ def _ptx(options):
         options.gpu,
         options.libdevice,
         options.whole_simdgroups,
-        options.approximate_division,
     )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:

@@ -103,13 +103,11 @@ class Program:
         gpu,
         libdevice=None,
         whole_simdgroups=False,
-        approximate_division=False,
     ):
         """Writes the kernels as PTX to the file `output`.
 
-        whole_simdgroups:     whether all lanes of a simdgroup reach each
+        whole_simdgroups: whether all lanes of a simdgroup reach each
             simdgroup function.  Which ones do need not be found out then.
-        approximate_division: x / y is within 2 ulp, as with fast math.
 
         Returns [Kernel].  Raises ToolError for what this target has not.
         """
@@ -134,7 +132,7 @@ class Program:
             self._compile(
                 toolchain.ptx_command(
                     *kind,
-                    approximate_division or self.fast_math,
+                    self.fast_math,
                     _write(folder, "finished.ll", finished),
                     output,
                 )

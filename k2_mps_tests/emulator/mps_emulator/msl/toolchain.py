@@ -221,10 +221,10 @@ def nvptx_ir_command(
     return command + ["-S", "-emit-llvm", source, "-o", output]
 
 
-def ptx_command(clang, gpu, approximate_division, source, output):
+def ptx_command(clang, gpu, fast_math, source, output):
     """Compiles LLVM's representation to PTX, the assembly of NVIDIA's GPUs."""
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
-    if approximate_division:
+    if fast_math:  # x / y within 2 ulp
         command += ["-mllvm", "-nvptx-prec-divf32=1"]
     return command + ["-S", source, "-o", output]
 

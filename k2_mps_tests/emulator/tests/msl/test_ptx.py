@@ -241,6 +241,7 @@ SHUFFLE = (
     + """
 kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
   x[i] = simd_shuffle_up(fast::exp(x[i]) / x[i + 1], 1);
+  x[i + 2] = fast::divide(x[i + 3], x[i + 4]);
 }
 """
 )
@@ -256,13 +257,12 @@ def test_instructions(tmp_path):
 
     text = instructions("--no-fast-math")
     assert "activemask.b32" in text and "div.rn.f32" in text
-    # fast::exp is the GPU's own.
-    assert "ex2.approx.ftz.f32" in text
+    # Those of namespace fast are the GPU's own.
+    assert "ex2.approx.ftz.f32" in text and "div.approx.ftz.f32" in text
     text = instructions("--no-fast-math", "--whole-simdgroups")
     assert "activemask.b32" not in text and "shfl.sync" in text
-    text = instructions("--no-fast-math", "--approximate-division")
-    assert "div.full.f32" in text and "div.rn.f32" not in text
-    assert "div.full" in instructions()
+    text = instructions()
+    assert "div.full" in text and "div.rn.f32" not in text
 
 
 PTXAS = os.environ.get("MPS_EMULATOR_PTXAS") or shutil.which("ptxas")

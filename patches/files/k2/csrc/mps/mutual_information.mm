@@ -53,9 +53,12 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
-  TORCH_CHECK((S + 1) * (T + 1) <= std::numeric_limits<int32_t>::max(),
-              "A sequence pair of lengths ", S, " and ", T,
-              " has too many cells");
+  // The kernels also compute indexes of cells behind the last, which they then
+  // limit.
+  TORCH_CHECK(
+      (S + 2 * kMiMaxStrips * kMiSimdWidth) * (T + 1) + T + kMiScratchMargin <=
+          std::numeric_limits<int32_t>::max(),
+      "A sequence pair of lengths ", S, " and ", T, " has too many cells");
   if (boundary.has_value()) {
     TORCH_CHECK(boundary->is_mps() && boundary->scalar_type() == torch::kLong &&
                     boundary->sizes() == torch::IntArrayRef({B, 4}),

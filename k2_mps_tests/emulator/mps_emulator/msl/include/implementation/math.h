@@ -107,6 +107,7 @@ MSL_MATH_1(log, __msl::target::fast::log(x))
 MSL_MATH_1(log2, __msl::target::fast::log2(x))
 MSL_MATH_1(log10, __msl::target::fast::log10(x))
 MSL_MATH_1(sin, __msl::target::fast::sin(x))
+MSL_MATH_2(divide, __msl::target::fast::divide(x, y))
 }  // namespace fast
 #endif
 MSL_MATH_2(atan2, __msl::target::atan2(x, y))

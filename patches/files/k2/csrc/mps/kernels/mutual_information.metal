@@ -144,8 +144,7 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   ans.passes = (all_strips + ans.strips - 1) / ans.strips;
   // A pass begins when the strip below has read the ring for the last time, and
   // late enough to fetch from scratch what the pass before it put there.
-  ans.period =
-      max(ans.chunks + ans.lag, ans.strips * ans.lag + kMiAhead + 2);
+  ans.period = max(ans.chunks + ans.lag, ans.strips * ans.lag + kMiAhead + 2);
   const int unit = kTiles * kMiAhead;  // so that turns and tiles go on
   ans.period = (ans.period + unit - 1) / unit * unit;
   // Fetchers begin before there is anything to compute.
@@ -154,16 +153,17 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   return ans;
 }
 
-// A place in the schedule of one strip; `chunk` is negative before it begins.
+// A place in the schedule of one strip: its first row in this pass, and a
+// chunk, which is negative before the strip begins.
 struct Place {
-  int pass, chunk;
+  int row, chunk;
 };
 
-inline Place Advance(Place place, int chunks, int period) {
-  Place ans = {place.pass, place.chunk + chunks};
-  if (ans.chunk >= period) {
-    ans.chunk -= period;
-    ++ans.pass;
+inline Place Advance(Place place, int chunks, Schedule schedule) {
+  Place ans = {place.row, place.chunk + chunks};
+  if (ans.chunk >= schedule.period) {
+    ans.chunk -= schedule.period;
+    ans.row += schedule.strips * kMiSimdWidth;
   }
   return ans;
 }
@@ -186,8 +186,10 @@ inline Role GetRole(int simdgroup, int num_simdgroups) {
   return Role{kDrainer, drainer / kMiDrainers, drainer % kMiDrainers};
 }
 
-// Which of its tiles a strip uses for a chunk.
-inline int TileOf(int chunk) { return (chunk + 64 * kTiles) % kTiles; }
+// The tile that a strip uses after another.  A pass is a multiple of kTiles
+// chunks, so that this needs no look at the chunk.
+inline int FirstTile(int chunk) { return (chunk + 64 * kTiles) % kTiles; }
+inline int NextTile(int tile) { return tile == kTiles - 1 ? 0 : tile + 1; }
 
 // Where float4 number `vector` of a row is in a tile.  Eight lanes that follow
 // one another then touch different banks of memory.
@@ -196,9 +198,11 @@ inline int TileIndex(int row, int vector) {
   return row * kVectors + (vector ^ (row / rows_apart % kVectors));
 }
 
-// The same for one float of it.
-inline int TileElement(int row, int column) {
-  return TileIndex(row, column / 4) * 4 + column % 4;
+// The same for one float, in a row that is `further` below.  The order of the
+// float4s comes again every 8 rows, and the compiler is to see that.
+inline int TileElement(int row, int column, int further) {
+  return TileIndex(row + further % 8, column / 4) * 4 + column % 4 +
+         further / 8 * 8 * kMiColumns;
 }
 
 // Writes zeros to the tiles of a threadgroup.
@@ -425,9 +429,13 @@ kernel void mutual_information_forward(
   device const float *py_begin = py + range.s_begin * py_stride +
                                  min(range.t_begin, max(py_stride - 1, 0));
   device float *p_begin = p + range.s_begin * p_stride + range.t_begin;
-  const int last_px_row = max(S - 1, 0), last_px_column = max(T + t_offset, 0),
-            last_py_column = max(T - 1, 0),
-            last_scratch = max(params.scratch_stride - 1, 0);
+  const uint last_px = uint(max(S - 1, 0) * px_stride + max(T + t_offset, 0)),
+             last_py = uint(S * py_stride + max(T - 1, 0)),
+             last_scratch = uint(max(params.scratch_stride - 1, 0));
+  const int px_apart = kFetchRowsApart * (px_stride - skew),
+            py_apart = kFetchRowsApart * (py_stride - skew),
+            p_apart = kDrainRowsApart * (p_stride - skew),
+            scratch_stride = params.scratch_stride;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
 #pragma unroll
@@ -443,24 +451,24 @@ kernel void mutual_information_forward(
   // A chunk is fetched into its tile in the round before it is computed, taken
   // out of it in the round after that, and stored one round later, so that
   // nobody waits for threadgroup memory either.
-  Place place = {0, -role.strip * schedule.lag - kMiAhead -
-                        int(role.kind == kChain) -
-                        3 * int(role.kind == kDrainer)};
+  Place place = {role.strip * kMiSimdWidth,
+                 -role.strip * schedule.lag - kMiAhead -
+                     int(role.kind == kChain) - 3 * int(role.kind == kDrainer)};
+  int tile = FirstTile(place.chunk);
+  const uint num_chunks =
+      role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
+  // The first element of a tile that a fetcher or a drainer handles, and its
+  // column in the first chunk.
+  const int lane = int(lane_index),
+            tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+            tile_column = lane % kMiColumns,
+            tile_t = tile_column - tile_row * skew - schedule.pad;
   for (int round = 0; round < schedule.rounds; ++round) {
-    // The first element of a tile that a fetcher or a drainer handles.
-    const int lane = int(lane_index),
-              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
-              tile_column = lane % kMiColumns;
-    const int first_row =
-                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
-              first_step = place.chunk * kMiColumns;
-    const bool has_work = role.strip < schedule.strips && first_row <= S &&
-                          place.chunk >= 0 && place.chunk < schedule.chunks;
-    threadgroup float4 *x_vectors =
-        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    const int first_step = place.chunk * kMiColumns;
+    const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
+    const int next_tile = NextTile(tile);
+    threadgroup float4 *x_vectors = strip_tiles + tile * 2 * kTile;
     threadgroup float4 *y_vectors = x_vectors + kTile;
-    threadgroup float *x_tile = (threadgroup float *)x_vectors,
-                      *y_tile = (threadgroup float *)y_vectors;
 
     if (role.kind == kChain) {
       if (has_work) {
@@ -480,11 +488,11 @@ kernel void mutual_information_forward(
 #pragma unroll
             for (int i = 0; i < kMiColumns; ++i) {
               scratch[first_step + i] = last_r[i];
-              scratch[params.scratch_stride + first_step + i] = last_m[i];
+              scratch[scratch_stride + first_step + i] = last_m[i];
             }
           }
         }
-        if (first_row + lane == S && place.chunk == schedule.last_chunk) {
+        if (place.row + lane == S && place.chunk == schedule.last_chunk) {
           const float score = state.r + precise::log(state.m);
           *ans = score;
           if (!(score >= kLowestScore))
@@ -498,80 +506,112 @@ kernel void mutual_information_forward(
     } else if (role.kind == kFetcher) {
       if ((place.chunk & (kMiAhead - 1)) == turn) {
         if (has_work) {
-          const int t =
-              first_step - schedule.pad + tile_column - tile_row * skew;
+          threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                            *y_tile = (threadgroup float *)y_vectors;
           bool all_usual = true;
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
-            const int further = i * kFetchRowsApart,
-                      at = TileElement(tile_row + further, tile_column);
+            const int at =
+                TileElement(tile_row, tile_column, i * kFetchRowsApart);
             all_usual =
                 all_usual && x[i] <= kLargestInput && y[i] <= kLargestInput;
-            // To the first row comes only what the ring has for it.
-            x_tile[at] =
-                first_row + tile_row + further == 0 ? 0.0f : max(x[i], kNever);
-            y_tile[at] = t - further * skew <= 0 ? kNever : max(y[i], kNever);
+            x_tile[at] = max(x[i], kNever);
+            y_tile[at] = max(y[i], kNever);
           }
-          if (!all_usual)
-            atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+          if (!all_usual) {
+            // Where there is no cell, nothing unusual may get into the others.
+            const int row = place.row + tile_row, t = first_step + tile_t,
+                      x_index = (row - 1) * px_stride + t + t_offset,
+                      y_index = row * py_stride + t - 1;
+#pragma unroll 1
+            for (int i = 0; i < kFetches; ++i) {
+              const int further = i * kFetchRowsApart,
+                        at = TileElement(tile_row, tile_column, further);
+              const bool in_rows = row + further <= S,
+                         in_columns = t - further * skew <= T;
+              if (!(px_begin[min(uint(x_index + i * px_apart), last_px)] <=
+                    kLargestInput)) {
+                if (row + further > 0 && in_rows && in_columns &&
+                    t - further * skew + t_offset >= 0)
+                  atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+                else
+                  x_tile[at] = kNever;
+              }
+              if (!(py_begin[min(uint(y_index + i * py_apart), last_py)] <=
+                    kLargestInput)) {
+                if (in_rows && in_columns && t - further * skew > 0)
+                  atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+                else
+                  y_tile[at] = kNever;
+              }
+            }
+          }
           if (role.strip == 0 && tile_row == 0) {
             const int step = first_step + lane;
             threadgroup float2 *entry = (threadgroup float2 *)ring +
                                         ((step + schedule.carry) & (kRing - 1));
-            if (place.pass > 0)
+            if (place.row > 0) {
               *entry = float2(r_above, m_above);
-            else
+            } else {
+              // To the first row comes only what the ring has for it.
+              x_tile[TileElement(0, tile_column, 0)] = 0.0f;
               *entry = float2(step == schedule.pad ? 0.0f : kNever, 1.0f);
+            }
           }
         }
 
         // No branch depends on anything here, and nothing looks at the
-        // results: so nobody waits for them before they are needed.
-        const Place next = Advance(place, kMiAhead, schedule.period);
+        // results: so nobody waits for them before they are needed.  Where
+        // there is no cell, some other element of the sequence is read, and the
+        // chain makes nothing of it that a cell would see: all that comes from
+        // rows and columns before the first is lost in kNever.
+        const Place next = Advance(place, kMiAhead, schedule);
         const int next_step = next.chunk * kMiColumns,
-                  row = (next.pass * schedule.strips + role.strip) *
-                            kMiSimdWidth +
-                        tile_row,
-                  t = next_step - schedule.pad + tile_column - tile_row * skew;
+                  row = next.row + tile_row, t = next_step + tile_t,
+                  x_index = (row - 1) * px_stride + t + t_offset,
+                  y_index = row * py_stride + t - 1;
 #pragma unroll
         for (int i = 0; i < kFetches; ++i) {
-          const int further = i * kFetchRowsApart,
-                    px_row = clamp(row + further - 1, 0, last_px_row),
-                    py_row = min(row + further, S), column = t - further * skew;
-          x[i] = px_begin[px_row * px_stride +
-                          clamp(column + t_offset, 0, last_px_column)];
-          y[i] = py_begin[py_row * py_stride +
-                          clamp(column - 1, 0, last_py_column)];
+          x[i] = px_begin[min(uint(x_index + i * px_apart), last_px)];
+          y[i] = py_begin[min(uint(y_index + i * py_apart), last_py)];
         }
-        const int above =
-            clamp(next_step + lane + schedule.carry, 0, last_scratch);
+        const uint above =
+            min(uint(next_step + lane + schedule.carry), last_scratch);
         r_above = scratch[above];
-        m_above = scratch[params.scratch_stride + above];
+        m_above = scratch[scratch_stride + above];
       }
     } else {
       if (has_work) {
-        const int row = first_row + tile_row,
-                  t = first_step - schedule.pad + tile_column - tile_row * skew;
+        const int row = place.row + tile_row, t = first_step + tile_t;
         device float *out = p_begin + row * p_stride + t;
+        const int before = first_step - schedule.pad;
+        if (place.row + kMiSimdWidth - 1 <= S &&
+            before >= (kMiSimdWidth - 1) * skew &&
+            before + kMiColumns - 1 <= T) {
+          // All of the tile are cells.
 #pragma unroll
-        for (int i = 0; i < kDrains; ++i) {
-          const int further = i * kDrainRowsApart, column = t - further * skew;
-          if (row + further <= S && column >= 0 && column <= T)
-            out[further * (p_stride - skew)] = shares[i];
+          for (int i = 0; i < kDrains; ++i) out[i * p_apart] = shares[i];
+        } else {
+#pragma unroll
+          for (int i = 0; i < kDrains; ++i) {
+            const int further = i * kDrainRowsApart;
+            if (row + further <= S && uint(t - further * skew) <= uint(T))
+              out[i * p_apart] = shares[i];
+          }
         }
       }
-      const int next_tile = TileOf(place.chunk + 1);
       threadgroup const float *next_x_tile =
           (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
 #pragma unroll
       for (int i = 0; i < kDrains; ++i) {
-        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
         const float part = next_x_tile[at], all = next_x_tile[4 * kTile + at];
         // Exactly 1 also if division is not exact.
-        shares[i] = part == all ? 1.0f : part / all;
+        shares[i] = part == all ? 1.0f : fast::divide(part, all);
       }
     }
-    place = Advance(place, 1, schedule.period);
+    place = Advance(place, 1, schedule);
+    tile = next_tile;
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 
@@ -671,7 +711,11 @@ kernel void mutual_information_backward(
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
   const bool fills_scratch =
       schedule.passes > 1 && role.strip + 1 == schedule.strips;
-  const int last_scratch = max(params.scratch_stride - 1, 0);
+  const uint last_p = uint(S * p_stride + T),
+             last_scratch = uint(max(params.scratch_stride - 1, 0));
+  const int p_apart = kFetchRowsApart * (p_stride - skew),
+            px_apart = kDrainRowsApart * (px_stride - skew),
+            py_apart = kDrainRowsApart * (py_stride - skew);
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
 #pragma unroll
@@ -680,24 +724,23 @@ kernel void mutual_information_backward(
   ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
              num_simdgroups * kMiSimdWidth);
 
-  Place place = {0, -role.strip * schedule.lag - kMiAhead -
-                        int(role.kind == kChain) -
-                        3 * int(role.kind == kDrainer)};
+  Place place = {role.strip * kMiSimdWidth,
+                 -role.strip * schedule.lag - kMiAhead -
+                     int(role.kind == kChain) - 3 * int(role.kind == kDrainer)};
+  int tile = FirstTile(place.chunk);
+  const uint num_chunks =
+      role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
+  // As in the forward kernel.
+  const int lane = int(lane_index),
+            tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+            tile_column = lane % kMiColumns,
+            tile_t = tile_column - tile_row * skew;
   for (int round = 0; round < schedule.rounds; ++round) {
-    // The first element of a tile that a fetcher or a drainer handles.
-    const int lane = int(lane_index),
-              tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
-              tile_column = lane % kMiColumns;
-    const int first_row =
-                  (place.pass * schedule.strips + role.strip) * kMiSimdWidth,
-              first_step = place.chunk * kMiColumns;
-    const bool has_work = role.strip < schedule.strips && first_row <= S &&
-                          place.chunk >= 0 && place.chunk < schedule.chunks;
-    threadgroup float4 *x_vectors =
-        strip_tiles + TileOf(place.chunk) * 2 * kTile;
+    const int first_step = place.chunk * kMiColumns;
+    const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
+    const int next_tile = NextTile(tile);
+    threadgroup float4 *x_vectors = strip_tiles + tile * 2 * kTile;
     threadgroup float4 *y_vectors = x_vectors + kTile;
-    threadgroup float *x_tile = (threadgroup float *)x_vectors,
-                      *y_tile = (threadgroup float *)y_vectors;
 
     if (role.kind == kChain) {
       if (has_work) {
@@ -721,10 +764,12 @@ kernel void mutual_information_backward(
     } else if (role.kind == kFetcher) {
       if ((place.chunk & (kMiAhead - 1)) == turn) {
         if (has_work) {
+          threadgroup float *x_tile = (threadgroup float *)x_vectors,
+                            *y_tile = (threadgroup float *)y_vectors;
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
             const int at =
-                TileElement(tile_row + i * kFetchRowsApart, tile_column);
+                TileElement(tile_row, tile_column, i * kFetchRowsApart);
             const bool finite = shares[i] - shares[i] == 0.0f;
             x_tile[at] = finite ? shares[i] : 0.0f;
             y_tile[at] = finite ? 1.0f - shares[i] : 0.0f;
@@ -733,54 +778,61 @@ kernel void mutual_information_backward(
             const int step = first_step + lane;
             threadgroup float *entry = (threadgroup float *)ring +
                                        ((step + schedule.carry) & (kRing - 1));
-            if (place.pass > 0)
+            if (place.row > 0)
               *entry = below;
             else
               *entry = step == 0 ? first_grad : 0.0f;
           }
         }
 
-        const Place next = Advance(place, kMiAhead, schedule.period);
+        // Where there is no cell, some other element of the sequence is read:
+        // of the gradient 0 that is there comes 0 again.
+        const Place next = Advance(place, kMiAhead, schedule);
         const int next_step = next.chunk * kMiColumns,
-                  row = (next.pass * schedule.strips + role.strip) *
-                            kMiSimdWidth +
-                        tile_row,
-                  t = next_step + tile_column - tile_row * skew;
+                  index = (next.row + tile_row) * p_stride + next_step + tile_t;
 #pragma unroll
-        for (int i = 0; i < kFetches; ++i) {
-          const int further = i * kFetchRowsApart;
-          shares[i] = p[-(min(row + further, S) * p_stride +
-                          clamp(t - further * skew, 0, T))];
-        }
+        for (int i = 0; i < kFetches; ++i)
+          shares[i] = p[-long(min(uint(index + i * p_apart), last_p))];
         below =
-            scratch[clamp(next_step + lane + schedule.carry, 0, last_scratch)];
+            scratch[min(uint(next_step + lane + schedule.carry), last_scratch)];
       }
     } else {
       if (has_work) {
-        const int row = first_row + tile_row,
-                  t = first_step + tile_column - tile_row * skew;
+        const int row = place.row + tile_row, t = first_step + tile_t;
         device float *px_out = px_grad - (row * px_stride + t);
         device float *py_out = py_grad - (row * py_stride + t);
+        if (place.row + kMiSimdWidth <= S &&
+            first_step >= (kMiSimdWidth - 1) * skew &&
+            first_step + kMiColumns <= T) {
+          // All of the tile are elements of both.
 #pragma unroll
-        for (int i = 0; i < kDrains; ++i) {
-          const int further = i * kDrainRowsApart, column = t - further * skew;
-          if (row + further < S && column >= 0 && column <= T + t_offset)
-            px_out[-further * (px_stride - skew)] = x_out[i];
-          if (row + further <= S && column >= 0 && column < T)
-            py_out[-further * (py_stride - skew)] = y_out[i];
+          for (int i = 0; i < kDrains; ++i) {
+            px_out[-i * px_apart] = x_out[i];
+            py_out[-i * py_apart] = y_out[i];
+          }
+        } else {
+#pragma unroll
+          for (int i = 0; i < kDrains; ++i) {
+            const int further = i * kDrainRowsApart,
+                      column = t - further * skew;
+            if (row + further < S && column >= 0 && column <= T + t_offset)
+              px_out[-i * px_apart] = x_out[i];
+            if (row + further <= S && column >= 0 && column < T)
+              py_out[-i * py_apart] = y_out[i];
+          }
         }
       }
-      const int next_tile = TileOf(place.chunk + 1);
       threadgroup const float *next_x_tile =
           (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
 #pragma unroll
       for (int i = 0; i < kDrains; ++i) {
-        const int at = TileElement(tile_row + i * kDrainRowsApart, tile_column);
+        const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
         x_out[i] = next_x_tile[at];
         y_out[i] = next_x_tile[4 * kTile + at];
       }
     }
-    place = Advance(place, 1, schedule.period);
+    place = Advance(place, 1, schedule);
+    tile = next_tile;
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 }
