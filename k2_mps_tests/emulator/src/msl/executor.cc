@@ -447,10 +447,18 @@ bool Executor::IsOnStack(const void *address) const {
          at < reinterpret_cast<uintptr_t>(outermost_frame_);
 }
 
+bool Executor::IsExchanged(const void *address) const {
+  auto offset = reinterpret_cast<uintptr_t>(address) -
+                reinterpret_cast<uintptr_t>(exchange_buffers_.get());
+  return offset < (threads_.size() + kSimdWidth - 1) / kSimdWidth *
+                      sizeof(ExchangeBuffer);
+}
+
 void Executor::Access(const void *address, unsigned long size, unsigned flags,
                       const void *place) {
   Executor *self = executor;
-  if (self->checker_ != nullptr && !self->IsOnStack(address))
+  if (self->checker_ != nullptr && !self->IsOnStack(address) &&
+      !self->IsExchanged(address))
     self->checker_->Access(self->RunningThread(), address, size, flags, place);
 }
 

@@ -156,6 +156,8 @@ class Executor {
 
   // Whether memory is a kernel thread's own: variables that clang keeps there.
   bool IsOnStack(const void *address) const;
+  // Whether memory is what a simdgroup function copies from.
+  bool IsExchanged(const void *address) const;
 
   friend struct RuntimeTable;
 };
