@@ -66,7 +66,7 @@ def prepare(folder, libdevice):
     numbers = sources.enumerators('mutual_information.h')
     (folder / 'host.json').write_text(json.dumps({
         name: numbers[name]
-        for name in ('kMiSimdWidth', 'kMiMaxStrips', 'kMiThreadsPerStrip',
+        for name in ('kMiRows', 'kMiMaxStrips', 'kMiThreadsPerStrip',
                      'kMiScratchMargin')
     }))
     print('%s: %s' % (folder, ', '.join(
@@ -93,7 +93,7 @@ class Ours:
         host = self._host
         B, S = px.shape[:2]
         T = py.shape[2]
-        strips = S // host['kMiSimdWidth'] + 1
+        strips = S // host['kMiRows'] + 1
         passes = -(-strips // host['kMiMaxStrips'])
         threads = -(-strips // passes) * host['kMiThreadsPerStrip']
         stride = T + host['kMiScratchMargin'] if passes > 1 else 0

@@ -28,18 +28,20 @@ NEVER = -math.inf
 UNTOUCHED = 9.0
 
 TUNING = enumerators('mutual_information.h')
-SIMD_WIDTH = TUNING['kMiSimdWidth']
+STRIP = TUNING['kMiRows']
 MAX_STRIPS = TUNING['kMiMaxStrips']
 COLUMNS = TUNING['kMiColumns']
 # How many rows, S + 1, a threadgroup does at once.
-ROWS = MAX_STRIPS * SIMD_WIDTH
+ROWS = MAX_STRIPS * STRIP
+# Where the first cell of a sequence has this, its shares may be NaN.
+NOT_ALL_FINITE = 2.0
 
 # S, T: the smallest, around a strip's rows, a tile's columns and the rows that
 # are done at once, and with several passes.
-SHAPES = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 5), (SIMD_WIDTH - 2, COLUMNS - 1),
-          (SIMD_WIDTH - 1, COLUMNS), (SIMD_WIDTH, COLUMNS + 1),
-          (SIMD_WIDTH + 1, 5 * COLUMNS), (ROWS - 2, 20), (ROWS - 1, 37),
-          (ROWS, 9), (2 * ROWS + 3, 30)]
+SHAPES = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 5), (STRIP // 2, 3 * COLUMNS),
+          (STRIP - 2, COLUMNS - 1), (STRIP - 1, COLUMNS), (STRIP, COLUMNS + 1),
+          (STRIP + 1, 5 * COLUMNS), (ROWS - 2, 20), (ROWS - 1, 37), (ROWS, 9),
+          (2 * ROWS + 3, 30)]
 
 
 def cases():
@@ -52,9 +54,9 @@ def cases():
                          _make(2, S, T, modified=True))
     yield from _both('modified, without a path',
                      _make(1, 5, 3, modified=True))
-    S, T = SIMD_WIDTH + 8, 12
+    S, T = STRIP + 8, 12
     boundary = np.array([
-        [0, 0, S, T], [0, 0, 3, 7], [2, 3, SIMD_WIDTH + 4, 9], [4, 5, 4, 5],
+        [0, 0, S, T], [0, 0, 3, 7], [2, 3, STRIP + 4, 9], [4, 5, 4, 5],
         [1, 2, 1, 9], [1, 4, 6, 4], [0, 0, 0, 0]])
     for modified in (False, True):
         yield from _both(
@@ -127,7 +129,7 @@ def _case(name, kernel, px, py, offset, boundary, scratch_rows, buffers):
     buffers: gives all but the last from the one for scratch.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    strips = S // SIMD_WIDTH + 1
+    strips = S // STRIP + 1
     passes = -(-strips // MAX_STRIPS)
     threads = -(-strips // passes) * TUNING['kMiThreadsPerStrip']
     stride = T + TUNING['kMiScratchMargin'] if passes > 1 else 0
@@ -203,6 +205,8 @@ def _shares(px, scores, offset, bound):
             elif scores[s, t] != NEVER:
                 above = scores[s - 1, t + offset] + px[s - 1, t + offset]
                 shares[s, t] = math.exp(above - scores[s, t])
+    if scores[s_end, t_end] == NEVER:
+        shares[s_begin, t_begin] = NOT_ALL_FINITE
     return shares
 
 

@@ -56,7 +56,7 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
   // The kernels also compute indexes of cells behind the last, which they then
   // limit.
   TORCH_CHECK(
-      (S + 2 * kMiMaxStrips * kMiSimdWidth) * (T + 1) + T + kMiScratchMargin <=
+      (S + 2 * kMiMaxStrips * kMiRows) * (T + 1) + T + kMiScratchMargin <=
           std::numeric_limits<int32_t>::max(),
       "A sequence pair of lengths ", S, " and ", T, " has too many cells");
   if (boundary.has_value()) {
@@ -88,7 +88,7 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
 mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
                   int64_t scratch_rows, Params *params,
                   torch::Tensor *scratch) {
-  const int64_t strips = (params->S + 1 + kMiSimdWidth - 1) / kMiSimdWidth,
+  const int64_t strips = (params->S + 1 + kMiRows - 1) / kMiRows,
                 most = std::min<int64_t>(
                     kMiMaxStrips,
                     mps::MaxThreadsPerThreadgroup(kSource, kernel, p) /

@@ -33,20 +33,22 @@ struct MutualInformationParams {
 // These are all the numbers that there are to tune.
 enum MutualInformationTuning {
   kMiColumns = 8,    // of a tile
-  kMiFetchers = 2,   // simdgroups that load, for one that computes
-  kMiDrainers = 1,   // simdgroups that store, for one that computes
+  kMiLayers = 2,     // rows that a lane computes
+  kMiFetchers = 2,   // simdgroups that load, for each layer of a strip
+  kMiDrainers = 1,   // simdgroups that store, for each layer of a strip
   kMiAhead = 2,      // rounds from fetching inputs to moving them into a tile
-  kMiMaxStrips = 4,  // at once in a threadgroup
+  kMiMaxStrips = 2,  // at once in a threadgroup
   kMiDelay = 2,      // steps after which a row's result is in the next row
 };
 
 enum MutualInformationSizes {
   kMiSimdWidth = 32,
-  kMiSimdgroupsPerStrip = 1 + kMiFetchers + kMiDrainers,
+  kMiRows = kMiSimdWidth * kMiLayers,  // of a strip
+  kMiSimdgroupsPerStrip = 1 + kMiLayers * (kMiFetchers + kMiDrainers),
   kMiThreadsPerStrip = kMiSimdgroupsPerStrip * kMiSimdWidth,
   kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
   // By how much scratch_stride must exceed T if a sequence needs scratch.
-  kMiScratchMargin = kMiSimdWidth * kMiDelay + 2 * kMiColumns,
+  kMiScratchMargin = kMiSimdWidth * (kMiDelay + kMiLayers) + 2 * kMiColumns,
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

@@ -24,18 +24,21 @@
 // The recursion of MutualInformationCpu() and its derivative.
 //
 // One threadgroup does one sequence, whose rows are s and whose columns are t.
-// A strip is kMiSimdWidth rows, one for each lane of the simdgroup that
-// computes it, its chain.  In each step a lane does one cell, `skew` columns
-// behind the lane above it.  So the result of the row above comes through a
-// shuffle, and kMiDelay steps later: nobody waits for the shuffle.
+// A strip is what one simdgroup computes, its chain: kMiLayers rows for each
+// lane.  In each step a lane does one cell of each of them, kMiLayers cells
+// that do not wait for one another: a row is `apart` columns behind the row
+// above it, so that this had what it hands down in the step before.  A lane is
+// `skew` columns behind the lane above it.  The result of that comes through a
+// shuffle, and kMiDelay steps later: nobody waits for the shuffle either.
 //
-// kMiColumns steps are a chunk, and what a strip reads and writes in a chunk
-// is a tile of threadgroup memory.  A chain touches nothing else.  Each strip
-// has kMiFetchers more simdgroups that bring inputs, and kMiDrainers that take
-// outputs away.  Fetchers take turns: each loads its part of a tile into
-// registers and moves it into the tile kMiAhead rounds later.  They do nothing
-// else, so that they wait for device memory at no other place.  A strip has
-// three tiles: one that is filled, one that is computed, one that is emptied.
+// kMiColumns steps are a chunk, and what one layer of a strip, a row of each
+// lane, reads and writes in a chunk is a tile of threadgroup memory.  A chain
+// touches nothing else.  Each layer has kMiFetchers more simdgroups that bring
+// inputs, and kMiDrainers that take outputs away.  Fetchers take turns: each
+// loads its part of a tile into registers and moves it into the tile kMiAhead
+// rounds later.  They do nothing else, so that they wait for device memory at
+// no other place.  There are three tiles: one that is filled, one that is
+// computed, one that is emptied.
 //
 // The strips of a threadgroup run at once, each `lag` chunks behind the one
 // above it.  The last row of one goes to the next through a ring of threadgroup
@@ -50,11 +53,12 @@
 using namespace metal;
 
 enum {
-  kVectors = kMiColumns / 4,                   // float4s in a row of a tile
-  kTile = kMiSimdWidth * kVectors,             // float4s in a tile
-  kTiles = 3,                                  // of a strip
-  kTilesPerStrip = 2 * kTiles,                 // x and y
-  kRing = 32,                                  // columns in a ring
+  kVectors = kMiColumns / 4,               // float4s in a row of a tile
+  kTile = kMiSimdWidth * kVectors,         // float4s in a tile
+  kTiles = 3,                              // of a layer
+  kLayerTiles = kMiLayers * kTile,         // float4s in tiles that lie together
+  kStripTiles = kTiles * 2 * kLayerTiles,  // x and y
+  kRing = 32,                              // columns in a ring
   kRowsPerAccess = kMiSimdWidth / kMiColumns,  // of a simdgroup, to a tile
   kFetchersPerTile = kMiFetchers / kMiAhead,
   kFetchRowsApart = kRowsPerAccess * kFetchersPerTile,
@@ -76,8 +80,7 @@ static_assert(kMiDelay == 2, "a chain has one delayed result");
 static_assert(3 * kMiColumns <= kRing && (kRing & (kRing - 1)) == 0,
               "a ring holds what is written and not yet read");
 static_assert(kMiMaxThreads <= 1024, "Metal's limit");
-static_assert(kMiMaxStrips * (kTilesPerStrip * kTile * 16 + kRing * 8) +
-                      kRing * 8 + 16 <=
+static_assert(kMiMaxStrips * (kStripTiles * 16 + kRing * 8) + kRing * 8 + 16 <=
                   32768,
               "Metal's limit of threadgroup memory");
 
@@ -89,6 +92,9 @@ constant float kNever = -1.0e30f;
 constant float kLowestScore = -5.0e29f;
 // Inputs that are not at most this are unusual: also infinity and NaN.
 constant float kLargestInput = 1.0e20f;
+
+// Stands for a share that nobody needs, to tell that not all are finite.
+constant float kNotAllFinite = 2.0f;
 
 constant float kLog2 = 0.69314718055994531f;
 
@@ -113,7 +119,8 @@ inline Boundary GetBoundary(constant MutualInformationParams &params,
 // When which simdgroup does what.
 struct Schedule {
   int S, T;   // the last row and the last column, counted from the boundary
-  int skew;   // columns that a row is behind the row above it
+  int apart;  // columns that a row is behind the one above it of its lane
+  int skew;   // columns that a lane is behind the lane above it
   int carry;  // steps from the last row of a strip to the first of the next
   int pad;    // empty columns before the first
   int last_chunk;  // that of the last cell
@@ -131,22 +138,29 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   Schedule ans;
   ans.S = max(range.s_end - range.s_begin, 0);
   ans.T = max(range.t_end - range.t_begin, 0);
-  ans.skew = kMiDelay + t_offset;
-  ans.carry = (kMiSimdWidth - 1) * ans.skew + t_offset;
-  const int last = ans.T + ans.S % kMiSimdWidth * ans.skew;
+  // What a row hands down is t_offset columns ahead of where it is used.
+  ans.apart = 1 + t_offset;
+  const int layers_apart = (kMiLayers - 1) * ans.apart;
+  ans.skew = kMiDelay + layers_apart + t_offset;
+  const int height = (kMiSimdWidth - 1) * ans.skew + layers_apart;
+  ans.carry = height + t_offset;
+  const int last = ans.T + ans.S % kMiRows / kMiLayers * ans.skew +
+                   ans.S % kMiLayers * ans.apart;
   ans.pad = pad_to_end ? kMiColumns - 1 - last % kMiColumns : 0;
-  ans.chunks =
-      (ans.T + ans.pad + (kMiSimdWidth - 1) * ans.skew) / kMiColumns + 1;
+  ans.chunks = (ans.T + ans.pad + height) / kMiColumns + 1;
   ans.last_chunk = (last + ans.pad) / kMiColumns;
   ans.lag = (kMiColumns - 1 + ans.carry) / kMiColumns + 1;
-  const int all_strips = ans.S / kMiSimdWidth + 1;
+  const int all_strips = ans.S / kMiRows + 1;
   ans.strips = min(strips, all_strips);
   ans.passes = (all_strips + ans.strips - 1) / ans.strips;
-  // A pass begins when the strip below has read the ring for the last time, and
-  // late enough to fetch from scratch what the pass before it put there.
-  ans.period = max(ans.chunks + ans.lag, ans.strips * ans.lag + kMiAhead + 2);
-  const int unit = kTiles * kMiAhead;  // so that turns and tiles go on
-  ans.period = (ans.period + unit - 1) / unit * unit;
+  // A pass begins when the strip below reads no more of the ring that it needs,
+  // which is at most two chunks behind what is written; and late enough to
+  // fetch from scratch what the pass before it put there.  What nobody needs is
+  // read, too: whole rings from pass to pass keep it away from what is written.
+  ans.period = max(ans.chunks + 2, ans.strips * ans.lag + kMiAhead + 2);
+  const int chunks_of_ring = kRing / kMiColumns;
+  ans.period += chunks_of_ring - 1;
+  ans.period -= ans.period % chunks_of_ring;
   // Fetchers begin before there is anything to compute.
   ans.rounds = kMiAhead + (ans.passes - 1) * ans.period + ans.chunks + 3 +
                (ans.strips - 1) * ans.lag;
@@ -163,7 +177,7 @@ inline Place Advance(Place place, int chunks, Schedule schedule) {
   Place ans = {place.row, place.chunk + chunks};
   if (ans.chunk >= schedule.period) {
     ans.chunk -= schedule.period;
-    ans.row += schedule.strips * kMiSimdWidth;
+    ans.row += schedule.strips * kMiRows;
   }
   return ans;
 }
@@ -174,20 +188,26 @@ enum Kind { kChain, kFetcher, kDrainer };
 struct Role {
   Kind kind;
   int strip;  // of those at once
-  int index;  // of the fetcher or drainer
+  int layer;  // of a fetcher or drainer
+  int index;  // of those that its layer has
 };
 
 inline Role GetRole(int simdgroup, int num_simdgroups) {
   const int strips = num_simdgroups / kMiSimdgroupsPerStrip,
-            other = simdgroup - strips, drainer = other - strips * kMiFetchers;
-  if (other < 0) return Role{kChain, simdgroup, 0};
-  if (drainer < 0)
-    return Role{kFetcher, other / kMiFetchers, other % kMiFetchers};
-  return Role{kDrainer, drainer / kMiDrainers, drainer % kMiDrainers};
+            fetcher = simdgroup - strips,
+            drainer = fetcher - strips * kMiLayers * kMiFetchers;
+  if (fetcher < 0) return Role{kChain, simdgroup, 0, 0};
+  if (drainer < 0) {
+    const int layer = fetcher / kMiFetchers;
+    return Role{kFetcher, layer / kMiLayers, layer % kMiLayers,
+                fetcher % kMiFetchers};
+  }
+  const int layer = drainer / kMiDrainers;
+  return Role{kDrainer, layer / kMiLayers, layer % kMiLayers,
+              drainer % kMiDrainers};
 }
 
-// The tile that a strip uses after another.  A pass is a multiple of kTiles
-// chunks, so that this needs no look at the chunk.
+// The tile that a strip uses in its first round, and the one after another.
 inline int FirstTile(int chunk) { return (chunk + 64 * kTiles) % kTiles; }
 inline int NextTile(int tile) { return tile == kTiles - 1 ? 0 : tile + 1; }
 
@@ -208,32 +228,10 @@ inline int TileElement(int row, int column, int further) {
 // Writes zeros to the tiles of a threadgroup.
 inline void ClearTiles(threadgroup float4 *tiles, uint thread_index,
                        uint num_threads) {
-  const uint size =
-      num_threads / kMiThreadsPerStrip * uint(kTilesPerStrip * kTile);
+  const uint size = num_threads / kMiThreadsPerStrip * uint(kStripTiles);
   for (uint i = thread_index; i < size; i += num_threads)
     tiles[i] = float4(0.0f);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-}
-
-inline void LoadRow(threadgroup const float4 *tile, int row,
-                    thread float *values) {
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    const float4 v = tile[TileIndex(row, i)];
-    values[4 * i] = v.x;
-    values[4 * i + 1] = v.y;
-    values[4 * i + 2] = v.z;
-    values[4 * i + 3] = v.w;
-  }
-}
-
-inline void StoreRow(threadgroup float4 *tile, int row,
-                     thread const float *values) {
-#pragma unroll
-  for (int i = 0; i < kVectors; ++i) {
-    tile[TileIndex(row, i)] = float4(values[4 * i], values[4 * i + 1],
-                                     values[4 * i + 2], values[4 * i + 3]);
-  }
 }
 
 // p = r + log(m).  Moves powers of two from m, which is positive, to r.
@@ -293,7 +291,9 @@ inline void ForwardByDiagonals(constant MutualInformationParams &params,
          row += num_threads) {
       const int s = range.s_begin + row, t = range.t_begin + diagonal - row;
       float share;
-      if (t == range.t_begin) {
+      if (s == range.s_begin && t == range.t_begin) {
+        share = kNotAllFinite;
+      } else if (t == range.t_begin) {
         share = 1.0f;
       } else if (s == range.s_begin) {
         share = 0.0f;
@@ -310,55 +310,130 @@ inline void ForwardByDiagonals(constant MutualInformationParams &params,
   }
 }
 
-// The chunk of a chain: reads x and y from a tile, leaves in it, for each cell,
-// the sum of paths from the row above and the sum of all, relative to r.
+// The derivative of ForwardByDiagonals().  What a cell hands on is what its two
+// elements of px_grad and py_grad have, so it needs no memory of its own.
 //
-// rows_above     the ring to read from, (r, m) of two columns in an element
-// ring_begin     the element to begin at
+// p, px_grad and py_grad are to the last cell of the range, and what comes from
+// it.
+inline void BackwardByDiagonals(constant MutualInformationParams &params,
+                                Boundary range, device const float *p,
+                                float ans_grad, device float *px_grad,
+                                device float *py_grad, int thread_index,
+                                int num_threads) {
+  const int T = params.T, t_offset = params.t_offset;
+  const int px_stride = T + 1 + t_offset, py_stride = T, p_stride = T + 1;
+  const int num_rows = range.s_end - range.s_begin + 1,
+            num_cols = range.t_end - range.t_begin + 1,
+            num_diagonals = num_rows + num_cols - 1;
+
+  for (int diagonal = 0; diagonal < num_diagonals; ++diagonal) {
+    const int first_row = max(0, diagonal - num_cols + 1),
+              last_row = min(diagonal, num_rows - 1);
+    for (int row = first_row + thread_index; row <= last_row;
+         row += num_threads) {
+      // Both are counted from the end.
+      const int column = diagonal - row;
+      float grad = diagonal == 0 ? ans_grad : 0.0f;
+      // From the cell below, or the one right of that if t_offset is not 0.
+      if (row > 0 && column + t_offset >= 0)
+        grad += px_grad[-((row - 1) * px_stride + column + t_offset)];
+      if (column > 0) grad += py_grad[-(row * py_stride + column - 1)];
+      const float share = p[-(row * p_stride + column)];
+      const bool finite = share - share == 0.0f;
+      if (row + 1 < num_rows && column + 1 - t_offset <= num_cols)
+        px_grad[-(row * px_stride + column)] = finite ? share * grad : 0.0f;
+      if (column + 1 < num_cols)
+        py_grad[-(row * py_stride + column)] =
+            finite ? (1.0f - share) * grad : 0.0f;
+    }
+    threadgroup_barrier(mem_flags::mem_device);
+  }
+}
+
+// Of a chain: r and m of its rows, and of the row above them.
 struct ForwardState {
-  float r, m, delayed_r, delayed_m;
+  float r[kMiLayers], m[kMiLayers], delayed_r, delayed_m;
 };
 
-inline void ForwardChunk(threadgroup float4 *x_tile, threadgroup float4 *y_tile,
+inline void Reset(thread ForwardState &state) {
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j) {
+    state.r[j] = kNever;
+    state.m[j] = 1.0f;
+  }
+  state.delayed_r = kNever;
+  state.delayed_m = 1.0f;
+}
+
+// The chunk of a chain: reads x and y from its tiles, leaves in them, for each
+// cell, the sum of paths from the row above and the sum of all, relative to r.
+//
+// ring        to read the row above from, (r, m) of two columns in an element
+// ring_begin  the element to begin at
+// next        the elements of the ring below to write the last row to
+inline void ForwardChunk(threadgroup float4 *x_tiles,
+                         threadgroup float4 *y_tiles,
                          threadgroup const float4 *ring, int ring_begin,
-                         int lane, thread ForwardState &state,
-                         thread float *last_r, thread float *last_m) {
-  float x[kMiColumns], y[kMiColumns], above_r[kMiColumns], above_m[kMiColumns];
-  LoadRow(x_tile, lane, x);
-  LoadRow(y_tile, lane, y);
+                         threadgroup float4 *next, int lane,
+                         thread ForwardState &state) {
 #pragma unroll
-  for (int i = 0; i < kMiColumns / 2; ++i) {
-    const float4 two = ring[(ring_begin + i) & (kRing / 2 - 1)];
-    above_r[2 * i] = two.x;
-    above_m[2 * i] = two.y;
-    above_r[2 * i + 1] = two.z;
-    above_m[2 * i + 1] = two.w;
-  }
-
-  float r = state.r, m = state.m, delayed_r = state.delayed_r,
-        delayed_m = state.delayed_m;
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = TileIndex(lane, vector);
+    float4 x[kMiLayers], y[kMiLayers];
 #pragma unroll
-  for (int i = 0; i < kMiColumns; ++i) {
-    const float r_above = lane == 0 ? above_r[i] : delayed_r,
-                m_above = lane == 0 ? above_m[i] : delayed_m;
-    delayed_r = simd_shuffle_up(r, 1);
-    delayed_m = simd_shuffle_up(m, 1);
-    const float from_above = r_above + x[i], from_left = r + y[i],
-                diff = from_above - from_left,
-                ratio = fast::exp(-metal::abs(diff));
-    const bool above_is_larger = diff > 0.0f;
-    r = max(from_above, from_left);
-    const float m_from_above = m_above * (above_is_larger ? 1.0f : ratio);
-    m = fma(m, above_is_larger ? ratio : 1.0f, m_from_above);
-    x[i] = m_from_above;
-    y[i] = m;
-    last_r[i] = r;
-    last_m[i] = m;
-  }
-  state = ForwardState{r, m, delayed_r, delayed_m};
+    for (int j = 0; j < kMiLayers; ++j) {
+      x[j] = x_tiles[j * kTile + at];
+      y[j] = y_tiles[j * kTile + at];
+    }
+    float4 above[2], last[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      above[i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
 
-  StoreRow(x_tile, lane, x);
-  StoreRow(y_tile, lane, y);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float4 two = above[i / 2];
+      const float ring_r = i % 2 == 0 ? two.x : two.z,
+                  ring_m = i % 2 == 0 ? two.y : two.w;
+      const float first_r = lane == 0 ? ring_r : state.delayed_r,
+                  first_m = lane == 0 ? ring_m : state.delayed_m;
+      state.delayed_r = simd_shuffle_up(state.r[kMiLayers - 1], 1);
+      state.delayed_m = simd_shuffle_up(state.m[kMiLayers - 1], 1);
+      // From below, since a row takes what the one above had a step ago.
+#pragma unroll
+      for (int j = kMiLayers - 1; j >= 0; --j) {
+        const float r_above = j == 0 ? first_r : state.r[max(j - 1, 0)],
+                    m_above = j == 0 ? first_m : state.m[max(j - 1, 0)];
+        const float from_above = r_above + x[j][i],
+                    from_left = state.r[j] + y[j][i],
+                    diff = from_above - from_left,
+                    ratio = fast::exp(-metal::abs(diff));
+        const bool above_is_larger = diff > 0.0f;
+        const float m_from_above = m_above * (above_is_larger ? 1.0f : ratio);
+        state.r[j] = max(from_above, from_left);
+        state.m[j] =
+            fma(state.m[j], above_is_larger ? ratio : 1.0f, m_from_above);
+        x[j][i] = m_from_above;
+        y[j][i] = state.m[j];
+      }
+      const float2 pair =
+          float2(state.r[kMiLayers - 1], state.m[kMiLayers - 1]);
+      if (i % 2 == 0)
+        last[i / 2].xy = pair;
+      else
+        last[i / 2].zw = pair;
+    }
+
+#pragma unroll
+    for (int j = 0; j < kMiLayers; ++j) {
+      x_tiles[j * kTile + at] = x[j];
+      y_tiles[j * kTile + at] = y[j];
+    }
+    if (lane == kMiSimdWidth - 1) {
+      next[2 * vector] = last[0];
+      next[2 * vector + 1] = last[1];
+    }
+  }
 }
 
 // px        [B][S][T + 1 + t_offset]
@@ -369,7 +444,9 @@ inline void ForwardChunk(threadgroup float4 *x_tile, threadgroup float4 *y_tile,
 //           of a cell, but what the backward kernel needs of it: the share
 //           that came from s - 1, exp(score[s-1][t+t_offset] +
 //           px[s-1][t+t_offset] - score[s][t]).  It is 1 if t == t_begin, else
-//           0 if s == s_begin.  What is not finite stands for no gradient.
+//           0 if s == s_begin.  If that of s_begin, t_begin is kNotAllFinite,
+//           others may be anything, and what is not finite stands for no
+//           gradient.
 // ans       [B], the score of s_end, t_end
 // scratch   [B][2][scratch_stride], not used if all strips fit at once
 //
@@ -388,7 +465,7 @@ kernel void mutual_information_forward(
     uint lane_index [[thread_index_in_simdgroup]],
     uint simdgroup_index [[simdgroup_index_in_threadgroup]],
     uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
   threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
   threadgroup atomic_uint unusual;
 
@@ -407,15 +484,18 @@ kernel void mutual_information_forward(
       range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, true);
   const int S = schedule.S, T = schedule.T, skew = schedule.skew;
 
-  threadgroup float4 *strip_tiles = tiles + role.strip * kTilesPerStrip * kTile;
+  threadgroup float4 *strip_tiles = tiles + role.strip * kStripTiles;
   threadgroup float4 *ring = rings + role.strip * kRing / 2;
 
   // Of a chain.
-  ForwardState state = {kNever, 1.0f, kNever, 1.0f};
+  ForwardState state;
+  Reset(state);
 
   // Of a fetcher: what it fetched.
   float x[kFetches], y[kFetches], r_above = kNever, m_above = 1.0f;
-  const int turn = role.index % kMiAhead,
+  // Strips take turns in another order, so that those at work in a round are
+  // spread over the schedulers of a core, which get simdgroups in order.
+  const int turn = (role.index + role.strip) % kMiAhead,
             first_access =
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
 
@@ -432,16 +512,18 @@ kernel void mutual_information_forward(
   const uint last_px = uint(max(S - 1, 0) * px_stride + max(T + t_offset, 0)),
              last_py = uint(S * py_stride + max(T - 1, 0)),
              last_scratch = uint(max(params.scratch_stride - 1, 0));
-  const int px_apart = kFetchRowsApart * (px_stride - skew),
-            py_apart = kFetchRowsApart * (py_stride - skew),
-            p_apart = kDrainRowsApart * (p_stride - skew),
+  const int px_apart = kFetchRowsApart * (kMiLayers * px_stride - skew),
+            py_apart = kFetchRowsApart * (kMiLayers * py_stride - skew),
+            p_apart = kDrainRowsApart * (kMiLayers * p_stride - skew),
             scratch_stride = params.scratch_stride;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
 #pragma unroll
   for (int i = 0; i < kDrains; ++i) shares[i] = 0.0f;
-  const bool fills_scratch =
-      schedule.passes > 1 && role.strip + 1 == schedule.strips;
+  const bool reads_scratch =
+                 schedule.passes > 1 && role.strip == 0 && role.layer == 0,
+             fills_scratch =
+                 schedule.passes > 1 && role.strip + 1 == schedule.strips;
   if (simdgroup_index == 0 && lane_index == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
   // Drainers read tiles of chunks before the first, too, and drop that.
@@ -451,63 +533,66 @@ kernel void mutual_information_forward(
   // A chunk is fetched into its tile in the round before it is computed, taken
   // out of it in the round after that, and stored one round later, so that
   // nobody waits for threadgroup memory either.
-  Place place = {role.strip * kMiSimdWidth,
-                 -role.strip * schedule.lag - kMiAhead -
-                     int(role.kind == kChain) - 3 * int(role.kind == kDrainer)};
+  Place place = {role.strip * kMiRows, -role.strip * schedule.lag - kMiAhead -
+                                           int(role.kind == kChain) -
+                                           3 * int(role.kind == kDrainer)};
   int tile = FirstTile(place.chunk);
   const uint num_chunks =
       role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
-  // The first element of a tile that a fetcher or a drainer handles, and its
-  // column in the first chunk.
+  // The first element of a tile that a fetcher or a drainer handles; its row in
+  // the strip, and its column in the first chunk.
   const int lane = int(lane_index),
             tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
             tile_column = lane % kMiColumns,
-            tile_t = tile_column - tile_row * skew - schedule.pad;
+            strip_row = tile_row * kMiLayers + role.layer,
+            tile_t = tile_column - tile_row * skew -
+                     role.layer * schedule.apart - schedule.pad;
   for (int round = 0; round < schedule.rounds; ++round) {
     const int first_step = place.chunk * kMiColumns;
     const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
     const int next_tile = NextTile(tile);
-    threadgroup float4 *x_vectors = strip_tiles + tile * 2 * kTile;
-    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float4 *x_tiles = strip_tiles + tile * 2 * kLayerTiles;
+    threadgroup float4 *y_tiles = x_tiles + kLayerTiles;
 
     if (role.kind == kChain) {
       if (has_work) {
-        if (place.chunk == 0) state = ForwardState{kNever, 1.0f, kNever, 1.0f};
-        float last_r[kMiColumns], last_m[kMiColumns];
-        ForwardChunk(x_vectors, y_vectors, ring,
-                     (first_step + schedule.carry) / 2, lane, state, last_r,
-                     last_m);
-        if (lane == kMiSimdWidth - 1) {
-          threadgroup float4 *next =
-              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+        if (place.chunk == 0) Reset(state);
+        threadgroup float4 *next =
+            ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+        ForwardChunk(x_tiles, y_tiles, ring, (first_step + schedule.carry) / 2,
+                     next, lane, state);
+        if (fills_scratch && lane == kMiSimdWidth - 1) {
 #pragma unroll
-          for (int i = 0; i < kMiColumns; i += 2)
-            next[i / 2] =
-                float4(last_r[i], last_m[i], last_r[i + 1], last_m[i + 1]);
-          if (fills_scratch) {
-#pragma unroll
-            for (int i = 0; i < kMiColumns; ++i) {
-              scratch[first_step + i] = last_r[i];
-              scratch[scratch_stride + first_step + i] = last_m[i];
-            }
+          for (int i = 0; i < kMiColumns; i += 2) {
+            const float4 two = next[i / 2];
+            scratch[first_step + i] = two.x;
+            scratch[first_step + i + 1] = two.z;
+            scratch[scratch_stride + first_step + i] = two.y;
+            scratch[scratch_stride + first_step + i + 1] = two.w;
           }
         }
-        if (place.row + lane == S && place.chunk == schedule.last_chunk) {
-          const float score = state.r + precise::log(state.m);
-          *ans = score;
-          if (!(score >= kLowestScore))
-            atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+        if (place.chunk == schedule.last_chunk) {
+#pragma unroll
+          for (int j = 0; j < kMiLayers; ++j) {
+            if (place.row + lane * kMiLayers + j != S) continue;
+            const float score = state.r[j] + precise::log(state.m[j]);
+            *ans = score;
+            if (!(score >= kLowestScore))
+              atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
+          }
         }
         if (place.chunk % kChunksToNormalize == kChunksToNormalize - 1) {
-          Normalize(state.r, state.m);
+#pragma unroll
+          for (int j = 0; j < kMiLayers; ++j) Normalize(state.r[j], state.m[j]);
           Normalize(state.delayed_r, state.delayed_m);
         }
       }
     } else if (role.kind == kFetcher) {
-      if ((place.chunk & (kMiAhead - 1)) == turn) {
+      if ((round & (kMiAhead - 1)) == turn) {
         if (has_work) {
-          threadgroup float *x_tile = (threadgroup float *)x_vectors,
-                            *y_tile = (threadgroup float *)y_vectors;
+          threadgroup float *x_tile = (threadgroup float *)(x_tiles +
+                                                            role.layer * kTile),
+                            *y_tile = x_tile + 4 * kLayerTiles;
           bool all_usual = true;
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
@@ -520,33 +605,33 @@ kernel void mutual_information_forward(
           }
           if (!all_usual) {
             // Where there is no cell, nothing unusual may get into the others.
-            const int row = place.row + tile_row, t = first_step + tile_t,
+            const int row = place.row + strip_row, t = first_step + tile_t,
                       x_index = (row - 1) * px_stride + t + t_offset,
                       y_index = row * py_stride + t - 1;
 #pragma unroll 1
             for (int i = 0; i < kFetches; ++i) {
               const int further = i * kFetchRowsApart,
-                        at = TileElement(tile_row, tile_column, further);
-              const bool in_rows = row + further <= S,
-                         in_columns = t - further * skew <= T;
+                        at = TileElement(tile_row, tile_column, further),
+                        this_row = row + further * kMiLayers,
+                        this_t = t - further * skew;
+              const bool exists = this_row <= S && this_t <= T;
               if (!(px_begin[min(uint(x_index + i * px_apart), last_px)] <=
                     kLargestInput)) {
-                if (row + further > 0 && in_rows && in_columns &&
-                    t - further * skew + t_offset >= 0)
+                if (exists && this_row > 0 && this_t + t_offset >= 0)
                   atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
                 else
                   x_tile[at] = kNever;
               }
               if (!(py_begin[min(uint(y_index + i * py_apart), last_py)] <=
                     kLargestInput)) {
-                if (in_rows && in_columns && t - further * skew > 0)
+                if (exists && this_t > 0)
                   atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
                 else
                   y_tile[at] = kNever;
               }
             }
           }
-          if (role.strip == 0 && tile_row == 0) {
+          if (role.strip == 0 && strip_row == 0) {
             const int step = first_step + lane;
             threadgroup float2 *entry = (threadgroup float2 *)ring +
                                         ((step + schedule.carry) & (kRing - 1));
@@ -567,7 +652,7 @@ kernel void mutual_information_forward(
         // rows and columns before the first is lost in kNever.
         const Place next = Advance(place, kMiAhead, schedule);
         const int next_step = next.chunk * kMiColumns,
-                  row = next.row + tile_row, t = next_step + tile_t,
+                  row = next.row + strip_row, t = next_step + tile_t,
                   x_index = (row - 1) * px_stride + t + t_offset,
                   y_index = row * py_stride + t - 1;
 #pragma unroll
@@ -575,19 +660,20 @@ kernel void mutual_information_forward(
           x[i] = px_begin[min(uint(x_index + i * px_apart), last_px)];
           y[i] = py_begin[min(uint(y_index + i * py_apart), last_py)];
         }
-        const uint above =
-            min(uint(next_step + lane + schedule.carry), last_scratch);
-        r_above = scratch[above];
-        m_above = scratch[scratch_stride + above];
+        if (reads_scratch) {
+          const uint above =
+              min(uint(next_step + lane + schedule.carry), last_scratch);
+          r_above = scratch[above];
+          m_above = scratch[scratch_stride + above];
+        }
       }
     } else {
       if (has_work) {
-        const int row = place.row + tile_row, t = first_step + tile_t;
+        const int row = place.row + strip_row, t = first_step + tile_t,
+                  first_t = first_step - schedule.pad;
         device float *out = p_begin + row * p_stride + t;
-        const int before = first_step - schedule.pad;
-        if (place.row + kMiSimdWidth - 1 <= S &&
-            before >= (kMiSimdWidth - 1) * skew &&
-            before + kMiColumns - 1 <= T) {
+        if (place.row + kMiRows - 1 <= S && first_t >= schedule.carry + 1 &&
+            first_t + kMiColumns - 1 <= T) {
           // All of the tile are cells.
 #pragma unroll
           for (int i = 0; i < kDrains; ++i) out[i * p_apart] = shares[i];
@@ -595,17 +681,21 @@ kernel void mutual_information_forward(
 #pragma unroll
           for (int i = 0; i < kDrains; ++i) {
             const int further = i * kDrainRowsApart;
-            if (row + further <= S && uint(t - further * skew) <= uint(T))
+            if (row + further * kMiLayers <= S &&
+                uint(t - further * skew) <= uint(T))
               out[i * p_apart] = shares[i];
           }
         }
       }
       threadgroup const float *next_x_tile =
-          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
+          (threadgroup const float *)(strip_tiles +
+                                      next_tile * 2 * kLayerTiles +
+                                      role.layer * kTile);
 #pragma unroll
       for (int i = 0; i < kDrains; ++i) {
         const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
-        const float part = next_x_tile[at], all = next_x_tile[4 * kTile + at];
+        const float part = next_x_tile[at],
+                    all = next_x_tile[4 * kLayerTiles + at];
         // Exactly 1 also if division is not exact.
         shares[i] = part == all ? 1.0f : fast::divide(part, all);
       }
@@ -621,43 +711,66 @@ kernel void mutual_information_forward(
                        int(num_simdgroups) * kMiSimdWidth);
 }
 
-// The chunk of a chain: reads the shares of the row above and of the column to
-// the left from a tile, leaves in it the gradients that go there.
+// The chunk of a chain: reads the shares of the row above from a tile, leaves
+// in it and in another the gradients that go there and to the column to the
+// left.
+//
+// ring, ring_begin, next  as above, of two columns in an element
 struct BackwardState {
-  float grad, to_left, to_above, delayed;
+  float grad[kMiLayers], to_left[kMiLayers], to_above[kMiLayers], delayed;
 };
 
-inline void BackwardChunk(threadgroup float4 *x_tile,
-                          threadgroup float4 *y_tile,
+inline void Reset(thread BackwardState &state) {
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j)
+    state.grad[j] = state.to_left[j] = state.to_above[j] = 0.0f;
+  state.delayed = 0.0f;
+}
+
+inline void BackwardChunk(threadgroup float4 *x_tiles,
+                          threadgroup float4 *y_tiles,
                           threadgroup const float2 *ring, int ring_begin,
-                          int lane, thread BackwardState &state,
-                          thread float *to_above) {
-  float x[kMiColumns], y[kMiColumns], below[kMiColumns];
-  LoadRow(x_tile, lane, x);
-  LoadRow(y_tile, lane, y);
+                          threadgroup float2 *next, int lane,
+                          thread BackwardState &state) {
 #pragma unroll
-  for (int i = 0; i < kMiColumns / 2; ++i) {
-    const float2 two = ring[(ring_begin + i) & (kRing / 2 - 1)];
-    below[2 * i] = two.x;
-    below[2 * i + 1] = two.y;
-  }
-
-  float grad = state.grad, share = state.to_left, last = state.to_above,
-        delayed = state.delayed;
+  for (int vector = 0; vector < kVectors; ++vector) {
+    const int at = TileIndex(lane, vector);
+    float4 x[kMiLayers], y[kMiLayers];
 #pragma unroll
-  for (int i = 0; i < kMiColumns; ++i) {
-    const float from_below = lane == 0 ? below[i] : delayed;
-    delayed = simd_shuffle_up(last, 1);
-    grad = fma(share, grad, from_below);
-    share = y[i];
-    last = x[i] * grad;
-    to_above[i] = last;
-    y[i] = share * grad;
-  }
-  state = BackwardState{grad, share, last, delayed};
+    for (int j = 0; j < kMiLayers; ++j) x[j] = x_tiles[j * kTile + at];
+    float2 below[2], last[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      below[i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
 
-  StoreRow(x_tile, lane, to_above);
-  StoreRow(y_tile, lane, y);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float first = lane == 0 ? below[i / 2][i % 2] : state.delayed;
+      state.delayed = simd_shuffle_up(state.to_above[kMiLayers - 1], 1);
+      // As in ForwardChunk().
+#pragma unroll
+      for (int j = kMiLayers - 1; j >= 0; --j) {
+        const float share = x[j][i],
+                    from_below = j == 0 ? first : state.to_above[max(j - 1, 0)];
+        state.grad[j] = fma(state.to_left[j], state.grad[j], from_below);
+        state.to_left[j] = 1.0f - share;
+        state.to_above[j] = share * state.grad[j];
+        x[j][i] = state.to_above[j];
+        y[j][i] = state.to_left[j] * state.grad[j];
+      }
+      last[i / 2][i % 2] = state.to_above[kMiLayers - 1];
+    }
+
+#pragma unroll
+    for (int j = 0; j < kMiLayers; ++j) {
+      x_tiles[j * kTile + at] = x[j];
+      y_tiles[j * kTile + at] = y[j];
+    }
+    if (lane == kMiSimdWidth - 1) {
+      next[2 * vector] = last[0];
+      next[2 * vector + 1] = last[1];
+    }
+  }
 }
 
 // boundary, p, scratch  as above; p as the forward kernel left it
@@ -678,7 +791,7 @@ kernel void mutual_information_backward(
     uint lane_index [[thread_index_in_simdgroup]],
     uint simdgroup_index [[simdgroup_index_in_threadgroup]],
     uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kTilesPerStrip * kTile];
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
   threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
 
   const int t_offset = params.t_offset;
@@ -699,23 +812,26 @@ kernel void mutual_information_backward(
   py_grad += long(b) * long(params.S + 1) * long(py_stride) +
              long(range.s_end) * long(py_stride) + long(range.t_end - 1);
   scratch += ulong(b) * ulong(params.scratch_stride);
-  const float first_grad = ans_grad[b];
+  const float first_grad = ans_grad[b], first_share = p[-(S * p_stride + T)];
 
-  threadgroup float4 *strip_tiles = tiles + role.strip * kTilesPerStrip * kTile;
+  threadgroup float4 *strip_tiles = tiles + role.strip * kStripTiles;
   threadgroup float2 *ring = rings + role.strip * kRing / 2;
 
-  BackwardState state = {0.0f, 0.0f, 0.0f, 0.0f};
+  BackwardState state;
+  Reset(state);
   float shares[kFetches], below = 0.0f, x_out[kDrains], y_out[kDrains];
-  const int turn = role.index % kMiAhead,
+  const int turn = (role.index + role.strip) % kMiAhead,
             first_access =
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
-  const bool fills_scratch =
-      schedule.passes > 1 && role.strip + 1 == schedule.strips;
+  const bool reads_scratch =
+                 schedule.passes > 1 && role.strip == 0 && role.layer == 0,
+             fills_scratch =
+                 schedule.passes > 1 && role.strip + 1 == schedule.strips;
   const uint last_p = uint(S * p_stride + T),
              last_scratch = uint(max(params.scratch_stride - 1, 0));
-  const int p_apart = kFetchRowsApart * (p_stride - skew),
-            px_apart = kDrainRowsApart * (px_stride - skew),
-            py_apart = kDrainRowsApart * (py_stride - skew);
+  const int p_apart = kFetchRowsApart * (kMiLayers * p_stride - skew),
+            px_apart = kDrainRowsApart * (kMiLayers * px_stride - skew),
+            py_apart = kDrainRowsApart * (kMiLayers * py_stride - skew);
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
 #pragma unroll
@@ -724,9 +840,9 @@ kernel void mutual_information_backward(
   ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
              num_simdgroups * kMiSimdWidth);
 
-  Place place = {role.strip * kMiSimdWidth,
-                 -role.strip * schedule.lag - kMiAhead -
-                     int(role.kind == kChain) - 3 * int(role.kind == kDrainer)};
+  Place place = {role.strip * kMiRows, -role.strip * schedule.lag - kMiAhead -
+                                           int(role.kind == kChain) -
+                                           3 * int(role.kind == kDrainer)};
   int tile = FirstTile(place.chunk);
   const uint num_chunks =
       role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
@@ -734,47 +850,42 @@ kernel void mutual_information_backward(
   const int lane = int(lane_index),
             tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
             tile_column = lane % kMiColumns,
-            tile_t = tile_column - tile_row * skew;
+            strip_row = tile_row * kMiLayers + role.layer,
+            tile_t =
+                tile_column - tile_row * skew - role.layer * schedule.apart;
   for (int round = 0; round < schedule.rounds; ++round) {
     const int first_step = place.chunk * kMiColumns;
     const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
     const int next_tile = NextTile(tile);
-    threadgroup float4 *x_vectors = strip_tiles + tile * 2 * kTile;
-    threadgroup float4 *y_vectors = x_vectors + kTile;
+    threadgroup float4 *x_tiles = strip_tiles + tile * 2 * kLayerTiles;
+    threadgroup float4 *y_tiles = x_tiles + kLayerTiles;
 
     if (role.kind == kChain) {
       if (has_work) {
-        if (place.chunk == 0) state = BackwardState{0.0f, 0.0f, 0.0f, 0.0f};
-        float to_above[kMiColumns];
-        BackwardChunk(x_vectors, y_vectors, ring,
-                      (first_step + schedule.carry) / 2, lane, state, to_above);
-        if (lane == kMiSimdWidth - 1) {
-          threadgroup float2 *next =
-              ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+        if (place.chunk == 0) Reset(state);
+        threadgroup float2 *next =
+            ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
+        BackwardChunk(x_tiles, y_tiles, ring, (first_step + schedule.carry) / 2,
+                      next, lane, state);
+        if (fills_scratch && lane == kMiSimdWidth - 1) {
 #pragma unroll
-          for (int i = 0; i < kMiColumns; i += 2)
-            next[i / 2] = float2(to_above[i], to_above[i + 1]);
-          if (fills_scratch) {
-#pragma unroll
-            for (int i = 0; i < kMiColumns; ++i)
-              scratch[first_step + i] = to_above[i];
-          }
+          for (int i = 0; i < kMiColumns; ++i)
+            scratch[first_step + i] = next[i / 2][i % 2];
         }
       }
     } else if (role.kind == kFetcher) {
-      if ((place.chunk & (kMiAhead - 1)) == turn) {
+      if ((round & (kMiAhead - 1)) == turn) {
         if (has_work) {
-          threadgroup float *x_tile = (threadgroup float *)x_vectors,
-                            *y_tile = (threadgroup float *)y_vectors;
+          threadgroup float *x_tile =
+              (threadgroup float *)(x_tiles + role.layer * kTile);
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
             const int at =
                 TileElement(tile_row, tile_column, i * kFetchRowsApart);
-            const bool finite = shares[i] - shares[i] == 0.0f;
-            x_tile[at] = finite ? shares[i] : 0.0f;
-            y_tile[at] = finite ? 1.0f - shares[i] : 0.0f;
+            // Outside of the boundary p may be anything, also NaN.
+            x_tile[at] = saturate(shares[i]);
           }
-          if (role.strip == 0 && tile_row == 0) {
+          if (role.strip == 0 && strip_row == 0) {
             const int step = first_step + lane;
             threadgroup float *entry = (threadgroup float *)ring +
                                        ((step + schedule.carry) & (kRing - 1));
@@ -789,20 +900,21 @@ kernel void mutual_information_backward(
         // of the gradient 0 that is there comes 0 again.
         const Place next = Advance(place, kMiAhead, schedule);
         const int next_step = next.chunk * kMiColumns,
-                  index = (next.row + tile_row) * p_stride + next_step + tile_t;
+                  index =
+                      (next.row + strip_row) * p_stride + next_step + tile_t;
 #pragma unroll
         for (int i = 0; i < kFetches; ++i)
           shares[i] = p[-long(min(uint(index + i * p_apart), last_p))];
-        below =
-            scratch[min(uint(next_step + lane + schedule.carry), last_scratch)];
+        if (reads_scratch)
+          below = scratch[min(uint(next_step + lane + schedule.carry),
+                              last_scratch)];
       }
     } else {
       if (has_work) {
-        const int row = place.row + tile_row, t = first_step + tile_t;
+        const int row = place.row + strip_row, t = first_step + tile_t;
         device float *px_out = px_grad - (row * px_stride + t);
         device float *py_out = py_grad - (row * py_stride + t);
-        if (place.row + kMiSimdWidth <= S &&
-            first_step >= (kMiSimdWidth - 1) * skew &&
+        if (place.row + kMiRows <= S && first_step >= schedule.carry + 1 &&
             first_step + kMiColumns <= T) {
           // All of the tile are elements of both.
 #pragma unroll
@@ -814,25 +926,33 @@ kernel void mutual_information_backward(
 #pragma unroll
           for (int i = 0; i < kDrains; ++i) {
             const int further = i * kDrainRowsApart,
+                      this_row = row + further * kMiLayers,
                       column = t - further * skew;
-            if (row + further < S && column >= 0 && column <= T + t_offset)
+            if (this_row < S && column >= 0 && column <= T + t_offset)
               px_out[-i * px_apart] = x_out[i];
-            if (row + further <= S && column >= 0 && column < T)
+            if (this_row <= S && column >= 0 && column < T)
               py_out[-i * py_apart] = y_out[i];
           }
         }
       }
       threadgroup const float *next_x_tile =
-          (threadgroup const float *)(strip_tiles + next_tile * 2 * kTile);
+          (threadgroup const float *)(strip_tiles +
+                                      next_tile * 2 * kLayerTiles +
+                                      role.layer * kTile);
 #pragma unroll
       for (int i = 0; i < kDrains; ++i) {
         const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
         x_out[i] = next_x_tile[at];
-        y_out[i] = next_x_tile[4 * kTile + at];
+        y_out[i] = next_x_tile[4 * kLayerTiles + at];
       }
     }
     place = Advance(place, 1, schedule);
     tile = next_tile;
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
+
+  if (first_share == kNotAllFinite)
+    BackwardByDiagonals(params, range, p, first_grad, px_grad, py_grad,
+                        int(simdgroup_index) * kMiSimdWidth + lane,
+                        int(num_simdgroups) * kMiSimdWidth);
 }
