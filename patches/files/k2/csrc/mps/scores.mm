@@ -18,8 +18,7 @@
 
 #include "k2/csrc/mps/scores.h"
 
-#include <algorithm>
-
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/scores.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
@@ -57,19 +56,6 @@ bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches) {
              kMetalTimePerBatch * num_batches + kMetalTime);
 }
 
-// Threads for the states of an FSA in an average batch, so that one pass is
-// enough for most.
-uint32_t GetThreads(const char *kernel, const torch::Tensor &states,
-                    int64_t num_parts) {
-  const int64_t most =
-      mps::MaxThreadsPerThreadgroup(kSource, kernel, states) / kScSimdWidth;
-  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ",
-              kScSimdWidth, " threads");
-  const int64_t per_part = (states.numel() + num_parts - 1) / num_parts,
-                simdgroups = (2 * per_part + kScSimdWidth - 1) / kScSimdWidth;
-  return std::min(simdgroups, most) * kScSimdWidth;
-}
-
 // Encodes gather_arcs.
 Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
               Ragged<int32_t> &arc_batches, bool to_src, bool descending,
@@ -88,8 +74,12 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
   ans.arc_begins = ToTorch(arc_begins);
   ans.list = ToTorch(arc_batches.values);
   ans.links = ToTorch(links);
-  ans.threads = GetThreads(kernel, ans.states,
-                           int64_t{fsas.Dim0()} * state_batches.Dim0());
+  // Twice those of an FSA in an average batch, so that one pass is enough for
+  // most.
+  const int64_t num_parts = int64_t{fsas.Dim0()} * state_batches.Dim0();
+  ans.threads = mps::FitThreads(
+      kSource, kernel, ans.states,
+      (2 * ans.states.numel() + num_parts - 1) / num_parts, kScSimdWidth);
   mps::Launch(kSource, "gather_arcs",
               {(fsas.NumElements() + kGatherThreads - 1) / kGatherThreads,
                kGatherThreads},
