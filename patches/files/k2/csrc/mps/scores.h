@@ -25,8 +25,9 @@
 
 // What GetForwardScores(), GetBackwardScores() and their gradients do for each
 // batch of states, on the GPU and for all batches at once: one dispatch that
-// brings arcs into order, and one that goes through the batches.  Nothing
-// waits for them.
+// brings arcs into order, and one that goes through the batches.  The gradient
+// of backward scores in the tropical semiring takes one more, to find the best
+// arcs.  Nothing waits for them.
 //
 // Each does nothing and returns false if the context's device is another, if
 // the host is to do it (see placement.h), and for scores in double precision,
@@ -68,8 +69,8 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
    @param [in] fsas, state_batches, log_semiring   As given to that function.
    @param [in] arc_batches    Leaving arcs if forward, else entering arcs.
    @param [in] scores         What that function returned.
-   @param [in] best_arcs      In the tropical semiring, its best arcs; else
-                              nullptr.
+   @param [in] best_arcs      If forward in the tropical semiring, its best
+                              arcs; else nullptr.
    @param [in,out] state_grad  The gradient of `scores`; changed.
    @param [out] arc_grad      Of fsas.NumElements() elements, all are written.
    @return    Whether `arc_grad` has been written.

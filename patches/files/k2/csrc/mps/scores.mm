@@ -29,7 +29,8 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "scores";
-constexpr uint32_t kGatherThreads = 256;
+// Of kernels that have a thread for each arc or state.
+constexpr uint32_t kThreads = 256;
 
 // Rough estimates in nanoseconds, for PreferMetal().  The host's are about
 // 0.7 of what total scores, or their gradient, take on one core of an x86-64;
@@ -56,6 +57,10 @@ bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches) {
              kMetalTimePerBatch * num_batches + kMetalTime);
 }
 
+mps::Grid GridOf(int32_t size) {
+  return {(size + kThreads - 1) / kThreads, kThreads};
+}
+
 // Encodes gather_arcs.
 Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
               Ragged<int32_t> &arc_batches, bool to_src, bool descending,
@@ -80,11 +85,19 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
   ans.threads = mps::FitThreads(
       kSource, kernel, ans.states,
       (2 * ans.states.numel() + num_parts - 1) / num_parts, kScSimdWidth);
-  mps::Launch(kSource, "gather_arcs",
-              {(fsas.NumElements() + kGatherThreads - 1) / kGatherThreads,
-               kGatherThreads},
+  mps::Launch(kSource, "gather_arcs", GridOf(fsas.NumElements()),
               {ToTorch(fsas.values), ToTorch(src_states), ans.list, ans.links,
                ans.params});
+  return ans;
+}
+
+// Encodes best_leaving_arcs.
+Array1<int32_t> BestLeavingArcs(FsaVec &fsas, Array1<float> &scores) {
+  Array1<int32_t> leaving_begins = fsas.RowSplits(2),
+                  ans(fsas.Context(), scores.Dim());
+  mps::Launch(kSource, "best_leaving_arcs", GridOf(scores.Dim()),
+              {ToTorch(fsas.values), ToTorch(leaving_begins), ToTorch(scores),
+               ToTorch(ans), BestArcsParams{scores.Dim()}});
   return ans;
 }
 
@@ -121,8 +134,14 @@ bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
   Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
                          /*to_src*/ !forward, /*descending*/ forward,
                          log_semiring, !log_semiring);
-  K2_CHECK(log_semiring || best_arcs != nullptr);
-  Array1<int32_t> best = best_arcs ? *best_arcs : state_batches.values;
+  // Metal binds no buffer of nothing; in the log semiring it is not read.
+  Array1<int32_t> best = state_batches.values;
+  if (!log_semiring && !forward) {
+    best = BestLeavingArcs(fsas, scores);
+  } else if (!log_semiring) {
+    K2_CHECK_NE(best_arcs, nullptr);
+    best = *best_arcs;
+  }
   mps::Launch(kSource, kernel,
               {static_cast<uint32_t>(fsas.Dim0()), inputs.threads},
               {inputs.batch_begins, inputs.states, inputs.arc_begins,
