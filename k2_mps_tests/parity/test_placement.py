@@ -302,11 +302,17 @@ def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
         assert_same(mps, cpu, **tolerance)
 
 
+def _set_scores(fsas, indexes, value):
+    scores = fsas.scores.clone()
+    scores[torch.tensor(indexes)] = value
+    fsas.scores = scores  # which writes them to the arcs
+
+
 @pytest.mark.parametrize('value', [float('-inf'), float('nan'),
                                    float('inf')])
 def test_posteriors_of_no_numbers(value, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
-    fsas.scores[torch.tensor([1, -1])] = value
+    _set_scores(fsas, [1, -1], value)
     forward, backward = torch.randn(2, int(fsas.arcs.shape().tot_size(1)))
     forward[3] = backward[-3] = value
     grad = fsas.scores.detach()
@@ -362,6 +368,24 @@ def test_scores_of_fsas_without_paths(log_semiring, placement):
                     for _, fsa in both(fsas)]
         assert torch.isinf(cpu).any()
         assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+
+
+@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
+                                   float('inf')])
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_scores_of_no_numbers(log_semiring, value, double, placement):
+    fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
+    _set_scores(fsas, [1, 6, -1], value)
+    tolerance = {}
+    if log_semiring and placement == 'metal' and not double:
+        tolerance = {'atol': 20 * EPS, 'rtol': 0}
+    for name in ('get_forward_scores', 'get_backward_scores'):
+        cpu, mps = [getattr(fsa, name)(double, log_semiring).detach()
+                    for _, fsa in both(fsas)]
+        assert not torch.isfinite(cpu).all()
+        assert_same(mps, cpu.float(), **tolerance)
 
 
 @pytest.mark.parametrize('log_semiring', [True, False],
