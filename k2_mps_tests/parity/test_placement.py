@@ -5,6 +5,7 @@ comparisons here are exact.
 """
 import sys
 
+import _k2
 import k2
 import pytest
 import torch
@@ -25,6 +26,7 @@ def _dispatches(function):
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         function()
+        torch.mps.synchronize()  # it counts what has been started
     return counted.dispatches
 
 
@@ -118,12 +120,47 @@ def test_scores_go_by_size(num_fsas, where):
         fsas.get_tot_scores(use_double_scores=False,
                             log_semiring=True).backward(grad)
 
-    # Forward and backward: arcs into order, then the batches of states.
-    assert _dispatches(scores) == {'host': 0, 'metal': 4}[where]
+    # Forward and backward: arcs into order, then the batches of states; then
+    # the posteriors, which are the gradient.
+    assert _dispatches(scores) == {'host': 0, 'metal': 5}[where]
+
+
+def _long_chain(num_arcs):
+    return k2.create_fsa_vec([k2.linear_fsa([1] * (num_arcs - 1), MPS)])
+
+
+# From 200,000 and from 40,000 arcs on it is as fast by Metal.
+@pytest.mark.parametrize('num_arcs, where', [
+    (199_999, 'host'), (200_000, 'host'), (200_001, 'metal')])
+def test_arc_post_goes_by_size(num_arcs, where):
+    fsas = _long_chain(num_arcs)
+    forward, backward = torch.randn(2, num_arcs + 1, device=MPS)
+
+    def post(fsas=fsas, forward=forward, backward=backward):
+        return _k2.get_arc_post_float(fsas.arcs, forward, backward)
+
+    assert _dispatches(post) == {'host': 0, 'metal': 1}[where]
+    assert_same(post(), post(fsas.to('cpu'), forward.cpu(), backward.cpu()))
+
+
+@pytest.mark.parametrize('num_arcs, where', [
+    (39_999, 'host'), (40_000, 'host'), (40_001, 'metal')])
+def test_the_gradient_of_arc_post_goes_by_size(num_arcs, where):
+    fsas = _long_chain(num_arcs)
+    # Multiples of 1/4: any order of the sum over the FSA is exact.
+    grad = torch.randint(-8, 9, (num_arcs,), device=MPS) / 4.0
+
+    def backprop(fsas=fsas, grad=grad):
+        return _k2.backprop_get_arc_post_float(
+            fsas.arcs, fsas._get_incoming_arcs(), grad)
+
+    assert _dispatches(backprop) == {'host': 0, 'metal': 1}[where]
+    for mps, cpu in zip(backprop(), backprop(fsas.to('cpu'), grad.cpu())):
+        assert_same(mps, cpu)
 
 
 def test_ctc_loss_dispatches(placement):
-    """Forward and backward: the intersection, scores, their gradient."""
+    """Forward and backward: the intersection, scores, posteriors."""
     leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
     segments = torch.tensor([[i, 0, 40] for i in range(3)],
                             dtype=torch.int32)
@@ -134,7 +171,25 @@ def test_ctc_loss_dispatches(placement):
         k2.ctc_loss(graph, dense, output_beam=20, use_double_scores=False,
                     reduction='none').sum().backward(retain_graph=True)
 
-    assert _dispatches(loss) == {'host': 0, 'metal': 5}[placement]
+    assert _dispatches(loss) == {'host': 0, 'metal': 6}[placement]
+
+
+# Arcs into order, then the batches of states, there and back; the best arcs of
+# backward scores are found on the way back.
+@pytest.mark.parametrize('name, log_semiring, count', [
+    ('get_forward_scores', True, 4), ('get_forward_scores', False, 4),
+    ('get_backward_scores', True, 4), ('get_backward_scores', False, 5),
+    # Forward scores, backward scores, posteriors.
+    ('get_arc_post', True, 10), ('get_arc_post', False, 11)])
+def test_dispatches_of_scores(name, log_semiring, count, placement):
+    fsas = random_fsa_vec().to(MPS).requires_grad_(True)
+    grad = torch.ones_like(getattr(fsas, name)(False, log_semiring))
+
+    def scores():
+        fsas._invalidate_cache_()
+        getattr(fsas, name)(False, log_semiring).backward(grad)
+
+    assert _dispatches(scores) == {'host': 0, 'metal': count}[placement]
 
 
 # 1,024 states fit into threadgroup memory.
@@ -225,6 +280,70 @@ def test_states_of_a_batch(width, arcs, log_semiring, placement):
         assert_same(mps, cpu, **tolerance)
 
 
+@pytest.mark.parametrize('width, arcs', [(1, 1), (40, 33), (31, 2), (32, 2),
+                                         (33, 2), (1100, 3)])
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
+    """The first and the last state have an arc for each of a layer."""
+    fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
+    # In the tropical semiring sums of these are exact in any order.
+    weights = torch.randint(-8, 9, (fsas.num_arcs,)) / 4096.0
+    results = []
+    for _, fsa in both(fsas):
+        post = fsa.get_arc_post(False, log_semiring)
+        (post * weights.to(post.device)).sum().backward()
+        results.append([post.detach(), fsa.grad])
+    tolerance = {}
+    if log_semiring and placement == 'metal':
+        # As above; the gradients of all arcs are below 1/512 each.
+        tolerance = {'atol': 4 * 1100 * EPS, 'rtol': 16 * EPS}
+    for cpu, mps in zip(*results):
+        assert_same(mps, cpu, **tolerance)
+
+
+def _set_scores(fsas, indexes, value):
+    scores = fsas.scores.clone()
+    scores[torch.tensor(indexes)] = value
+    fsas.scores = scores  # which writes them to the arcs
+
+
+@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
+                                   float('inf')])
+def test_posteriors_of_no_numbers(value, placement):
+    fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
+    _set_scores(fsas, [1, -1], value)
+    forward, backward = torch.randn(2, int(fsas.arcs.shape().tot_size(1)))
+    forward[3] = backward[-3] = value
+    grad = fsas.scores.detach()
+    posts, grads = [], []
+    for device in DEVICES:
+        fsa = fsas.to(device)
+        posts.append(_k2.get_arc_post_float(
+            fsa.arcs, forward.to(device), backward.to(device)))
+        grads.append(_k2.backprop_get_arc_post_float(
+            fsa.arcs, fsa._get_incoming_arcs(), grad.to(device)))
+    assert not torch.isfinite(posts[0]).all()
+    assert_same(posts[1], posts[0])
+    for cpu, mps in zip(*grads):
+        # The sums over each FSA are in another order.
+        assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+
+
+@pytest.mark.parametrize('name', ['get_forward_scores', 'get_backward_scores',
+                                  'get_arc_post'])
+def test_the_gradient_of_equal_paths(name, placement):
+    lines = ['0 1 1 0.5', '0 1 2 0.5', '0 2 3 0.5', '1 2 4 0', '1 2 5 0',
+             '2 3 -1 0', '3']
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))] * 3)
+    grads = []
+    for _, fsa in both(fsas):
+        ans = getattr(fsa, name)(False, False)
+        ans.backward(torch.arange(len(ans), device=ans.device).float())
+        grads.append(fsa.grad)
+    assert_same(grads[1], grads[0])
+
+
 def test_of_equal_paths_the_same_is_chosen(placement):
     lines = ['0 1 1 0.5', '0 1 2 0.5', '0 2 3 0.5', '1 2 4 0', '1 2 5 0',
              '2 3 -1 0', '3']
@@ -244,11 +363,29 @@ def test_scores_of_fsas_without_paths(log_semiring, placement):
     empty = k2.Fsa.from_str('0 1 1 0.5\n2 3 -1 0.25\n3')  # 0 does not reach 3
     fsas = k2.create_fsa_vec([empty, _wide(3, 2)])
     for name in ('get_forward_scores', 'get_backward_scores',
-                 'get_tot_scores'):
+                 'get_tot_scores', 'get_arc_post'):
         cpu, mps = [getattr(fsa, name)(False, log_semiring).detach()
                     for _, fsa in both(fsas)]
         assert torch.isinf(cpu).any()
         assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+
+
+@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
+                                   float('inf')])
+@pytest.mark.parametrize('log_semiring', [True, False],
+                         ids=['log', 'tropical'])
+def test_scores_of_no_numbers(log_semiring, value, double, placement):
+    fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
+    _set_scores(fsas, [1, 6, -1], value)
+    tolerance = {}
+    if log_semiring and placement == 'metal' and not double:
+        tolerance = {'atol': 20 * EPS, 'rtol': 0}
+    for name in ('get_forward_scores', 'get_backward_scores'):
+        cpu, mps = [getattr(fsa, name)(double, log_semiring).detach()
+                    for _, fsa in both(fsas)]
+        assert not torch.isfinite(cpu).all()
+        assert_same(mps, cpu.float(), **tolerance)
 
 
 @pytest.mark.parametrize('log_semiring', [True, False],

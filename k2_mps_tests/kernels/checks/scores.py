@@ -1,4 +1,4 @@
-"""gather_arcs, state_scores and state_scores_backprop.
+"""gather_arcs, state_scores, state_scores_backprop and best_leaving_arcs.
 
 In the tropical semiring the reference adds in float32 what the kernels add,
 so results have to be equal.  In the log semiring it is in float64.
@@ -34,6 +34,7 @@ def cases():
         name = '%d FSAs of up to %d states a batch, %d arcs' % (
             len(layers), max(max(widths) for widths in layers), fan)
         graph = _Graph(layers, fan)
+        yield _best(name, graph)
         for forward in (True, False):
             way = 'forward' if forward else 'backward'
             yield _gather(name + ', ' + way, graph, forward)
@@ -110,6 +111,24 @@ def _gather(name, graph, to_src):
         Buffer(order.astype(np.int32)),
         Buffer(np.full(len(links), 7, np.int32), links),
         Buffer(graph.params(to_src, 0, 0, 0))])
+
+
+def _best(name, graph):
+    scores, best = _reference(graph, forward=False, log=False)
+    # NaN is never the best, so what leads there is not; -inf is if all are.
+    scores[::5] = np.nan
+    scores[1::7] = -np.inf
+    for state in range(graph.num_states):
+        arcs = np.flatnonzero(graph.src == state)
+        reached = scores[graph.dest[arcs]] + graph.arcs['score'][arcs]
+        arcs, reached = arcs[~np.isnan(reached)], reached[~np.isnan(reached)]
+        best[state] = (arcs[len(arcs) - 1 - reached[::-1].argmax()]
+                       if len(arcs) else -1)
+    begins = np.searchsorted(graph.src, np.arange(graph.num_states + 1))
+    return Case(name, 'best_leaving_arcs', -(-graph.num_states // 256), 256, [
+        Buffer(graph.arcs.view(np.int32)), Buffer(begins.astype(np.int32)),
+        Buffer(scores), Buffer(np.full(graph.num_states, 7, np.int32), best),
+        Buffer(np.array([graph.num_states], np.int32))])
 
 
 def _scores(name, graph, forward, log):

@@ -21,6 +21,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/intersect_dense.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
@@ -100,15 +101,9 @@ bool IntersectDenseMps(FsaVec &a_fsas, Ragged<int32_t> &incoming_arcs,
                 num_columns = b_fsas.scores.Dim1(),
                 num_scores = (b_fsas.scores.Dim0() - 1) * stride + num_columns;
   torch::Tensor arcs = ToTorch(a_fsas.values);
-  const int64_t most =
-      mps::MaxThreadsPerThreadgroup(kSource, kKernel, arcs) / kIdSimdWidth;
-  TORCH_CHECK(most > 0, "This GPU runs ", kKernel, " with fewer than ",
-              kIdSimdWidth, " threads");
-  const int64_t simdgroups = std::min(
-      most, (int64_t{max_states} * width + kIdSimdWidth - 1) / kIdSimdWidth);
-  mps::Launch(kSource, kKernel,
-              {static_cast<uint32_t>(2 * num_fsas),
-               static_cast<uint32_t>(simdgroups * kIdSimdWidth)},
+  const uint32_t threads = mps::FitThreads(
+      kSource, kKernel, arcs, int64_t{max_states} * width, kIdSimdWidth);
+  mps::Launch(kSource, kKernel, {static_cast<uint32_t>(2 * num_fsas), threads},
               {arcs, ToTorch(state_begins), ToTorch(leaving_begins),
                ToTorch(entering_begins), ToTorch(incoming_arcs.values),
                ToTorch(b_fsas.scores), ToTorch(b_begins), ToTorch(a_to_b_map),

@@ -26,6 +26,12 @@ bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
   return false;
 }
 
+bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
+                    Ragged<int32_t> &, bool, Array1<double> &,
+                    Array1<int32_t> *) {
+  return false;
+}
+
 bool StateScoresBackpropMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
                             Ragged<int32_t> &, bool, Array1<float>,
                             const Array1<int32_t> *, Array1<float> &,

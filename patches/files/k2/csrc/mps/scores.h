@@ -24,13 +24,16 @@
 #include "k2/csrc/ragged.h"
 
 // What GetForwardScores(), GetBackwardScores() and their gradients do for each
-// batch of states, on the GPU and for all batches at once: one dispatch that
-// brings arcs into order, and one that goes through the batches.  Nothing
-// waits for them.
+// batch of states, for all batches at once.
 //
-// Each does nothing and returns false if the context's device is another, if
-// the host is to do it (see placement.h), and for scores in double precision,
+// On the GPU that is one dispatch that brings arcs into order, and one that
+// goes through the batches.  The gradient of backward scores in the tropical
+// semiring takes one more, to find the best arcs.  Nothing waits for them.  The
+// host is to do it if it is faster (see placement.h), and in double precision,
 // which Metal does not have.
+//
+// Each does nothing and returns false if the context's device is another;
+// StateScoresBackpropMps() also where the host is to do it.
 
 namespace k2 {
 
@@ -39,8 +42,8 @@ enum class ScoresDirection { kForward, kBackward };
 
 /* Computes the scores of states.
 
-   In the tropical semiring the results are the CPU's to the bit; in the log
-   semiring they are those of log() and exp() on the GPU.
+   The results are the CPU's to the bit, but on the GPU in the log semiring,
+   where they are those of its log() and exp().
 
    @param [in] direction      kForward for the sums over entering arcs.
    @param [in] fsas           An FsaVec, acyclic.
@@ -48,7 +51,9 @@ enum class ScoresDirection { kForward, kBackward };
    @param [in] arc_batches    Indexed [batch][fsa][state][arc], of idx012:
                               entering arcs if forward, else leaving arcs.
    @param [in] log_semiring   Else tropical.
-   @param [out] scores        Of fsas.TotSize(1) elements, all are written.
+   @param [in,out] scores     Of fsas.TotSize(1) elements.  On entry 0 for the
+                              states where the recursion begins, -infinity for
+                              others.
    @param [out] best_arcs     Of as many elements; gets the idx012 of the last
                               of the best arcs of each state, -1 if it has no
                               arc.  May be nullptr; must be in the log semiring.
@@ -58,6 +63,10 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
                     Ragged<int32_t> &state_batches,
                     Ragged<int32_t> &arc_batches, bool log_semiring,
                     Array1<float> &scores, Array1<int32_t> *best_arcs);
+bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
+                    Ragged<int32_t> &state_batches,
+                    Ragged<int32_t> &arc_batches, bool log_semiring,
+                    Array1<double> &scores, Array1<int32_t> *best_arcs);
 
 /* Computes the gradient of the arcs' scores from that of the states' scores.
 
@@ -68,8 +77,8 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
    @param [in] fsas, state_batches, log_semiring   As given to that function.
    @param [in] arc_batches    Leaving arcs if forward, else entering arcs.
    @param [in] scores         What that function returned.
-   @param [in] best_arcs      In the tropical semiring, its best arcs; else
-                              nullptr.
+   @param [in] best_arcs      If forward in the tropical semiring, its best
+                              arcs; else nullptr.
    @param [in,out] state_grad  The gradient of `scores`; changed.
    @param [out] arc_grad      Of fsas.NumElements() elements, all are written.
    @return    Whether `arc_grad` has been written.
@@ -80,12 +89,6 @@ bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
                             Array1<float> scores,
                             const Array1<int32_t> *best_arcs,
                             Array1<float> &state_grad, Array1<float> &arc_grad);
-
-inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
-                           Ragged<int32_t> &, bool, Array1<double> &,
-                           Array1<int32_t> *) {
-  return false;
-}
 
 inline bool StateScoresBackpropMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
                                    Ragged<int32_t> &, bool, Array1<double>,

@@ -18,26 +18,31 @@
 
 #include "k2/csrc/mps/scores.h"
 
-#include <algorithm>
+#include <limits>
 
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/scores.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
+#include "k2/csrc/utils.h"
 
 namespace k2 {
 
 namespace {
 
 constexpr const char *kSource = "scores";
-constexpr uint32_t kGatherThreads = 256;
+// Of kernels that have a thread for each arc or state.
+constexpr uint32_t kThreads = 256;
 
 // Rough estimates in nanoseconds, for PreferMetal().  The host's are about
-// 0.7 of what total scores, or their gradient, take on one core of an x86-64;
-// the kernel's are several times those of an NVIDIA H200.  No Apple device was
+// 0.7 of what the scores, or their gradient, take on one core of an x86-64; the
+// kernel's are several times those of an NVIDIA H200.  No Apple device was
 // measured.
-constexpr double kHostTimePerArc = 10.0;
-constexpr double kHostTimePerBatch = 2000.0;
+constexpr double kHostTimePerArcLog = 7.0;
+constexpr double kHostTimePerArcTropical = 2.0;
+constexpr double kHostTimePerArcBackprop = 10.0;
+constexpr double kHostTimePerBatchBackprop = 2000.0;
 constexpr double kMetalTimePerBatch = 4000.0;
 constexpr double kMetalTime = 200000.0;  // the dispatches and the wait
 
@@ -48,26 +53,58 @@ struct Inputs {
   uint32_t threads;
 };
 
-bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches) {
+bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches,
+              double host_time_per_arc, double host_time_per_batch) {
   const int32_t num_arcs = fsas.NumElements(),
                 num_batches = state_batches.Dim0();
   return fsas.Context()->GetDeviceType() == kMps && num_arcs != 0 &&
          mps::PreferMetal(
-             kHostTimePerArc * num_arcs + kHostTimePerBatch * num_batches,
+             host_time_per_arc * num_arcs + host_time_per_batch * num_batches,
              kMetalTimePerBatch * num_batches + kMetalTime);
 }
 
-// Threads for the states of an FSA in an average batch, so that one pass is
-// enough for most.
-uint32_t GetThreads(const char *kernel, const torch::Tensor &states,
-                    int64_t num_parts) {
-  const int64_t most =
-      mps::MaxThreadsPerThreadgroup(kSource, kernel, states) / kScSimdWidth;
-  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ",
-              kScSimdWidth, " threads");
-  const int64_t per_part = (states.numel() + num_parts - 1) / num_parts,
-                simdgroups = (2 * per_part + kScSimdWidth - 1) / kScSimdWidth;
-  return std::min(simdgroups, most) * kScSimdWidth;
+// The scores by the host.  The loop over all states does what upstream's code
+// does for each batch, without what that allocates and asks for each of them,
+// which takes longer than the states of a small batch do.
+template <typename T>
+void StateScoresHost(ScoresDirection direction, FsaVec &fsas,
+                     Ragged<int32_t> &state_batches,
+                     Ragged<int32_t> &arc_batches, bool log_semiring,
+                     Array1<T> &scores, Array1<int32_t> *best_arcs) {
+  K2_CHECK(fsas.Context()->HostReady());
+  const bool forward = direction == ScoresDirection::kForward;
+  const int32_t num_states = state_batches.NumElements(),
+                *states = state_batches.values.Data(),
+                *arc_begins = arc_batches.RowSplits(3).Data(),
+                *list = arc_batches.values.Data();
+  const Arc *arcs = fsas.values.Data();
+  T *scores_data = scores.Data();
+  int32_t *best_data = best_arcs == nullptr ? nullptr : best_arcs->Data();
+  const T minus_infinity = -std::numeric_limits<T>::infinity();
+
+  for (int32_t n = 0; n != num_states; ++n) {
+    const int32_t at = forward ? n : num_states - 1 - n, state = states[at];
+    T sum = minus_infinity;
+    int32_t best = -1;
+    for (int32_t i = arc_begins[at]; i != arc_begins[at + 1]; ++i) {
+      const Arc &arc = arcs[list[i]];
+      const int32_t length = arc.dest_state - arc.src_state;
+      const T score =
+          scores_data[forward ? state - length : state + length] + arc.score;
+      if (log_semiring) {
+        sum = LogAdd<T>()(score, sum);
+      } else if (score > sum || (best_data != nullptr && score == sum)) {
+        sum = score;
+        best = list[i];
+      }
+    }
+    if (best_data != nullptr) best_data[state] = best;
+    if (sum != minus_infinity) scores_data[state] = sum;
+  }
+}
+
+mps::Grid GridOf(int32_t size) {
+  return {(size + kThreads - 1) / kThreads, kThreads};
 }
 
 // Encodes gather_arcs.
@@ -88,13 +125,25 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
   ans.arc_begins = ToTorch(arc_begins);
   ans.list = ToTorch(arc_batches.values);
   ans.links = ToTorch(links);
-  ans.threads = GetThreads(kernel, ans.states,
-                           int64_t{fsas.Dim0()} * state_batches.Dim0());
-  mps::Launch(kSource, "gather_arcs",
-              {(fsas.NumElements() + kGatherThreads - 1) / kGatherThreads,
-               kGatherThreads},
+  // Twice those of an FSA in an average batch, so that one pass is enough for
+  // most.
+  const int64_t num_parts = int64_t{fsas.Dim0()} * state_batches.Dim0();
+  ans.threads = mps::FitThreads(
+      kSource, kernel, ans.states,
+      (2 * ans.states.numel() + num_parts - 1) / num_parts, kScSimdWidth);
+  mps::Launch(kSource, "gather_arcs", GridOf(fsas.NumElements()),
               {ToTorch(fsas.values), ToTorch(src_states), ans.list, ans.links,
                ans.params});
+  return ans;
+}
+
+// Encodes best_leaving_arcs.
+Array1<int32_t> BestLeavingArcs(FsaVec &fsas, Array1<float> &scores) {
+  Array1<int32_t> leaving_begins = fsas.RowSplits(2),
+                  ans(fsas.Context(), scores.Dim());
+  mps::Launch(kSource, "best_leaving_arcs", GridOf(scores.Dim()),
+              {ToTorch(fsas.values), ToTorch(leaving_begins), ToTorch(scores),
+               ToTorch(ans), BestArcsParams{scores.Dim()}});
   return ans;
 }
 
@@ -104,7 +153,14 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
                     Ragged<int32_t> &state_batches,
                     Ragged<int32_t> &arc_batches, bool log_semiring,
                     Array1<float> &scores, Array1<int32_t> *best_arcs) {
-  if (!UseMetal(fsas, state_batches)) return false;
+  if (fsas.Context()->GetDeviceType() != kMps) return false;
+  if (!UseMetal(fsas, state_batches,
+                log_semiring ? kHostTimePerArcLog : kHostTimePerArcTropical,
+                0.0)) {
+    StateScoresHost(direction, fsas, state_batches, arc_batches, log_semiring,
+                    scores, best_arcs);
+    return true;
+  }
   const char *kernel = "state_scores";
   const bool forward = direction == ScoresDirection::kForward;
   Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
@@ -118,6 +174,16 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
   return true;
 }
 
+bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
+                    Ragged<int32_t> &state_batches,
+                    Ragged<int32_t> &arc_batches, bool log_semiring,
+                    Array1<double> &scores, Array1<int32_t> *best_arcs) {
+  if (fsas.Context()->GetDeviceType() != kMps) return false;
+  StateScoresHost(direction, fsas, state_batches, arc_batches, log_semiring,
+                  scores, best_arcs);
+  return true;
+}
+
 bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
                             Ragged<int32_t> &state_batches,
                             Ragged<int32_t> &arc_batches, bool log_semiring,
@@ -125,14 +191,22 @@ bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
                             const Array1<int32_t> *best_arcs,
                             Array1<float> &state_grad,
                             Array1<float> &arc_grad) {
-  if (!UseMetal(fsas, state_batches)) return false;
+  if (!UseMetal(fsas, state_batches, kHostTimePerArcBackprop,
+                kHostTimePerBatchBackprop))
+    return false;
   const char *kernel = "state_scores_backprop";
   const bool forward = direction == ScoresDirection::kForward;
   Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
                          /*to_src*/ !forward, /*descending*/ forward,
                          log_semiring, !log_semiring);
-  K2_CHECK(log_semiring || best_arcs != nullptr);
-  Array1<int32_t> best = best_arcs ? *best_arcs : state_batches.values;
+  // Metal binds no buffer of nothing; in the log semiring it is not read.
+  Array1<int32_t> best = state_batches.values;
+  if (!log_semiring && !forward) {
+    best = BestLeavingArcs(fsas, scores);
+  } else if (!log_semiring) {
+    K2_CHECK_NE(best_arcs, nullptr);
+    best = *best_arcs;
+  }
   mps::Launch(kSource, kernel,
               {static_cast<uint32_t>(fsas.Dim0()), inputs.threads},
               {inputs.batch_begins, inputs.states, inputs.arc_begins,

@@ -31,6 +31,10 @@ struct ScoresParams {
   int has_best_arcs;  // whether best_arcs is there
 };
 
+struct BestArcsParams {
+  int num_states;
+};
+
 enum ScoresSizes {
   kScSimdWidth = 32,
   kScMaxThreads = 1024,

@@ -240,6 +240,35 @@ kernel void state_scores(device const int *state_begins [[buffer(0)]],
   }
 }
 
+// The last of the best arcs that leave each state, -1 if there is none, as
+// found by the CPU: NaN is never the best.
+//
+// arcs            [num_arcs]
+// leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
+// scores          [num_states], backward scores in the tropical semiring
+// best_arcs       [num_states]; all are written
+kernel void best_leaving_arcs(device const Arc *arcs [[buffer(0)]],
+                              device const int *leaving_begins [[buffer(1)]],
+                              device const float *scores [[buffer(2)]],
+                              device int *best_arcs [[buffer(3)]],
+                              constant BestArcsParams &params [[buffer(4)]],
+                              uint i [[thread_position_in_grid]]) {
+  const int state = int(i);
+  if (state >= params.num_states) return;
+  float best = -INFINITY;
+  int best_arc = -1;
+  for (int at = leaving_begins[state]; at < leaving_begins[state + 1]; ++at) {
+    const Arc arc = arcs[at];
+    const float score =
+        scores[state - arc.src_state + arc.dest_state] + arc.score;
+    if (score >= best) {
+      best = score;
+      best_arc = at;
+    }
+  }
+  best_arcs[state] = best_arc;
+}
+
 // Returns the gradient of an arc's score.
 //
 // score, link   of the state that pulls, and of the arc

@@ -1,0 +1,63 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_GRID_H_
+#define K2_CSRC_MPS_GRID_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "k2/csrc/mps/metal.h"
+
+// How many threads a threadgroup gets.
+
+namespace k2 {
+namespace mps {
+
+/* Returns how often `unit` threads, a simdgroup or several that work together,
+   fit into a threadgroup of a kernel: at least once.  Throws if the kernel runs
+   with fewer threads.
+
+   @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
+ */
+inline int64_t MaxUnits(const std::string &source, const std::string &kernel,
+                        const torch::Tensor &device_of, uint32_t unit) {
+  const int64_t most =
+      MaxThreadsPerThreadgroup(source, kernel, device_of) / unit;
+  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ", unit,
+              " threads");
+  return most;
+}
+
+/* Returns the size of a threadgroup in threads: a multiple of `unit` that is
+   not less than `wanted` > 0, or the largest one that fits.  Throws as
+   MaxUnits() does.
+ */
+inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
+                           const torch::Tensor &device_of, int64_t wanted,
+                           uint32_t unit) {
+  return std::min((wanted + unit - 1) / unit,
+                  MaxUnits(source, kernel, device_of, unit)) *
+         unit;
+}
+
+}  // namespace mps
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_GRID_H_
