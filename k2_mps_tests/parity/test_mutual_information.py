@@ -274,6 +274,52 @@ def test_strided_inputs():
                                rtol=1e-6)
 
 
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('modified', [False, True])
+def test_half_types_are_added_up_in_float32(modified, dtype):
+    torch.manual_seed(3)
+    px, py = (x.to(dtype) for x in make(2, 20, 90, modified))
+    boundary = torch.tensor([[0, 0, 20, 90], [1, 2, 18, 80]])
+    ans, (px_grad, py_grad) = k2.mutual_information_recursion(
+        px.to(MPS), py.to(MPS), boundary.to(MPS), return_grad=True)
+    expected, grads = k2.mutual_information_recursion(
+        px.float().to(MPS), py.float().to(MPS), boundary.to(MPS),
+        return_grad=True)
+    assert ans.dtype == torch.float32
+    assert torch.equal(ans, expected)
+    # Only the result is rounded.
+    assert px_grad.dtype == py_grad.dtype == dtype
+    assert torch.equal(px_grad, grads[0].to(dtype))
+    assert torch.equal(py_grad, grads[1].to(dtype))
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_gradients_of_half_types(dtype):
+    torch.manual_seed(4)
+    px, py = (x.to(dtype) for x in make(3, 10, 30, False))
+    ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
+    expected = run(px.float(), py.float(), None, MPS, torch.float32)
+    assert torch.equal(ans, expected[0])
+    # A share is rounded, and its product with the gradient of ans, which is at
+    # most 3; small ones to a multiple of the smallest subnormal number.
+    eps = torch.finfo(dtype).eps
+    atol = 4 * torch.finfo(dtype).smallest_normal * eps
+    torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)
+    torch.testing.assert_close(py_grad, expected[2], rtol=eps, atol=atol)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+def test_joint_recursion_of_half_types(dtype):
+    torch.manual_seed(5)
+    px, py = (x.to(dtype).to(MPS) for x in make(2, 6, 20, False))
+    one, two = k2.joint_mutual_information_recursion((px, px), (py, py))
+    total = k2.mutual_information_recursion(px + px, py + py)
+    assert one.dtype == dtype
+    # Each is rounded to `dtype`, and the sum of the gradients' products is.
+    torch.testing.assert_close((one + two).float(), total, atol=0,
+                               rtol=4 * torch.finfo(dtype).eps)
+
+
 def test_return_grad():
     px, py = make(2, 5, 8, False)
     ans, grads = k2.mutual_information_recursion(
@@ -307,8 +353,8 @@ def test_mixed_devices_and_types_are_refused():
     px, py = torch.zeros(1, 2, 4, device='mps'), torch.zeros(1, 3, 3)
     with pytest.raises(RuntimeError, match='on mps'):
         k2.mutual_information_recursion(px, py)
-    with pytest.raises(RuntimeError, match='torch.float32'):
-        k2.mutual_information_recursion(px.half(), py.to('mps').half())
+    with pytest.raises(RuntimeError, match='torch.float16 or torch.bfloat16'):
+        k2.mutual_information_recursion(px.int(), py.to('mps').int())
     boundary = torch.tensor([[0, 0, 2, 3]])
     with pytest.raises(RuntimeError, match='boundary must be'):
         k2.mutual_information_recursion(px, py.to('mps'), boundary)

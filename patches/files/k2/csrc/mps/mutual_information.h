@@ -27,25 +27,27 @@ namespace k2 {
 
 /* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
    k2/python/csrc/torch/mutual_information.h for what they compute.  Each is
-   one dispatch, and waits for nothing.
+   one dispatch, and waits for nothing; other types than torch.float32 are
+   converted from and to it, by two dispatches more.
 
-   All tensors are torch.float32 on device mps, but for `boundary`, which is
-   torch.int64.
+   All tensors are on device mps, and torch.float32 where nothing else is said.
 
-   @param [in] px          [B][S][T + 1], or [B][S][T] if modified.
-   @param [in] py          [B][S + 1][T].
-   @param [in] boundary    [B][4], (s_begin, t_begin, s_end, t_end); it is
-                           (0, 0, S, T) if not given.
+   @param [in] px          [B][S][T + 1], or [B][S][T] if modified; also
+                           torch.float16 or torch.bfloat16.
+   @param [in] py          [B][S + 1][T], of the type of px.
+   @param [in] boundary    torch.int64, [B][4], (s_begin, t_begin, s_end,
+                           t_end); it is (0, 0, S, T) if not given.
    @param [in,out] p       [B][S + 1][T + 1], contiguous.  Written by the
                            forward pass inside of the boundary, for the
                            backward pass.  Other than on the CPU these are not
                            the scores of the cells, but which part of each
                            score came from the cell at s - 1.
-   @param [in] ans_grad    [B], the gradient of what the forward pass returns.
+   @param [in] ans_grad    [B], the gradient of what the forward pass returns,
+                           of any floating-point type.
 
    @return  The forward pass returns the score of (s_end, t_end), shape [B]. The
-            backward pass returns the gradients of px and py; they are 0
-            outside of the boundary.
+            backward pass returns the gradients of px and py, of their type;
+            they are 0 outside of the boundary.
  */
 torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,

@@ -37,10 +37,17 @@ using Params = MutualInformationParams;
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
+  const auto type = px.scalar_type();
+  TORCH_CHECK(type == torch::kFloat || type == torch::kHalf ||
+                  type == torch::kBFloat16,
+              "px and py must be of torch.float32, torch.float16 or "
+              "torch.bfloat16. Given: ",
+              px.toString());
   for (const torch::Tensor &x : {px, py, p}) {
-    TORCH_CHECK(x.is_mps() && x.scalar_type() == torch::kFloat && x.dim() == 3,
-                "px, py and p must be 3-dimensional tensors of torch.float32 "
-                "on mps. Given: ",
+    const auto expected = x.is_same(p) ? torch::kFloat : type;
+    TORCH_CHECK(x.is_mps() && x.scalar_type() == expected && x.dim() == 3,
+                "px, py and p must be 3-dimensional tensors on mps, px and py "
+                "of one type and p of torch.float32. Given: ",
                 x.toString(), " of shape ", x.sizes());
   }
   const int64_t B = px.size(0), S = px.size(1), T = py.size(2);
@@ -115,8 +122,8 @@ torch::Tensor MutualInformationMps(
   torch::Tensor ans = torch::empty({p.size(0)}, p.options());
   if (p.numel() == 0) return ans;
 
-  px = px.contiguous();
-  py = py.contiguous();
+  px = px.to(torch::kFloat).contiguous();
+  py = py.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
   const char *kernel = "mutual_information_forward";
   torch::Tensor scratch;
@@ -131,9 +138,9 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad) {
   Params params = GetParams(px, py, boundary, p);
-  TORCH_CHECK(ans_grad.is_mps() && ans_grad.scalar_type() == torch::kFloat &&
+  TORCH_CHECK(ans_grad.is_mps() && ans_grad.is_floating_point() &&
                   ans_grad.sizes() == torch::IntArrayRef({p.size(0)}),
-              "ans_grad must be a tensor of torch.float32 on mps of shape [",
+              "ans_grad must be a floating-point tensor on mps of shape [",
               p.size(0), "]. Given: ", ans_grad.toString(), " of shape ",
               ans_grad.sizes());
 
@@ -144,9 +151,10 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
                 py_grad = boundary.has_value()
                               ? torch::zeros(py.sizes(), p.options())
                               : torch::empty(py.sizes(), p.options());
-  if (p.numel() == 0) return {px_grad, py_grad};
+  const auto type = px.scalar_type();
+  if (p.numel() == 0) return {px_grad.to(type), py_grad.to(type)};
 
-  ans_grad = ans_grad.contiguous();
+  ans_grad = ans_grad.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
   const char *kernel = "mutual_information_backward";
   torch::Tensor scratch;
@@ -154,7 +162,7 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
   mps::Launch(kSource, kernel, grid,
               {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p),
                scratch, params});
-  return {px_grad, py_grad};
+  return {px_grad.to(type), py_grad.to(type)};
 }
 
 }  // namespace k2
