@@ -73,7 +73,7 @@ def test_ctc_loss_forward_and_backward():
         k2.ctc_loss(graph, dense, output_beam=100,
                     reduction='none').sum().backward(retain_graph=True)
 
-    check(cost(loss), waits=2)
+    check(cost(loss), waits=1)
 
 
 def test_intersect_dense():
@@ -155,6 +155,26 @@ def test_ragged(name):
     # Slicing `index` and converting it is torch's work.
     check(cost(lambda: RAGGED[name](ragged, index)),
           waits=1 if name == 'add' else 0)
+
+
+@pytest.mark.parametrize('shape', [(5,), (2, 7), (3, 0), (1 << 19,)])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.int32])
+def test_zeros_that_the_host_goes_on_with(shape, dtype):
+    for size in (shape, (torch.Size(shape),)):
+        torch.full(shape, 7, dtype=dtype, device='mps')  # leaves its memory
+        torch.mps.synchronize()
+        with mps_emulator.counters() as counted:
+            found = k2.mps.zero(*size, dtype=dtype, device=torch.device('mps'))
+            torch.mps.synchronize()
+        # More than 1 MiB, and what is no float32, is the GPU's to fill.
+        filled = found.numel() >= 1 << 19 or dtype == torch.int32
+        assert counted.waits_with_work == filled
+        expected = torch.zeros(*size, dtype=dtype)
+        assert torch.equal(found.cpu(), expected)
+        assert (found.dtype, found.device.type) == (dtype, 'mps')
+        assert torch.equal(
+            k2.mps.zero(*size, dtype=dtype, device=torch.device('cpu')),
+            expected)
 
 
 def test_index_select_and_index_add():
