@@ -51,6 +51,18 @@ def test_the_site_builds_without_warnings(tmp_path):
         html = (tmp_path / 'site' / name / 'index.html').read_text()
         # Of other hosts there are links only.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
+    if sys.platform == 'linux':
+        picture = (tmp_path / 'site/images/timeline.svg').read_text()
+        assert 'emulated' in picture and 'k2 intersect_dense' in picture
+
+
+def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / 'docs', tmp_path / 'docs')
+    shutil.copy(ROOT / 'mkdocs.yml', tmp_path)
+    monkeypatch.delenv('PYTHONPATH', raising=False)
+    result = build(tmp_path, tmp_path / 'site')
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert not (tmp_path / 'site/images/timeline.svg').exists()
 
 
 @pytest.mark.parametrize('wrong', [

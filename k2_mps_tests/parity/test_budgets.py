@@ -5,6 +5,7 @@ copy is one that torch makes between host and device.  The budgets are what
 was measured, so that an operation that begins to copy or to wait more fails.
 """
 import sys
+from pathlib import Path
 
 import k2
 import pytest
@@ -12,10 +13,14 @@ import torch
 
 from k2_mps_tests.parity import test_losses as losses
 from k2_mps_tests.parity.helpers import random_fsa_vec
+from k2_mps_tests.parity.test_operations import _variables, tomllib
 
 if sys.platform == 'darwin':
     pytest.skip('counting needs the emulated device', allow_module_level=True)
 import mps_emulator  # noqa: E402
+
+TABLE = Path(__file__).resolve().parents[2] / 'docs' / 'budgets.toml'
+BUDGETS = tomllib.loads(TABLE.read_text(encoding='utf-8'))['budget']
 
 SEGMENTS = torch.tensor([[0, 0, 40], [1, 0, 33], [2, 0, 25]],
                         dtype=torch.int32)
@@ -41,6 +46,44 @@ def check(counted, waits=0, dispatches=0, to_device=0, to_host=0):
     assert counted.device_to_host_bytes <= to_host, counted
     assert counted.waits_with_work <= waits, counted
     assert counted.dispatches <= dispatches, counted
+
+
+def _counted(function):
+    """Returns [dispatches, waits] of a call, and its result."""
+    torch.mps.synchronize()
+    # The device would count dispatches where they are run, which is where
+    # somebody waits for them.
+    with mps_emulator.counters() as seen, k2.mps.counters() as counted:
+        result = function()
+    return [counted.dispatches, seen.waits_with_work], result
+
+
+def _forward_and_backward(call):
+    """Returns dispatches and waits of a call, then of its backward pass."""
+    variables = _variables()
+    forward, result = _counted(lambda: eval(call, variables))
+    assert result.requires_grad
+    total = result.sum()
+    backward, _ = _counted(total.backward)
+    return forward + backward
+
+
+@pytest.mark.parametrize('budget', BUDGETS, ids=lambda b: b['name'])
+def test_an_operation_costs_what_the_table_says(budget, placement):
+    _forward_and_backward(budget['call'])  # compiles kernels, fills caches
+    assert _forward_and_backward(budget['call']) == budget[placement]
+
+
+def test_ctc_loss_is_within_its_budget(placement):
+    graph, dense = _graph(), _dense()
+
+    def loss():
+        k2.ctc_loss(graph, dense, output_beam=100).backward(
+            retain_graph=True)
+
+    cost(loss)
+    (dispatches, waits), _ = _counted(loss)
+    assert dispatches <= 8 and waits <= 2
 
 
 def _dense():
@@ -73,7 +116,7 @@ def test_ctc_loss_forward_and_backward():
         k2.ctc_loss(graph, dense, output_beam=100,
                     reduction='none').sum().backward(retain_graph=True)
 
-    check(cost(loss), waits=2)
+    check(cost(loss), waits=1)
 
 
 def test_intersect_dense():
@@ -155,6 +198,26 @@ def test_ragged(name):
     # Slicing `index` and converting it is torch's work.
     check(cost(lambda: RAGGED[name](ragged, index)),
           waits=1 if name == 'add' else 0)
+
+
+@pytest.mark.parametrize('shape', [(5,), (2, 7), (3, 0), (1 << 19,)])
+@pytest.mark.parametrize('dtype', [torch.float32, torch.int32])
+def test_zeros_that_the_host_goes_on_with(shape, dtype):
+    for size in (shape, (torch.Size(shape),)):
+        torch.full(shape, 7, dtype=dtype, device='mps')  # leaves its memory
+        torch.mps.synchronize()
+        with mps_emulator.counters() as counted:
+            found = k2.mps.zero(*size, dtype=dtype, device=torch.device('mps'))
+            torch.mps.synchronize()
+        # More than 1 MiB, and what is no float32, is the GPU's to fill.
+        filled = found.numel() >= 1 << 19 or dtype == torch.int32
+        assert counted.waits_with_work == filled
+        expected = torch.zeros(*size, dtype=dtype)
+        assert torch.equal(found.cpu(), expected)
+        assert (found.dtype, found.device.type) == (dtype, 'mps')
+        assert torch.equal(
+            k2.mps.zero(*size, dtype=dtype, device=torch.device('cpu')),
+            expected)
 
 
 def test_index_select_and_index_add():

@@ -136,6 +136,58 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     assert "undefined symbol: gone" in failure.value.stderr
 
 
+# What the headers of signposts take of the C library's; `os_log_t` is an
+# object there.
+OS_HEADERS = {
+    "sys/cdefs.h": "#define __BEGIN_DECLS\n#define __END_DECLS\n",
+    "os/base.h": "#include <sys/cdefs.h>\n#define OS_EXPORT extern\n",
+    "os/object.h": "#define OS_OBJECT_DECL(name) typedef void *name##_t\n",
+}
+SIGNPOSTS = """\
+#include <os/signpost.h>
+void f(const char *text) {
+  os_log_t log = os_log_create("k2", OS_LOG_CATEGORY_POINTS_OF_INTEREST);
+  os_signpost_id_t id = os_signpost_id_generate(log);
+  os_signpost_interval_begin(log, id, "name", "%{public}s", text);
+  os_signpost_interval_end(log, id, "name");
+}
+"""
+
+
+@pytest.fixture
+def os_headers(tmp_path):
+    """The option that has a compiler find them."""
+    for name, text in OS_HEADERS.items():
+        path = tmp_path / "include" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return f"-I{tmp_path / 'include'}"
+
+
+def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
+    symbols = {"_os_log_create", "_os_signpost_id_generate",
+               "_os_signpost_enabled", "__os_signpost_emit_with_name_impl"}
+    system = tmp_path / "system.tbd"
+    system.write_text(toolchain.stub(
+        toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []
+    ))
+    built = compiled(SIGNPOSTS, tmp_path / "f.dylib", str(system),
+                     "-fno-stack-protector", f"-I{toolchain.FILES}",
+                     os_headers)
+    binary = toolchain.parse(built)
+    assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
+    # Instruments looks there for what is not copied into each record.
+    strings = bytes(binary.get_section("__oslogstring").content)
+    assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
+
+
+def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        compiled(SIGNPOSTS.replace('"name"', "text"), tmp_path / "f.dylib",
+                 f"-I{toolchain.FILES}", os_headers)
+    assert "error: expected" in failure.value.stderr
+
+
 def test_libcxx_must_be_configured_as_expected(tmp_path):
     site = tmp_path / "__config_site"
     switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"

@@ -140,6 +140,28 @@ def _operations(project: Project) -> Iterator[str]:
     ))
 
 
+def budgets(project: Project) -> list[dict]:
+    """The entries of docs/budgets.toml."""
+    path = project.root / "docs" / "budgets.toml"
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    return document["budget"]
+
+
+def _budgets(project: Project) -> Iterator[str]:
+    def cells(counts: Sequence[int]) -> tuple[str, str]:
+        return (f"{counts[0]} / {counts[1]}", f"{counts[2]} / {counts[3]}")
+
+    rows = []
+    for entry in budgets(project):
+        name, _, how = entry["name"].partition(", ")
+        rows.append((f"`{name}`" + (f", `{how}`" if how else ""),
+                     *cells(entry["host"]), *cells(entry["metal"])))
+    return iter(_table(
+        ("operation", "host: forward", "host: backward", "Metal: forward",
+         "Metal: backward"), rows
+    ))
+
+
 def error_classes() -> list[type]:
     """All kinds of errors, by exit code."""
     found = [
@@ -192,6 +214,7 @@ def _compatibility(project: Project) -> Iterator[str]:
 
 
 _BLOCKS: Mapping[str, Callable[[Project], Iterator[str]]] = {
+    "budgets": _budgets,
     "compatibility": _compatibility,
     "errors": _errors,
     "operations": _operations,

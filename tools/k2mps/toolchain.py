@@ -3,10 +3,10 @@
 Nothing of Apple's is kept in this repository.  The headers of macOS's C
 library and its list of symbols come with `ziglang`, those of the C++ library
 with Debian's libc++, torch's headers and libraries with torch's own wheel for
-macOS; the few declarations of Foundation and Metal that k2 needs are written
-in `macos/`.  What the system's other libraries export is taken from what
-torch's libraries import from them: symbols that are there wherever this torch
-runs.
+macOS; the few declarations of Foundation, Metal and signposts that k2 needs
+are written in `macos/`.  What the system's other libraries export is taken
+from what torch's libraries import from them: symbols that are there wherever
+this torch runs.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ _STUBS: dict[str, tuple[str, tuple[str, ...]]] = {
     _METAL: ("System/Library/Frameworks/Metal.framework/Metal", ()),
 }
 
-# What k2 needs of these libraries and torch does not, all of it in the first
-# libc++ that macOS had (uncaught_exceptions: since 10.12; std::future: since
-# 10.7).
+# What k2 needs of these libraries and torch does not: of libc++ all of it in
+# the first that macOS had (uncaught_exceptions: since 10.12; std::future: since
+# 10.7), of Metal since 10.11.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -99,6 +99,7 @@ _FURTHER: dict[str, tuple[str, ...]] = {
         "__ZNSt3__115future_categoryEv",
         "__ZTINSt3__112future_errorE",
     ),
+    _METAL: ("_OBJC_CLASS_$_MTLComputePipelineDescriptor",),
 }
 
 
@@ -393,6 +394,7 @@ def _fill(
         libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++"
     )
     note_availability(headers / "c++" / "v1" / "__config_site")
+    shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
     frameworks = sdk / "System" / "Library" / "Frameworks"
     for path in FILES.glob("*.framework"):

@@ -13,15 +13,21 @@ from ._counters import Counters, counters
 from ._flags import cpp_extension_flags
 from ._load import load
 from ._paths import cmake_dir, include_dir, library_path
+from ._trace import Dispatch, Interval, Signpost, Trace, trace
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Counters",
+    "Dispatch",
+    "Interval",
+    "Signpost",
+    "Trace",
     "cmake_dir",
     "counters",
     "cpp_extension_flags",
     "include_dir",
     "library_path",
     "load",
+    "trace",
 ]

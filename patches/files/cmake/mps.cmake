@@ -105,6 +105,8 @@ function(k2_use_mps target)
     return()
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
+  # Who links it has NVTX_RANGE() post to Instruments.
+  target_compile_definitions(${target} PUBLIC K2_WITH_SIGNPOSTS=1)
 
   set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps/kernels)
   file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.metal)

@@ -8,6 +8,7 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
+#include "core/trace.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
@@ -324,14 +325,19 @@ std::string ToString(MTLSize size) {
         break;
     }
   }
-  command.run = [dispatch, places, bytes,
-                 uses = command.uses](char *const *device) {
+  command.run = [dispatch, places, bytes, uses = command.uses,
+                 pipeline = ToStdString([state->pipeline label])](
+                    char *const *device) {
     for (size_t i = 0; i < places.size(); ++i) {
       auto [index, offset] = places[i];
       dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
     }
     Count(kDispatches);
+    int64_t begin = IsTracing() ? TraceTime() : 0;
     msl::Run(*dispatch);
+    if (begin)
+      TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name, begin,
+                    TraceTime());
   };
   state->buffer->Encode(std::move(command));
 }

@@ -55,6 +55,14 @@ void HoldQueue(int64_t milliseconds);
 // An exception that travels out of dispatch_sync the right way.
 void ThrowThroughRethrow();
 
+// ---- signposts.mm
+bool SignpostsEnabled(const std::string &category);
+// An interval "interval" with a public message; returns its id.
+uint64_t BeginInterval(const std::string &category, const std::string &message);
+void EndInterval(const std::string &category, uint64_t id);
+// Events with all kinds of messages, and two with ids that mean nothing.
+void PostEvents(const std::string &text);
+
 // ---- metal.mm: one check each; raise where something is not as on a Mac
 std::vector<std::string> MetalChecks();
 void RunMetalCheck(const std::string &name);

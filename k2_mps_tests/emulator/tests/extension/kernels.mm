@@ -116,9 +116,16 @@ id<MTLComputePipelineState> Pipeline(const char *kernel) {
     id<MTLFunction> function =
         [Library() newFunctionWithName:[NSString stringWithUTF8String:kernel]];
     TORCH_CHECK(function, "no kernel ", kernel);
+    MTLComputePipelineDescriptor *descriptor =
+        [[MTLComputePipelineDescriptor alloc] init];
+    [descriptor setComputeFunction:function];
+    [descriptor setLabel:[NSString stringWithFormat:@"pipeline of %s", kernel]];
     pipeline = [MTLCreateSystemDefaultDevice()
-        newComputePipelineStateWithFunction:function
-                                      error:&error];
+        newComputePipelineStateWithDescriptor:descriptor
+                                      options:MTLPipelineOptionNone
+                                   reflection:nil
+                                        error:&error];
+    [descriptor release];
     [function release];
     TORCH_CHECK(pipeline, [[error localizedDescription] UTF8String]);
   }

@@ -24,6 +24,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("hold_queue", &HoldQueue, NoGil());
   m.def("throw_through_rethrow", &ThrowThroughRethrow);
 
+  m.def("signposts_enabled", &SignpostsEnabled);
+  m.def("begin_interval", &BeginInterval, NoGil());
+  m.def("end_interval", &EndInterval, NoGil());
+  m.def("post_events", &PostEvents);
+
   m.def("metal_checks", &MetalChecks);
   m.def("run_metal_check", &RunMetalCheck);
   m.def("compile_error", &CompileError);

@@ -28,6 +28,7 @@
 
 #include "k2/csrc/log.h"
 #include "k2/csrc/mps/counters.h"
+#include "k2/csrc/mps/signpost.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -54,6 +55,9 @@ std::string TextOf(NSError *error) {
 NSString *ToNSString(const std::string &s) {
   return [NSString stringWithUTF8String:s.c_str()];
 }
+
+// How Instruments and Xcode call a kernel's encoder and pipeline.
+std::string LabelOf(const std::string &kernel) { return "k2 " + kernel; }
 
 // The compiled kernels of this process.  They are never released.
 class Pipelines {
@@ -128,9 +132,16 @@ class Pipelines {
     K2_CHECK(function != nil)
         << "There is no kernel " << kernel << " in " << source << ".metal";
 
+    MTLComputePipelineDescriptor *descriptor =
+        [[MTLComputePipelineDescriptor new] autorelease];
+    descriptor.label = ToNSString(LabelOf(kernel));
+    descriptor.computeFunction = function;
     NSError *error = nil;
     id<MTLComputePipelineState> pipeline =
-        [device newComputePipelineStateWithFunction:function error:&error];
+        [device newComputePipelineStateWithDescriptor:descriptor
+                                              options:MTLPipelineOptionNone
+                                           reflection:nil
+                                                error:&error];
     K2_CHECK(pipeline != nil)
         << "Metal cannot make a pipeline of the kernel " << kernel << " of "
         << source << ".metal: " << TextOf(error);
@@ -215,9 +226,10 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
               [pipeline maxTotalThreadsPerThreadgroup])
       << "Too many threads in a threadgroup of the kernel " << kernel;
 
+  Signpost signpost(Signpost::kDispatch, kernel.c_str());
   RunInStream([&] {
     @autoreleasepool {
-      Encoder encoder("k2 " + kernel);
+      Encoder encoder(LabelOf(kernel));
       for (size_t i = 0; i != arguments.size(); ++i)
         encoder.Bind(i, arguments[i]);
       encoder.Dispatch(pipeline, grid);

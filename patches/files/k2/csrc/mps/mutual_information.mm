@@ -22,8 +22,10 @@
 #include <limits>
 #include <string>
 
+#include "k2/csrc/macros.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
 #include "k2/csrc/mps/metal.h"
+#include "k2/csrc/nvtx.h"
 
 namespace k2 {
 
@@ -118,6 +120,7 @@ mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
 torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p) {
+  NVTX_RANGE(K2_FUNC);
   Params params = GetParams(px, py, boundary, p);
   torch::Tensor ans = torch::empty({p.size(0)}, p.options());
   if (p.numel() == 0) return ans;
@@ -137,6 +140,7 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad) {
+  NVTX_RANGE(K2_FUNC);
   Params params = GetParams(px, py, boundary, p);
   TORCH_CHECK(ans_grad.is_mps() && ans_grad.is_floating_point() &&
                   ans_grad.sizes() == torch::IntArrayRef({p.size(0)}),

@@ -23,6 +23,7 @@
 
 #include "k2/csrc/blocking.h"
 #include "k2/csrc/mps/counters.h"
+#include "k2/csrc/mps/signpost.h"
 
 namespace k2 {
 namespace mps {
@@ -48,6 +49,7 @@ void RunInStream(const std::function<void()> &f) {
 }
 
 void Synchronize() {
+  Signpost signpost(Signpost::kWait);
   // torch::mps::synchronize() commits and releases the open command buffer
   // without entering the queue, so that it would take it away from under
   // another thread that is just encoding.

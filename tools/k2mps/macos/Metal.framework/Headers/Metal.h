@@ -26,6 +26,18 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 @property(readwrite, nonatomic) BOOL fastMathEnabled;
 @end
 
+@interface MTLComputePipelineDescriptor : NSObject
+@property(copy, nonatomic) NSString *label;
+@property(readwrite, nonatomic, strong) id<MTLFunction> computeFunction;
+@end
+
+@class MTLComputePipelineReflection;
+typedef MTLComputePipelineReflection *MTLAutoreleasedComputePipelineReflection;
+
+typedef enum MTLPipelineOption : NSUInteger {
+  MTLPipelineOptionNone = 0,
+} MTLPipelineOption;
+
 @protocol MTLDevice <NSObject>
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source
                                options:(MTLCompileOptions *)options
@@ -33,8 +45,13 @@ static inline MTLSize MTLSizeMake(NSUInteger width, NSUInteger height,
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;
 - (id<MTLComputePipelineState>)
-    newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
-                                  error:(NSError **)error;
+    newComputePipelineStateWithDescriptor:
+        (MTLComputePipelineDescriptor *)descriptor
+                                  options:(MTLPipelineOption)options
+                               reflection:
+                                   (MTLAutoreleasedComputePipelineReflection *)
+                                       reflection
+                                    error:(NSError **)error;
 @end
 
 @protocol MTLLibrary <NSObject>

@@ -38,6 +38,7 @@ from ..provenance import build_info
 from .counting import Counters
 from .counting import counters
 from .scores import public_scores
+from .zeros import zero
 
 
 def is_available() -> bool:
@@ -55,6 +56,6 @@ def unavailable_reason() -> Optional[str]:
 
 
 __all__ = ['Counters', 'build_info', 'counters', 'is_available',
-           'public_scores', 'unavailable_reason']
+           'public_scores', 'unavailable_reason', 'zero']
 
 compatibility.warn_without_mps()

@@ -16,14 +16,33 @@
  * limitations under the License.
  */
 
-#ifndef K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_
-#define K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_H_
 
+#include <limits>
+#include <vector>
+
+#include "k2/csrc/array.h"
 #include "k2/csrc/mps/counters.h"
-#include "k2/python/csrc/k2.h"
+#include "k2/csrc/mps/mps_context.h"
+#include "k2/csrc/torch_util.h"
+#include "k2/python/csrc/torch.h"
 
-// See k2/python/k2/mps/counting.py for what Python makes of it.
-inline void PybindMpsCounters(py::module &m) {
+namespace k2 {
+
+// A tensor of torch.float32 on mps, written by the host.
+inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
+  int64_t n = c10::multiply_integers(sizes);
+  K2_CHECK_LE(n, std::numeric_limits<int32_t>::max());
+  Array1<float> zeros(GetMpsContext(), static_cast<int32_t>(n), 0.0f);
+  return ToTorch(zeros).view(sizes);
+}
+
+}  // namespace k2
+
+// See k2/python/k2/mps for what Python makes of it.
+inline void PybindMps(py::module &m) {
+  m.def("mps_zeros", &k2::MpsZeros);
   m.def("mps_start_counting", &k2::mps::StartCounting);
   m.def("mps_stop_counting", &k2::mps::StopCounting);
   m.def("mps_counters", [] {
@@ -40,4 +59,4 @@ inline void PybindMpsCounters(py::module &m) {
   });
 }
 
-#endif  // K2_PYTHON_CSRC_TORCH_MPS_COUNTERS_H_
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_H_

@@ -1,0 +1,129 @@
+"""What a profiler would show: signposts, and dispatches by their labels."""
+
+import contextlib
+import ctypes
+import dataclasses
+import json
+from typing import Iterator, List
+
+from ._load import load
+
+
+@dataclasses.dataclass(frozen=True)
+class Signpost:
+    """One signpost that the program emitted.
+
+    Attributes:
+      kind: "begin" or "end" of an interval, or "event".
+      subsystem, category: of the log handle.
+      name: the literal of the macro.
+      message: the format with its arguments in place; a string argument that
+        the format does not call public is "<private>".
+      id: tells intervals of one name apart.
+      thread: the id of the thread, as the system has it.
+      time: in nanoseconds.
+    """
+
+    kind: str
+    subsystem: str
+    category: str
+    name: str
+    message: str
+    id: int
+    thread: int
+    time: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Interval:
+    """The begin and the end of an interval; the message is the begin's."""
+
+    subsystem: str
+    category: str
+    name: str
+    message: str
+    thread: int
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Dispatch:
+    """A compute dispatch that the device ran.
+
+    Attributes:
+      label: the encoder's.
+      pipeline: the label of the pipeline state.
+      kernel: the function's name.
+      begin, end: in nanoseconds; emulated, so no GPU's time.
+    """
+
+    label: str
+    pipeline: str
+    kernel: str
+    begin: int
+    end: int
+
+
+@dataclasses.dataclass
+class Trace:
+    """What was recorded, each list in its order in time."""
+
+    signposts: List[Signpost] = dataclasses.field(default_factory=list)
+    dispatches: List[Dispatch] = dataclasses.field(default_factory=list)
+
+    def intervals(self) -> List[Interval]:
+        """The intervals, by begin.
+
+        Raises:
+          ValueError: an interval has no end, an end no begin, or an interval
+            begins again before its end.
+        """
+        opened = {}
+        found = []
+        for post in self.signposts:
+            key = (post.subsystem, post.category, post.name, post.id)
+            if post.kind == "begin":
+                if key in opened:
+                    raise ValueError(f"it begins twice: {post}")
+                opened[key] = post
+            elif post.kind == "end":
+                if key not in opened:
+                    raise ValueError(f"it has not begun: {post}")
+                first = opened.pop(key)
+                found.append(
+                    Interval(*key[:3], first.message, first.thread,
+                             first.time, post.time)
+                )
+        if opened:
+            raise ValueError(f"it has no end: {next(iter(opened.values()))}")
+        return sorted(found, key=lambda interval: interval.begin)
+
+
+@contextlib.contextmanager
+def trace() -> Iterator[Trace]:
+    """Record signposts and dispatches inside a `with` block, in all threads.
+
+    Yields a Trace that is filled when the block ends.  A dispatch belongs to
+    the block in which the device runs it: wait for it there.
+    """
+    library = _functions()
+    recorded = Trace()
+    begin = library.mps_emulator_start_trace()
+    try:
+        yield recorded
+    finally:
+        for record in json.loads(library.mps_emulator_stop_trace(begin)):
+            if "kind" in record:
+                recorded.signposts.append(Signpost(**record))
+            else:
+                recorded.dispatches.append(Dispatch(**record))
+
+
+def _functions():
+    library = load()
+    uint64 = ctypes.c_uint64
+    library.mps_emulator_start_trace.restype = uint64
+    library.mps_emulator_stop_trace.argtypes = [uint64]
+    library.mps_emulator_stop_trace.restype = ctypes.c_char_p
+    return library

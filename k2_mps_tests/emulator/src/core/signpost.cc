@@ -1,0 +1,118 @@
+#include <os/signpost.h>
+#include <string.h>
+
+#include <atomic>
+#include <string>
+
+#include "core/fatal.h"
+#include "core/trace.h"
+
+using namespace mps_emulator;
+
+struct os_log_s {
+  std::string subsystem, category;
+  bool dynamic;
+};
+
+namespace {
+
+// One argument of a signpost after another, as __builtin_os_log_format() has
+// them: two bytes about all, then for each a byte of flags, its size, itself.
+class Arguments {
+ public:
+  explicit Arguments(const uint8_t *buffer) : next_(buffer + 2) {}
+
+  template <typename T>
+  T Take() {
+    T value;
+    memcpy(&value, next_ + 2, sizeof(T));
+    next_ += 2 + next_[1];
+    return value;
+  }
+
+  bool IsPublic() const { return next_[0] & 2; }
+  bool IsLong() const { return next_[1] == 8; }
+
+ private:
+  const uint8_t *next_;
+};
+
+std::string Printed(const std::string &conversion, auto value) {
+  char text[64];
+  snprintf(text, sizeof(text), conversion.c_str(), value);
+  return text;
+}
+
+std::string Formatted(const char *format, const uint8_t *buffer) {
+  Arguments arguments(buffer);
+  std::string ans;
+  for (const char *p = format; *p; ++p) {
+    if (*p != '%') {
+      ans += *p;
+      continue;
+    }
+    if (*++p == '%') {
+      ans += '%';
+      continue;
+    }
+    if (*p == '{') p = strchr(p, '}') + 1;
+    std::string flags = "%";
+    for (; *p && strchr("0123456789.-+ #", *p); ++p) flags += *p;
+    while (*p && strchr("hljtzq", *p)) ++p;
+    switch (*p) {
+      case 's': {
+        bool is_public = arguments.IsPublic();
+        const char *text = arguments.Take<const char *>();
+        ans += !is_public ? "<private>" : text ? text : "(null)";
+        break;
+      }
+      case 'd':
+      case 'i':
+        ans += Printed(flags + "lld", arguments.IsLong()
+                                          ? arguments.Take<int64_t>()
+                                          : arguments.Take<int32_t>());
+        break;
+      case 'u':
+      case 'x':
+        ans += Printed(flags + "ll" + *p, arguments.IsLong()
+                                              ? arguments.Take<uint64_t>()
+                                              : arguments.Take<uint32_t>());
+        break;
+      case 'f':
+      case 'g':
+        ans += Printed(flags + *p, arguments.Take<double>());
+        break;
+      default:
+        Fatal("os_signpost: this emulator knows no %%%c in \"%s\"", *p, format);
+    }
+  }
+  return ans;
+}
+
+}  // namespace
+
+os_log_t os_log_create(const char *subsystem, const char *category) {
+  return new os_log_s{subsystem, category,
+                      strcmp(category, OS_LOG_CATEGORY_DYNAMIC_TRACING) == 0};
+}
+
+os_signpost_id_t os_signpost_id_generate(os_log_t log) {
+  static std::atomic<os_signpost_id_t> last{0};
+  return ++last;
+}
+
+os_signpost_id_t os_signpost_id_make_with_pointer(os_log_t log,
+                                                  const void *pointer) {
+  return reinterpret_cast<os_signpost_id_t>(pointer);
+}
+
+bool os_signpost_enabled(os_log_t log) { return !log->dynamic || IsTracing(); }
+
+void mps_emulator_emit_signpost(os_log_t log, os_signpost_type_t type,
+                                os_signpost_id_t id, const char *name,
+                                const char *format, const uint8_t *buffer) {
+  if (!IsTracing()) return;
+  constexpr const char *kKinds[] = {"event", "begin", "end"};
+  TraceSignpost(kKinds[type], log->subsystem, log->category, name,
+                Formatted(format, buffer), id);
+}

@@ -1,0 +1,92 @@
+#include "core/trace.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <mutex>
+#include <vector>
+
+#include "core/export.h"
+
+namespace mps_emulator {
+
+std::atomic<int> tracing{0};
+
+namespace {
+
+std::mutex records_mutex;
+// Each one a JSON object.
+std::vector<std::string> records;
+
+std::string Quoted(const std::string &text) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string ans = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      ans += '\\';
+      ans += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      ans += "\\u00";
+      ans += kDigits[c >> 4];
+      ans += kDigits[c & 15];
+    } else {
+      ans += c;
+    }
+  }
+  return ans + "\"";
+}
+
+void Record(std::string record) {
+  std::lock_guard<std::mutex> lock(records_mutex);
+  // A recording may have ended since the caller looked.
+  if (IsTracing()) records.push_back(std::move(record));
+}
+
+}  // namespace
+
+int64_t TraceTime() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void TraceSignpost(const char *kind, const std::string &subsystem,
+                   const std::string &category, const char *name,
+                   const std::string &message, uint64_t id) {
+  Record("{\"kind\":" + Quoted(kind) + ",\"subsystem\":" + Quoted(subsystem) +
+         ",\"category\":" + Quoted(category) + ",\"name\":" + Quoted(name) +
+         ",\"message\":" + Quoted(message) + ",\"id\":" + std::to_string(id) +
+         ",\"thread\":" + std::to_string(gettid()) +
+         ",\"time\":" + std::to_string(TraceTime()) + "}");
+}
+
+void TraceDispatch(const std::string &label, const std::string &pipeline,
+                   const std::string &kernel, int64_t begin, int64_t end) {
+  Record("{\"label\":" + Quoted(label) + ",\"pipeline\":" + Quoted(pipeline) +
+         ",\"kernel\":" + Quoted(kernel) + ",\"begin\":" +
+         std::to_string(begin) + ",\"end\":" + std::to_string(end) + "}");
+}
+
+}  // namespace mps_emulator
+
+// Begins a recording; returns what mps_emulator_stop_trace() is to be given.
+MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
+  using namespace mps_emulator;
+  std::lock_guard<std::mutex> lock(records_mutex);
+  tracing.fetch_add(1, std::memory_order_relaxed);
+  return records.size();
+}
+
+// Ends it; returns what it recorded, a JSON array in the order of the calls,
+// which stays until this thread calls again.
+MPS_EMULATOR_EXPORT const char *mps_emulator_stop_trace(uint64_t begin) {
+  using namespace mps_emulator;
+  thread_local std::string ans;
+  std::lock_guard<std::mutex> lock(records_mutex);
+  ans = "[";
+  for (size_t i = begin; i < records.size(); ++i)
+    ans += (i == begin ? "" : ",") + records[i];
+  ans += "]";
+  if (tracing.fetch_sub(1, std::memory_order_relaxed) == 1) records.clear();
+  return ans.c_str();
+}

@@ -1,0 +1,71 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_SIGNPOST_H_
+#define K2_CSRC_MPS_SIGNPOST_H_
+
+#include <cstdint>
+
+// Intervals that Apple's Instruments shows on its timeline, under the
+// subsystem org.k2-fsa.k2.  This header is plain C++.
+
+namespace k2 {
+namespace mps {
+
+// An interval from where it stands to the end of the block, on any thread.
+// They may be nested.
+class Signpost {
+ public:
+  // The name of the interval.
+  enum Kind {
+    // What NVTX_RANGE() marks; the message is the function.  Category
+    // DynamicTracing: costs little unless somebody records; see signpost.mm.
+    kFunction,
+    // The host makes sure that the GPU is done; no message.  Of the same
+    // category, since one loss does so thousands of times.
+    kWait,
+    // A kernel is encoded; the message is its name.  Category
+    // PointsOfInterest, which tools show by themselves: there are few.
+    kDispatch,
+  };
+
+  /*
+     @param [in] kind      Which of them.
+     @param [in] message   Need not last.  Of K2_FUNC the function's name is
+                           shown, without its types.
+   */
+  explicit Signpost(Kind kind, const char *message = "");
+
+  ~Signpost() {
+    if (id_ != 0) End();
+  }
+
+  Signpost(const Signpost &) = delete;
+  Signpost &operator=(const Signpost &) = delete;
+
+ private:
+  void End();
+
+  Kind kind_;
+  uint64_t id_ = 0;  // 0 if nobody records
+};
+
+}  // namespace mps
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_SIGNPOST_H_

@@ -1,0 +1,14 @@
+// Unified logging, as far as signposts need it: enough to compile for macOS
+// where Apple's SDK is not at hand.
+#pragma once
+
+#include <os/base.h>
+#include <os/object.h>
+
+__BEGIN_DECLS
+
+OS_OBJECT_DECL(os_log);
+
+OS_EXPORT os_log_t os_log_create(const char *subsystem, const char *category);
+
+__END_DECLS
