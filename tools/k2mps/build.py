@@ -205,7 +205,7 @@ class Builder:
                 )
             return _EDITED
         result = apply.apply(self._project, upstream, checkout)
-        if result.written:
+        if result.moved:
             self._reporter.info(
                 f"applied {len(upstream.lock.patches)} patches to"
                 f" {checkout.directory}"

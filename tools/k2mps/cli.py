@@ -79,7 +79,7 @@ def apply_command(session: Session, k2: Optional[str]) -> None:
 
     found = session.obtain(k2)
     result = apply.apply(session.project, session.upstream, found)
-    if not result.written:
+    if not result.moved:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
