@@ -279,6 +279,10 @@ def prepare(
       RequirementMissingError, IndexUnreachableError: something cannot be
         had.
     """
+    chosen = torch_requirement(upstream.torch, request.torch)
+    version = str(chosen.specifier).removeprefix("==")
+    if version in upstream.torch.untested:
+        reporter.warn(f"no suite has run with torch {version} yet")
     # With a toolchain of its own, a build needs of this machine what one for
     # the CPU does.
     device = Device.CPU if request.toolchain else request.device
@@ -288,9 +292,8 @@ def prepare(
         checks += doctor.room_checks(project)
     doctor.provide([check for check in checks if not check.ok], reporter)
     environment.create()
-    torch = [torch_requirement(upstream.torch, request.torch)]
     environment.install([
-        *(torch if with_torch else ()),
+        *([chosen] if with_torch else ()),
         *environment.requirements("build"),
         *environment.requirements("test"),
         *environment.requirements("wheels"),

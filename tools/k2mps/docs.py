@@ -182,7 +182,9 @@ def _compatibility(project: Project) -> Iterator[str]:
         ("", "version"),
         [
             ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-            ("torch", ", ".join(torch.supported)),
+            ("torch, all suites run with it", ", ".join(torch.tested)),
+            ("torch, `--torch` takes it, no suite has run with it",
+             ", ".join(torch.untested) or "none"),
             ("Python", document["project"]["requires-python"]),
             ("macOS", "14 or newer, Apple Silicon"),
             ("Linux", "x86-64; mps is emulated"),
