@@ -369,14 +369,16 @@ class _Plan:
         )
         self._ccache = shutil.which("ccache")
         installed = self._environment.version_of("torch")
+        python_tag = self._environment.python_tag
         if request.toolchain:
             installed = request.toolchain.torch_version
+            python_tag = request.toolchain.python_tag
         # Whether it is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         parts = (
             request.label,
             f"torch{installed}",
-            self._environment.python_tag,
+            python_tag,
             tree,
             self._flags_key(),
         )
@@ -488,9 +490,7 @@ class _Plan:
             if sys.platform == "darwin":
                 settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
         if self._request.toolchain:
-            settings.update(
-                self._request.toolchain.settings(self._environment)
-            )
+            settings.update(self._request.toolchain.settings())
         return settings
 
     def _flags_key(self) -> str:
