@@ -197,7 +197,7 @@ class Builder:
         if now.state is State.EDITED and now.head.commit != (
             upstream.pin.commit
         ):
-            self._reporter.info(f"building your edits: {now.details[0]}")
+            self._reporter.info(f"building your edits: {now.details[-1]}")
             if now.patch_changes:
                 self._reporter.warn(
                     "patches/ is not what upstream.toml locks, and is not"
