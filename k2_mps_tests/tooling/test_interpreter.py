@@ -85,8 +85,9 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
     (["sys.implementation.name = 'pypy'"], "it is pypy"),
     (["sys.abiflags = 't'"], "free-threaded"),
     (["sys.abiflags = 'd'"], "debug"),
-    (["print('hello')"], "it is no Python"),
-    (["sys.exit(1)"], "it is no Python"),
+    (["sys.exit('no such version')"], "but says: no such version"),
+    (["sys.exit(1)"], "but says: nothing"),
+    (["print('1')", "sys.exit()"], "but says: 1"),
 ])
 def test_what_no_wheel_can_be_for(stand_in, lines, why):
     with pytest.raises(errors.RequirementMissingError) as caught:

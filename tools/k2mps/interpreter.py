@@ -98,10 +98,14 @@ def find(program: Union[str, Path] = sys.executable) -> Interpreter:
     if not path:
         raise _unusable(program, "there is no such program")
     program = os.path.abspath(path)
+    outcome = process.run([program, "-I", "-c", _FACTS])
     try:
-        facts = json.loads(process.output([program, "-I", "-c", _FACTS]))
-    except ValueError:
-        raise _unusable(program, "it is no Python") from None
+        facts = dict(json.loads(outcome.lines[-1]))
+    except (IndexError, TypeError, ValueError):
+        said = "\n".join(outcome.lines[-8:]) or "nothing"
+        raise _unusable(
+            program, f"it does not answer as Python does, but says: {said}"
+        ) from None
     number = tuple(facts["number"])
     name = ".".join(map(str, number))
     if facts["implementation"] != "cpython" or number < (3, 10):
