@@ -70,7 +70,7 @@ class Interpreter:
                 f"the headers of Python {self.version} are missing:"
                 f" {self.include / 'Python.h'} does not exist",
                 why=f"a wheel for {self.tag} is compiled with the headers of"
-                f" {self.program}; no package index has them by themselves",
+                f" {self.program}, which pip cannot fetch",
                 next_command=f"sudo apt-get install libpython{self.version}"
                 "-dev, where the system has that; else --python PROGRAM of a"
                 f" Python {self.version} that was installed with its headers",
