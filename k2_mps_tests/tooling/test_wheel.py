@@ -55,6 +55,18 @@ def origin_of(path: Path) -> dict:
         return json.loads(archive.read(name))
 
 
+def test_a_torch_that_no_suite_has_run_with_is_named(ready):
+    said = f"no suite has run with torch {ready.torch} yet"
+    assert said not in ready.run("build", "--device=cpu", "--no-demo").stderr
+    config = ready.root / "upstream.toml"
+    config.write_text(
+        config.read_text().replace("[torch]\n", "[torch]\ntested = []\n")
+    )
+    result = ready.run("build", "--device=cpu", "--no-demo")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert said in result.stderr
+
+
 def test_it_holds_the_package_and_its_metadata(made):
     path = the_wheel(made)
     tag = Environment(Project(made.root)).python_tag

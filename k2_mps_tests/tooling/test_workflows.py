@@ -54,6 +54,38 @@ def test_zizmor_finds_nothing(workflow):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+def actionlint(path: Path) -> subprocess.CompletedProcess:
+    """What actionlint says of a workflow, whatever else is installed."""
+    return subprocess.run(
+        [Path(sys.prefix, "bin", "actionlint"), "-no-color", "-oneline",
+         "-shellcheck=", "-pyflakes=", str(path)],
+        capture_output=True, text=True, cwd=ROOT,
+    )
+
+
+def test_actionlint_finds_nothing(workflow):
+    """Expressions and their types, what jobs need, runners, inputs."""
+    result = actionlint(workflow)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("right, wrong, found", [
+    ("needs: plan", "needs: plans", "does not exist"),
+    ("needs.plan.outputs.tree", "needs.plan.outputs.trees", "not defined"),
+    ("runs-on: macos-15", "runs-on: macos-5", "is unknown"),
+    ("outputs.tree }}", "outputs.tree }", "expression"),
+    ("attestations: write", "attestation: write", "permission"),
+])
+def test_actionlint_finds_what_is_wrong(tmp_path, right, wrong, found):
+    text = (FOLDER / "wheels.yml").read_text()
+    assert right in text
+    damaged = tmp_path / "wheels.yml"
+    damaged.write_text(text.replace(right, wrong, 1))
+    result = actionlint(damaged)
+    assert result.returncode == 1
+    assert found in result.stdout
+
+
 def test_actions_are_named_by_their_commit(workflow):
     lines = re.findall(r"^.*\buses:.*$", workflow.read_text(), re.MULTILINE)
     assert lines

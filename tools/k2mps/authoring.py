@@ -25,6 +25,7 @@ from k2mps.checkout import (
     Commit,
     Move,
 )
+from k2mps.commits import commit_locked
 from k2mps.project import Project, exclusive
 from k2mps.series import Patch
 from k2mps.upstream import Upstream
@@ -164,6 +165,9 @@ def words_of(project: Project, name: str) -> Patch:
 class _Author:
     """The series as commits in a checkout, to be made anew in part.
 
+    They are made from patches/, whatever the branch calls its own: what a
+    patch is called and where it stands is for patches/ to say.
+
     Attributes:
       patches, commits: the series, in order.
       tip: its last commit, or the pin.
@@ -178,7 +182,8 @@ class _Author:
         found = series.load(project.patches)
         check_lock(pinned, found)
         self.patches = found.patches
-        self.tip = self._check_at_series(pinned)
+        self._check_at_series(pinned)
+        self.tip = commit_locked(checkout, pinned, found)
         self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
         date = checkout.git.text(
             "log", "-1", "--format=@%ct +0000", self._pin.commit
@@ -195,11 +200,12 @@ class _Author:
                 checkout.recover()
                 yield _Author(project, checkout, project.upstream())
 
-    def _check_at_series(self, pinned: Upstream) -> str:
-        """The commit at which branch and patches/ agree.
+    def _check_at_series(self, pinned: Upstream) -> None:
+        """Refuses a checkout whose commits give other files than patches/, or
+        are the user's.
 
         Raises:
-          AuthoringRefusedError: the checkout is not there.
+          AuthoringRefusedError: it is one.
         """
         checkout = self._checkout
         operation = checkout.operation_in_progress()
@@ -209,10 +215,14 @@ class _Author:
                 f"{checkout.directory} has {operation} in progress",
                 next_command=f"git -C {checkout.directory} status",
             )
-        if head.branch != BRANCH_REF or head.tree != pinned.lock.tree:
-            users = head.branch == BRANCH_REF and checkout.unexported(
-                pinned.pin.commit, head.commit
-            )
+        users = head.branch == BRANCH_REF and checkout.unexported(
+            pinned.pin.commit, head.commit
+        )
+        if (
+            users
+            or head.branch != BRANCH_REF
+            or head.tree != pinned.lock.tree
+        ):
             raise errors.AuthoringRefusedError(
                 f"{checkout.directory} is not at the series",
                 why=f"branch {BRANCH} has commits that are not in patches/"
@@ -220,16 +230,13 @@ class _Author:
                 " locked",
                 next_command="k2mps export" if users else "k2mps apply",
             )
-        return head.commit
 
     def find(self, name: str) -> int:
         """Where in the series a patch stands."""
         names = [patch.name for patch in self.patches]
         for candidate in (name, f"{name}.patch"):
             if candidate in names:
-                at = names.index(candidate)
-                if patchset.name_of(self.commits[at]) == candidate:
-                    return at
+                return names.index(candidate)
         raise _unknown(name, names)
 
     def parent(self, at: int) -> str:

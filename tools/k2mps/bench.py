@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Optional
 
-from k2mps import errors, process
+from k2mps import errors, program
 from k2mps.build import Built
 from k2mps.environment import Environment
 from k2mps.project import Project
@@ -39,18 +38,14 @@ def run(
     environment = Environment(project, reporter)
     environment.install(environment.requirements("examples"))
     folder = output or project.build_root / "bench"
-    paths = [project.root, *built.python_path]
-    outcome = process.run(
+    outcome = program.run(
+        project, "k2_mps_tests.benchmarks.bench",
         [
-            environment.python, "-m", "k2_mps_tests.benchmarks.bench",
-            "--output", str(folder.absolute()),
-            *(["--compare", str(compare.absolute())] if compare else []),
+            "--output", folder.absolute(),
+            *(["--compare", compare.absolute()] if compare else []),
             *(["--quick"] if quick else []),
         ],
-        cwd=project.root,
-        reporter=reporter,
-        environment={"PYTHONPATH": os.pathsep.join(map(str, paths))},
-        on_line=reporter.info,
+        reporter, built=built,
     )
     if outcome.status != 0:
         raise errors.BenchmarkError(

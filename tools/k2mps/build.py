@@ -197,7 +197,7 @@ class Builder:
         if now.state is State.EDITED and now.head.commit != (
             upstream.pin.commit
         ):
-            self._reporter.info(f"building your edits: {now.details[0]}")
+            self._reporter.info(f"building your edits: {now.details[-1]}")
             if now.patch_changes:
                 self._reporter.warn(
                     "patches/ is not what upstream.toml locks, and is not"
@@ -205,7 +205,7 @@ class Builder:
                 )
             return _EDITED
         result = apply.apply(self._project, upstream, checkout)
-        if result.written:
+        if result.moved:
             self._reporter.info(
                 f"applied {len(upstream.lock.patches)} patches to"
                 f" {checkout.directory}"
@@ -279,6 +279,10 @@ def prepare(
       RequirementMissingError, IndexUnreachableError: something cannot be
         had.
     """
+    chosen = torch_requirement(upstream.torch, request.torch)
+    version = str(chosen.specifier).removeprefix("==")
+    if version in upstream.torch.untested:
+        reporter.warn(f"no suite has run with torch {version} yet")
     # With a toolchain of its own, a build needs of this machine what one for
     # the CPU does.
     device = Device.CPU if request.toolchain else request.device
@@ -288,9 +292,8 @@ def prepare(
         checks += doctor.room_checks(project)
     doctor.provide([check for check in checks if not check.ok], reporter)
     environment.create()
-    torch = [torch_requirement(upstream.torch, request.torch)]
     environment.install([
-        *(torch if with_torch else ()),
+        *([chosen] if with_torch else ()),
         *environment.requirements("build"),
         *environment.requirements("test"),
         *environment.requirements("wheels"),
@@ -366,14 +369,16 @@ class _Plan:
         )
         self._ccache = shutil.which("ccache")
         installed = self._environment.version_of("torch")
+        python_tag = self._environment.python_tag
         if request.toolchain:
             installed = request.toolchain.torch_version
+            python_tag = request.toolchain.python_tag
         # Whether it is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         parts = (
             request.label,
             f"torch{installed}",
-            self._environment.python_tag,
+            python_tag,
             tree,
             self._flags_key(),
         )
@@ -485,9 +490,7 @@ class _Plan:
             if sys.platform == "darwin":
                 settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
         if self._request.toolchain:
-            settings.update(
-                self._request.toolchain.settings(self._environment)
-            )
+            settings.update(self._request.toolchain.settings())
         return settings
 
     def _flags_key(self) -> str:

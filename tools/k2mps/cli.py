@@ -79,7 +79,7 @@ def apply_command(session: Session, k2: Optional[str]) -> None:
 
     found = session.obtain(k2)
     result = apply.apply(session.project, session.upstream, found)
-    if not result.written:
+    if not result.moved:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
@@ -185,12 +185,9 @@ def build_command(
     from k2mps import build
     from k2mps.doctor import Device
 
-    request = build.Request(Device(device), torch, jobs, cmake_arguments)
-    builder = build.Builder(
-        session.project, session.upstream, session.obtain(k2),
-        session.console,
+    built = session.build(
+        k2, build.Request(Device(device), torch, jobs, cmake_arguments)
     )
-    built = builder.build(request)
     build.register(session.project, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
@@ -321,13 +318,8 @@ def fuzz_command(
     A case that differs is shrunk and printed as a program that shows it.
     """
     from k2mps import build, fuzz
-    from k2mps.doctor import Device
 
-    builder = build.Builder(
-        session.project, session.upstream, session.obtain(k2),
-        session.console,
-    )
-    built = builder.build(build.Request(Device.MPS, torch, jobs))
+    built = session.build(k2, build.Request(torch=torch, jobs=jobs))
     fuzz.run(session.project, built, seconds, seed, kinds, session.console)
 
 
@@ -359,13 +351,8 @@ def bench_command(
     On Linux mps is emulated: such times tell nothing of a GPU.
     """
     from k2mps import bench, build
-    from k2mps.doctor import Device
 
-    builder = build.Builder(
-        session.project, session.upstream, session.obtain(k2),
-        session.console,
-    )
-    built = builder.build(build.Request(Device.MPS, torch, jobs))
+    built = session.build(k2, build.Request(torch=torch, jobs=jobs))
     folder = bench.run(
         session.project, built, output, compare, quick, session.console
     )

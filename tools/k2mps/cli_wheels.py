@@ -18,6 +18,13 @@ def _wheel_argument(name: str, metavar: str) -> Callable:
     )
 
 
+_python_option = click.option(
+    "--python",
+    metavar="PROGRAM",
+    help="the Python that the wheel is for; default .venv's",
+)
+
+
 @click.command("wheel")
 @k2_option
 @torch_option
@@ -29,6 +36,7 @@ def _wheel_argument(name: str, metavar: str) -> Callable:
     show_default=True,
     help="the system that the wheel is for",
 )
+@_python_option
 @click.option(
     "--release",
     is_flag=True,
@@ -41,20 +49,28 @@ def wheel_command(
     torch: Optional[str],
     jobs: Optional[int],
     target: str,
+    python: Optional[str],
     release: bool,
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
-    One for this machine is also imported, in a clean environment.
+    One for this machine is also imported, in a clean environment.  One that
+    is cross-built can be for another Python than .venv's: that Python must be
+    here with its headers, and nothing of k2 or torch runs in it.
     """
     from k2mps import make_wheel
     from k2mps.toolchain import LABEL
     from k2mps.wheel import Target
 
     chosen = Target(target)
+    if python and not chosen.crossed:
+        raise click.UsageError(
+            "--python is for cross-built wheels; one for this machine is for"
+            " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
+        )
     path = make_wheel.make(
         session.project, session.upstream, session.obtain(k2), chosen,
-        torch, jobs, release, session.console,
+        torch, jobs, release, session.console, python,
     )
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
@@ -62,17 +78,18 @@ def wheel_command(
 
 @click.command("verify-wheel")
 @k2_option
+@_python_option
 @_wheel_argument("wheel", "FILE")
 @click.pass_obj
 def verify_wheel_command(
-    session: Session, k2: Optional[str], wheel: Path
+    session: Session, k2: Optional[str], python: Optional[str], wheel: Path
 ) -> None:
     """Take a wheel apart and check it against the patched k2 and torch."""
     from k2mps import verify_wheel
 
     verify_wheel.check(
         wheel, session.project, session.upstream, session.obtain(k2),
-        session.console,
+        session.console, python,
     )
     session.console.info(f"{wheel.name}: verified")
 

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, Sequence
 
-from k2mps import errors, process
+from k2mps import errors, program
 from k2mps.environment import Environment
 from k2mps.project import Project
 from k2mps.reporter import Reporter
@@ -93,12 +93,11 @@ def build(project: Project, reporter: Reporter = Reporter()) -> Path:
     environment.install(environment.requirements("docs"))
     site = project.build_root / "site"
     with reporter.task("building the site"):
-        outcome = process.run(
-            [environment.python, "-m", "mkdocs", "build", "--strict",
-             "--config-file", project.root / "mkdocs.yml",
+        outcome = program.run(
+            project, "mkdocs",
+            ["build", "--strict", "--config-file", "mkdocs.yml",
              "--site-dir", site],
-            reporter=reporter,
-            cwd=project.root,
+            reporter, on_line=lambda line: None,
         )
     if outcome.status != 0:
         raise errors.DocsError(
@@ -205,7 +204,9 @@ def _compatibility(project: Project) -> Iterator[str]:
         ("", "version"),
         [
             ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-            ("torch", ", ".join(torch.supported)),
+            ("torch, all suites run with it", ", ".join(torch.tested)),
+            ("torch, `--torch` takes it, no suite has run with it",
+             ", ".join(torch.untested) or "none"),
             ("Python", document["project"]["requires-python"]),
             ("macOS", "14 or newer, Apple Silicon"),
             ("Linux", "x86-64; mps is emulated"),

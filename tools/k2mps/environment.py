@@ -161,15 +161,21 @@ class Environment:
         return bool(missing)
 
     def download(
-        self, wanted: Requirement, directory: Path, platform: str = ""
+        self,
+        wanted: Requirement,
+        directory: Path,
+        platform: str = "",
+        python_version: str = "",
     ) -> Path:
         """Downloads a wheel without what it depends on.
 
         Args:
           wanted: which, in one version.
           directory: where to; without a wheel so far, made if need be.
-          platform: a platform tag, to get the wheel for that one and this
-            environment's Python; default this machine's.
+          platform: a platform tag, to get the wheel for that one; default
+            this machine's.
+          python_version: like "3.12", with a platform: the Python that it is
+            for; default this environment's.
         Raises:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: it has no such wheel.
@@ -178,7 +184,8 @@ class Environment:
                    str(directory)]
         if platform:
             options += ["--platform", platform,
-                        "--python-version", self.python_version]
+                        "--python-version",
+                        python_version or self.python_version]
         where = f" for {platform}" if platform else ""
         self._pip(
             f"downloading {wanted.name}{where}",

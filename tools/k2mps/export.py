@@ -11,7 +11,6 @@ import dataclasses
 from typing import Optional, Sequence
 
 from k2mps import errors, operations, patchset, series
-from k2mps.apply import commit_series
 from k2mps.checkout import (
     BASE_REF,
     BRANCH,
@@ -20,6 +19,7 @@ from k2mps.checkout import (
     Commit,
     Move,
 )
+from k2mps.commits import commit_locked, commit_series, say_series
 from k2mps.operations import File
 from k2mps.project import Project, exclusive
 from k2mps.upstream import Lock, Upstream
@@ -62,7 +62,7 @@ def export(
         checkout.recover()
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
-        _check_base(pinned, checkout)
+        _check_base(project, pinned, checkout)
         commits = _commits(checkout, pinned.pin.commit, tip)
         made = patchset.plan(project, checkout, commits)
         _check_removals(made.removed, prune)
@@ -135,14 +135,20 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     return tip
 
 
-def _check_base(pinned: Upstream, checkout: Checkout) -> None:
+def _check_base(
+    project: Project, pinned: Upstream, checkout: Checkout
+) -> None:
     """Refuses when patches/ has moved on since it was applied here.
 
-    The branch lacks what others have put into patches/ meanwhile, and writing
-    the branch over it would take that away.
+    The branch lacks what others have put into patches/ meanwhile, new names
+    and another order among it, and writing the branch over it would take that
+    away.
     """
     base = checkout.base()
-    if base and checkout.tree_of(base) != pinned.lock.tree:
+    if base and (
+        checkout.tree_of(base) != pinned.lock.tree
+        or not _says_locked(project, pinned, checkout, base)
+    ):
         where = checkout.directory
         raise errors.ExportRefusedError(
             "patches/ is not the series that the branch was made from",
@@ -152,6 +158,23 @@ def _check_base(pinned: Upstream, checkout: Checkout) -> None:
             f" reset --keep {base[:12]}; k2mps apply; git -C {where}"
             f" cherry-pick {base[:12]}..mine; k2mps export",
         )
+
+
+def _says_locked(
+    project: Project, pinned: Upstream, checkout: Checkout, base: str
+) -> bool:
+    """Whether the commits up to `base` say what patches/ says.
+
+    Also true where patches/ is not what is locked: exporting mends that.
+    """
+    try:
+        found = series.load(project.patches)
+    except errors.SeriesError:
+        return True
+    if pinned.lock.differences(found.lock):
+        return True
+    tip = commit_locked(checkout, pinned, found)
+    return say_series(project, checkout, pinned.pin, base, tip)
 
 
 def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:

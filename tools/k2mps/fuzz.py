@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Sequence
 
-from k2mps import errors, process
+from k2mps import errors, program
 from k2mps.build import Built
-from k2mps.environment import Environment
 from k2mps.project import Project
 from k2mps.reporter import Reporter
 
@@ -32,18 +30,13 @@ def run(
     Raises:
       TestsFailedError: the devices differ, or the fuzzer could not run.
     """
-    paths = [project.root, *built.python_path]
-    outcome = process.run(
+    outcome = program.run(
+        project, "k2_mps_tests.parity.fuzz",
         [
-            Environment(project, reporter).python,
-            "-m", "k2_mps_tests.parity.fuzz",
-            "--seconds", f"{seconds:g}", "--seed", str(seed),
+            "--seconds", f"{seconds:g}", "--seed", seed,
             *(argument for kind in kinds for argument in ("--kind", kind)),
         ],
-        cwd=project.root,
-        reporter=reporter,
-        environment={"PYTHONPATH": os.pathsep.join(map(str, paths))},
-        on_line=reporter.info,
+        reporter, built=built,
     )
     if outcome.status != 0:
         raise errors.TestsFailedError(

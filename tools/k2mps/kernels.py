@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Optional
 
-from k2mps import build, errors, process
+from k2mps import build, errors, program
 from k2mps.doctor import Device
-from k2mps.environment import Environment
 from k2mps.project import Project
 from k2mps.reporter import Reporter
 from k2mps.upstream import Upstream
@@ -53,12 +51,9 @@ def check(
     ):
         if value is not None:
             arguments += [option, str(value)]
-    outcome = process.run(
-        [Environment(project, reporter).python, "-m", "k2_mps_tests.kernels",
-         *arguments],
-        cwd=os.getcwd(),
-        reporter=reporter,
-        environment={"PYTHONPATH": str(project.root)},
+    outcome = program.run(
+        project, "k2_mps_tests.kernels", arguments, reporter,
+        cwd=Path.cwd(),  # the paths are the user's
         # What the error says need not be said twice.
         on_line=lambda line: (
             None if line.startswith("no GPU: ") else reporter.info(line)

@@ -12,6 +12,7 @@ from typing import Optional
 from k2mps import (
     build,
     errors,
+    interpreter,
     process,
     provenance,
     status,
@@ -45,10 +46,13 @@ def make(
     jobs: Optional[int] = None,
     release: bool = False,
     reporter: Reporter = Reporter(),
+    python: Optional[str] = None,
 ) -> Path:
     """Makes a wheel and checks it; it lies in build/wheels when it is good.
 
     Args:
+      python: the Python that a wheel for another system is for, by name or
+        path; default .venv's.
       release: whether it is meant for others: then this clone of k2-mps must
         be as committed.
     Raises:
@@ -69,7 +73,10 @@ def make(
             project, upstream, build.Request(Device.CPU, torch), reporter,
             with_torch=False,
         )
-        tools = toolchain.assemble(project, wanted, reporter)
+        tools = toolchain.assemble(
+            project, wanted,
+            interpreter.find(python or environment.python), reporter,
+        )
     request = build.Request(
         target.device, torch, jobs, for_wheel=True, toolchain=tools
     )
@@ -77,14 +84,17 @@ def make(
     if release:  # It may have been edited meanwhile.
         refuse_dirt(project)
     description = describe(
-        upstream, checkout, built, target, environment.python_tag
+        upstream, checkout, built, target,
+        tools.python_tag if tools else environment.python_tag,
     )
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
     pack(draft, description, contents(checkout, built, description))
-    verify_wheel.check(draft, project, upstream, checkout, reporter)
+    verify_wheel.check(
+        draft, project, upstream, checkout, reporter, python
+    )
     if not target.crossed:
         try_import(project, draft, upstream, reporter)
     wheel = directory / draft.name

@@ -18,8 +18,9 @@ import re
 from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, patchset, series
-from k2mps.apply import check_lock, commit_series
+from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit
+from k2mps.commits import commit_series
 from k2mps.conflict import Culprit, Explainer, Place
 from k2mps.merging import FileChange, Merger, changes_of
 from k2mps.project import Project

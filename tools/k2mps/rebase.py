@@ -25,8 +25,9 @@ from k2mps import (
     resolutions,
     series,
 )
-from k2mps.apply import check_lock, commit_series
+from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit, Move
+from k2mps.commits import commit_series
 from k2mps.conflict import Explainer, Place
 from k2mps.merging import Merger, changes_of
 from k2mps.project import Project, exclusive

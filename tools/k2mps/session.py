@@ -62,6 +62,14 @@ class Session:
         found.tidy()
         return found
 
+    def build(self, k2: Optional[str], request):
+        """What `build.Builder` makes of a request, cloned if need be."""
+        from k2mps import build
+
+        return build.Builder(
+            self.project, self.upstream, self.obtain(k2), self.console
+        ).build(request)
+
     def prepare_wheels(self) -> None:
         """Installs what looking into wheels needs."""
         from k2mps.environment import Environment

@@ -1,7 +1,8 @@
 """What state a checkout and patches/ are in, told from trees.
 
 No stamp file is believed: a checkout is "applied" if and only if its files
-are the tree that upstream.toml locks.
+are the tree that upstream.toml locks, by whatever commits; but those on branch
+k2-mps must be the patches, in order and by name.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import dataclasses
 import enum
 from typing import Optional
 
-from k2mps import errors, series
-from k2mps.checkout import BRANCH, Checkout, Head
+from k2mps import commits, errors, series
+from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Head
 from k2mps.project import Project
 from k2mps.upstream import Upstream
 
@@ -92,7 +93,9 @@ def of_checkout(
         return Status(State.ABSENT, (), "k2mps apply", None, (), (), changes)
     head = checkout.head()
     edited = tuple(checkout.edited_files())
-    state, commits, details = _judge(upstream, checkout, head, edited)
+    state, users, details = _judge(
+        project, upstream, checkout, head, edited, changes
+    )
     operation = checkout.operation_in_progress()
     if operation:
         details.append(f"{operation} is in progress")
@@ -105,17 +108,28 @@ def of_checkout(
                       head.commit == upstream.pin.commit),
         head,
         edited,
-        commits,
+        users,
         changes,
     )
 
 
 def _judge(
-    upstream: Upstream, checkout: Checkout, head: Head, edited
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    head: Head,
+    edited: tuple[str, ...],
+    changes: tuple[str, ...],
 ) -> tuple[State, tuple[str, ...], list[str]]:
     """The state, the user's commits and the details."""
     pin = upstream.pin
-    if head.tree == upstream.lock.tree and head.commit != pin.commit:
+    at_tree = head.tree == upstream.lock.tree and head.commit != pin.commit
+    # Patches that are not the locked ones are no measure for commits.
+    if at_tree and (
+        changes
+        or head.branch != BRANCH_REF
+        or commits.seem_to_say_series(project, checkout, pin, head.commit)
+    ):
         return State.EDITED if edited else State.APPLIED, (), []
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
@@ -130,7 +144,11 @@ def _judge(
             return State.EDITED, users, details
         if ours or checkout.base() == head.commit:
             state = State.EDITED if edited else State.OTHER_SERIES
-            return state, (), ["the series was applied in another version"]
+            return state, (), [
+                "the files are the same, but patches have another name,"
+                " order or text by now" if at_tree else
+                "the series was applied in another version"
+            ]
     elif ours and not edited:
         base = ours[0].parents[0][:12]
         return State.OTHER_SERIES, (), [

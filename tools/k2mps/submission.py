@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
 from k2mps import errors, hunks, series
-from k2mps.apply import check_lock, commit_series
+from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit
+from k2mps.commits import commit_series
 from k2mps.project import Project
 from k2mps.series import Patch
 

@@ -7,7 +7,6 @@ Each suite is one pytest run in .venv, told about by its own JUnit file.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import sys
 import time
@@ -15,7 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
-from k2mps import errors, process
+from k2mps import errors, process, program
 from k2mps.build import Built
 from k2mps.doctor import Device
 from k2mps.environment import Environment
@@ -209,7 +208,6 @@ def run(
       arguments: further arguments for pytest, from the user.
       reporter: told about progress.
     """
-    environment = Environment(project, reporter)
     folder = project.build_root / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / f"{suite.name}.xml"
@@ -217,9 +215,6 @@ def run(
     target = suite.tests
     if built:
         target = target.replace("{k2}", str(built.checkout))
-    variables = dict(suite.variables)
-    paths = [str(project.root), *map(str, built.python_path if built else ())]
-    variables["PYTHONPATH"] = os.pathsep.join(paths)
     started = time.monotonic()
     total = done = 0
     with reporter.task(f"testing {suite.title}") as task:
@@ -232,9 +227,10 @@ def run(
                 done += 1
                 task.update(done, total, match[1].rsplit("/", 1)[-1])
 
-        outcome = process.run(
+        outcome = program.run(
+            project, "pytest",
             [
-                environment.python, "-m", "pytest", target,
+                target,
                 # Neither configuration nor caches of the tested checkout's.
                 f"--rootdir={project.root}",
                 "-c", project.root / "pyproject.toml",
@@ -244,11 +240,8 @@ def run(
                 "-v", "--tb=short", f"--junitxml={report}",
                 *suite.arguments, *arguments,
             ],
-            cwd=project.root,
-            reporter=reporter,
-            environment=variables,
-            on_line=follow,
-            log=folder / f"{suite.name}.log",
+            reporter, built=built, variables=suite.variables,
+            on_line=follow, log=folder / f"{suite.name}.log",
         )
     seconds = time.monotonic() - started
     return _read(suite, report, outcome, seconds)

@@ -20,12 +20,13 @@ import re
 import shutil
 import zipfile
 from pathlib import Path
-from typing import Iterable, Sequence
+from typing import Iterable, Optional, Sequence
 
 from packaging.requirements import Requirement
 
 from k2mps import doctor, errors, process
 from k2mps.environment import Environment
+from k2mps.interpreter import Interpreter
 from k2mps.project import Project
 from k2mps.reporter import Reporter
 
@@ -138,9 +139,14 @@ class Toolchain:
     def _parts(self) -> dict[str, str]:
         return json.loads((self.directory / _PARTS).read_text())
 
-    def settings(self, environment: Environment) -> dict[str, str]:
+    @property
+    def python_tag(self) -> str:
+        """The Python that it builds for, as wheels call it."""
+        return self._parts["python"]
+
+    def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
-        tag = environment.python_tag.removeprefix("cp")
+        tag = self.python_tag.removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
             "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
@@ -159,30 +165,35 @@ class Toolchain:
 
 
 def assemble(
-    project: Project, torch: Requirement, reporter: Reporter
+    project: Project,
+    torch: Requirement,
+    python: Interpreter,
+    reporter: Reporter,
 ) -> Toolchain:
-    """Puts the toolchain for a torch version and .venv's Python together,
-    unless it is there.
+    """Puts the toolchain for a torch version and a Python together, unless
+    it is there.
 
     Raises:
       RequirementMissingError, IndexUnreachableError: a part cannot be had.
     """
-    environment = Environment(project, reporter)
+    python.check_headers()
     doctor.provide(
         [check for check in checks(reporter) if not check.ok], reporter
     )
-    torch_package = fetch_torch(project, torch, reporter)
+    torch_package = fetch_torch(project, torch, python, reporter)
     zig = fetch_zig(project, reporter)
     libcxx = _fetch_libcxx(project, reporter)
     target = _root(project) / f"toolchain-{torch_package.parent.name}"
-    key = _key(torch_package.parent.name, zig.name, libcxx.name)
+    key = _key(torch_package.parent.name, zig.name, libcxx.name,
+               python.number, str(python.include), python.program)
     found = Toolchain(target)
     if found.key != key:
         draft = target.with_name(target.name + ".draft")
         shutil.rmtree(draft, ignore_errors=True)
-        _fill(draft, environment, torch, torch_package, zig, libcxx)
+        _fill(draft, python, torch, torch_package, zig, libcxx)
         parts = {"torch": str(torch.specifier).removeprefix("=="),
-                 "libc++": libcxx.name.removeprefix("libcxx-")}
+                 "libc++": libcxx.name.removeprefix("libcxx-"),
+                 "python": python.tag}
         (draft / _PARTS).write_text(json.dumps(parts))
         (draft / _STAMP).write_text(key)
         shutil.rmtree(target, ignore_errors=True)
@@ -191,13 +202,15 @@ def assemble(
 
 
 def fetch_torch(
-    project: Project, torch: Requirement, reporter: Reporter
+    project: Project,
+    torch: Requirement,
+    python: Interpreter,
+    reporter: Reporter,
 ) -> Path:
-    """torch's package for macOS and .venv's Python; downloaded once."""
-    environment = Environment(project, reporter)
+    """torch's package for macOS and a Python; downloaded once."""
     found = _fetch(
         project, torch, _TORCH_PARTS, reporter,
-        platform=PLATFORM, suffix=f"-{environment.python_tag}",
+        platform=PLATFORM, python=python, suffix=f"-{python.tag}",
     )
     return found / "torch"
 
@@ -321,6 +334,7 @@ def _fetch(
     parts: Sequence[str],
     reporter: Reporter,
     platform: str = "",
+    python: Optional[Interpreter] = None,
     suffix: str = "",
 ) -> Path:
     """Parts of a wheel, unpacked below build/; downloaded once."""
@@ -330,7 +344,9 @@ def _fetch(
         return target
     draft = target.with_name(target.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
-    wheel = Environment(project, reporter).download(wanted, draft, platform)
+    wheel = Environment(project, reporter).download(
+        wanted, draft, platform, python.version if python else ""
+    )
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(
             draft,
@@ -379,7 +395,7 @@ def _fetch_libcxx(project: Project, reporter: Reporter) -> Path:
 
 def _fill(
     directory: Path,
-    environment: Environment,
+    python: Interpreter,
     torch: Requirement,
     torch_package: Path,
     zig: Path,
@@ -406,11 +422,10 @@ def _fill(
         file.write_text(stub(library, symbols[library], reexported))
     shutil.copy(_system_stub(zig), sdk / "usr" / "lib" / "libSystem.tbd")
 
-    facts = _python_facts(environment)
-    shutil.copytree(facts["include"], directory / "python")
+    shutil.copytree(python.include, directory / "python")
     shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
     (directory / "python-symbols").write_text(
-        "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(environment))
+        "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(python))
     )
 
     site = directory / "site" / "torch"
@@ -418,7 +433,7 @@ def _fill(
     version = str(torch.specifier).removeprefix("==")
     (site / "__init__.py").write_text(f'__version__ = "{version}"\n')
     shutil.copytree(FILES / "bin", directory / "bin")
-    _write_python(directory / "bin" / "python", environment)
+    write_python(directory / "bin" / "python", python)
 
 
 def note_availability(site: Path) -> None:
@@ -455,40 +470,28 @@ def stub(
     return "\n".join(lines)
 
 
-def python_symbols(environment: Environment) -> list[str]:
-    """What .venv's Python exports to extensions, sorted, as C names it.
+def python_symbols(python: Interpreter) -> list[str]:
+    """What a Python exports to extensions, sorted, as C names it.
 
     The same names are exported on macOS: they are Python's API.
     """
-    facts = _python_facts(environment)
     listing = process.output(
         [f"llvm-nm-{_CLANG}", "--dynamic", "--defined-only",
-         "--format=just-symbols", facts["library"]]
+         "--format=just-symbols", python.library]
     )
     names = {line.split("@")[0] for line in listing.splitlines()}
     found = sorted(name for name in names if re.match(r"_?Py", name))
     if not found:
         raise errors.RequirementMissingError(
-            f"{facts['library']} exports nothing of Python's",
-            why="extensions could not be loaded by this Python",
-            next_command="make build PYTHON=... with another Python",
+            f"{python.library} exports nothing of Python's",
+            why=f"extensions could not be loaded by {python.program}",
+            next_command="k2mps wheel --target macos-arm64 --python PROGRAM,"
+            " with another Python",
         )
     return found
 
 
-def _python_facts(environment: Environment) -> dict[str, str]:
-    script = (
-        "import json, os, sys, sysconfig as s; v = s.get_config_var;"
-        "print(json.dumps({'include': s.get_path('include'),"
-        " 'library': os.path.join(v('LIBDIR'), v('INSTSONAME'))"
-        " if v('Py_ENABLE_SHARED') else os.path.realpath(sys.executable)}))"
-    )
-    return json.loads(
-        process.output([str(environment.python), "-c", script])
-    )
-
-
-def _write_python(program: Path, environment: Environment) -> None:
+def write_python(program: Path, python: Interpreter) -> None:
     """A Python that tells CMake of torch for macOS.
 
     CMake asks Python where torch is and which; that torch cannot be imported
@@ -497,6 +500,6 @@ def _write_python(program: Path, environment: Environment) -> None:
     program.write_text(
         "#!/bin/sh\n"
         'export PYTHONPATH="${0%/*}/../site"\n'
-        f'exec "{environment.python}" "$@"\n'
+        f'exec "{python.program}" "$@"\n'
     )
     program.chmod(0o755)

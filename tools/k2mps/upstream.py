@@ -5,8 +5,10 @@
                                   the series starts from, its tree and the
                                   version k2 gives itself there
     [torch]
-    default, supported            the torch version that a build uses unless
-                                  told otherwise, and all that may be chosen
+    default, supported, tested    the torch version that a build uses unless
+                                  told otherwise, all that may be chosen, and
+                                  those that all suites have run with; the
+                                  last may be absent, and is the default then
     [budget]
     lines                         how many lines the patches may touch in
                                   upstream's files, added and removed; may
@@ -54,6 +56,15 @@ class Torch:
 
     default: str
     supported: tuple[str, ...]
+    tested: tuple[str, ...] = ()
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """What may be chosen without any suite having run with it."""
+        return tuple(
+            version for version in self.supported
+            if version not in self.tested
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,13 +221,24 @@ class _Reader:
 
     def torch(self) -> Torch:
         default = self.text("torch", "default")
-        supported = self._table("torch").get("supported")
-        if not isinstance(supported, list) or default not in supported:
+        supported = self._versions("supported", [])
+        tested = self._versions("tested", [default])
+        if default not in supported or not set(tested) <= set(supported):
             raise errors.ConfigError(
-                f"{self._name}: [torch] supported must be a list that"
-                " contains the default"
+                f"{self._name}: [torch] supported must contain the default"
+                " and all of tested"
             )
-        return Torch(default, tuple(str(entry) for entry in supported))
+        return Torch(default, supported, tested)
+
+    def _versions(self, key: str, default: list) -> tuple[str, ...]:
+        found = self._table("torch").get(key, default)
+        if not isinstance(found, list) or not all(
+            isinstance(entry, str) for entry in found
+        ):
+            raise errors.ConfigError(
+                f"{self._name}: [torch] {key} must be a list of texts"
+            )
+        return tuple(found)
 
     def budget(self) -> Optional[int]:
         if "budget" not in self._document:

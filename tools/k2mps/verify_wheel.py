@@ -16,7 +16,7 @@ import posixpath
 import re
 import zipfile
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, Optional
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -54,16 +54,20 @@ def check(
     upstream: Upstream,
     checkout: Checkout,
     reporter: Reporter = Reporter(),
+    python: Optional[str] = None,
 ) -> None:
-    """Verifies a wheel for the Python of .venv.
+    """Verifies a wheel.
 
     Args:
+      python: the Python that it is for, by name or path; default .venv's.
       checkout: a k2 that the series has been applied to.
     Raises:
       WheelVerificationError: it is not what it should be.
     """
     with reporter.task(f"verifying {wheel.name}"):
-        reference = gather(wheel, project, upstream, checkout, reporter)
+        reference = gather(
+            wheel, project, upstream, checkout, reporter, python
+        )
         problems = list(verify(wheel, reference))
     if problems:
         raise errors.WheelVerificationError(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import posixpath
 import re
 import struct
 import tempfile
 from pathlib import Path
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 
 from k2mps import toolchain
 from k2mps.wheel_reference import LIBRARY, Problem, Reference
@@ -110,6 +109,7 @@ class Images:
                 )
         own = self._exports_of(name)
         everywhere = own.union(*(found for found in known.values() if found))
+        anywhere = []
         for symbol, library in sorted(set(_bound(binary))):
             if library in known:
                 found = known[library]
@@ -122,11 +122,27 @@ class Images:
                     yield Problem(
                         "symbols", name, f"no library exports {symbol}"
                     )
-            elif not _is_pythons(symbol):
-                yield Problem(
-                    "symbols", name,
-                    f"{symbol} is looked for anywhere and is not Python's",
-                )
+            else:
+                anywhere.append(symbol)
+        for symbol in self._not_pythons(anywhere):
+            yield Problem(
+                "symbols", name,
+                f"{symbol} is looked for anywhere and is not Python's",
+            )
+
+    def _not_pythons(self, symbols: Sequence[str]) -> list[str]:
+        """Those that the Python that the wheel is for does not export."""
+        names = {
+            symbol: symbol.removeprefix("_") for symbol in symbols
+            if re.match(r"__?Py", symbol)
+        }
+        lacking = set()
+        if names:
+            lacking.update(self._reference.interpreter.lacks(names.values()))
+        return [
+            symbol for symbol in symbols
+            if symbol not in names or names[symbol] in lacking
+        ]
 
     def _exported(self, name: str, binary, library: str):
         """What a library exports that a file of the wheel needs; None where
@@ -211,12 +227,6 @@ def _bound(binary) -> Iterator[tuple[str, str]]:
         kind = special.get(entry.library_ordinal & 0xFF, "anywhere")
         if kind != "own":
             yield entry.symbol.name, kind
-
-
-def _is_pythons(symbol: str) -> bool:
-    """Whether the running Python, the one the wheel is for, exports it."""
-    name = symbol.removeprefix("_")
-    return bool(re.match(r"_?Py", name)) and hasattr(ctypes.pythonapi, name)
 
 
 def signature_fault(content: bytes, offset: int) -> str:

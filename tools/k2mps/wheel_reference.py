@@ -14,6 +14,7 @@ from k2mps import errors, front_end, toolchain
 from k2mps.checkout import Checkout
 from k2mps.environment import Environment, torch_requirement
 from k2mps.front_end import FrontEnd
+from k2mps.interpreter import Interpreter, find
 from k2mps.project import Project
 from k2mps.reporter import Reporter
 from k2mps.upstream import Upstream
@@ -63,6 +64,7 @@ class Reference:
       torch: torch's package for macOS, which macOS wheels are checked with.
       system: what macOS's libraries export, by install name.
       front_end: what the kernels' Metal is checked with.
+      interpreter: the Python that the wheel is for; default the running one.
     """
 
     python: Mapping[str, bytes]
@@ -72,6 +74,7 @@ class Reference:
     torch: Optional[Path] = None
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     front_end: FrontEnd = FrontEnd()
+    interpreter: Interpreter = dataclasses.field(default_factory=find)
 
 
 def gather(
@@ -80,21 +83,26 @@ def gather(
     upstream: Upstream,
     checkout: Checkout,
     reporter: Reporter,
+    program: Optional[str] = None,
 ) -> Reference:
     """What to compare a wheel with.
 
+    Args:
+      program: the Python that it is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: it is for another Python, or none at all.
+      WheelVerificationError: it is for another Python, or no wheel at all.
       ConfigError: it is for a torch that upstream.toml does not have.
     """
     environment = Environment(project, reporter)
     environment.install(environment.requirements("wheels"))
     _, version, _, tags = parsed(wheel)
-    if {tag.interpreter for tag in tags} != {environment.python_tag}:
+    found = find(program or environment.python)
+    if {tag.interpreter for tag in tags} != {found.tag}:
         raise errors.WheelVerificationError(
-            f"{wheel.name} is not for {environment.python_tag}",
-            why="its symbols are looked up in the Python of .venv",
-            next_command="make build PYTHON=... in a clone of its own",
+            f"{wheel.name} is not for {found.tag}",
+            why=f"its symbols are looked up in {found.program}",
+            next_command=f"k2mps verify-wheel {wheel} --python PROGRAM, with"
+            " the Python that it is for",
         )
     read = _TreeReader(checkout, upstream.lock.tree)
     names = read.names(_PACKAGE + "k2")
@@ -106,7 +114,7 @@ def gather(
     if any(tag.platform.startswith("macosx") for tag in tags):
         match = LOCAL.fullmatch(version.local or "")
         wanted = torch_requirement(upstream.torch, match and match[1])
-        torch = toolchain.fetch_torch(project, wanted, reporter)
+        torch = toolchain.fetch_torch(project, wanted, found, reporter)
         zig = toolchain.fetch_zig(project, reporter)
         system = toolchain.system_symbols(torch, zig)
         kernels = {
@@ -116,7 +124,7 @@ def gather(
     return Reference(
         python, kernels, upstream.lock.tree,
         (str(project.root), str(checkout.directory)), torch, system,
-        front_end.find(project),
+        front_end.find(project), found,
     )
 
 

@@ -1,0 +1,142 @@
+"""The Python that a wheel is for: the one here, and those it cannot be for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2mps import errors, interpreter, toolchain
+
+ROOT = support.TOOLS.parent
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+# Answers as the Python here does, but for what it is asked about itself.
+STAND_IN = """\
+#!{program}
+import sys, sysconfig
+sysconfig.get_config_vars()  # read before anything is changed
+{lines}
+code = sys.argv[sys.argv.index("-c") + 1]
+sys.argv = sys.argv[sys.argv.index("-c") + 1:]
+exec(code)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path):
+    def make(*lines: str) -> str:
+        path = tmp_path / "python-of-another-kind"
+        path.write_text(
+            STAND_IN.format(program=sys.executable, lines="\n".join(lines))
+        )
+        path.chmod(0o755)
+        return str(path)
+
+    return make
+
+
+def test_the_python_here():
+    found = interpreter.find()
+    assert found.version == HERE
+    assert found.tag == "cp" + HERE.replace(".", "")
+    assert found.number.startswith(f"{HERE}.")
+    assert found.library.exists()
+    found.check_headers()
+    assert found == interpreter.find(sys.executable)
+    assert found.lacks([]) == []
+    names = ["PyLong_FromLong", "PyNo_SuchThing", "_Py_NoneStruct"]
+    assert found.lacks(names) == ["PyNo_SuchThing"]
+
+
+def test_a_name_is_looked_up_as_a_shell_does(monkeypatch, tmp_path):
+    (tmp_path / "that-python").symlink_to(sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = interpreter.find("that-python")
+    assert found.program == str(tmp_path / "that-python")
+    monkeypatch.chdir(tmp_path)
+    assert interpreter.find("./that-python").program == found.program
+
+
+def test_another_version_needs_its_headers(stand_in, tmp_path):
+    program = stand_in(
+        "sys.version_info = (3, 14, 2, 'final', 0)",
+        f"sysconfig.get_path = lambda name: '{tmp_path / 'include'}'",
+    )
+    found = interpreter.find(program)
+    assert (found.version, found.tag) == ("3.14", "cp314")
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        found.check_headers()
+    text = str(caught.value)
+    assert f"{tmp_path / 'include/Python.h'} does not exist" in text
+    assert "libpython3.14-dev" in text and program in text
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include/Python.h").write_text("")
+    found.check_headers()
+
+
+@pytest.mark.parametrize("lines, why", [
+    (["sys.version_info = (3, 9, 2, 'final', 0)"], "it is cpython 3.9.2"),
+    (["sys.implementation.name = 'pypy'"], "it is pypy"),
+    (["sys.abiflags = 't'"], "free-threaded"),
+    (["sys.abiflags = 'd'"], "debug"),
+    (["sys.exit('no such version')"], "but says: no such version"),
+    (["sys.exit(1)"], "but says: nothing"),
+    (["print('1')", "sys.exit()"], "but says: 1"),
+])
+def test_what_no_wheel_can_be_for(stand_in, lines, why):
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        interpreter.find(stand_in(*lines))
+    assert why in str(caught.value) and "--python" in str(caught.value)
+
+
+def test_no_program_at_all():
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        interpreter.find("/nowhere/python3.12")
+    assert "/nowhere/python3.12" in str(caught.value)
+    assert "there is no such program" in str(caught.value)
+
+
+def test_a_toolchain_names_modules_for_its_python(tmp_path):
+    (tmp_path / "parts.json").write_text(json.dumps({"python": "cp314"}))
+    tools = toolchain.Toolchain(tmp_path)
+    assert tools.python_tag == "cp314"
+    settings = tools.settings()
+    assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
+
+
+def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
+    """CMake asks it for torch, which only the toolchain has."""
+    site = tmp_path / "site/torch"
+    site.mkdir(parents=True)
+    (site / "__init__.py").write_text("__version__ = '2.99.0'\n")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin/python"
+    toolchain.write_python(program, interpreter.find())
+    assert subprocess.run(
+        [program, "-c", "import sys, torch;"
+         "print(torch.__version__, *sys.version_info[:2])"],
+        capture_output=True, text=True, check=True,
+    ).stdout == f"2.99.0 {HERE.replace('.', ' ')}\n"
+
+
+def test_symbols_that_another_python_lacks(stand_in):
+    """The list to link with is of the Python that is asked for."""
+    found = interpreter.find()
+    assert "PyLong_FromLong" in toolchain.python_symbols(found)
+    empty = dataclasses.replace(found, library=Path("/bin/true"))
+    with pytest.raises(errors.RequirementMissingError) as caught:
+        toolchain.python_symbols(empty)
+    assert "exports nothing of Python's" in str(caught.value)
+
+
+def test_a_wheel_for_this_machine_is_for_its_own_python(sandbox):
+    result = sandbox.run("wheel", "--python", sys.executable)
+    assert result.returncode == 2
+    assert "make PYTHON=PROGRAM" in result.stderr
+    assert not (sandbox.root / "build").exists()

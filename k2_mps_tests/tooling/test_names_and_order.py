@@ -1,0 +1,227 @@
+"""Names, order and words of patches are for patches/ to say, not for the
+commits that were made of an earlier patches/ with the same files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git, patches, snapshot
+
+CONTEXT = "context-know-mps.patch"
+ARRAY = "array-a-mode-and-line-ends.patch"
+PYTHON = "python-add-only-new-files.patch"
+NEW = "zz-new-name.patch"
+
+
+@pytest.fixture
+def k2(sandbox):
+    """The sandbox's checkout, with the series applied."""
+    sandbox.ok("apply")
+    return sandbox.checkout
+
+
+def order(sandbox) -> list[str]:
+    return (sandbox.root / "patches/series").read_text().split()
+
+
+def names(k2) -> list[str]:
+    """The patch name that each commit carries, oldest first."""
+    return git(k2, "log", "--reverse", "-3",
+               "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
+               ).splitlines()
+
+
+def reorder(sandbox, *wanted: str) -> None:
+    (sandbox.root / "patches/series").write_text(
+        "".join(f"{name}\n" for name in wanted)
+    )
+
+
+def rename(sandbox, old: str) -> None:
+    folder = sandbox.root / "patches"
+    (folder / old).rename(folder / NEW)
+    reorder(sandbox, *[NEW if name == old else name
+                       for name in order(sandbox)])
+
+
+def reword(sandbox) -> None:
+    path = sandbox.root / "patches" / ARRAY
+    text = path.read_bytes()
+    assert text.count(b"Subject: array: a mode and line ends\n") == 1
+    path.write_bytes(text.replace(b"a mode and", b"the mode and"))
+
+
+def move_a_hunk(sandbox) -> None:
+    """The line that ARRAY takes from context.h, CONTEXT now does."""
+    folder = sandbox.root / "patches"
+    array = (folder / ARRAY).read_bytes()
+    context = (folder / CONTEXT).read_bytes()
+    start = array.index(b"diff --git a/k2/csrc/context.h")
+    end = array.index(b"diff --git", start + 1)
+    hunk = array[array.index(b"@@", start):end]
+    assert hunk.startswith(b"@@ -90,3 +90,2 @@")
+    place = context.index(
+        b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1
+    )
+    hunk = hunk.replace(b"@@ -90,3 +90,2 @@", b"@@ -89,3 +90,2 @@")
+    (folder / CONTEXT).write_bytes(context[:place] + hunk + context[place:])
+    (folder / ARRAY).write_bytes(array[:start] + array[end:])
+
+
+CHANGES = {
+    "order": lambda sandbox: reorder(sandbox, PYTHON, CONTEXT, ARRAY),
+    "order of a file's": lambda sandbox: reorder(
+        sandbox, ARRAY, CONTEXT, PYTHON
+    ),
+    "name": lambda sandbox: rename(sandbox, ARRAY),
+    "words": reword,
+    "which patch": move_a_hunk,
+}
+
+
+@pytest.fixture(params=CHANGES)
+def changed(request, sandbox, k2):
+    """patches/, changed by hand and locked; the files are the same."""
+    tree = git(k2, "rev-parse", "HEAD^{tree}")
+    CHANGES[request.param](sandbox)
+    sandbox.ok("lock")
+    assert f'tree = "{tree}"' in (sandbox.root / "upstream.toml").read_text()
+    return request.param
+
+
+def edit(k2) -> None:
+    path = k2 / "k2/csrc/context.h"
+    text = path.read_text()
+    assert text.count("line 20\n") == 1
+    path.write_text(text.replace("line 20\n", "twenty\n"))
+
+
+def test_apply_makes_the_commits_anew_and_touches_no_file(
+    sandbox, k2, changed
+):
+    before = snapshot(k2)
+    assert "changed 0 files" in sandbox.ok("apply")
+    after = snapshot(k2)
+    assert after["files"] == before["files"]
+    assert after["status"] == before["status"] == ""
+    assert names(k2) == order(sandbox)
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "rev-parse", "HEAD") == git(k2, "rev-parse", "HEAD")
+    written = patches(sandbox)
+    assert "already applied" in sandbox.ok("apply")
+    assert patches(sandbox) == written
+
+
+def test_undo_of_that_brings_the_commits_back(sandbox, k2, changed):
+    before = snapshot(k2)
+    sandbox.ok("apply")
+    sandbox.ok("undo")
+    after = snapshot(k2)
+    assert after["head"] == before["head"]
+    assert git(k2, "status", "--porcelain") == ""
+    assert names(k2) == [CONTEXT, ARRAY, PYTHON]
+
+
+def test_status_tells_of_it(sandbox, k2, changed):
+    found = json.loads(sandbox.ok("status", "--json"))
+    if changed == "which patch":  # git alone can place hunks moved by hand
+        assert found["state"] == "applied"
+        return
+    assert found["state"] == "applied by another version of the series"
+    assert "another name, order or text" in found["details"][0]
+    assert found["next_command"] == "k2mps apply"
+    sandbox.ok("apply")
+    assert sandbox.state() == "applied"
+
+
+@pytest.mark.parametrize("changed, command", [
+    *((change, "fold") for change in CHANGES),
+    *(("name", command) for command in ("new", "edit", "drop")),
+], indirect=["changed"])
+def test_no_command_brings_the_old_series_back(
+    sandbox, k2, changed, command
+):
+    """Nor does it take an `apply` first."""
+    before = order(sandbox)
+    texts = {name: (sandbox.root / "patches" / name).read_text()
+             for name in before}
+    if command in ("fold", "new"):
+        edit(k2)
+    if command == "fold":
+        sandbox.ok("fold", CONTEXT)
+        meant = before
+        assert "+twenty\n" in (
+            sandbox.root / "patches" / CONTEXT
+        ).read_text()
+    elif command == "new":
+        sandbox.ok("new", "more: a thing")
+        meant = [*before, "more-a-thing.patch"]
+    elif command == "edit":
+        sandbox.ok("edit", CONTEXT, "--subject", "context: know the mps")
+        meant = before
+    else:
+        sandbox.ok("drop", PYTHON)
+        meant = [name for name in before if name != PYTHON]
+    assert order(sandbox) == meant
+    assert {path.name for path in (sandbox.root / "patches").glob("*.patch")
+            } == set(meant)
+    assert names(k2)[-len(meant):] == meant[-3:]
+    for name in set(texts) & set(meant) - {CONTEXT}:
+        text = (sandbox.root / "patches" / name).read_text()
+        head = text.split("\n---\n")[0]
+        assert head == texts[name].split("\n---\n")[0]
+        assert text.count("\n@@") == texts[name].count("\n@@")
+    assert sandbox.state() == "applied"
+    assert git(k2, "status", "--porcelain") == ""
+    assert "already applied" in sandbox.ok("apply")
+
+
+def test_export_of_old_commits_is_refused(sandbox, k2, changed):
+    support.commit(k2, "more: a thing", {"more.txt": "x\n"})
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(24, "export")
+    assert "not the series that the branch was made from" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+    # What the message says to do.
+    base = git(k2, "rev-parse", "refs/k2mps/base")
+    git(k2, "branch", "mine", "k2-mps")
+    git(k2, "reset", "--quiet", "--keep", base)
+    sandbox.ok("apply")
+    git(k2, "cherry-pick", f"{base}..mine")
+    old = order(sandbox)
+    sandbox.ok("export")
+    assert order(sandbox) == [*old, "more-a-thing.patch"]
+
+
+def test_a_users_own_commits_are_as_good_once_exported(sandbox, k2):
+    support.commit(k2, "more: a thing\n\nWhy.", {"more.txt": "x\n"})
+    sandbox.ok("export")
+    tip = git(k2, "rev-parse", "HEAD")
+    assert "already applied" in sandbox.ok("apply")
+    assert git(k2, "rev-parse", "HEAD") == tip
+    # Also where one of them is renamed: its commit names no patch.
+    rename(sandbox, "more-a-thing.patch")
+    sandbox.ok("lock")
+    (k2 / "more.txt").write_text("y\n")
+    sandbox.ok("fold", NEW)
+    assert order(sandbox) == [CONTEXT, ARRAY, PYTHON, NEW]
+    assert not (sandbox.root / "patches/more-a-thing.patch").exists()
+    assert sandbox.state() == "applied"
+
+
+def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
+    """The files are those of the series, yet the commits are the user's."""
+    support.commit(k2, "more: a thing", {"more.txt": "x\n"})
+    git(k2, "revert", "--no-edit", "HEAD")
+    before = snapshot(k2)
+    assert "more: a thing" in sandbox.fails(13, "apply")
+    edit(k2)
+    message = sandbox.fails(29, "fold", CONTEXT)
+    assert "has commits that are not in patches/" in message
+    git(k2, "checkout", "--quiet", "k2/csrc/context.h")
+    assert snapshot(k2)["refs"] == before["refs"]
+    assert sandbox.state() == "edited"

@@ -1,0 +1,286 @@
+"""The commits that the series becomes.
+
+They are made in a workspace of their own (an index file that is thrown away,
+objects that nothing refers to yet).  A commit's author, committer and dates are
+fixed (the dates are the pin's), so its id depends on the pin and on patches/
+only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Mapping, Optional, Sequence
+
+from k2mps import errors, git, hunks, objects, patchset
+from k2mps.checkout import Checkout
+from k2mps.project import Project
+from k2mps.series import (
+    EXECUTABLE_MODE,
+    FILE_MODE,
+    FROM,
+    Edit,
+    Patch,
+    Series,
+    load,
+)
+from k2mps.upstream import Pin, Upstream
+
+
+def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
+    """Makes the commits of the series; changes no ref and no file.
+
+    The caller holds the checkout's `exclusive`.
+
+    Returns:
+      The id of the last commit; the pin where the series is empty.
+    Raises:
+      PatchConflictError: names the patch, the file and the hunk.
+    """
+    store = objects.Store()
+    tip = _commit_exactly(checkout, pin, found, store)
+    if tip:
+        store.write(checkout.git)
+        return tip
+    with checkout.scratch_index() as index:
+        workspace = _Workspace(checkout, index, pin)
+        blobs = workspace.write_blobs(found)
+        for patch in found.patches:
+            workspace.commit(patch, found, blobs)
+        return workspace.tip
+
+
+def commit_locked(
+    checkout: Checkout, upstream: Upstream, found: Series
+) -> str:
+    """As `commit_series`, for a series that must give the locked tree.
+
+    Raises:
+      PatchConflictError: names the patch, the file and the hunk.
+      TreeMismatchError: it gives another tree.
+    """
+    tip = commit_series(checkout, upstream.pin, found)
+    tree = checkout.tree_of(tip)
+    if tree != upstream.lock.tree:
+        raise errors.TreeMismatchError(
+            f"the series gives the tree {tree}, but upstream.toml locks"
+            f" {upstream.lock.tree}",
+            why="the lock was edited or merged by hand",
+            next_command="k2mps lock",
+        )
+    return tip
+
+
+def say_series(
+    project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str
+) -> bool:
+    """Whether the commits up to `commit` say what patches/ says: the same
+    patches in the same order under the same names, each with the same words
+    and changes.
+
+    Args:
+      tip: what `commit_series` has returned.
+    """
+    if commit == tip:
+        return True
+    try:
+        said = patchset.plan(
+            project, checkout, checkout.commits(f"{pin.commit}..{commit}")
+        )
+    except (errors.ExportRefusedError, errors.SeriesError):
+        return False
+    return not (said.written or said.removed)
+
+
+def seem_to_say_series(
+    project: Project, checkout: Checkout, pin: Pin, commit: str
+) -> bool:
+    """As `say_series`, for those who only look: it makes no commits.
+
+    Where git would have to place the hunks of a patch, names, order and words
+    are compared, and which change is in which patch is not.
+    """
+    if not checkout.is_ancestor(pin.commit, commit):
+        return False
+    found = load(project.patches)
+    tip = _commit_exactly(checkout, pin, found, objects.Store())
+    if tip:
+        return say_series(project, checkout, pin, commit, tip)
+    made = checkout.commits(f"{pin.commit}..{commit}")
+    return [one.message.strip("\n") for one in made] == [
+        patch.commit_message().strip("\n") for patch in found.patches
+    ]
+
+
+def _commit_exactly(
+    checkout: Checkout, pin: Pin, found: Series, store: objects.Store
+) -> Optional[str]:
+    """Makes the commits, in `store`, where every patch fits to the byte.
+
+    That is so for a series that was exported: each edit takes the blob that
+    its patch names to the blob that its patch names.  Any other series is
+    left to git, which places its hunks or says why it cannot.
+
+    Returns:
+      The id of the last commit, or None.
+    """
+    repository = checkout.git
+    tree = objects.Tree.of(repository, pin.commit)
+    first = (
+        edit.old_id for patch in found.patches for edit in patch.edits
+    )
+    blobs = objects.read_blobs(repository, filter(None, first))
+    date = repository.text("log", "-1", "--format=%ct +0000", pin.commit)
+    tip = pin.commit
+    for patch in found.patches:
+        by_path: dict[str, list[hunks.Hunk]] = {}
+        for hunk in hunks.split(patch.diff):
+            by_path.setdefault(hunk.path, []).append(hunk)
+        for edit in patch.edits:
+            of_file = by_path.get(edit.path, [])
+            if not _edit_exactly(tree, store, blobs, edit, of_file):
+                return None
+        for path in patch.new_files:
+            if not _is_free(tree, path):
+                return None
+            file = found.files[path]
+            blob = store.add("blob", file.source.read_bytes())
+            tree.set(path, file.mode, blob)
+        message = patch.commit_message()
+        who = f"{FROM} {date}"
+        tip = store.add(
+            "commit",
+            os.fsencode(
+                f"tree {tree.write(store)}\nparent {tip}\nauthor {who}\n"
+                f"committer {who}\n\n{message}"
+            ),
+        )
+    store.write(repository)
+    return tip
+
+
+def _edit_exactly(
+    tree: objects.Tree,
+    store: objects.Store,
+    blobs: dict[str, bytes],
+    edit: Edit,
+    of_file: Sequence[hunks.Hunk],
+) -> bool:
+    """Does one edit, if it fits to the byte."""
+    before = tree.get(edit.path)
+    if not before or before[0] not in (FILE_MODE, EXECUTABLE_MODE):
+        return False
+    mode, blob = before
+    if edit.old_mode not in (None, mode) or edit.old_id not in (None, blob):
+        return False
+    if edit.deletes:
+        tree.remove(edit.path)
+        return True
+    if edit.new_id:
+        text = blobs.get(blob)
+        new = None if text is None else hunks.apply_all(text, of_file)
+        if new is None or objects.object_id("blob", new) != edit.new_id:
+            return False
+        blob = store.add("blob", new)
+        blobs[blob] = new
+    tree.set(edit.path, edit.new_mode or mode, blob)
+    return True
+
+
+def _is_free(tree: objects.Tree, path: str) -> bool:
+    """Whether a new file can be there: neither it nor a file above it is."""
+    parts = path.split("/")
+    above = (tree.get("/".join(parts[:end])) for end in range(1, len(parts)))
+    return tree.get(path) is None and all(
+        one is None or one[0] == "040000" for one in above
+    )
+
+
+class _Workspace:
+    """An index of its own, in which the series is built up from the pin."""
+
+    def __init__(self, checkout: Checkout, index: git.Git, pin: Pin):
+        self._git = index
+        self._git.bytes("read-tree", pin.commit)
+        self._files = checkout.files_of(pin.commit)
+        date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
+        self._dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self.tip = pin.commit
+
+    def write_blobs(self, found: Series) -> Mapping[str, str]:
+        """Stores all new files, byte for byte; their blob ids by path."""
+        if not found.files:
+            return {}
+        sources = "".join(
+            f"{file.source}\n" for file in found.files.values()
+        )
+        ids = self._git.text(
+            "hash-object", "-w", "--no-filters", "--stdin-paths",
+            stdin=os.fsencode(sources),
+        )
+        return dict(zip(found.files, ids.split("\n")))
+
+    def commit(self, patch: Patch, found: Series, blobs) -> None:
+        """Adds one patch with its new files as one commit."""
+        if patch.diff:
+            result = self._git.run("apply", "--cached", "-", stdin=patch.diff)
+            if result.status != 0:
+                raise _conflict(patch, result.stderr)
+        self._check_free(patch)
+        if patch.new_files:
+            entries = "".join(
+                f"{found.files[path].mode} {blobs[path]}\t{path}\0"
+                for path in patch.new_files
+            )
+            self._git.bytes("update-index", "-z", "--index-info",
+                            stdin=os.fsencode(entries))
+        tree = self._git.text("write-tree")
+        self.tip = self._git.text(
+            "commit-tree", tree, "-p", self.tip,
+            stdin=os.fsencode(patch.commit_message()),
+            environment=self._dates,
+        )
+
+    def _check_free(self, patch: Patch) -> None:
+        """Refuses a new file where upstream has a file or a link."""
+        for path in patch.new_files:
+            parts = path.split("/")
+            for end in range(1, len(parts) + 1):
+                place = "/".join(parts[:end])
+                if place in self._files:
+                    raise errors.PatchConflictError(
+                        f"patches/{patch.name} adds {path}, but k2 has"
+                        f" {place}",
+                        why="upstream has added it, or a patch adds what it"
+                        " should edit",
+                        next_command=f"rename patches/files/{path}, or make"
+                        " it an edit",
+                    )
+
+
+def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
+    """Tells which hunk of which file git could not place."""
+    places = []
+    lines = []
+    for path, line in re.findall(
+        r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
+    ):
+        of_file = [h for h in hunks.split(patch.diff) if h.path == path]
+        for number, hunk in enumerate(of_file, start=1):
+            if hunk.old_start == int(line):
+                places.append(
+                    f"hunk {number} of {len(of_file)} of {path} (line {line})"
+                )
+                lines.append(patch.diff_line + hunk.line - 1)
+    for path in re.findall(
+        r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
+    ):
+        places.append(f"{path}, which k2 does not have")
+    return errors.PatchConflictError(
+        f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
+        + ("; ".join(places) or stderr),
+        why="the pin was moved, an earlier patch of the series changes the"
+        " same lines, or the patch was edited by hand",
+        next_command="git log -- upstream.toml patches, to see what changed;"
+        " git checkout patches upstream.toml brings the locked series back",
+    )

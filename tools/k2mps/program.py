@@ -1,0 +1,54 @@
+"""Running Python programs in .venv, with k2_mps_tests and k2 to import."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Callable, Mapping, Optional, Sequence
+
+from k2mps import process
+from k2mps.build import Built
+from k2mps.environment import Environment
+from k2mps.process import Outcome
+from k2mps.project import Project
+from k2mps.reporter import Reporter
+
+
+def run(
+    project: Project,
+    module: str,
+    arguments: Sequence[object],
+    reporter: Reporter,
+    *,
+    built: Optional[Built] = None,
+    cwd: Optional[Path] = None,
+    variables: Optional[Mapping[str, str]] = None,
+    on_line: Optional[Callable[[str], None]] = None,
+    log: Optional[Path] = None,
+) -> Outcome:
+    """Runs a module as a program.
+
+    Args:
+      project: the clone of k2-mps.
+      module: the program, as `python -m` takes it.
+      arguments: what follows on its command line.
+      reporter: told about the command, and what the program says.
+      built: the build whose k2 it imports; else the one that is registered
+        in .venv, if any.
+      cwd: where it runs; default the top of the clone.
+      variables: further environment variables.
+      on_line: takes each line that the program writes instead of `reporter`.
+      log: a file that receives the whole output.
+    """
+    paths = [project.root, *(built.python_path if built else ())]
+    return process.run(
+        [Environment(project, reporter).python, "-m", module, *arguments],
+        cwd=cwd or project.root,
+        reporter=reporter,
+        environment={
+            **(variables or {}),
+            "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        },
+        on_line=on_line or reporter.info,
+        log=log,
+    )
