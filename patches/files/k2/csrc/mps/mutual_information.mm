@@ -23,6 +23,7 @@
 #include <string>
 
 #include "k2/csrc/macros.h"
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/nvtx.h"
@@ -40,11 +41,11 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
   const auto type = px.scalar_type();
-  TORCH_CHECK(type == torch::kFloat || type == torch::kHalf ||
-                  type == torch::kBFloat16,
-              "px and py must be of torch.float32, torch.float16 or "
-              "torch.bfloat16. Given: ",
-              px.toString());
+  TORCH_CHECK(
+      type == torch::kFloat || type == torch::kHalf || type == torch::kBFloat16,
+      "px and py must be of torch.float32, torch.float16 or "
+      "torch.bfloat16. Given: ",
+      px.toString());
   for (const torch::Tensor &x : {px, py, p}) {
     const auto expected = x.is_same(p) ? torch::kFloat : type;
     TORCH_CHECK(x.is_mps() && x.scalar_type() == expected && x.dim() == 3,
@@ -82,8 +83,7 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
 // Metal binds no empty buffer.  In the place of an empty input there is a row
 // that is read, and dropped; an empty output is not touched.
 torch::Tensor Input(const torch::Tensor &tensor, const torch::Tensor &p) {
-  return tensor.numel() != 0 ? tensor
-                             : torch::empty({p.size(2)}, p.options());
+  return tensor.numel() != 0 ? tensor : torch::empty({p.size(2)}, p.options());
 }
 
 const torch::Tensor &Output(const torch::Tensor &tensor,
@@ -100,14 +100,11 @@ mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
   const int64_t strips = (params->S + 1 + kMiRows - 1) / kMiRows,
                 most = std::min<int64_t>(
                     kMiMaxStrips,
-                    mps::MaxThreadsPerThreadgroup(kSource, kernel, p) /
-                        kMiThreadsPerStrip);
-  TORCH_CHECK(most > 0, "This GPU runs ", kernel, " with fewer than ",
-              kMiThreadsPerStrip, " threads");
-  const int64_t passes = (strips + most - 1) / most,
+                    mps::MaxUnits(kSource, kernel, p, kMiThreadsPerStrip)),
+                passes = (strips + most - 1) / most,
                 at_once = (strips + passes - 1) / passes;
   params->scratch_stride = passes > 1 ? params->T + kMiScratchMargin : 0;
-  // Even if nobody needs it, its first element is read, and dropped.
+  // Metal binds no empty buffer.
   *scratch = torch::empty(
       {p.size(0), scratch_rows, std::max(params->scratch_stride, 1)},
       p.options());
