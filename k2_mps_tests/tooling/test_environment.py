@@ -187,3 +187,39 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
         capture_output=True, text=True, check=True,
     ).stdout
     assert out.strip() == "found"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch is without CUDA")
+def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(
+        made, monkeypatch):
+    assert made.torch_options() == []  # of PIP_NO_INDEX and PIP_FIND_LINKS
+    monkeypatch.delenv("PIP_NO_INDEX")
+    assert made.torch_options() == []
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    assert made.torch_options() == [
+        "--extra-index-url", environment.TORCH_WITHOUT_CUDA]
+    monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
+    assert made.torch_options() == []
+
+
+def test_a_torch_for_cuda_needs_the_toolkit(made, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
+    made.require_usable_torch()  # there is none at all
+    folder = made.site_packages / "torch"
+    folder.mkdir()
+    version = folder / "version.py"
+    version.write_text("__version__ = '2.13.0'\n"
+                       "cuda: Optional[str] = None\nhip = '6.0'\n")
+    made.require_usable_torch()
+    version.write_text("__version__ = '2.13.0'\n"
+                       "cuda: Optional[str] = '13.0'\n")
+    with pytest.raises(errors.RequirementMissingError,
+                       match=r"for CUDA 13\.0") as caught:
+        made.require_usable_torch()
+    assert environment.TORCH_WITHOUT_CUDA in caught.value.next_command
+    compiler = tmp_path / "toolkit" / "bin" / "nvcc"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text("#!/bin/sh\n")
+    monkeypatch.setenv("CUDA_HOME", str(compiler.parents[1]))
+    made.require_usable_torch()

@@ -298,6 +298,8 @@ def prepare(
         *environment.requirements("test"),
         *environment.requirements("wheels"),
     ])
+    if with_torch:
+        environment.require_usable_torch()
     if request.emulated:
         settings = _compiler_settings(request.device)
         settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")

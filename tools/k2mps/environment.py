@@ -6,6 +6,7 @@ import hashlib
 import importlib.metadata
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
@@ -21,6 +22,14 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+# Where PyTorch publishes its wheels for Linux without CUDA.
+TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
+
+_CONFIGURED_INDEX = re.compile(
+    r"[^=]*\.(index-url|extra-index-url|find-links|no-index)="
+)
+_TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
 
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
@@ -144,21 +153,66 @@ class Environment:
     def install(self, wanted: Sequence[Requirement]) -> bool:
         """Installs what is missing of these; whether anything was.
 
-        pip's own configuration (index, proxy, certificates) counts.
+        pip's own configuration (index, proxy, certificates) counts.  Where it
+        does not say where to look, torch comes without CUDA on Linux.
 
         Raises:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: it has no such version.
         """
         missing = self.missing(wanted)
-        if missing:
-            names = ", ".join(str(entry.name) for entry in missing)
-            self._pip(
-                f"installing {names}",
-                ["install",
-                 *(f"{entry.name}{entry.specifier}" for entry in missing)],
-            )
+        torch = [entry for entry in missing if entry.name == "torch"]
+        more = [entry for entry in missing if entry.name != "torch"]
+        for entries, options in (
+            (torch, self.torch_options() if torch else []), (more, []),
+        ):
+            if entries:
+                names = ", ".join(str(entry.name) for entry in entries)
+                self._pip(
+                    f"installing {names}",
+                    ["install", *options,
+                     *(f"{entry.name}{entry.specifier}" for entry in entries)],
+                )
         return bool(missing)
+
+    def torch_options(self) -> list[str]:
+        """pip's options to find torch without CUDA, which pip prefers then.
+
+        None where pip's configuration names a place of packages, or where
+        there is no CUDA.
+        """
+        if sys.platform != "linux":
+            return []
+        outcome = process.run(
+            [self.python, "-m", "pip", "config", "list"],
+            reporter=self._reporter,
+        )
+        if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
+            return []
+        return ["--extra-index-url", TORCH_WITHOUT_CUDA]
+
+    def require_usable_torch(self) -> None:
+        """Refuses a torch that k2 cannot be configured with.
+
+        Raises:
+          RequirementMissingError: torch is one for CUDA, so CMake will look
+            for CUDA's toolkit, and there is none.
+        """
+        path = self.site_packages / "torch" / "version.py"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        found = _TORCH_CUDA.search(text)
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+        compiler = Path(home or "/usr/local/cuda", "bin", "nvcc")
+        if not found or shutil.which("nvcc") or compiler.exists():
+            return
+        version = str(self.version_of("torch")).split("+")[0]
+        raise errors.RequirementMissingError(
+            f"torch {version} is the one for CUDA {found[1]}",
+            why="with it, CMake asks for CUDA's toolkit, which is not"
+            " installed; k2 on mps does not need it",
+            next_command=f"{self.python} -m pip install --force-reinstall"
+            f" torch=={version} --index-url {TORCH_WITHOUT_CUDA}",
+        )
 
     def download(
         self,
