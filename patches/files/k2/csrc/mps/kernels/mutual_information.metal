@@ -129,7 +129,7 @@ struct Schedule {
   int strips;      // at once
   int passes;
   int period;  // chunks from a pass to the next
-  int rounds;  // chunks until all is done
+  int rounds;  // chunks until all is done, if all strips have the same
 };
 
 // pad_to_end: whether the last cell is to be in the last step of its chunk.
@@ -147,7 +147,10 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
   const int last = ans.T + ans.S % kMiRows / kMiLayers * ans.skew +
                    ans.S % kMiLayers * ans.apart;
   ans.pad = pad_to_end ? kMiColumns - 1 - last % kMiColumns : 0;
-  ans.chunks = (ans.T + ans.pad + height) / kMiColumns + 1;
+  // All lanes, unless there are fewer rows.
+  const int last_lane = min(kMiSimdWidth - 1, ans.S / kMiLayers);
+  ans.chunks =
+      (ans.T + ans.pad + last_lane * ans.skew + layers_apart) / kMiColumns + 1;
   ans.last_chunk = (last + ans.pad) / kMiColumns;
   ans.lag = (kMiColumns - 1 + ans.carry) / kMiColumns + 1;
   const int all_strips = ans.S / kMiRows + 1;
@@ -547,7 +550,12 @@ kernel void mutual_information_forward(
             strip_row = tile_row * kMiLayers + role.layer,
             tile_t = tile_column - tile_row * skew -
                      role.layer * schedule.apart - schedule.pad;
-  for (int round = 0; round < schedule.rounds; ++round) {
+  // The last strip ends last, since others are at most `lag` chunks longer; its
+  // chain, and what follows that, has no work after the last cell.
+  const int rounds = kMiAhead + (schedule.passes - 1) * schedule.period +
+                     S / kMiRows % schedule.strips * schedule.lag +
+                     schedule.last_chunk + 1 + 3;
+  for (int round = 0; round < rounds; ++round) {
     const int first_step = place.chunk * kMiColumns;
     const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
     const int next_tile = NextTile(tile);
