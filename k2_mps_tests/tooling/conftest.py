@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ from k2mps import git
 
 # As the developer has it, for the tests that go to the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
+
+
+def pytest_configure(config):
+    # A shell's background job ignores Ctrl-C, and so would the processes that
+    # tests send it to.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
