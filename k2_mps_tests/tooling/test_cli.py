@@ -107,6 +107,13 @@ def test_a_typo_gets_a_suggestion(empty, arguments, meant):
     assert f"Did you mean {meant}?" in result.stderr
 
 
+def test_the_demonstration_needs_a_build(empty):
+    result = empty.run("demo")
+    assert result.returncode == 30
+    assert "k2 is not built" in result.stderr
+    assert "next: k2mps build" in result.stderr
+
+
 def test_without_a_command_it_tells_how_things_stand(sandbox):
     def overview():
         return dict(

@@ -335,8 +335,13 @@ def demonstrate(project: Project, reporter: Reporter) -> None:
     """Runs the demonstration on the build that is registered.
 
     Raises:
+      RequirementMissingError: there is no build.
       DemoError: it fails.
     """
+    if registered(project) is None:
+        raise errors.RequirementMissingError(
+            "k2 is not built", next_command="k2mps build"
+        )
     environment = Environment(project, reporter)
     outcome = process.run(
         [environment.python, "-m", "k2mps.demo"],
