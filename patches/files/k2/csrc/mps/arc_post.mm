@@ -29,7 +29,6 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "arc_post";
-constexpr uint32_t kArcThreads = 256;
 
 // Rough estimates in nanoseconds, for PreferMetal().  The host's are 0.7 to 0.9
 // of what it takes for CTC lattices of 26,000 to 230,000 arcs on one core of an
@@ -56,8 +55,7 @@ bool ArcPostMps(FsaVec &fsas, Array1<float> forward_scores,
   const ArcPostParams params = GetParams(fsas);
   Array1<int32_t> src_states = fsas.RowIds(2), fsa_ids = fsas.RowIds(1),
                   state_begins = fsas.RowSplits(1);
-  mps::Launch(kSource, "arc_post",
-              {(params.num_arcs + kArcThreads - 1) / kArcThreads, kArcThreads},
+  mps::Launch(kSource, "arc_post", mps::GridOf(params.num_arcs),
               {ToTorch(fsas.values), ToTorch(src_states), ToTorch(fsa_ids),
                ToTorch(state_begins), ToTorch(forward_scores),
                ToTorch(backward_scores), ToTorch(arc_post), params});

@@ -57,6 +57,14 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
          unit;
 }
 
+/* Returns the grid of a kernel that has a thread for each of `size` > 0
+   elements; the last threadgroup may have threads without one.
+ */
+inline Grid GridOf(int32_t size) {
+  constexpr uint32_t kThreads = 256;
+  return {(size + kThreads - 1) / kThreads, kThreads};
+}
+
 }  // namespace mps
 }  // namespace k2
 

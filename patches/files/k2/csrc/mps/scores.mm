@@ -32,8 +32,6 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "scores";
-// Of kernels that have a thread for each arc or state.
-constexpr uint32_t kThreads = 256;
 
 // Rough estimates in nanoseconds, for PreferMetal().  The host's are about
 // 0.7 of what the scores, or their gradient, take on one core of an x86-64; the
@@ -103,10 +101,6 @@ void StateScoresHost(ScoresDirection direction, FsaVec &fsas,
   }
 }
 
-mps::Grid GridOf(int32_t size) {
-  return {(size + kThreads - 1) / kThreads, kThreads};
-}
-
 // Encodes gather_arcs.
 Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
               Ragged<int32_t> &arc_batches, bool to_src, bool descending,
@@ -131,7 +125,7 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
   ans.threads = mps::FitThreads(
       kSource, kernel, ans.states,
       (2 * ans.states.numel() + num_parts - 1) / num_parts, kScSimdWidth);
-  mps::Launch(kSource, "gather_arcs", GridOf(fsas.NumElements()),
+  mps::Launch(kSource, "gather_arcs", mps::GridOf(fsas.NumElements()),
               {ToTorch(fsas.values), ToTorch(src_states), ans.list, ans.links,
                ans.params});
   return ans;
@@ -141,7 +135,7 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
 Array1<int32_t> BestLeavingArcs(FsaVec &fsas, Array1<float> &scores) {
   Array1<int32_t> leaving_begins = fsas.RowSplits(2),
                   ans(fsas.Context(), scores.Dim());
-  mps::Launch(kSource, "best_leaving_arcs", GridOf(scores.Dim()),
+  mps::Launch(kSource, "best_leaving_arcs", mps::GridOf(scores.Dim()),
               {ToTorch(fsas.values), ToTorch(leaving_begins), ToTorch(scores),
                ToTorch(ans), BestArcsParams{scores.Dim()}});
   return ans;
