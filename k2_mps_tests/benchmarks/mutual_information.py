@@ -21,12 +21,15 @@ from pathlib import Path
 
 from two_steps import download, main
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+from k2_mps_tests.kernels import sources  # noqa: E402
+from k2_mps_tests.kernels.slices import slices  # noqa: E402
 
 # B, S, T
 SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
           (128, 100, 500), (32, 500, 1000)]
-VARIANTS = ['plain', 'boundary', 'modified', '-inf']
+VARIANTS = ['plain', 'boundary', 'modified', '-inf', 'float16', 'bfloat16']
 PTX = 'mutual_information.ptx'
 
 BINDING = '''
@@ -42,10 +45,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def prepare(folder, libdevice):
-    """Fills the folder: PTX, what the host must know, upstream's source."""
-    sys.path.insert(0, str(ROOT))
-    from k2_mps_tests.kernels import sources
-
+    """Fills the folder: PTX and upstream's source."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         kernels = sources.compile_to_ptx(
@@ -63,12 +63,6 @@ def prepare(folder, libdevice):
                     content = archive.extractfile(member).read()
                     (upstream / path.name).write_bytes(content)
     (folder / 'upstream' / 'binding.cc').write_text(BINDING)
-    numbers = sources.enumerators('mutual_information.h')
-    (folder / 'host.json').write_text(json.dumps({
-        name: numbers[name]
-        for name in ('kMiRows', 'kMiMaxStrips', 'kMiThreadsPerStrip',
-                     'kMiScratchMargin')
-    }))
     print('%s: %s' % (folder, ', '.join(
         '%s (%d threads)' % (k['name'], k['max_threads']) for k in kernels)))
 
@@ -79,42 +73,66 @@ class Ours:
     def __init__(self, folder):
         from ptx_module import PtxModule
 
-        self._host = json.loads((folder / 'host.json').read_text())
         self._module = PtxModule(folder / PTX)
 
     def launcher(self, px, py, boundary):
         """Returns forward and backward, and the tensors that they write.
 
+        Half types are converted from and to float32 around the kernels, as in
+        mutual_information.mm.
+
         The tensors are ans [B], and the gradients of px and py for a gradient
-        of ones.
+        of ones; all are float32.
         """
         import torch
 
-        host = self._host
         B, S = px.shape[:2]
         T = py.shape[2]
-        strips = S // host['kMiRows'] + 1
-        passes = -(-strips // host['kMiMaxStrips'])
-        threads = -(-strips // passes) * host['kMiThreadsPerStrip']
-        stride = T + host['kMiScratchMargin'] if passes > 1 else 0
-        scratch = torch.empty(B, 2, max(stride, 1), device='cuda')
-        params = torch.tensor(
-            [S, T, px.shape[2] - T - 1, boundary is not None, stride],
-            dtype=torch.int32, device='cuda')
+        cores = torch.cuda.get_device_properties('cuda').multi_processor_count
+        plan = slices(B, S, T, cores)
+        scratch = torch.empty(B, plan.scratch_stride, device='cuda')
+        params = [
+            (groups, torch.tensor(values, dtype=torch.int32, device='cuda'))
+            for groups, values in plan.params(
+                B, S, T, px.shape[2] - T - 1, boundary is not None)]
         p = torch.empty(B, S + 1, T + 1, device='cuda')
         ans, ans_grad = p.new_empty(B), p.new_ones(B)
+        inputs = px, py
+        px, py = px.float(), py.float()
         px_grad, py_grad = torch.zeros_like(px), torch.zeros_like(py)
         where = p if boundary is None else boundary
-        run = self._launch
-        return (run('forward', B, threads,
-                    [px, py, where, p, ans, scratch, params]),
-                run('backward', B, threads, [where, p, ans_grad, px_grad,
-                                             py_grad, scratch, params]),
-                [ans, px_grad, py_grad])
 
-    def _launch(self, name, groups, threads, tensors):
-        return self._module.launcher('mutual_information_' + name, groups,
-                                     threads, tensors)
+        def all_of(name, tensors):
+            dispatches = [
+                self._module.launcher(
+                    'mutual_information_' + name + plan.suffix, groups,
+                    plan.threads, tensors + [values])
+                for groups, values in params]
+
+            def run():
+                for dispatch in dispatches:
+                    dispatch()
+
+            return run
+
+        forward = all_of('forward', [px, py, where, p, ans, scratch])
+        backward = all_of('backward', [where, p, ans_grad, px_grad, py_grad,
+                                       scratch])
+        results = [ans, px_grad, py_grad]
+        if inputs[0].dtype == torch.float32:
+            return forward, backward, results
+
+        def converted_forward():
+            px.copy_(inputs[0])
+            py.copy_(inputs[1])
+            forward()
+
+        def converted_backward():
+            backward()
+            px_grad.to(inputs[0].dtype)
+            py_grad.to(inputs[1].dtype)
+
+        return converted_forward, converted_backward, results
 
 
 def load_upstream(folder):
@@ -149,11 +167,15 @@ def make(B, S, T, variant):
         s = torch.arange(S, device='cuda')[:, None]
         t = torch.arange(px.shape[2], device='cuda')[None, :]
         px[:, ((s - t * S / T).abs() > S / 4)] = float('-inf')
+    if variant in ('float16', 'bfloat16'):
+        px, py = (x.to(getattr(torch, variant)) for x in (px, py))
     return px, py, boundary
 
 
 def compare(ours, upstream, shape, variant):
     """Measures ours, and upstream's unless that is None.
+
+    Upstream's has no half types: it gets the same numbers in float32.
 
     Returns:
       A row of the report, a dict.
@@ -173,7 +195,7 @@ def compare(ours, upstream, shape, variant):
     row['same bits again'] = all(
         torch.equal(a, b) for a, b in zip(first, results))
     # For each row of p a path crosses it once, and so for each column.
-    if variant == 'plain':
+    if variant in ('plain', 'float16', 'bfloat16'):
         row['error of sums'] = max(
             (first[1].sum(2) - 1).abs().max().item(),
             (first[2].sum(1) - 1).abs().max().item())
@@ -216,25 +238,31 @@ def run(folder, output):
               error)
         upstream = None
     columns = ['upstream forward', 'forward', 'upstream backward', 'backward',
-               'times', 'upstream error', 'error', 'error of sums',
+               'times', 'beside plain', 'upstream error', 'error', 'error of sums',
                'same bits again']
     print('  '.join(['   B   S    T  variant '] + columns))
     rows = []
     cases = [(shape, 'plain') for shape in SHAPES]
-    cases += [(shape, variant) for shape in SHAPES[3:]
+    cases += [(shape, variant) for shape in SHAPES[2:]
               for variant in VARIANTS[1:]]
+    plain = {}
     for shape, variant in cases:
         row = compare(ours, upstream, shape, variant)
+        time = row['forward'] + row['backward']
+        row['beside plain'] = time / plain.setdefault(shape, time)
         rows.append(row)
         cells = ['%4d %3d %4d  %-8s' % (*shape, variant)]
         for name in columns:
             value = row.get(name, '')
             if isinstance(value, float):
-                value = '%.1e' % value if 'error' in name else '%.1f' % value
+                form = ('%.1e' if 'error' in name else
+                        '%.2f' if name == 'beside plain' else '%.1f')
+                value = form % value
             cells.append(str(value).rjust(len(name)))
         print('  '.join(cells), flush=True)
-    print('times: upstream forward + backward by ours.  error: largest '
-          'difference to upstream in float64, of scores and gradients.')
+    print("times: upstream forward + backward by ours.  beside plain: ours by "
+          "that of the\nsame shape without variant.  error: largest difference "
+          "to upstream's in\nfloat64, of scores and gradients.")
     if output is not None:
         output.write_text(json.dumps(rows, indent=1) + '\n')
 

@@ -30,16 +30,31 @@ class Buffer:
 
 @dataclasses.dataclass
 class Case:
-    """One launch, in threadgroups of one dimension.
+    """One launch, or several of a kernel, in threadgroups of one dimension.
 
     Attributes:
       name: what differs from other cases of the kernel.
       kernel: the function's name.
       groups, threads: threadgroups, and threads of each.
       buffers: the arguments, in the order of their indexes.
+      more: further launches, which differ in the last argument, in their
+        order: [(threadgroups, Buffer)].
     """
     name: str
     kernel: str
     groups: int
     threads: int
     buffers: list
+    more: list = dataclasses.field(default_factory=list)
+
+    def all_buffers(self):
+        """The buffers, and those of further launches behind them."""
+        return self.buffers + [buffer for _, buffer in self.more]
+
+    def launches(self):
+        """[(threadgroups, indexes into all_buffers())], one for each launch."""
+        count = len(self.buffers)
+        common = list(range(count - 1))
+        return [(self.groups, common + [count - 1])] + [
+            (groups, common + [count + i])
+            for i, (groups, _) in enumerate(self.more)]

@@ -19,10 +19,10 @@ def run(say=print):
             sources.require_all(name, cases, dir(library))
             for case in cases:
                 buffers = [(b.content, b.expected, b.tolerance)
-                           for b in case.buffers]
+                           for b in case.all_buffers()]
                 found = runner.check(
                     lambda *how: _launch(library, *how),
-                    {'kernel': case.kernel, 'groups': case.groups,
+                    {'kernel': case.kernel, 'launches': case.launches(),
                      'threads': case.threads}, buffers)
                 yield case.kernel, case.name, found
 
@@ -30,8 +30,9 @@ def run(say=print):
     return runner.report(outcomes(), say)
 
 
-def _launch(library, kernel, groups, threads, contents):
+def _launch(library, kernel, launches, threads, contents):
     tensors = [torch.from_numpy(content).to('mps') for content in contents]
-    getattr(library, kernel)(*tensors, threads=groups * threads,
-                             group_size=threads)
+    for groups, arguments in launches:
+        getattr(library, kernel)(*[tensors[i] for i in arguments],
+                                 threads=groups * threads, group_size=threads)
     return [tensor.cpu().numpy() for tensor in tensors]

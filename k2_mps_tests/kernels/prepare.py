@@ -56,8 +56,8 @@ def prepare(folder, libdevice, gpu):
             np.savez_compressed(folder / file, **_arrays(case))
             entries.append({
                 'name': case.name, 'kernel': symbols[case.kernel],
-                'groups': case.groups, 'threads': case.threads,
-                'buffers': len(case.buffers), 'file': file})
+                'launches': case.launches(), 'threads': case.threads,
+                'buffers': len(case.all_buffers()), 'file': file})
         manifest.append({'ptx': ptx, 'cases': entries})
         count += len(entries)
     (folder / 'cases.json').write_text(json.dumps(manifest))
@@ -67,7 +67,7 @@ def prepare(folder, libdevice, gpu):
 
 def _arrays(case):
     arrays = {}
-    for index, buffer in enumerate(case.buffers):
+    for index, buffer in enumerate(case.all_buffers()):
         arrays['content_%d' % index] = buffer.content
         if buffer.expected is not None:
             arrays['expected_%d' % index] = buffer.expected

@@ -108,7 +108,7 @@ class Gpu:
             raise CudaError('%s\n%s' % (error, log.value.decode()))
         return module
 
-    def launch(self, module, kernel, groups, threads, contents):
+    def launch(self, module, kernel, launches, threads, contents):
         """Launches a kernel on copies of arrays and waits for it.
 
         Returns what is in them afterwards.
@@ -126,13 +126,14 @@ class Gpu:
                 self._call('cuMemcpyHtoD_v2', address,
                            content.ctypes.data_as(ctypes.c_void_p),
                            ctypes.c_size_t(content.nbytes))
-            # Behind the buffers an entry takes the grid in threads.
-            values = addresses + [
-                ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
-            pointers = (ctypes.c_void_p * len(values))(
-                *[ctypes.addressof(value) for value in values])
-            self._call('cuLaunchKernel', function, groups, 1, 1, threads, 1, 1,
-                       0, None, pointers, None)
+            for groups, arguments in launches:
+                # Behind the buffers an entry takes the grid in threads.
+                values = [addresses[i] for i in arguments] + [
+                    ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
+                pointers = (ctypes.c_void_p * len(values))(
+                    *[ctypes.addressof(value) for value in values])
+                self._call('cuLaunchKernel', function, groups, 1, 1, threads,
+                           1, 1, 0, None, pointers, None)
             self._call('cuCtxSynchronize')
             results = []
             for content, address in zip(contents, addresses):
@@ -151,15 +152,16 @@ def check(launch, case, buffers):
     """Launches a case twice.
 
     Args:
-      launch: a function of kernel, groups, threads and arrays; returns what
+      launch: a function of kernel, launches, threads and arrays; returns what
         is in them afterwards.
-      case: {"name", "kernel", "groups", "threads"}.
+      case: {"kernel", "launches", "threads"}, the launches as case.Case has
+        them.
       buffers: as differences() takes them.
     Returns:
       A list of messages, empty if all is as expected.
     """
     contents = [content for content, _, _ in buffers]
-    how = case['kernel'], case['groups'], case['threads'], contents
+    how = case['kernel'], case['launches'], case['threads'], contents
     results = launch(*how)
     found = differences(buffers, results)
     again = launch(*how)

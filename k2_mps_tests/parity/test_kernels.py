@@ -60,7 +60,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     with pytest.raises(LookupError, match='does not launch another$'):
         on_mps.run()
     monkeypatch.setattr(sources, 'text', lambda name: text.replace(
-        'mutual_information_backward', 'renamed'))
+        'mutual_information_backward(', 'renamed('))
     with pytest.raises(LookupError, match='does not launch renamed$'):
         on_mps.run()
     with pytest.raises(LookupError, match='no kernel, b$'):
@@ -96,11 +96,11 @@ def test_differences():
 def test_bits_that_change_between_runs_are_noticed():
     count = iter(range(10))
 
-    def launch(kernel, groups, threads, contents):
+    def launch(kernel, launches, threads, contents):
         return [content + next(count) * 1e-3 for content in contents]
 
     zeros = np.zeros(2)
-    found = runner.check(launch, {'kernel': 'k', 'groups': 1, 'threads': 1},
+    found = runner.check(launch, {'kernel': 'k', 'launches': [], 'threads': 1},
                          [(zeros, zeros, 0.1)])
     assert found == ['buffer 0 has other bits after a second run']
 
@@ -110,18 +110,31 @@ def test_no_cases_are_no_success():
 
 
 def test_launches():
-    """Groups, threads and the order of arguments are those of the case."""
+    """Groups, threads and the order of arguments are those of the case, and
+    so is the order of launches."""
     library = torch.mps.compile_shader(
         'kernel void k(device int *x, constant int *y, '
         'uint g [[threadgroup_position_in_grid]], '
         'uint i [[thread_index_in_threadgroup]]) '
-        '{ x[4 * g + i] = int(10 * g + i) + y[0]; }')
-    case = Case('', 'k', 3, 4, [Buffer(np.zeros(12, np.int32)),
-                                Buffer(np.array([500], np.int32))])
-    x, y = on_mps._launch(library, case.kernel, case.groups, case.threads,
-                          [buffer.content for buffer in case.buffers])
-    assert x.tolist() == [500 + 10 * g + i for g in range(3) for i in range(4)]
-    assert y.tolist() == [500]
+        '{ x[4 * g + i] = 2 * x[4 * g + i] + int(10 * g + i) + y[0]; }')
+    buffers = [Buffer(np.zeros(12, np.int32)), number(500)]
+    for more, expected in (
+            ([], lambda n: 500 + n),
+            # Each begins with what is there, and the last has fewer groups.
+            ([(3, number(7)), (1, number(1))],
+             lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10
+             else 2 * (500 + n) + n + 7)):
+        case = Case('', 'k', 3, 4, buffers, more)
+        x, *rest = on_mps._launch(
+            library, case.kernel, case.launches(), case.threads,
+            [buffer.content for buffer in case.all_buffers()])
+        assert x.tolist() == [expected(10 * g + i)
+                              for g in range(3) for i in range(4)]
+        assert rest == [500] + [buffer.content for _, buffer in more]
+
+
+def number(value):
+    return Buffer(np.array([value], np.int32))
 
 
 def program(*arguments, **variables):

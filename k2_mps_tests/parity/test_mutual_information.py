@@ -13,6 +13,8 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS
 
+# Of the kernels, see k2/csrc/mps/kernels/mutual_information.h.
+ROWS, STRIPS_AT_ONCE = 64, 2
 EPS = torch.finfo(torch.float32).eps
 TERMS = 0.5
 
@@ -185,7 +187,7 @@ def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
                                    equal_nan=True)
 
 
-# The kernels do 32 rows in a strip, 8 columns in a tile and 4 strips at once;
+# The kernels do 64 rows in a strip, 8 columns in a tile and 2 strips at once;
 # S + 1 rows.  T of 20 and 300 is less and more than the strips wait for each
 # other.
 @pytest.mark.parametrize('modified', [False, True])
@@ -232,6 +234,32 @@ def test_what_is_no_number_in_more_strips_than_fit_at_once():
         # steps at values of about 200.
         torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0,
                                    equal_nan=True)
+
+
+def test_slices_change_no_bit():
+    """What a GPU with idle cores does of several passes at once."""
+    S, T, many = 2 * STRIPS_AT_ONCE * ROWS + 20, 650, 12
+    px, py = make(many, S, T, False)
+    px[1, 7] = float('-inf')  # no path
+    boundary = torch.tensor([[0, 0, S, T], [0, 0, S, T], [3, 4, 200, 600],
+                             [130, 0, S, 1], [0, 8, 100, T]])
+    boundary = torch.cat([boundary, boundary[:1].expand(many - 5, 4)])
+    px, py, boundary = (x.to(MPS) for x in (px.float(), py.float(), boundary))
+
+    def recursion(which, minimum, maximum):
+        with k2.mps.counters() as counted:
+            ans, grads = k2.mutual_information_recursion(
+                px[which], py[which], boundary[which], return_grad=True)
+        assert minimum <= counted.dispatches <= maximum
+        return ans, *grads
+
+    # The emulated GPU has 8 cores.  Forward and backward have 3 passes each.
+    whole = recursion(slice(many), 6, 6)
+    assert whole[0][1] == float('-inf')
+    for b in range(5):
+        one = recursion(slice(b, b + 1), 12, 20)
+        for a, expected in zip(one, whole):
+            assert torch.equal(a[0], expected[b])
 
 
 @pytest.mark.parametrize('value', [-1e4, -1e9, -1e30, -3e38])

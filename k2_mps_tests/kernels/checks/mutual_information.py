@@ -20,14 +20,13 @@ import math
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.sources import enumerators
+from k2_mps_tests.kernels.slices import TUNING, slices
 
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
 # What is in outputs before: where a kernel writes nothing it stays.
 UNTOUCHED = 9.0
 
-TUNING = enumerators('mutual_information.h')
 STRIP = TUNING['kMiRows']
 MAX_STRIPS = TUNING['kMiMaxStrips']
 COLUMNS = TUNING['kMiColumns']
@@ -65,6 +64,26 @@ def cases():
     for S, T in ((40, 50), (ROWS + 10, 60)):
         yield from _both('S %d, T %d, pruned' % (S, T), _pruned(2, S, T))
     yield from _both('large scores', _make(1, 50, 40, scale=300.0))
+    yield from _sliced()
+
+
+def _sliced():
+    """Long enough for slices of passes, several of which are done at once."""
+    cores = 64
+    S, T = 2 * ROWS + 3, 640
+    assert len(slices(1, S, T, cores).dispatches) > 3
+    for modified in (False, True):
+        yield from _both('sliced%s' % (modified * ', modified'),
+                         _make(1, S, T, modified), cores=cores)
+    boundary = np.array([
+        [5, 7, S - 1, T - 2], [ROWS - 3, 1, S - 2, T], [0, 510, S, T],
+        [9, 0, 9, T], [3, 4, ROWS + 20, 4]])
+    yield from _both('sliced, boundary', _make(len(boundary), S, T), boundary,
+                     cores)
+    px, py, modified = _pruned(2, S, T)
+    px[1, S - 5] = NEVER
+    yield from _both('sliced, pruned and without a path', (px, py, modified),
+                     cores=cores)
 
 
 def _make(B, S, T, modified=False, scale=1.0):
@@ -83,8 +102,8 @@ def _pruned(B, S, T):
     return px, py, modified
 
 
-def _both(name, inputs, boundary=None):
-    """The two kernels on the same sequences."""
+def _both(name, inputs, boundary=None, cores=1):
+    """The two kernels on the same sequences, for a GPU with so many cores."""
     px, py, modified = inputs
     offset = -int(modified)
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
@@ -103,7 +122,7 @@ def _both(name, inputs, boundary=None):
     # no path reaches does: nothing flows into it.
     reached = np.isfinite(scores)
     yield _case(
-        name, 'mutual_information_forward', px, py, offset, boundary, 2,
+        name, 'mutual_information_forward', px, py, offset, boundary, cores,
         lambda scratch: [
             Buffer(_some(px, shares.shape)),
             Buffer(_some(py, shares.shape)), _boundary(boundary),
@@ -116,27 +135,27 @@ def _both(name, inputs, boundary=None):
     grads = [_gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b],
                         weight[b]) for b in range(B)]
     yield _case(
-        name, 'mutual_information_backward', px, py, offset, boundary, 1,
+        name, 'mutual_information_backward', px, py, offset, boundary, cores,
         lambda scratch: [
             _boundary(boundary), Buffer(p), Buffer(weight),
             *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B)
               for grad in zip(*grads)], scratch])
 
 
-def _case(name, kernel, px, py, offset, boundary, scratch_rows, buffers):
-    """The launch that mutual_information.mm makes.
+def _case(name, kernel, px, py, offset, boundary, cores, buffers):
+    """The launches that mutual_information.mm makes.
 
     buffers: gives all but the last from the one for scratch.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    strips = S // STRIP + 1
-    passes = -(-strips // MAX_STRIPS)
-    threads = -(-strips // passes) * TUNING['kMiThreadsPerStrip']
-    stride = T + TUNING['kMiScratchMargin'] if passes > 1 else 0
-    scratch = np.full((B, scratch_rows, max(stride, 1)), UNTOUCHED, np.float32)
-    params = np.array([S, T, offset, boundary is not None, stride], np.int32)
-    return Case(name, kernel, B, threads,
-                buffers(Buffer.scratch(scratch)) + [Buffer(params)])
+    plan = slices(B, S, T, cores)
+    scratch = np.full((B, plan.scratch_stride), UNTOUCHED, np.float32)
+    (groups, first), *more = [
+        (groups, Buffer(np.array(params, np.int32)))
+        for groups, params in plan.params(B, S, T, offset,
+                                          boundary is not None)]
+    return Case(name, kernel + plan.suffix, B, plan.threads,
+                buffers(Buffer.scratch(scratch)) + [first], more)
 
 
 def _some(array, p_shape):

@@ -107,6 +107,9 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of);
 
+// Returns how many cores the GPU has.  A core runs one threadgroup or a few.
+uint32_t NumCores();
+
 }  // namespace mps
 }  // namespace k2
 

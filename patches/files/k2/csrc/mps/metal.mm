@@ -26,6 +26,7 @@
 #include <mutex>
 #include <utility>
 
+#include "ATen/mps/MPSDevice.h"
 #include "k2/csrc/log.h"
 #include "k2/csrc/mps/counters.h"
 #include "k2/csrc/mps/signpost.h"
@@ -243,6 +244,10 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const torch::Tensor &device_of) {
   return [Pipelines::Get().Find(DeviceOf(device_of), source, kernel)
       maxTotalThreadsPerThreadgroup];
+}
+
+uint32_t NumCores() {
+  return at::mps::MPSDevice::getInstance()->getCoreCount();
 }
 
 }  // namespace mps

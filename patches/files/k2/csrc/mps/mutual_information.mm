@@ -19,6 +19,7 @@
 #include "k2/csrc/mps/mutual_information.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 
@@ -36,7 +37,8 @@ constexpr const char *kSource = "mutual_information";
 
 using Params = MutualInformationParams;
 
-// Checks types and shapes, and returns what the kernels need to know of them.
+// Checks types and shapes, and returns what the kernels need to know of them;
+// the members for slices are 0.
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
@@ -76,8 +78,12 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                 torch::IntArrayRef({B, 4}), ". Given: ", boundary->toString(),
                 " of shape ", boundary->sizes());
   }
-  return Params{static_cast<int>(S), static_cast<int>(T), modified ? -1 : 0,
-                boundary.has_value(), 0};
+  Params params = {};
+  params.S = static_cast<int>(S);
+  params.T = static_cast<int>(T);
+  params.t_offset = modified ? -1 : 0;
+  params.has_boundary = boundary.has_value();
+  return params;
 }
 
 // Metal binds no empty buffer.  In the place of an empty input there is a row
@@ -91,25 +97,99 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
   return tensor.numel() != 0 ? tensor : p;
 }
 
-// One threadgroup for each sequence, with threads for as many strips of rows
-// as are needed or fit, and an equal number of them in each pass.  Allocates
-// `scratch`.
-mps::Grid GetGrid(const std::string &kernel, const torch::Tensor &p,
-                  int64_t scratch_rows, Params *params,
-                  torch::Tensor *scratch) {
-  const int64_t strips = (params->S + 1 + kMiRows - 1) / kMiRows,
-                most = std::min<int64_t>(
-                    kMiMaxStrips,
-                    mps::MaxUnits(kSource, kernel, p, kMiThreadsPerStrip)),
-                passes = (strips + most - 1) / most,
-                at_once = (strips + passes - 1) / passes;
-  params->scratch_stride = passes > 1 ? params->T + kMiScratchMargin : 0;
-  // Metal binds no empty buffer.
-  *scratch = torch::empty(
-      {p.size(0), scratch_rows, std::max(params->scratch_stride, 1)},
-      p.options());
-  return {static_cast<uint32_t>(p.size(0)),
-          static_cast<uint32_t>(at_once * kMiThreadsPerStrip)};
+// What each dispatch does of each pass; mutual_information.metal says what the
+// words mean.  All are rounds but `dispatches`.
+struct Slices {
+  int64_t length, delay, dispatches;
+};
+
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Returns the slices that take the least time, estimated in rounds.
+
+   A slice takes its rounds and kMiRoundsToStart, and dispatches come one after
+   another, each in as many waves as its threadgroups need for the GPU's cores.
+   Without slices, passes come one after another.
+
+   @param [in] B        Number of sequences.
+   @param [in] rounds   Of a pass.
+   @param [in] passes   Over the rows of a sequence.
+   @param [in] behind   Rounds that a pass must at least be behind what has been
+                        done of the one above it.
+   @param [in] cores    Of the GPU.
+ */
+Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind,
+                 int64_t cores) {
+  const Slices whole = {rounds, rounds, passes};
+  if (passes == 1) return whole;
+
+  Slices ans;
+  // Where the estimate for GPUs with enough cores has its minimum.
+  ans.length = static_cast<int64_t>(std::sqrt(
+      kMiRoundsToStart * (rounds + (passes - 1) * behind) / (passes - 1)));
+  ans.delay = ans.length + behind;
+  if (ans.delay >= rounds) return whole;
+  ans.dispatches = CeilDiv(rounds + (passes - 1) * ans.delay, ans.length);
+  const int64_t at_once = std::min(passes, CeilDiv(rounds, ans.delay)),
+                time = ans.dispatches * (ans.length + kMiRoundsToStart) *
+                       CeilDiv(B * at_once, cores),
+                time_of_whole =
+                    passes * (rounds + kMiRoundsToStart) * CeilDiv(B, cores);
+  return time < time_of_whole ? ans : whole;
+}
+
+/* Encodes a kernel for all sequences: one dispatch if a threadgroup has threads
+   for all strips of a sequence, else several (see GetSlices()).
+
+   @param [in] kernel     Its name; that for slices ends with _slice.
+   @param [in] p          As above.
+   @param [in] arguments  All but the last two, scratch and params.
+   @param [in] params     As GetParams() returned them.
+ */
+void LaunchAll(const std::string &kernel, const torch::Tensor &p,
+               std::vector<mps::Argument> arguments, Params params) {
+  const int64_t B = p.size(0), strips = params.S / kMiRows + 1;
+  std::string name = kernel;
+  auto most_of = [&] {
+    return std::min<int64_t>(
+        kMiMaxStrips, mps::MaxUnits(kSource, name, p, kMiThreadsPerStrip));
+  };
+  int64_t most = most_of();
+  if (most < strips) {
+    name += "_slice";
+    most = most_of();
+  }
+  const int64_t passes = CeilDiv(strips, most),
+                at_once = CeilDiv(strips, passes),
+                rounds =
+                    (params.T + kMiColumns - 1 + kMiMaxCarry) / kMiColumns + 1 +
+                    (at_once - 1) * kMiMaxLag;
+  const Slices slices =
+      GetSlices(B, rounds, passes, at_once * kMiMaxLag, mps::NumCores());
+  params.num_sequences = static_cast<int>(B);
+  params.scratch_columns = passes > 1 ? params.T + kMiScratchMargin : 0;
+  params.scratch_stride =
+      2 * params.scratch_columns +
+      (passes > 1 ? static_cast<int>(passes * at_once) * kMiSavedSize : 0) + 1;
+  params.length = static_cast<int>(slices.length);
+  params.delay = static_cast<int>(slices.delay);
+  arguments.push_back(torch::empty({B, params.scratch_stride}, p.options()));
+  for (int64_t i = 0; i != slices.dispatches; ++i) {
+    const int64_t begin = i * slices.length,
+                  first_pass = std::max<int64_t>(
+                      0, CeilDiv(begin - rounds + 1, slices.delay)),
+                  last_pass = std::min(
+                      passes - 1, (begin + slices.length - 1) / slices.delay);
+    params.first_pass = static_cast<int>(first_pass);
+    params.begin = static_cast<int>(begin);
+    params.is_last = i + 1 == slices.dispatches;
+    std::vector<mps::Argument> all = arguments;
+    all.push_back(params);
+    mps::Launch(kSource, name,
+                {static_cast<uint32_t>(B * (last_pass - first_pass + 1)),
+                 static_cast<uint32_t>(at_once * kMiThreadsPerStrip)},
+                all);
+  }
 }
 
 }  // namespace
@@ -118,18 +198,15 @@ torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p) {
   NVTX_RANGE(K2_FUNC);
-  Params params = GetParams(px, py, boundary, p);
+  const Params params = GetParams(px, py, boundary, p);
   torch::Tensor ans = torch::empty({p.size(0)}, p.options());
   if (p.numel() == 0) return ans;
 
   px = px.to(torch::kFloat).contiguous();
   py = py.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  const char *kernel = "mutual_information_forward";
-  torch::Tensor scratch;
-  mps::Grid grid = GetGrid(kernel, p, 2, &params, &scratch);
-  mps::Launch(kSource, kernel, grid,
-              {Input(px, p), Input(py, p), bound, p, ans, scratch, params});
+  LaunchAll("mutual_information_forward", p,
+            {Input(px, p), Input(py, p), bound, p, ans}, params);
   return ans;
 }
 
@@ -138,7 +215,7 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad) {
   NVTX_RANGE(K2_FUNC);
-  Params params = GetParams(px, py, boundary, p);
+  const Params params = GetParams(px, py, boundary, p);
   TORCH_CHECK(ans_grad.is_mps() && ans_grad.is_floating_point() &&
                   ans_grad.sizes() == torch::IntArrayRef({p.size(0)}),
               "ans_grad must be a floating-point tensor on mps of shape [",
@@ -157,12 +234,9 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
 
   ans_grad = ans_grad.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  const char *kernel = "mutual_information_backward";
-  torch::Tensor scratch;
-  mps::Grid grid = GetGrid(kernel, p, 1, &params, &scratch);
-  mps::Launch(kSource, kernel, grid,
-              {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p),
-               scratch, params});
+  LaunchAll("mutual_information_backward", p,
+            {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p)},
+            params);
   return {px_grad.to(type), py_grad.to(type)};
 }
 

@@ -22,11 +22,20 @@
 // Shared by the host and the kernels of mutual_information.metal.  All members
 // have the same size and alignment in C++ and in Metal.
 struct MutualInformationParams {
-  int S;               // length of x
-  int T;               // length of y
-  int t_offset;        // 0, or -1 if px has shape [B][S][T] ("modified")
-  int has_boundary;    // whether the boundary is to be read
-  int scratch_stride;  // elements of scratch for each sequence
+  int S;                // length of x
+  int T;                // length of y
+  int t_offset;         // 0, or -1 if px has shape [B][S][T] ("modified")
+  int has_boundary;     // whether the boundary is to be read
+  int num_sequences;    // B
+  int scratch_columns;  // of what a pass hands to the next, 0 if there is one
+  int scratch_stride;   // elements of scratch for each sequence
+  // The slice that this dispatch does of each pass; a pass has num_sequences
+  // threadgroups, and the rounds of pass i are i * delay behind.
+  int first_pass;  // of the dispatch
+  int begin;       // the first round, of pass 0
+  int length;      // rounds
+  int delay;
+  int is_last;  // whether it is the last dispatch, and its only pass the last
 };
 
 // How the work is divided; mutual_information.metal says what the words mean.
@@ -39,6 +48,8 @@ enum MutualInformationTuning {
   kMiAhead = 2,      // rounds from fetching inputs to moving them into a tile
   kMiMaxStrips = 2,  // at once in a threadgroup
   kMiDelay = 2,      // steps after which a row's result is in the next row
+  // What a dispatch costs more than its rounds, in rounds.
+  kMiRoundsToStart = 12,
 };
 
 enum MutualInformationSizes {
@@ -47,8 +58,14 @@ enum MutualInformationSizes {
   kMiSimdgroupsPerStrip = 1 + kMiLayers * (kMiFetchers + kMiDrainers),
   kMiThreadsPerStrip = kMiSimdgroupsPerStrip * kMiSimdWidth,
   kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
-  // By how much scratch_stride must exceed T if a sequence needs scratch.
-  kMiScratchMargin = kMiSimdWidth * (kMiDelay + kMiLayers) + 2 * kMiColumns,
+  // Columns that the last row of a strip is behind its first row, at most.
+  kMiMaxCarry = (kMiSimdWidth - 1) * (kMiDelay + kMiLayers - 1) + kMiLayers - 1,
+  // Rounds that a strip is behind the strip above it, at most.
+  kMiMaxLag = (kMiColumns - 1 + kMiMaxCarry) / kMiColumns + 1,
+  // By how much scratch_columns must exceed T.
+  kMiScratchMargin = kMiMaxCarry + 2 * kMiColumns,
+  // Elements of scratch for what a slice of a strip leaves to the next one.
+  kMiSavedSize = kMiSimdWidth * (2 * kMiLayers + 4),
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_H_

@@ -42,13 +42,20 @@
 //
 // The strips of a threadgroup run at once, each `lag` chunks behind the one
 // above it.  The last row of one goes to the next through a ring of threadgroup
-// memory.  If there are more strips than fit, more passes follow, and the last
-// row of a pass goes through `scratch` in device memory.  So there is no limit
-// to the lengths.
+// memory.
 //
-// All simdgroups go through the chunks in step: the one barrier stands at the
-// end of the loop, where all threads reach it.  Each cell is computed by one
-// thread in one order: two runs give the same bits.
+// All simdgroups go through the chunks in step, in rounds: the one barrier
+// stands at the end of the loop, where all threads reach it.  Each cell is
+// computed by one thread in one order: two runs give the same bits.
+//
+// If a sequence has more strips than fit, each pass over as many as fit has its
+// own threadgroups, and the last row of a pass goes to the next one through
+// device memory.  Threadgroups cannot wait for each other, so one of them does
+// a slice of the rounds of its pass.  The next dispatch does the next slice,
+// and at once slices of the passes below, which need what is done by then: the
+// idle cores of a GPU help with a long sequence.  What a slice leaves to the
+// next one is the state of its chains, and rings.  So there is no limit to the
+// lengths, and cells are the same to the bit however they are sliced.
 
 using namespace metal;
 
@@ -77,8 +84,12 @@ static_assert(kMiFetchers % kMiAhead == 0 &&
                   kMiColumns % kMiDrainers == 0,
               "a tile is shared equally");
 static_assert(kMiDelay == 2, "a chain has one delayed result");
+static_assert(kRing == kMiSimdWidth, "each lane saves an entry");
 static_assert(3 * kMiColumns <= kRing && (kRing & (kRing - 1)) == 0,
               "a ring holds what is written and not yet read");
+static_assert(2 * kMiLayers + 4 <= kMiSavedSize / kMiSimdWidth &&
+                  3 * kMiLayers + 2 <= kMiSavedSize / kMiSimdWidth,
+              "what a lane saves");
 static_assert(kMiMaxThreads <= 1024, "Metal's limit");
 static_assert(kMiMaxStrips * (kStripTiles * 16 + kRing * 8) + kRing * 8 + 16 <=
                   32768,
@@ -116,7 +127,7 @@ inline Boundary GetBoundary(constant MutualInformationParams &params,
   return ans;
 }
 
-// When which simdgroup does what.
+// When which simdgroup of a pass does what.
 struct Schedule {
   int S, T;   // the last row and the last column, counted from the boundary
   int apart;  // columns that a row is behind the one above it of its lane
@@ -126,16 +137,24 @@ struct Schedule {
   int last_chunk;  // that of the last cell
   int chunks;      // that have cells
   int lag;         // chunks that a strip is behind the strip above it
-  int strips;      // at once
-  int passes;
-  int period;  // chunks from a pass to the next
-  int rounds;  // chunks until all is done, if all strips have the same
+  int first_row;   // of this pass
+  int strips;      // that this pass has
+  bool has_next;   // whether there are rows below
+  int begin, end;  // the rounds of this slice; in round 0 a pass computes the
+                   // first chunk of its first strip
+  bool continues;  // whether more slices of this pass follow
 };
 
-// pad_to_end: whether the last cell is to be in the last step of its chunk.
-inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
+// sliced: whether there are more dispatches; if not, all is one slice of one
+// pass.
+// strips: those that a threadgroup can do at once.
+// pad_to_end: whether the last cell is to be in the last step of its chunk, and
+// nothing is to be done after it.
+inline Schedule MakeSchedule(constant MutualInformationParams &params,
+                             Boundary range, bool sliced, int pass, int strips,
                              bool pad_to_end) {
   Schedule ans;
+  const int t_offset = params.t_offset;
   ans.S = max(range.s_end - range.s_begin, 0);
   ans.T = max(range.t_end - range.t_begin, 0);
   // What a row hands down is t_offset columns ahead of where it is used.
@@ -153,36 +172,48 @@ inline Schedule MakeSchedule(Boundary range, int t_offset, int strips,
       (ans.T + ans.pad + last_lane * ans.skew + layers_apart) / kMiColumns + 1;
   ans.last_chunk = (last + ans.pad) / kMiColumns;
   ans.lag = (kMiColumns - 1 + ans.carry) / kMiColumns + 1;
-  const int all_strips = ans.S / kMiRows + 1;
-  ans.strips = min(strips, all_strips);
-  ans.passes = (all_strips + ans.strips - 1) / ans.strips;
-  // A pass begins when the strip below reads no more of the ring that it needs,
-  // which is at most two chunks behind what is written; and late enough to
-  // fetch from scratch what the pass before it put there.  What nobody needs is
-  // read, too: whole rings from pass to pass keep it away from what is written.
-  ans.period = max(ans.chunks + 2, ans.strips * ans.lag + kMiAhead + 2);
-  const int chunks_of_ring = kRing / kMiColumns;
-  ans.period += chunks_of_ring - 1;
-  ans.period -= ans.period % chunks_of_ring;
-  // Fetchers begin before there is anything to compute.
-  ans.rounds = kMiAhead + (ans.passes - 1) * ans.period + ans.chunks + 3 +
-               (ans.strips - 1) * ans.lag;
+  ans.first_row = pass * strips * kMiRows;
+  const int strips_left = ans.S / kMiRows + 1 - pass * strips;
+  ans.strips = sliced ? clamp(strips_left, 0, strips) : strips_left;
+  ans.has_next = sliced && strips_left > strips;
+  // The strip of the last row ends last, since those above it have at most
+  // `lag` more chunks.
+  const int rounds =
+      (ans.strips - 1) * ans.lag +
+      (pad_to_end && !ans.has_next ? ans.last_chunk + 1 : ans.chunks);
+  ans.begin = 0;
+  ans.end = rounds;
+  if (sliced) {
+    const int begin = params.begin - pass * params.delay;
+    ans.begin = max(begin, 0);
+    ans.end = ans.strips == 0 ? 0 : min(begin + params.length, rounds);
+  }
+  ans.continues = ans.end < rounds;
   return ans;
 }
 
-// A place in the schedule of one strip: its first row in this pass, and a
-// chunk, which is negative before the strip begins.
-struct Place {
-  int row, chunk;
+// The chunks that a strip computes in a slice.
+struct Chunks {
+  int first;
+  uint number;
+
+  bool Have(int chunk) const { return uint(chunk - first) < number; }
 };
 
-inline Place Advance(Place place, int chunks, Schedule schedule) {
-  Place ans = {place.row, place.chunk + chunks};
-  if (ans.chunk >= schedule.period) {
-    ans.chunk -= schedule.period;
-    ans.row += schedule.strips * kMiRows;
-  }
-  return ans;
+inline Chunks GetChunks(Schedule schedule, int strip) {
+  if (strip >= schedule.strips) return Chunks{0, 0u};
+  const int behind = strip * schedule.lag,
+            first = max(schedule.begin - behind, 0),
+            end = min(schedule.end - behind, schedule.chunks);
+  return Chunks{first, uint(max(end - first, 0))};
+}
+
+// How many rounds a threadgroup loops.  Fetchers begin before there is anything
+// to compute, and drainers end after it.
+inline int NumRounds(Schedule schedule) {
+  return schedule.end > schedule.begin
+             ? kMiAhead + schedule.end - schedule.begin + 2
+             : 0;
 }
 
 // Who a simdgroup is.
@@ -199,15 +230,23 @@ inline Role GetRole(int simdgroup, int num_simdgroups) {
   const int strips = num_simdgroups / kMiSimdgroupsPerStrip,
             fetcher = simdgroup - strips,
             drainer = fetcher - strips * kMiLayers * kMiFetchers;
-  if (fetcher < 0) return Role{kChain, simdgroup, 0, 0};
-  if (drainer < 0) {
+  Role ans = {kChain, simdgroup, 0, 0};
+  if (drainer >= 0) {
+    const int layer = drainer / kMiDrainers;
+    ans = {kDrainer, layer / kMiLayers, layer % kMiLayers,
+           drainer % kMiDrainers};
+  } else if (fetcher >= 0) {
     const int layer = fetcher / kMiFetchers;
-    return Role{kFetcher, layer / kMiLayers, layer % kMiLayers,
-                fetcher % kMiFetchers};
+    ans = {kFetcher, layer / kMiLayers, layer % kMiLayers,
+           fetcher % kMiFetchers};
   }
-  const int layer = drainer / kMiDrainers;
-  return Role{kDrainer, layer / kMiLayers, layer % kMiLayers,
-              drainer % kMiDrainers};
+  // It is what all lanes have.  A compiler that does not see this keeps the
+  // numbers; else it may find them anew in each round, to save registers.  The
+  // index is a constant where a layer has one drainer.
+  ans.kind = Kind(simd_broadcast_first(int(ans.kind)));
+  ans.strip = simd_broadcast_first(ans.strip);
+  ans.layer = simd_broadcast_first(ans.layer);
+  return ans;
 }
 
 // The tile that a strip uses in its first round, and the one after another.
@@ -226,15 +265,6 @@ inline int TileIndex(int row, int vector) {
 inline int TileElement(int row, int column, int further) {
   return TileIndex(row + further % 8, column / 4) * 4 + column % 4 +
          further / 8 * 8 * kMiColumns;
-}
-
-// Writes zeros to the tiles of a threadgroup.
-inline void ClearTiles(threadgroup float4 *tiles, uint thread_index,
-                       uint num_threads) {
-  const uint size = num_threads / kMiThreadsPerStrip * uint(kStripTiles);
-  for (uint i = thread_index; i < size; i += num_threads)
-    tiles[i] = float4(0.0f);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 // p = r + log(m).  Moves powers of two from m, which is positive, to r.
@@ -368,6 +398,39 @@ inline void Reset(thread ForwardState &state) {
   state.delayed_m = 1.0f;
 }
 
+// What one slice leaves to the next: the state of the chain and the ring that
+// it reads, an element of each lane at a time.  `saved` is that of the strip.
+inline void Save(ForwardState state, threadgroup const float4 *ring, int lane,
+                 device float *saved) {
+  saved += lane;
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j) {
+    saved[2 * j * kMiSimdWidth] = state.r[j];
+    saved[(2 * j + 1) * kMiSimdWidth] = state.m[j];
+  }
+  saved += 2 * kMiLayers * kMiSimdWidth;
+  const float2 entry = ((threadgroup const float2 *)ring)[lane];
+  saved[0] = state.delayed_r;
+  saved[kMiSimdWidth] = state.delayed_m;
+  saved[2 * kMiSimdWidth] = entry.x;
+  saved[3 * kMiSimdWidth] = entry.y;
+}
+
+inline void Restore(thread ForwardState &state, threadgroup float4 *ring,
+                    int lane, device const float *saved) {
+  saved += lane;
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j) {
+    state.r[j] = saved[2 * j * kMiSimdWidth];
+    state.m[j] = saved[(2 * j + 1) * kMiSimdWidth];
+  }
+  saved += 2 * kMiLayers * kMiSimdWidth;
+  state.delayed_r = saved[0];
+  state.delayed_m = saved[kMiSimdWidth];
+  ((threadgroup float2 *)ring)[lane] =
+      float2(saved[2 * kMiSimdWidth], saved[3 * kMiSimdWidth]);
+}
+
 // The chunk of a chain: reads x and y from its tiles, leaves in them, for each
 // cell, the sum of paths from the row above and the sum of all, relative to r.
 //
@@ -379,23 +442,27 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
                          threadgroup const float4 *ring, int ring_begin,
                          threadgroup float4 *next, int lane,
                          thread ForwardState &state) {
+  // All of them first, so that nothing waits for a load within the chain.
+  float4 x[kVectors][kMiLayers], y[kVectors][kMiLayers], above[kVectors][2];
 #pragma unroll
   for (int vector = 0; vector < kVectors; ++vector) {
     const int at = TileIndex(lane, vector);
-    float4 x[kMiLayers], y[kMiLayers];
 #pragma unroll
     for (int j = 0; j < kMiLayers; ++j) {
-      x[j] = x_tiles[j * kTile + at];
-      y[j] = y_tiles[j * kTile + at];
+      x[vector][j] = x_tiles[j * kTile + at];
+      y[vector][j] = y_tiles[j * kTile + at];
     }
-    float4 above[2], last[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      above[i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
+      above[vector][i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
+  }
 
 #pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    float4 last[2];
+#pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float4 two = above[i / 2];
+      const float4 two = above[vector][i / 2];
       const float ring_r = i % 2 == 0 ? two.x : two.z,
                   ring_m = i % 2 == 0 ? two.y : two.w;
       const float first_r = lane == 0 ? ring_r : state.delayed_r,
@@ -407,8 +474,8 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
       for (int j = kMiLayers - 1; j >= 0; --j) {
         const float r_above = j == 0 ? first_r : state.r[max(j - 1, 0)],
                     m_above = j == 0 ? first_m : state.m[max(j - 1, 0)];
-        const float from_above = r_above + x[j][i],
-                    from_left = state.r[j] + y[j][i],
+        const float from_above = r_above + x[vector][j][i],
+                    from_left = state.r[j] + y[vector][j][i],
                     diff = from_above - from_left,
                     ratio = fast::exp(-metal::abs(diff));
         const bool above_is_larger = diff > 0.0f;
@@ -416,8 +483,8 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
         state.r[j] = max(from_above, from_left);
         state.m[j] =
             fma(state.m[j], above_is_larger ? ratio : 1.0f, m_from_above);
-        x[j][i] = m_from_above;
-        y[j][i] = state.m[j];
+        x[vector][j][i] = m_from_above;
+        y[vector][j][i] = state.m[j];
       }
       const float2 pair =
           float2(state.r[kMiLayers - 1], state.m[kMiLayers - 1]);
@@ -427,10 +494,11 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
         last[i / 2].zw = pair;
     }
 
+    const int at = TileIndex(lane, vector);
 #pragma unroll
     for (int j = 0; j < kMiLayers; ++j) {
-      x_tiles[j * kTile + at] = x[j];
-      y_tiles[j * kTile + at] = y[j];
+      x_tiles[j * kTile + at] = x[vector][j];
+      y_tiles[j * kTile + at] = y[vector][j];
     }
     if (lane == kMiSimdWidth - 1) {
       next[2 * vector] = last[0];
@@ -451,40 +519,44 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
 //           others may be anything, and what is not finite stands for no
 //           gradient.
 // ans       [B], the score of s_end, t_end
-// scratch   [B][2][scratch_stride], not used if all strips fit at once
+// scratch   [B][scratch_stride], used by slices only: the last row of a pass,
+//           [2][scratch_columns] (r and m); what slices leave to the next,
+//           [strips of all passes][kMiSavedSize]; and one element that is not 0
+//           if the recursion by diagonals has to do the sequence
+// sliced    whether there are more dispatches than this; if not, the sequence
+//           has no more strips than the threadgroup does at once
 //
 // The threadgroup has kMiThreadsPerStrip threads for each strip at once.
 //
 // A score is kept as r + log(m): r is the score of the best path and m the sum
 // of all paths relative to it.  So the chain of operations that one cell waits
 // for in the one before has an addition and a maximum, and one fma for m.
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_forward(
-    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
-    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
-    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint b [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
-  threadgroup atomic_uint unusual;
-
+METAL_FUNC void Forward(bool sliced, device const float *px,
+                        device const float *py, device const long *boundary,
+                        device float *p, device float *ans,
+                        device float *scratch,
+                        constant MutualInformationParams &params, uint group,
+                        uint lane_index, uint simdgroup_index,
+                        uint num_simdgroups, threadgroup float4 *tiles,
+                        threadgroup float4 *rings,
+                        threadgroup atomic_uint &unusual) {
   const int t_offset = params.t_offset;
   const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
             p_stride = params.T + 1;
+  const uint num_sequences = uint(params.num_sequences),
+             b = sliced ? group % num_sequences : group;
+  const int pass = sliced ? params.first_pass + int(group / num_sequences) : 0;
   px += ulong(b) * ulong(params.S) * ulong(px_stride);
   py += ulong(b) * ulong(params.S + 1) * ulong(py_stride);
   p += ulong(b) * ulong(params.S + 1) * ulong(p_stride);
   ans += b;
-  scratch += ulong(b) * 2 * ulong(params.scratch_stride);
+  scratch += ulong(b) * ulong(params.scratch_stride);
 
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
-  const Schedule schedule = MakeSchedule(
-      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, true);
+  const int strips = int(num_simdgroups) / kMiSimdgroupsPerStrip;
+  const Schedule schedule =
+      MakeSchedule(params, range, sliced, pass, strips, true);
   const int S = schedule.S, T = schedule.T, skew = schedule.skew;
 
   threadgroup float4 *strip_tiles = tiles + role.strip * kStripTiles;
@@ -502,9 +574,6 @@ kernel void mutual_information_forward(
             first_access =
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
 
-  // Of a drainer: what it took out of a tile.
-  float shares[kDrains];
-
   // If the range is empty, clamped indexes must still lie in px and py.
   device const float *px_begin =
       px + min(range.s_begin, max(params.S - 1, 0)) * px_stride +
@@ -514,82 +583,72 @@ kernel void mutual_information_forward(
   device float *p_begin = p + range.s_begin * p_stride + range.t_begin;
   const uint last_px = uint(max(S - 1, 0) * px_stride + max(T + t_offset, 0)),
              last_py = uint(S * py_stride + max(T - 1, 0)),
-             last_scratch = uint(max(params.scratch_stride - 1, 0));
+             last_column = uint(max(params.scratch_columns - 1, 0));
   const int px_apart = kFetchRowsApart * (kMiLayers * px_stride - skew),
             py_apart = kFetchRowsApart * (kMiLayers * py_stride - skew),
             p_apart = kDrainRowsApart * (kMiLayers * p_stride - skew),
-            scratch_stride = params.scratch_stride;
+            columns = params.scratch_columns;
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kDrains; ++i) shares[i] = 0.0f;
-  const bool reads_scratch =
-                 schedule.passes > 1 && role.strip == 0 && role.layer == 0,
-             fills_scratch =
-                 schedule.passes > 1 && role.strip + 1 == schedule.strips;
   if (simdgroup_index == 0 && lane_index == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
-  // Drainers read tiles of chunks before the first, too, and drop that.
-  ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
-             num_simdgroups * kMiSimdWidth);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
 
-  // A chunk is fetched into its tile in the round before it is computed, taken
-  // out of it in the round after that, and stored one round later, so that
-  // nobody waits for threadgroup memory either.
-  Place place = {role.strip * kMiRows, -role.strip * schedule.lag - kMiAhead -
-                                           int(role.kind == kChain) -
-                                           3 * int(role.kind == kDrainer)};
-  int tile = FirstTile(place.chunk);
-  const uint num_chunks =
-      role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
-  // The first element of a tile that a fetcher or a drainer handles; its row in
-  // the strip, and its column in the first chunk.
+  // A chunk is moved into its tile in the round before it is computed, and
+  // stored in the round after that.
+  int chunk = schedule.begin - role.strip * schedule.lag - kMiAhead -
+              int(role.kind == kChain) - 2 * int(role.kind == kDrainer);
+  int tile = FirstTile(chunk);
+  const Chunks chunks = GetChunks(schedule, role.strip);
   const int lane = int(lane_index),
-            tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+            first_row = schedule.first_row + role.strip * kMiRows;
+  device float *saved =
+      scratch + 2 * columns + (pass * strips + role.strip) * kMiSavedSize;
+  if (sliced && role.kind == kChain && role.strip < schedule.strips) {
+    if (schedule.begin > 0)
+      Restore(state, ring, lane, saved);
+    else
+      ((threadgroup float2 *)ring)[lane] = 0.0f;  // Save() reads all of it
+  }
+  // The first element of a tile that a fetcher or a drainer handles: its row,
+  // and its column in the first chunk.
+  const int tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
             tile_column = lane % kMiColumns,
-            strip_row = tile_row * kMiLayers + role.layer,
+            row = first_row + tile_row * kMiLayers + role.layer,
             tile_t = tile_column - tile_row * skew -
-                     role.layer * schedule.apart - schedule.pad;
-  // The last strip ends last, since others are at most `lag` chunks longer; its
-  // chain, and what follows that, has no work after the last cell.
-  const int rounds = kMiAhead + (schedule.passes - 1) * schedule.period +
-                     S / kMiRows % schedule.strips * schedule.lag +
-                     schedule.last_chunk + 1 + 3;
+                     role.layer * schedule.apart - schedule.pad,
+            x_begin = (row - 1) * px_stride + tile_t + t_offset,
+            y_begin = row * py_stride + tile_t - 1;
+  const bool reads_scratch =
+                 schedule.first_row > 0 && row == schedule.first_row,
+             fills_scratch = schedule.has_next &&
+                             role.strip + 1 == schedule.strips &&
+                             role.layer == 0 && tile_row == 0;
+  const int rounds = NumRounds(schedule);
   for (int round = 0; round < rounds; ++round) {
-    const int first_step = place.chunk * kMiColumns;
-    const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
-    const int next_tile = NextTile(tile);
+    const int first_step = chunk * kMiColumns;
+    const bool has_work = chunks.Have(chunk);
     threadgroup float4 *x_tiles = strip_tiles + tile * 2 * kLayerTiles;
     threadgroup float4 *y_tiles = x_tiles + kLayerTiles;
 
     if (role.kind == kChain) {
       if (has_work) {
-        if (place.chunk == 0) Reset(state);
+        if (chunk == 0) Reset(state);
         threadgroup float4 *next =
             ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
         ForwardChunk(x_tiles, y_tiles, ring, (first_step + schedule.carry) / 2,
                      next, lane, state);
-        if (fills_scratch && lane == kMiSimdWidth - 1) {
-#pragma unroll
-          for (int i = 0; i < kMiColumns; i += 2) {
-            const float4 two = next[i / 2];
-            scratch[first_step + i] = two.x;
-            scratch[first_step + i + 1] = two.z;
-            scratch[scratch_stride + first_step + i] = two.y;
-            scratch[scratch_stride + first_step + i + 1] = two.w;
-          }
-        }
-        if (place.chunk == schedule.last_chunk) {
+        if (chunk == schedule.last_chunk) {
 #pragma unroll
           for (int j = 0; j < kMiLayers; ++j) {
-            if (place.row + lane * kMiLayers + j != S) continue;
+            if (first_row + lane * kMiLayers + j != S) continue;
             const float score = state.r[j] + precise::log(state.m[j]);
             *ans = score;
             if (!(score >= kLowestScore))
               atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
           }
         }
-        if (place.chunk % kChunksToNormalize == kChunksToNormalize - 1) {
+        if (chunk % kChunksToNormalize == kChunksToNormalize - 1) {
 #pragma unroll
           for (int j = 0; j < kMiLayers; ++j) Normalize(state.r[j], state.m[j]);
           Normalize(state.delayed_r, state.delayed_m);
@@ -601,21 +660,21 @@ kernel void mutual_information_forward(
           threadgroup float *x_tile = (threadgroup float *)(x_tiles +
                                                             role.layer * kTile),
                             *y_tile = x_tile + 4 * kLayerTiles;
-          bool all_usual = true;
+          bool x_usual = true, y_usual = true;
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
             const int at =
                 TileElement(tile_row, tile_column, i * kFetchRowsApart);
-            all_usual =
-                all_usual && x[i] <= kLargestInput && y[i] <= kLargestInput;
+            // Without a branch, unlike &&.
+            x_usual = x_usual & (x[i] <= kLargestInput);
+            y_usual = y_usual & (y[i] <= kLargestInput);
             x_tile[at] = max(x[i], kNever);
             y_tile[at] = max(y[i], kNever);
           }
-          if (!all_usual) {
+          if (!(x_usual & y_usual)) {
             // Where there is no cell, nothing unusual may get into the others.
-            const int row = place.row + strip_row, t = first_step + tile_t,
-                      x_index = (row - 1) * px_stride + t + t_offset,
-                      y_index = row * py_stride + t - 1;
+            const int t = first_step + tile_t, x_index = x_begin + first_step,
+                      y_index = y_begin + first_step;
 #pragma unroll 1
             for (int i = 0; i < kFetches; ++i) {
               const int further = i * kFetchRowsApart,
@@ -639,11 +698,11 @@ kernel void mutual_information_forward(
               }
             }
           }
-          if (role.strip == 0 && strip_row == 0) {
+          if (role.strip == 0 && row == schedule.first_row) {
             const int step = first_step + lane;
             threadgroup float2 *entry = (threadgroup float2 *)ring +
                                         ((step + schedule.carry) & (kRing - 1));
-            if (place.row > 0) {
+            if (row > 0) {
               *entry = float2(r_above, m_above);
             } else {
               // To the first row comes only what the ring has for it.
@@ -658,29 +717,44 @@ kernel void mutual_information_forward(
         // there is no cell, some other element of the sequence is read, and the
         // chain makes nothing of it that a cell would see: all that comes from
         // rows and columns before the first is lost in kNever.
-        const Place next = Advance(place, kMiAhead, schedule);
-        const int next_step = next.chunk * kMiColumns,
-                  row = next.row + strip_row, t = next_step + tile_t,
-                  x_index = (row - 1) * px_stride + t + t_offset,
-                  y_index = row * py_stride + t - 1;
+        const int next_step = first_step + kMiAhead * kMiColumns,
+                  x_index = x_begin + next_step, y_index = y_begin + next_step;
 #pragma unroll
         for (int i = 0; i < kFetches; ++i) {
           x[i] = px_begin[min(uint(x_index + i * px_apart), last_px)];
           y[i] = py_begin[min(uint(y_index + i * py_apart), last_py)];
         }
-        if (reads_scratch) {
+        if (reads_scratch && chunks.Have(chunk + kMiAhead)) {
           const uint above =
-              min(uint(next_step + lane + schedule.carry), last_scratch);
+              min(uint(next_step + lane + schedule.carry), last_column);
           r_above = scratch[above];
-          m_above = scratch[scratch_stride + above];
+          m_above = scratch[columns + above];
         }
       }
     } else {
       if (has_work) {
-        const int row = place.row + strip_row, t = first_step + tile_t,
-                  first_t = first_step - schedule.pad;
+        if (fills_scratch) {
+          // The ring has it still, one chunk later.
+          const int step = first_step + lane;
+          const float2 pair =
+              ((threadgroup const float2 *)ring)[kRing + (step & (kRing - 1))];
+          scratch[step] = pair.x;
+          scratch[columns + step] = pair.y;
+        }
+        threadgroup const float *x_tile =
+            (threadgroup const float *)(x_tiles + role.layer * kTile);
+        float shares[kDrains];
+#pragma unroll
+        for (int i = 0; i < kDrains; ++i) {
+          const int at =
+              TileElement(tile_row, tile_column, i * kDrainRowsApart);
+          const float part = x_tile[at], all = x_tile[4 * kLayerTiles + at];
+          // Exactly 1 also if division is not exact.
+          shares[i] = part == all ? 1.0f : fast::divide(part, all);
+        }
+        const int t = first_step + tile_t, first_t = first_step - schedule.pad;
         device float *out = p_begin + row * p_stride + t;
-        if (place.row + kMiRows - 1 <= S && first_t >= schedule.carry + 1 &&
+        if (first_row + kMiRows - 1 <= S && first_t >= schedule.carry + 1 &&
             first_t + kMiColumns - 1 <= T) {
           // All of the tile are cells.
 #pragma unroll
@@ -695,35 +769,69 @@ kernel void mutual_information_forward(
           }
         }
       }
-      threadgroup const float *next_x_tile =
-          (threadgroup const float *)(strip_tiles +
-                                      next_tile * 2 * kLayerTiles +
-                                      role.layer * kTile);
-#pragma unroll
-      for (int i = 0; i < kDrains; ++i) {
-        const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
-        const float part = next_x_tile[at],
-                    all = next_x_tile[4 * kLayerTiles + at];
-        // Exactly 1 also if division is not exact.
-        shares[i] = part == all ? 1.0f : fast::divide(part, all);
-      }
     }
-    place = Advance(place, 1, schedule);
-    tile = next_tile;
+    ++chunk;
+    tile = NextTile(tile);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 
-  if (atomic_load_explicit(&unusual, memory_order_relaxed) != 0u)
+  if (sliced && role.kind == kChain && schedule.continues &&
+      role.strip < schedule.strips) {
+    Save(state, ring, lane, saved);
+  }
+
+  bool all_usual = atomic_load_explicit(&unusual, memory_order_relaxed) == 0u;
+  if (sliced) {
+    // In the last dispatch all other passes are done.
+    device float *seen = scratch + params.scratch_stride - 1;
+    const bool is_first = pass == 0 && schedule.begin == 0;
+    if (simdgroup_index == 0 && lane == 0 && (is_first || !all_usual))
+      *seen = all_usual ? 0.0f : 1.0f;
+    threadgroup_barrier(mem_flags::mem_device);
+    all_usual = !params.is_last || *seen == 0.0f;
+  }
+  if (!all_usual)
     ForwardByDiagonals(params, range, px, py, p, ans,
-                       int(simdgroup_index) * kMiSimdWidth + int(lane_index),
+                       int(simdgroup_index) * kMiSimdWidth + lane,
                        int(num_simdgroups) * kMiSimdWidth);
 }
 
-// The chunk of a chain: reads the shares of the row above from a tile, leaves
-// in it and in another the gradients that go there and to the column to the
-// left.
-//
-// ring, ring_begin, next  as above, of two columns in an element
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_forward(
+    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
+    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
+    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
+  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
+  threadgroup atomic_uint unusual;
+  Forward(false, px, py, boundary, p, ans, scratch, params, group, lane_index,
+          simdgroup_index, num_simdgroups, tiles, rings, unusual);
+}
+
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_forward_slice(
+    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
+    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
+    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
+  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
+  threadgroup atomic_uint unusual;
+  Forward(true, px, py, boundary, p, ans, scratch, params, group, lane_index,
+          simdgroup_index, num_simdgroups, tiles, rings, unusual);
+}
+
+// Of a chain: the gradients of its rows, and what of them goes to the row above
+// and to the column to the left.
 struct BackwardState {
   float grad[kMiLayers], to_left[kMiLayers], to_above[kMiLayers], delayed;
 };
@@ -735,45 +843,82 @@ inline void Reset(thread BackwardState &state) {
   state.delayed = 0.0f;
 }
 
-inline void BackwardChunk(threadgroup float4 *x_tiles,
-                          threadgroup float4 *y_tiles,
+inline void Save(BackwardState state, threadgroup const float2 *ring, int lane,
+                 device float *saved) {
+  saved += lane;
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j) {
+    saved[3 * j * kMiSimdWidth] = state.grad[j];
+    saved[(3 * j + 1) * kMiSimdWidth] = state.to_left[j];
+    saved[(3 * j + 2) * kMiSimdWidth] = state.to_above[j];
+  }
+  saved += 3 * kMiLayers * kMiSimdWidth;
+  saved[0] = state.delayed;
+  saved[kMiSimdWidth] = ((threadgroup const float *)ring)[lane];
+}
+
+inline void Restore(thread BackwardState &state, threadgroup float2 *ring,
+                    int lane, device const float *saved) {
+  saved += lane;
+#pragma unroll
+  for (int j = 0; j < kMiLayers; ++j) {
+    state.grad[j] = saved[3 * j * kMiSimdWidth];
+    state.to_left[j] = saved[(3 * j + 1) * kMiSimdWidth];
+    state.to_above[j] = saved[(3 * j + 2) * kMiSimdWidth];
+  }
+  saved += 3 * kMiLayers * kMiSimdWidth;
+  state.delayed = saved[0];
+  ((threadgroup float *)ring)[lane] = saved[kMiSimdWidth];
+}
+
+// The chunk of a chain: reads the shares of the row above from a tile, leaves
+// the gradients of cells in another.
+//
+// ring, ring_begin, next  as above, of two columns in an element
+inline void BackwardChunk(threadgroup const float4 *share_tiles,
+                          threadgroup float4 *grad_tiles,
                           threadgroup const float2 *ring, int ring_begin,
                           threadgroup float2 *next, int lane,
                           thread BackwardState &state) {
+  float4 shares[kVectors][kMiLayers];
+  float2 below[kVectors][2];
 #pragma unroll
   for (int vector = 0; vector < kVectors; ++vector) {
     const int at = TileIndex(lane, vector);
-    float4 x[kMiLayers], y[kMiLayers];
 #pragma unroll
-    for (int j = 0; j < kMiLayers; ++j) x[j] = x_tiles[j * kTile + at];
-    float2 below[2], last[2];
+    for (int j = 0; j < kMiLayers; ++j)
+      shares[vector][j] = share_tiles[j * kTile + at];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      below[i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
+      below[vector][i] = ring[(ring_begin + 2 * vector + i) & (kRing / 2 - 1)];
+  }
+
+#pragma unroll
+  for (int vector = 0; vector < kVectors; ++vector) {
+    float4 grads[kMiLayers];
+    float2 last[2];
 
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float first = lane == 0 ? below[i / 2][i % 2] : state.delayed;
+      const float first =
+          lane == 0 ? below[vector][i / 2][i % 2] : state.delayed;
       state.delayed = simd_shuffle_up(state.to_above[kMiLayers - 1], 1);
       // As in ForwardChunk().
 #pragma unroll
       for (int j = kMiLayers - 1; j >= 0; --j) {
-        const float share = x[j][i],
+        const float share = shares[vector][j][i],
                     from_below = j == 0 ? first : state.to_above[max(j - 1, 0)];
         state.grad[j] = fma(state.to_left[j], state.grad[j], from_below);
         state.to_left[j] = 1.0f - share;
         state.to_above[j] = share * state.grad[j];
-        x[j][i] = state.to_above[j];
-        y[j][i] = state.to_left[j] * state.grad[j];
+        grads[j][i] = state.grad[j];
       }
       last[i / 2][i % 2] = state.to_above[kMiLayers - 1];
     }
 
+    const int at = TileIndex(lane, vector);
 #pragma unroll
-    for (int j = 0; j < kMiLayers; ++j) {
-      x_tiles[j * kTile + at] = x[j];
-      y_tiles[j * kTile + at] = y[j];
-    }
+    for (int j = 0; j < kMiLayers; ++j) grad_tiles[j * kTile + at] = grads[j];
     if (lane == kMiSimdWidth - 1) {
       next[2 * vector] = last[0];
       next[2 * vector + 1] = last[1];
@@ -787,28 +932,25 @@ inline void BackwardChunk(threadgroup float4 *x_tiles,
 //                       boundary
 //
 // As the forward kernel, but rows and columns are counted from the end.
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_backward(
-    device const long *boundary [[buffer(0)]],
-    device const float *p [[buffer(1)]],
-    device const float *ans_grad [[buffer(2)]],
-    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
-    device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint b [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
-
+METAL_FUNC void Backward(bool sliced, device const long *boundary,
+                         device const float *p, device const float *ans_grad,
+                         device float *px_grad, device float *py_grad,
+                         device float *scratch,
+                         constant MutualInformationParams &params, uint group,
+                         uint lane_index, uint simdgroup_index,
+                         uint num_simdgroups, threadgroup float4 *tiles,
+                         threadgroup float2 *rings) {
   const int t_offset = params.t_offset;
   const int px_stride = params.T + 1 + t_offset, py_stride = params.T,
             p_stride = params.T + 1;
+  const uint num_sequences = uint(params.num_sequences),
+             b = sliced ? group % num_sequences : group;
+  const int pass = sliced ? params.first_pass + int(group / num_sequences) : 0;
   const Role role = GetRole(int(simdgroup_index), int(num_simdgroups));
   const Boundary range = GetBoundary(params, boundary, b);
-  const Schedule schedule = MakeSchedule(
-      range, t_offset, int(num_simdgroups) / kMiSimdgroupsPerStrip, false);
+  const int strips = int(num_simdgroups) / kMiSimdgroupsPerStrip;
+  const Schedule schedule =
+      MakeSchedule(params, range, sliced, pass, strips, false);
   const int S = schedule.S, T = schedule.T, skew = schedule.skew;
 
   // To the last cell of the range, and what comes from it.
@@ -827,77 +969,75 @@ kernel void mutual_information_backward(
 
   BackwardState state;
   Reset(state);
-  float shares[kFetches], below = 0.0f, x_out[kDrains], y_out[kDrains];
+  float shares[kFetches], below = 0.0f;
   const int turn = (role.index + role.strip) % kMiAhead,
             first_access =
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
-  const bool reads_scratch =
-                 schedule.passes > 1 && role.strip == 0 && role.layer == 0,
-             fills_scratch =
-                 schedule.passes > 1 && role.strip + 1 == schedule.strips;
   const uint last_p = uint(S * p_stride + T),
-             last_scratch = uint(max(params.scratch_stride - 1, 0));
+             last_column = uint(max(params.scratch_columns - 1, 0));
   const int p_apart = kFetchRowsApart * (kMiLayers * p_stride - skew),
             px_apart = kDrainRowsApart * (kMiLayers * px_stride - skew),
             py_apart = kDrainRowsApart * (kMiLayers * py_stride - skew);
 #pragma unroll
   for (int i = 0; i < kFetches; ++i) shares[i] = 0.0f;
-#pragma unroll
-  for (int i = 0; i < kDrains; ++i) x_out[i] = y_out[i] = 0.0f;
-  // As in the forward kernel.
-  ClearTiles(tiles, simdgroup_index * kMiSimdWidth + lane_index,
-             num_simdgroups * kMiSimdWidth);
 
-  Place place = {role.strip * kMiRows, -role.strip * schedule.lag - kMiAhead -
-                                           int(role.kind == kChain) -
-                                           3 * int(role.kind == kDrainer)};
-  int tile = FirstTile(place.chunk);
-  const uint num_chunks =
-      role.strip < schedule.strips ? uint(schedule.chunks) : 0u;
-  // As in the forward kernel.
+  int chunk = schedule.begin - role.strip * schedule.lag - kMiAhead -
+              int(role.kind == kChain) - 2 * int(role.kind == kDrainer);
+  int tile = FirstTile(chunk);
+  const Chunks chunks = GetChunks(schedule, role.strip);
   const int lane = int(lane_index),
-            tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
+            first_row = schedule.first_row + role.strip * kMiRows;
+  device float *saved = scratch + 2 * params.scratch_columns +
+                        (pass * strips + role.strip) * kMiSavedSize;
+  if (sliced && role.kind == kChain && role.strip < schedule.strips) {
+    if (schedule.begin > 0)
+      Restore(state, ring, lane, saved);
+    else
+      ((threadgroup float *)ring)[lane] = 0.0f;
+  }
+  const int tile_row = lane / kMiColumns + kRowsPerAccess * first_access,
             tile_column = lane % kMiColumns,
-            strip_row = tile_row * kMiLayers + role.layer,
+            row = first_row + tile_row * kMiLayers + role.layer,
             tile_t =
-                tile_column - tile_row * skew - role.layer * schedule.apart;
-  for (int round = 0; round < schedule.rounds; ++round) {
-    const int first_step = place.chunk * kMiColumns;
-    const bool has_work = uint(place.chunk) < num_chunks && place.row <= S;
-    const int next_tile = NextTile(tile);
-    threadgroup float4 *x_tiles = strip_tiles + tile * 2 * kLayerTiles;
-    threadgroup float4 *y_tiles = x_tiles + kLayerTiles;
+                tile_column - tile_row * skew - role.layer * schedule.apart,
+            begin = row * p_stride + tile_t;
+  const bool reads_scratch =
+                 schedule.first_row > 0 && row == schedule.first_row,
+             fills_scratch = schedule.has_next &&
+                             role.strip + 1 == schedule.strips &&
+                             role.layer == 0 && tile_row == 0;
+  const int rounds = NumRounds(schedule);
+  for (int round = 0; round < rounds; ++round) {
+    const int first_step = chunk * kMiColumns;
+    const bool has_work = chunks.Have(chunk);
+    threadgroup float4 *share_tiles = strip_tiles + tile * 2 * kLayerTiles;
+    threadgroup float4 *grad_tiles = share_tiles + kLayerTiles;
 
     if (role.kind == kChain) {
       if (has_work) {
-        if (place.chunk == 0) Reset(state);
+        if (chunk == 0) Reset(state);
         threadgroup float2 *next =
             ring + kRing / 2 + (first_step & (kRing - 1)) / 2;
-        BackwardChunk(x_tiles, y_tiles, ring, (first_step + schedule.carry) / 2,
-                      next, lane, state);
-        if (fills_scratch && lane == kMiSimdWidth - 1) {
-#pragma unroll
-          for (int i = 0; i < kMiColumns; ++i)
-            scratch[first_step + i] = next[i / 2][i % 2];
-        }
+        BackwardChunk(share_tiles, grad_tiles, ring,
+                      (first_step + schedule.carry) / 2, next, lane, state);
       }
     } else if (role.kind == kFetcher) {
       if ((round & (kMiAhead - 1)) == turn) {
         if (has_work) {
-          threadgroup float *x_tile =
-              (threadgroup float *)(x_tiles + role.layer * kTile);
+          threadgroup float *share_tile =
+              (threadgroup float *)(share_tiles + role.layer * kTile);
 #pragma unroll
           for (int i = 0; i < kFetches; ++i) {
             const int at =
                 TileElement(tile_row, tile_column, i * kFetchRowsApart);
             // Outside of the boundary p may be anything, also NaN.
-            x_tile[at] = saturate(shares[i]);
+            share_tile[at] = saturate(shares[i]);
           }
-          if (role.strip == 0 && strip_row == 0) {
+          if (role.strip == 0 && row == schedule.first_row) {
             const int step = first_step + lane;
             threadgroup float *entry = (threadgroup float *)ring +
                                        ((step + schedule.carry) & (kRing - 1));
-            if (place.row > 0)
+            if (row > 0)
               *entry = below;
             else
               *entry = step == 0 ? first_grad : 0.0f;
@@ -906,23 +1046,38 @@ kernel void mutual_information_backward(
 
         // Where there is no cell, some other element of the sequence is read:
         // of the gradient 0 that is there comes 0 again.
-        const Place next = Advance(place, kMiAhead, schedule);
-        const int next_step = next.chunk * kMiColumns,
-                  index =
-                      (next.row + strip_row) * p_stride + next_step + tile_t;
+        const int next_step = first_step + kMiAhead * kMiColumns,
+                  index = begin + next_step;
 #pragma unroll
         for (int i = 0; i < kFetches; ++i)
           shares[i] = p[-long(min(uint(index + i * p_apart), last_p))];
-        if (reads_scratch)
+        if (reads_scratch && chunks.Have(chunk + kMiAhead))
           below = scratch[min(uint(next_step + lane + schedule.carry),
-                              last_scratch)];
+                              last_column)];
       }
     } else {
       if (has_work) {
-        const int row = place.row + strip_row, t = first_step + tile_t;
+        if (fills_scratch) {
+          const int step = first_step + lane;
+          scratch[step] =
+              ((threadgroup const float *)ring)[kRing + (step & (kRing - 1))];
+        }
+        threadgroup const float *share_tile =
+            (threadgroup const float *)(share_tiles + role.layer * kTile);
+        float x_out[kDrains], y_out[kDrains];
+#pragma unroll
+        for (int i = 0; i < kDrains; ++i) {
+          const int at =
+              TileElement(tile_row, tile_column, i * kDrainRowsApart);
+          const float share = share_tile[at],
+                      grad = share_tile[4 * kLayerTiles + at];
+          x_out[i] = share * grad;
+          y_out[i] = (1.0f - share) * grad;
+        }
+        const int t = first_step + tile_t;
         device float *px_out = px_grad - (row * px_stride + t);
         device float *py_out = py_grad - (row * py_stride + t);
-        if (place.row + kMiRows <= S && first_step >= schedule.carry + 1 &&
+        if (first_row + kMiRows <= S && first_step >= schedule.carry + 1 &&
             first_step + kMiColumns <= T) {
           // All of the tile are elements of both.
 #pragma unroll
@@ -943,24 +1098,55 @@ kernel void mutual_information_backward(
           }
         }
       }
-      threadgroup const float *next_x_tile =
-          (threadgroup const float *)(strip_tiles +
-                                      next_tile * 2 * kLayerTiles +
-                                      role.layer * kTile);
-#pragma unroll
-      for (int i = 0; i < kDrains; ++i) {
-        const int at = TileElement(tile_row, tile_column, i * kDrainRowsApart);
-        x_out[i] = next_x_tile[at];
-        y_out[i] = next_x_tile[4 * kLayerTiles + at];
-      }
     }
-    place = Advance(place, 1, schedule);
-    tile = next_tile;
+    ++chunk;
+    tile = NextTile(tile);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 
-  if (first_share == kNotAllFinite)
+  if (sliced && role.kind == kChain && schedule.continues &&
+      role.strip < schedule.strips) {
+    Save(state, ring, lane, saved);
+  }
+
+  if ((!sliced || params.is_last) && first_share == kNotAllFinite)
     BackwardByDiagonals(params, range, p, first_grad, px_grad, py_grad,
                         int(simdgroup_index) * kMiSimdWidth + lane,
                         int(num_simdgroups) * kMiSimdWidth);
+}
+
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_backward(
+    device const long *boundary [[buffer(0)]],
+    device const float *p [[buffer(1)]],
+    device const float *ans_grad [[buffer(2)]],
+    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
+    device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
+  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
+  Backward(false, boundary, p, ans_grad, px_grad, py_grad, scratch, params,
+           group, lane_index, simdgroup_index, num_simdgroups, tiles, rings);
+}
+
+[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
+kernel void mutual_information_backward_slice(
+    device const long *boundary [[buffer(0)]],
+    device const float *p [[buffer(1)]],
+    device const float *ans_grad [[buffer(2)]],
+    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
+    device float *scratch [[buffer(5)]],
+    constant MutualInformationParams &params [[buffer(6)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint lane_index [[thread_index_in_simdgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
+    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
+  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
+  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
+  Backward(true, boundary, p, ans_grad, px_grad, py_grad, scratch, params,
+           group, lane_index, simdgroup_index, num_simdgroups, tiles, rings);
 }
