@@ -10,10 +10,10 @@ class Buffer:
     """An argument of a kernel, [[buffer(i)]].
 
     Attributes:
-      content: what is in it before the launch, of the kernel's element type.
-        Not empty.
+      content: what is in it before the launch, of the kernel's element type;
+        numpy.uint16 for bfloat, which NumPy does not have. Not empty.
       expected: what is in it afterwards, of the same shape; None if it has to
-        be what it was, bit by bit.
+        be what it was, bit by bit. Of numpy.float32 for bfloat.
       tolerance: by how much each element may differ from `expected`; where
         it is infinite, any value will do.  Has a shape that broadcasts to
         that of `expected`.

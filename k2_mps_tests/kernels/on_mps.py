@@ -1,6 +1,7 @@
 """Runs the checks on torch's mps device: a Mac's, or the emulated one."""
 import sys
 
+import numpy as np
 import torch
 
 from k2_mps_tests.kernels import runner, sources
@@ -31,8 +32,12 @@ def run(say=print):
 
 
 def _launch(library, kernel, launches, threads, contents):
-    tensors = [torch.from_numpy(content).to('mps') for content in contents]
+    # Not all devices have unsigned types, and a kernel sees bits only.
+    tensors = [
+        torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16
+                         else content).to('mps') for content in contents]
     for groups, arguments in launches:
         getattr(library, kernel)(*[tensors[i] for i in arguments],
                                  threads=groups * threads, group_size=threads)
-    return [tensor.cpu().numpy() for tensor in tensors]
+    return [tensor.cpu().numpy().view(content.dtype)
+            for tensor, content in zip(tensors, contents)]

@@ -28,6 +28,13 @@ class CudaError(Exception):
     """A call of the driver failed."""
 
 
+def values(array):
+    """The numbers in an array; those of numpy.uint16 are bfloat's bits."""
+    if array.dtype != np.uint16:
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
 def differences(buffers, results):
     """Compares what is in the buffers after a launch with what is expected.
 
@@ -44,6 +51,7 @@ def differences(buffers, results):
             if result.tobytes() != content.tobytes():
                 found.append('buffer %d has changed' % index)
             continue
+        result = values(result)
         with np.errstate(invalid='ignore'):
             # Differences of equal infinities are NaN.
             error = np.where(

@@ -44,8 +44,9 @@ def slices(B, S, T, cores):
     columns = TUNING['kMiColumns']
     rounds = ((T + columns - 1 + TUNING['kMiMaxCarry']) // columns + 1 +
               (at_once - 1) * lag)
+    diagonals = 3 * (S + 1) + 1
     if passes == 1:
-        return Slices('', threads, 0, 1, [(B, 0, 0, rounds, rounds, 1)])
+        return Slices('', threads, 0, diagonals, [(B, 0, 0, rounds, rounds, 1)])
 
     length = delay = rounds
     behind = at_once * lag
@@ -67,4 +68,5 @@ def slices(B, S, T, cores):
                            int(i == count - 1)))
     scratch_columns = T + TUNING['kMiScratchMargin']
     return Slices('_slice', threads, scratch_columns, 2 * scratch_columns +
-                  passes * at_once * TUNING['kMiSavedSize'] + 1, dispatches)
+                  passes * at_once * TUNING['kMiSavedSize'] + diagonals,
+                  dispatches)

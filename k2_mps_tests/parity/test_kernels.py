@@ -60,7 +60,7 @@ def test_a_kernel_without_a_check_is_noticed(monkeypatch):
     with pytest.raises(LookupError, match='does not launch another$'):
         on_mps.run()
     monkeypatch.setattr(sources, 'text', lambda name: text.replace(
-        'mutual_information_backward(', 'renamed('))
+        'mutual_information_backward, ', 'renamed, '))
     with pytest.raises(LookupError, match='does not launch renamed$'):
         on_mps.run()
     with pytest.raises(LookupError, match='no kernel, b$'):

@@ -322,6 +322,24 @@ def test_half_types_are_added_up_in_float32(modified, dtype):
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize('S,T', [(30, 50), (150, 60), (280, 650)])
+def test_half_types_where_not_all_is_finite(S, T, dtype):
+    torch.manual_seed(S)
+    px, py = (x.to(dtype) for x in make(4, S, T, False))
+    px[1, S // 2] = float('-inf')  # no path
+    px[2, S - 3, T // 2] = float('nan')
+    py[3, 5, 7] = float('inf')
+    ans, grads = k2.mutual_information_recursion(px.to(MPS), py.to(MPS),
+                                                 return_grad=True)
+    expected, expected_grads = k2.mutual_information_recursion(
+        px.float().to(MPS), py.float().to(MPS), return_grad=True)
+    assert ans[0].isfinite() and ans[1] == float('-inf')
+    assert torch.equal(ans.nan_to_num(), expected.nan_to_num())
+    for grad, expected_grad in zip(grads, expected_grads):
+        assert torch.equal(grad, expected_grad.to(dtype))
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
 def test_gradients_of_half_types(dtype):
     torch.manual_seed(4)
     px, py = (x.to(dtype) for x in make(3, 10, 30, False))

@@ -15,11 +15,13 @@ by 2^-21 of itself: the GPUs' approximations by 2^-22, and their argument's
 rounding by as much.  Shares are at most 1, and a gradient is a product of
 S + T of them and of as many sums, each rounded.
 """
+import dataclasses
 import math
 
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.runner import values
 from k2_mps_tests.kernels.slices import TUNING, slices
 
 EPS = float(np.finfo(np.float32).eps)
@@ -43,6 +45,35 @@ SHAPES = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 5), (STRIP // 2, 3 * COLUMNS),
           (2 * ROWS + 3, 30)]
 
 
+@dataclasses.dataclass
+class Kind:
+    """A type of px and py, and of their gradients.
+
+    Attributes:
+      suffix: of the kernels' names.
+      eps, smallest: the distance from 1 to the next number, and from 0; 0 if
+        gradients are computed in this type, and so not rounded to it.
+    """
+    suffix: str
+    eps: float
+    smallest: float
+
+    def encode(self, array):
+        """Rounds float32 to the type, as case.Buffer has it."""
+        if self is HALF:
+            return array.astype(np.float16)
+        if self is FLOAT:
+            return array
+        # To the nearest, and the even one of two.
+        bits = array.view(np.uint32)
+        return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+FLOAT = Kind('', 0.0, 0.0)
+HALF = Kind('_half', 2.0**-10, 2.0**-24)
+BFLOAT = Kind('_bfloat', 2.0**-7, 2.0**-133)
+
+
 def cases():
     """Yields case.Case objects."""
     for S, T in SHAPES:
@@ -64,6 +95,17 @@ def cases():
     for S, T in ((40, 50), (ROWS + 10, 60)):
         yield from _both('S %d, T %d, pruned' % (S, T), _pruned(2, S, T))
     yield from _both('large scores', _make(1, 50, 40, scale=300.0))
+    S, T = STRIP + 9, 40
+    boundary = np.array([[0, 0, S, T], [2, 3, STRIP + 4, 29], [1, 2, 1, 9]])
+    for kind in (HALF, BFLOAT):
+        for modified in (False, True):
+            yield from _both('boundary, ' + ('modified' if modified else
+                                             'regular'),
+                             _make(len(boundary), S, T, modified), boundary,
+                             kind=kind)
+        yield from _both('pruned', _pruned(2, S, T), kind=kind)
+        yield from _both('without a path', _make(1, 5, 3, modified=True),
+                         kind=kind)
     yield from _sliced()
 
 
@@ -75,6 +117,8 @@ def _sliced():
     for modified in (False, True):
         yield from _both('sliced%s' % (modified * ', modified'),
                          _make(1, S, T, modified), cores=cores)
+    for kind in (HALF, BFLOAT):
+        yield from _both('sliced', _make(1, S, T), cores=cores, kind=kind)
     boundary = np.array([
         [5, 7, S - 1, T - 2], [ROWS - 3, 1, S - 2, T], [0, 510, S, T],
         [9, 0, 9, T], [3, 4, ROWS + 20, 4]])
@@ -102,9 +146,16 @@ def _pruned(B, S, T):
     return px, py, modified
 
 
-def _both(name, inputs, boundary=None, cores=1):
-    """The two kernels on the same sequences, for a GPU with so many cores."""
+def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
+    """The two kernels on the same sequences.
+
+    cores: of the GPU that the launches are for.
+    kind: the type of px and py.
+    """
     px, py, modified = inputs
+    px_bits, py_bits = kind.encode(px), kind.encode(py)
+    px, py = values(px_bits).astype(np.float32), values(py_bits).astype(
+        np.float32)
     offset = -int(modified)
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     bounds = boundary
@@ -122,10 +173,11 @@ def _both(name, inputs, boundary=None, cores=1):
     # no path reaches does: nothing flows into it.
     reached = np.isfinite(scores)
     yield _case(
-        name, 'mutual_information_forward', px, py, offset, boundary, cores,
+        name, 'mutual_information_forward' + kind.suffix, px, py, offset,
+        boundary, cores,
         lambda scratch: [
-            Buffer(_some(px, shares.shape)),
-            Buffer(_some(py, shares.shape)), _boundary(boundary),
+            Buffer(_some(px_bits, shares.shape)),
+            Buffer(_some(py_bits, shares.shape)), _boundary(boundary),
             Buffer(np.full(shares.shape, UNTOUCHED, np.float32),
                    np.where(inside, np.nan_to_num(shares), UNTOUCHED),
                    np.where(inside, np.where(reached, allowed, np.inf), 0)),
@@ -135,10 +187,11 @@ def _both(name, inputs, boundary=None, cores=1):
     grads = [_gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b],
                         weight[b]) for b in range(B)]
     yield _case(
-        name, 'mutual_information_backward', px, py, offset, boundary, cores,
+        name, 'mutual_information_backward' + kind.suffix, px, py, offset,
+        boundary, cores,
         lambda scratch: [
             _boundary(boundary), Buffer(p), Buffer(weight),
-            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B)
+            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind)
               for grad in zip(*grads)], scratch])
 
 
@@ -173,14 +226,22 @@ def _boundary(boundary):
     return Buffer(boundary.astype(np.int64))
 
 
-def _output(expected, tolerance):
-    """A buffer of gradients; nothing is written where `expected` is NaN."""
+def _output(expected, tolerance, kind):
+    """A buffer of gradients; nothing is written where `expected` is NaN.
+
+    What is written is then rounded: by eps / 2 of its size, or by half the
+    smallest number of the type.
+    """
+    def untouched_buffer(shape):
+        return kind.encode(np.full(shape, UNTOUCHED, np.float32))
+
     if expected.size == 0:
-        return Buffer(np.full(1, UNTOUCHED, np.float32))
+        return Buffer(untouched_buffer(1))
     untouched = np.isnan(expected)
-    return Buffer(np.full(expected.shape, UNTOUCHED, np.float32),
-                  np.where(untouched, UNTOUCHED, expected),
-                  np.where(untouched, 0, tolerance))
+    rounding = kind.eps / 2 * (np.abs(expected) + tolerance) + kind.smallest / 2
+    return Buffer(untouched_buffer(expected.shape),
+                  np.where(untouched, UNTOUCHED, expected).astype(np.float32),
+                  np.where(untouched, 0, tolerance + rounding))
 
 
 def _inside(shape, bounds):

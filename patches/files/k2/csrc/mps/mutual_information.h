@@ -27,9 +27,7 @@ namespace k2 {
 
 /* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
    k2/python/csrc/torch/mutual_information.h for what they compute.  Each is
-   one dispatch if S is less than 128, else several, and waits for nothing;
-   other types than torch.float32 are converted from and to it, by two
-   dispatches more.
+   one dispatch if S is less than 128, else several, and waits for nothing.
 
    All tensors are on device mps, and torch.float32 where nothing else is said.
 

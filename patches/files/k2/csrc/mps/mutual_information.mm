@@ -141,15 +141,19 @@ Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind,
 /* Encodes a kernel for all sequences: one dispatch if a threadgroup has threads
    for all strips of a sequence, else several (see GetSlices()).
 
-   @param [in] kernel     Its name; that for slices ends with _slice.
+   @param [in] kernel     Its name for torch.float32 and without slices.
+   @param [in] type       Of px and py.
    @param [in] p          As above.
    @param [in] arguments  All but the last two, scratch and params.
    @param [in] params     As GetParams() returned them.
  */
-void LaunchAll(const std::string &kernel, const torch::Tensor &p,
-               std::vector<mps::Argument> arguments, Params params) {
+void LaunchAll(const std::string &kernel, torch::ScalarType type,
+               const torch::Tensor &p, std::vector<mps::Argument> arguments,
+               Params params) {
   const int64_t B = p.size(0), strips = params.S / kMiRows + 1;
-  std::string name = kernel;
+  std::string name = kernel + (type == torch::kHalf       ? "_half"
+                               : type == torch::kBFloat16 ? "_bfloat"
+                                                          : "");
   auto most_of = [&] {
     return std::min<int64_t>(
         kMiMaxStrips, mps::MaxUnits(kSource, name, p, kMiThreadsPerStrip));
@@ -170,7 +174,8 @@ void LaunchAll(const std::string &kernel, const torch::Tensor &p,
   params.scratch_columns = passes > 1 ? params.T + kMiScratchMargin : 0;
   params.scratch_stride =
       2 * params.scratch_columns +
-      (passes > 1 ? static_cast<int>(passes * at_once) * kMiSavedSize : 0) + 1;
+      (passes > 1 ? static_cast<int>(passes * at_once) * kMiSavedSize : 0) +
+      3 * (params.S + 1) + 1;
   params.length = static_cast<int>(slices.length);
   params.delay = static_cast<int>(slices.delay);
   arguments.push_back(torch::empty({B, params.scratch_stride}, p.options()));
@@ -202,10 +207,10 @@ torch::Tensor MutualInformationMps(
   torch::Tensor ans = torch::empty({p.size(0)}, p.options());
   if (p.numel() == 0) return ans;
 
-  px = px.to(torch::kFloat).contiguous();
-  py = py.to(torch::kFloat).contiguous();
+  px = px.contiguous();
+  py = py.contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchAll("mutual_information_forward", p,
+  LaunchAll("mutual_information_forward", px.scalar_type(), p,
             {Input(px, p), Input(py, p), bound, p, ans}, params);
   return ans;
 }
@@ -224,20 +229,19 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
 
   // Without a boundary every element of them is written.
   torch::Tensor px_grad = boundary.has_value()
-                              ? torch::zeros(px.sizes(), p.options())
-                              : torch::empty(px.sizes(), p.options()),
+                              ? torch::zeros(px.sizes(), px.options())
+                              : torch::empty(px.sizes(), px.options()),
                 py_grad = boundary.has_value()
-                              ? torch::zeros(py.sizes(), p.options())
-                              : torch::empty(py.sizes(), p.options());
-  const auto type = px.scalar_type();
-  if (p.numel() == 0) return {px_grad.to(type), py_grad.to(type)};
+                              ? torch::zeros(py.sizes(), py.options())
+                              : torch::empty(py.sizes(), py.options());
+  if (p.numel() == 0) return {px_grad, py_grad};
 
   ans_grad = ans_grad.to(torch::kFloat).contiguous();
   torch::Tensor bound = boundary.has_value() ? boundary->contiguous() : p;
-  LaunchAll("mutual_information_backward", p,
+  LaunchAll("mutual_information_backward", px.scalar_type(), p,
             {bound, p, ans_grad, Output(px_grad, p), Output(py_grad, p)},
             params);
-  return {px_grad.to(type), py_grad.to(type)};
+  return {px_grad, py_grad};
 }
 
 }  // namespace k2

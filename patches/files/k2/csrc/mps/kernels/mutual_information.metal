@@ -279,9 +279,10 @@ inline void Normalize(thread float &r, thread float &m) {
 // and NaN go where they go there.  Much slower than the chains.
 //
 // Pointers are to the sequence.  Leaves in p what the forward kernel does.
+template <typename Input>
 inline void ForwardByDiagonals(constant MutualInformationParams &params,
-                               Boundary range, device const float *px,
-                               device const float *py, device float *p,
+                               Boundary range, device const Input *px,
+                               device const Input *py, device float *p,
                                device float *ans, int thread_index,
                                int num_threads) {
   const int T = params.T, t_offset = params.t_offset;
@@ -300,15 +301,16 @@ inline void ForwardByDiagonals(constant MutualInformationParams &params,
       if (s == range.s_begin && t == range.t_begin) {
         value = 0.0f;
       } else if (t == range.t_begin) {
-        value = t_offset != 0
-                    ? -INFINITY
-                    : p[(s - 1) * p_stride + t] + px[(s - 1) * px_stride + t];
+        value = t_offset != 0 ? -INFINITY
+                              : p[(s - 1) * p_stride + t] +
+                                    float(px[(s - 1) * px_stride + t]);
       } else if (s == range.s_begin) {
-        value = p[s * p_stride + t - 1] + py[s * py_stride + t - 1];
+        value = p[s * p_stride + t - 1] + float(py[s * py_stride + t - 1]);
       } else {
-        value = LogAdd(p[(s - 1) * p_stride + t + t_offset] +
-                           px[(s - 1) * px_stride + t + t_offset],
-                       p[s * p_stride + t - 1] + py[s * py_stride + t - 1]);
+        value =
+            LogAdd(p[(s - 1) * p_stride + t + t_offset] +
+                       float(px[(s - 1) * px_stride + t + t_offset]),
+                   p[s * p_stride + t - 1] + float(py[s * py_stride + t - 1]));
       }
       p[s * p_stride + t] = value;
       if (s == range.s_end && t == range.t_end) *ans = value;
@@ -332,7 +334,7 @@ inline void ForwardByDiagonals(constant MutualInformationParams &params,
         share = 0.0f;
       } else {
         const float term1 = p[(s - 1) * p_stride + t + t_offset] +
-                            px[(s - 1) * px_stride + t + t_offset];
+                            float(px[(s - 1) * px_stride + t + t_offset]);
         float total = p[s * p_stride + t];
         if (total - total != 0.0f) total = 0.0f;
         share = precise::exp(term1 - total);
@@ -343,16 +345,17 @@ inline void ForwardByDiagonals(constant MutualInformationParams &params,
   }
 }
 
-// The derivative of ForwardByDiagonals().  What a cell hands on is what its two
-// elements of px_grad and py_grad have, so it needs no memory of its own.
+// The derivative of ForwardByDiagonals().
 //
 // p, px_grad and py_grad are to the last cell of the range, and what comes from
 // it.
+// diagonals  [3][S + 1], for the gradients of the cells of the last diagonals
+template <typename Output>
 inline void BackwardByDiagonals(constant MutualInformationParams &params,
                                 Boundary range, device const float *p,
-                                float ans_grad, device float *px_grad,
-                                device float *py_grad, int thread_index,
-                                int num_threads) {
+                                float ans_grad, device Output *px_grad,
+                                device Output *py_grad, device float *diagonals,
+                                int thread_index, int num_threads) {
   const int T = params.T, t_offset = params.t_offset;
   const int px_stride = T + 1 + t_offset, py_stride = T, p_stride = T + 1;
   const int num_rows = range.s_end - range.s_begin + 1,
@@ -362,22 +365,33 @@ inline void BackwardByDiagonals(constant MutualInformationParams &params,
   for (int diagonal = 0; diagonal < num_diagonals; ++diagonal) {
     const int first_row = max(0, diagonal - num_cols + 1),
               last_row = min(diagonal, num_rows - 1);
+    device float *grads = diagonals + diagonal % 3 * (params.S + 1);
+    device const float *right = diagonals + (diagonal + 2) % 3 * (params.S + 1);
+    device const float *below =
+        diagonals + (diagonal + 2 + t_offset) % 3 * (params.S + 1) - 1;
     for (int row = first_row + thread_index; row <= last_row;
          row += num_threads) {
       // Both are counted from the end.
       const int column = diagonal - row;
       float grad = diagonal == 0 ? ans_grad : 0.0f;
       // From the cell below, or the one right of that if t_offset is not 0.
-      if (row > 0 && column + t_offset >= 0)
-        grad += px_grad[-((row - 1) * px_stride + column + t_offset)];
-      if (column > 0) grad += py_grad[-(row * py_stride + column - 1)];
+      if (row > 0 && column + t_offset >= 0) {
+        const float share = p[-((row - 1) * p_stride + column + t_offset)];
+        if (share - share == 0.0f) grad += share * below[row];
+      }
+      if (column > 0) {
+        const float share = p[-(row * p_stride + column - 1)];
+        if (share - share == 0.0f) grad += (1.0f - share) * right[row];
+      }
+      grads[row] = grad;
       const float share = p[-(row * p_stride + column)];
       const bool finite = share - share == 0.0f;
       if (row + 1 < num_rows && column + 1 - t_offset <= num_cols)
-        px_grad[-(row * px_stride + column)] = finite ? share * grad : 0.0f;
+        px_grad[-(row * px_stride + column)] =
+            Output(finite ? share * grad : 0.0f);
       if (column + 1 < num_cols)
         py_grad[-(row * py_stride + column)] =
-            finite ? (1.0f - share) * grad : 0.0f;
+            Output(finite ? (1.0f - share) * grad : 0.0f);
     }
     threadgroup_barrier(mem_flags::mem_device);
   }
@@ -507,8 +521,8 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
   }
 }
 
-// px        [B][S][T + 1 + t_offset]
-// py        [B][S + 1][T]
+// px        [B][S][T + 1 + t_offset], of float, half or bfloat
+// py        [B][S + 1][T], of the type of px
 // boundary  [B][4]: s_begin, t_begin, s_end, t_end; not read if
 //           !params.has_boundary
 // p         [B][S + 1][T + 1], written inside of the boundary.  NOT the score
@@ -519,10 +533,11 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
 //           others may be anything, and what is not finite stands for no
 //           gradient.
 // ans       [B], the score of s_end, t_end
-// scratch   [B][scratch_stride], used by slices only: the last row of a pass,
-//           [2][scratch_columns] (r and m); what slices leave to the next,
-//           [strips of all passes][kMiSavedSize]; and one element that is not 0
-//           if the recursion by diagonals has to do the sequence
+// scratch   [B][scratch_stride].  For slices: the last row of a pass,
+//           [2][scratch_columns] (r and m), and what slices leave to the next,
+//           [strips of all passes][kMiSavedSize].  For the recursion by
+//           diagonals: [3][S + 1], and one element that is not 0 if it has to
+//           do the sequence, where slices are to know of each other.
 // sliced    whether there are more dispatches than this; if not, the sequence
 //           has no more strips than the threadgroup does at once
 //
@@ -531,8 +546,9 @@ inline void ForwardChunk(threadgroup float4 *x_tiles,
 // A score is kept as r + log(m): r is the score of the best path and m the sum
 // of all paths relative to it.  So the chain of operations that one cell waits
 // for in the one before has an addition and a maximum, and one fma for m.
-METAL_FUNC void Forward(bool sliced, device const float *px,
-                        device const float *py, device const long *boundary,
+template <typename Input>
+METAL_FUNC void Forward(bool sliced, device const Input *px,
+                        device const Input *py, device const long *boundary,
                         device float *p, device float *ans,
                         device float *scratch,
                         constant MutualInformationParams &params, uint group,
@@ -567,7 +583,8 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
   Reset(state);
 
   // Of a fetcher: what it fetched.
-  float x[kFetches], y[kFetches], r_above = kNever, m_above = 1.0f;
+  Input x[kFetches], y[kFetches];
+  float r_above = kNever, m_above = 1.0f;
   // Strips take turns in another order, so that those at work in a round are
   // spread over the schedulers of a core, which get simdgroups in order.
   const int turn = (role.index + role.strip) % kMiAhead,
@@ -575,10 +592,10 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
                 role.kind == kFetcher ? role.index / kMiAhead : role.index;
 
   // If the range is empty, clamped indexes must still lie in px and py.
-  device const float *px_begin =
+  device const Input *px_begin =
       px + min(range.s_begin, max(params.S - 1, 0)) * px_stride +
       min(range.t_begin, max(px_stride - 1, 0));
-  device const float *py_begin = py + range.s_begin * py_stride +
+  device const Input *py_begin = py + range.s_begin * py_stride +
                                  min(range.t_begin, max(py_stride - 1, 0));
   device float *p_begin = p + range.s_begin * p_stride + range.t_begin;
   const uint last_px = uint(max(S - 1, 0) * px_stride + max(T + t_offset, 0)),
@@ -589,7 +606,7 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
             p_apart = kDrainRowsApart * (kMiLayers * p_stride - skew),
             columns = params.scratch_columns;
 #pragma unroll
-  for (int i = 0; i < kFetches; ++i) x[i] = y[i] = 0.0f;
+  for (int i = 0; i < kFetches; ++i) x[i] = y[i] = Input(0.0f);
   if (simdgroup_index == 0 && lane_index == 0)
     atomic_store_explicit(&unusual, 0u, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -666,10 +683,11 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
             const int at =
                 TileElement(tile_row, tile_column, i * kFetchRowsApart);
             // Without a branch, unlike &&.
-            x_usual = x_usual & (x[i] <= kLargestInput);
-            y_usual = y_usual & (y[i] <= kLargestInput);
-            x_tile[at] = max(x[i], kNever);
-            y_tile[at] = max(y[i], kNever);
+            const float this_x = float(x[i]), this_y = float(y[i]);
+            x_usual = x_usual & (this_x <= kLargestInput);
+            y_usual = y_usual & (this_y <= kLargestInput);
+            x_tile[at] = max(this_x, kNever);
+            y_tile[at] = max(this_y, kNever);
           }
           if (!(x_usual & y_usual)) {
             // Where there is no cell, nothing unusual may get into the others.
@@ -682,14 +700,16 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
                         this_row = row + further * kMiLayers,
                         this_t = t - further * skew;
               const bool exists = this_row <= S && this_t <= T;
-              if (!(px_begin[min(uint(x_index + i * px_apart), last_px)] <=
+              if (!(float(
+                        px_begin[min(uint(x_index + i * px_apart), last_px)]) <=
                     kLargestInput)) {
                 if (exists && this_row > 0 && this_t + t_offset >= 0)
                   atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
                 else
                   x_tile[at] = kNever;
               }
-              if (!(py_begin[min(uint(y_index + i * py_apart), last_py)] <=
+              if (!(float(
+                        py_begin[min(uint(y_index + i * py_apart), last_py)]) <=
                     kLargestInput)) {
                 if (exists && this_t > 0)
                   atomic_store_explicit(&unusual, 1u, memory_order_relaxed);
@@ -796,39 +816,33 @@ METAL_FUNC void Forward(bool sliced, device const float *px,
                        int(num_simdgroups) * kMiSimdWidth);
 }
 
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_forward(
-    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
-    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
-    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
-  threadgroup atomic_uint unusual;
-  Forward(false, px, py, boundary, p, ans, scratch, params, group, lane_index,
-          simdgroup_index, num_simdgroups, tiles, rings, unusual);
-}
+#define K2_FORWARD(name, Input, sliced)                                     \
+  [[max_total_threads_per_threadgroup(kMiMaxThreads)]]                      \
+  kernel void name(device const Input *px [[buffer(0)]],                    \
+                   device const Input *py [[buffer(1)]],                    \
+                   device const long *boundary [[buffer(2)]],               \
+                   device float *p [[buffer(3)]],                           \
+                   device float *ans [[buffer(4)]],                         \
+                   device float *scratch [[buffer(5)]],                     \
+                   constant MutualInformationParams &params [[buffer(6)]],  \
+                   uint group [[threadgroup_position_in_grid]],             \
+                   uint lane_index [[thread_index_in_simdgroup]],           \
+                   uint simdgroup_index [[simdgroup_index_in_threadgroup]], \
+                   uint num_simdgroups [[simdgroups_per_threadgroup]]) {    \
+    threadgroup float4 tiles[kMiMaxStrips * kStripTiles];                   \
+    threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];               \
+    threadgroup atomic_uint unusual;                                        \
+    Forward(sliced, px, py, boundary, p, ans, scratch, params, group,       \
+            lane_index, simdgroup_index, num_simdgroups, tiles, rings,      \
+            unusual);                                                       \
+  }
 
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_forward_slice(
-    device const float *px [[buffer(0)]], device const float *py [[buffer(1)]],
-    device const long *boundary [[buffer(2)]], device float *p [[buffer(3)]],
-    device float *ans [[buffer(4)]], device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float4 rings[(kMiMaxStrips + 1) * kRing / 2];
-  threadgroup atomic_uint unusual;
-  Forward(true, px, py, boundary, p, ans, scratch, params, group, lane_index,
-          simdgroup_index, num_simdgroups, tiles, rings, unusual);
-}
+K2_FORWARD(mutual_information_forward, float, false)
+K2_FORWARD(mutual_information_forward_slice, float, true)
+K2_FORWARD(mutual_information_forward_half, half, false)
+K2_FORWARD(mutual_information_forward_half_slice, half, true)
+K2_FORWARD(mutual_information_forward_bfloat, bfloat, false)
+K2_FORWARD(mutual_information_forward_bfloat_slice, bfloat, true)
 
 // Of a chain: the gradients of its rows, and what of them goes to the row above
 // and to the column to the left.
@@ -928,13 +942,14 @@ inline void BackwardChunk(threadgroup const float4 *share_tiles,
 
 // boundary, p, scratch  as above; p as the forward kernel left it
 // ans_grad              [B], the gradient of ans
-// px_grad, py_grad      of the shapes of px and py, written inside of the
-//                       boundary
+// px_grad, py_grad      of the shapes and the type of px and py, written inside
+//                       of the boundary
 //
 // As the forward kernel, but rows and columns are counted from the end.
+template <typename Output>
 METAL_FUNC void Backward(bool sliced, device const long *boundary,
                          device const float *p, device const float *ans_grad,
-                         device float *px_grad, device float *py_grad,
+                         device Output *px_grad, device Output *py_grad,
                          device float *scratch,
                          constant MutualInformationParams &params, uint group,
                          uint lane_index, uint simdgroup_index,
@@ -1075,15 +1090,15 @@ METAL_FUNC void Backward(bool sliced, device const long *boundary,
           y_out[i] = (1.0f - share) * grad;
         }
         const int t = first_step + tile_t;
-        device float *px_out = px_grad - (row * px_stride + t);
-        device float *py_out = py_grad - (row * py_stride + t);
+        device Output *px_out = px_grad - (row * px_stride + t);
+        device Output *py_out = py_grad - (row * py_stride + t);
         if (first_row + kMiRows <= S && first_step >= schedule.carry + 1 &&
             first_step + kMiColumns <= T) {
           // All of the tile are elements of both.
 #pragma unroll
           for (int i = 0; i < kDrains; ++i) {
-            px_out[-i * px_apart] = x_out[i];
-            py_out[-i * py_apart] = y_out[i];
+            px_out[-i * px_apart] = Output(x_out[i]);
+            py_out[-i * py_apart] = Output(y_out[i]);
           }
         } else {
 #pragma unroll
@@ -1092,9 +1107,9 @@ METAL_FUNC void Backward(bool sliced, device const long *boundary,
                       this_row = row + further * kMiLayers,
                       column = t - further * skew;
             if (this_row < S && column >= 0 && column <= T + t_offset)
-              px_out[-i * px_apart] = x_out[i];
+              px_out[-i * px_apart] = Output(x_out[i]);
             if (this_row <= S && column >= 0 && column < T)
-              py_out[-i * py_apart] = y_out[i];
+              py_out[-i * py_apart] = Output(y_out[i]);
           }
         }
       }
@@ -1110,43 +1125,36 @@ METAL_FUNC void Backward(bool sliced, device const long *boundary,
   }
 
   if ((!sliced || params.is_last) && first_share == kNotAllFinite)
-    BackwardByDiagonals(params, range, p, first_grad, px_grad, py_grad,
-                        int(simdgroup_index) * kMiSimdWidth + lane,
-                        int(num_simdgroups) * kMiSimdWidth);
+    BackwardByDiagonals(
+        params, range, p, first_grad, px_grad, py_grad,
+        scratch + params.scratch_stride - 1 - 3 * (params.S + 1),
+        int(simdgroup_index) * kMiSimdWidth + lane,
+        int(num_simdgroups) * kMiSimdWidth);
 }
 
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_backward(
-    device const long *boundary [[buffer(0)]],
-    device const float *p [[buffer(1)]],
-    device const float *ans_grad [[buffer(2)]],
-    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
-    device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
-  Backward(false, boundary, p, ans_grad, px_grad, py_grad, scratch, params,
-           group, lane_index, simdgroup_index, num_simdgroups, tiles, rings);
-}
+#define K2_BACKWARD(name, Output, sliced)                                      \
+  [[max_total_threads_per_threadgroup(kMiMaxThreads)]]                         \
+  kernel void name(device const long *boundary [[buffer(0)]],                  \
+                   device const float *p [[buffer(1)]],                        \
+                   device const float *ans_grad [[buffer(2)]],                 \
+                   device Output *px_grad [[buffer(3)]],                       \
+                   device Output *py_grad [[buffer(4)]],                       \
+                   device float *scratch [[buffer(5)]],                        \
+                   constant MutualInformationParams &params [[buffer(6)]],     \
+                   uint group [[threadgroup_position_in_grid]],                \
+                   uint lane_index [[thread_index_in_simdgroup]],              \
+                   uint simdgroup_index [[simdgroup_index_in_threadgroup]],    \
+                   uint num_simdgroups [[simdgroups_per_threadgroup]]) {       \
+    threadgroup float4 tiles[kMiMaxStrips * kStripTiles];                      \
+    threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];                  \
+    Backward(sliced, boundary, p, ans_grad, px_grad, py_grad, scratch, params, \
+             group, lane_index, simdgroup_index, num_simdgroups, tiles,        \
+             rings);                                                           \
+  }
 
-[[max_total_threads_per_threadgroup(kMiMaxThreads)]]
-kernel void mutual_information_backward_slice(
-    device const long *boundary [[buffer(0)]],
-    device const float *p [[buffer(1)]],
-    device const float *ans_grad [[buffer(2)]],
-    device float *px_grad [[buffer(3)]], device float *py_grad [[buffer(4)]],
-    device float *scratch [[buffer(5)]],
-    constant MutualInformationParams &params [[buffer(6)]],
-    uint group [[threadgroup_position_in_grid]],
-    uint lane_index [[thread_index_in_simdgroup]],
-    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
-    uint num_simdgroups [[simdgroups_per_threadgroup]]) {
-  threadgroup float4 tiles[kMiMaxStrips * kStripTiles];
-  threadgroup float2 rings[(kMiMaxStrips + 1) * kRing / 2];
-  Backward(true, boundary, p, ans_grad, px_grad, py_grad, scratch, params,
-           group, lane_index, simdgroup_index, num_simdgroups, tiles, rings);
-}
+K2_BACKWARD(mutual_information_backward, float, false)
+K2_BACKWARD(mutual_information_backward_slice, float, true)
+K2_BACKWARD(mutual_information_backward_half, half, false)
+K2_BACKWARD(mutual_information_backward_half_slice, half, true)
+K2_BACKWARD(mutual_information_backward_bfloat, bfloat, false)
+K2_BACKWARD(mutual_information_backward_bfloat_slice, bfloat, true)
