@@ -121,8 +121,8 @@ def test_scores_go_by_size(num_fsas, where):
                             log_semiring=True).backward(grad)
 
     # Forward and backward: arcs into order, then the batches of states; then
-    # the posteriors, which are the gradient.
-    assert _dispatches(scores) == {'host': 0, 'metal': 5}[where]
+    # the total scores, the posteriors, and the gradient that they make.
+    assert _dispatches(scores) == {'host': 0, 'metal': 7}[where]
 
 
 def _long_chain(num_arcs):
@@ -159,6 +159,59 @@ def test_the_gradient_of_arc_post_goes_by_size(num_arcs, where):
         assert_same(mps, cpu)
 
 
+# From 100,000 arcs on the forward scores may be the GPU's, too.
+@pytest.mark.parametrize('num_arcs, where', [
+    (99_999, 'host'), (100_000, 'host'), (100_001, 'metal')])
+def test_tot_scores_go_by_size(num_arcs, where):
+    fsas = _long_chain(num_arcs)
+    forward = torch.randn(num_arcs + 1, device=MPS)
+
+    def tot(fsas=fsas, forward=forward):
+        return _k2.get_tot_scores_float(fsas.arcs, forward)
+
+    assert _dispatches(tot) == {'host': 0, 'metal': 1}[where]
+    assert_same(tot(), tot(fsas.to('cpu'), forward.cpu()))
+
+
+@pytest.mark.parametrize('num_arcs, where', [
+    (99_999, 'host'), (100_000, 'host'), (100_001, 'metal')])
+def test_the_gradient_of_tot_scores_goes_by_size(num_arcs, where):
+    fsas = _long_chain(num_arcs)
+    post = -torch.rand(num_arcs, device=MPS)
+    grad = torch.tensor([2.5], device=MPS)
+
+    def backprop(fsas=fsas, post=post, grad=grad):
+        return _k2.get_tot_scores_float_log_backward(fsas.arcs, post, grad)
+
+    assert _dispatches(backprop) == {'host': 0, 'metal': 1}[where]
+    # exp() of the host and of the GPU are off by some eps.
+    assert_same(backprop(), backprop(fsas.to('cpu'), post.cpu(), grad.cpu()),
+                rtol=8 * EPS, atol=0)
+
+
+@pytest.mark.parametrize('grad', [
+    torch.tensor([1.0, -2.0, 3.0, 0.5]),
+    torch.tensor(2.0).expand(4),
+    torch.tensor([[1.0, 9.0], [-2.0, 9.0], [3.0, 9.0], [0.5, 9.0]])[:, 0],
+], ids=['contiguous', 'expanded', 'strided'])
+def test_total_scores_and_their_gradient(grad, placement):
+    empty = k2.Fsa.from_str('')
+    fsas = k2.create_fsa_vec([_wide(5, 2), empty, _wide(33, 3), _wide(1, 1)])
+    forward = torch.randn(int(fsas.arcs.shape().tot_size(1)))
+    post = -10 * torch.rand(fsas.num_arcs)
+    post[::5] = float('-inf')
+    tots, grads = [], []
+    for device in DEVICES:
+        fsa = fsas.to(device)
+        tots.append(_k2.get_tot_scores_float(fsa.arcs, forward.to(device)))
+        # .to() keeps the strides.
+        grads.append(_k2.get_tot_scores_float_log_backward(
+            fsa.arcs, post.to(device), grad.to(device)))
+    assert tots[0][1] == float('-inf')
+    assert_same(tots[1], tots[0])
+    assert_same(grads[1], grads[0], rtol=8 * EPS, atol=0)
+
+
 def test_ctc_loss_dispatches(placement):
     """Forward and backward: the intersection, scores, posteriors."""
     leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
@@ -171,7 +224,7 @@ def test_ctc_loss_dispatches(placement):
         k2.ctc_loss(graph, dense, output_beam=20, use_double_scores=False,
                     reduction='none').sum().backward(retain_graph=True)
 
-    assert _dispatches(loss) == {'host': 0, 'metal': 6}[placement]
+    assert _dispatches(loss) == {'host': 0, 'metal': 8}[placement]
 
 
 # Arcs into order, then the batches of states, there and back; the best arcs of

@@ -1,4 +1,7 @@
-"""arc_post and arc_post_backprop.
+"""tot_scores, tot_scores_backprop, arc_post and arc_post_backprop.
+
+tot_scores copies.  tot_scores_backprop multiplies with exp() of an arc's
+posterior, which is off by 4 eps of the result at most.
 
 arc_post adds in float32 what the reference adds in float32, in the same order,
 so results have to be equal, NaN and infinities too.
@@ -39,6 +42,10 @@ def cases():
         name = '%d FSAs of up to %d states and %d arcs' % (
             len(shape), *np.max(shape, axis=0))
         graph = _Graph(shape)
+        yield _tot_scores(name, graph)
+        for stride in (0, 1, 3):
+            yield _tot_scores_backprop('%s, stride %d' % (name, stride), graph,
+                                       stride)
         yield _arc_post(name, graph)
         for threads in (SIMD_WIDTH, 2 * SIMD_WIDTH, MAX_THREADS):
             yield _backprop('%s, %d threads' % (name, threads), graph, threads,
@@ -108,13 +115,39 @@ class _Graph:
             ans[-1][own[is_fsa]] = -0.5 * of_fsas[is_fsa]
         return ans
 
-    def params(self):
+    def params(self, grad_stride=1):
         return np.array([len(self.state_begins) - 1, self.num_states,
-                         self.num_arcs], np.int32)
+                         self.num_arcs, grad_stride], np.int32)
 
 
 def _ints(*arrays):
     return [Buffer(array.astype(np.int32)) for array in arrays]
+
+
+def _tot_scores(name, graph):
+    forward = graph.random.normal(size=graph.num_states).astype(np.float32)
+    begins, ends = graph.state_begins[:-1], graph.state_begins[1:]
+    expected = np.where(ends > begins, forward[np.maximum(ends - 1, 0)],
+                        np.float32(-np.inf))
+    return Case(name, 'tot_scores', -(-len(begins) // ARC_THREADS), ARC_THREADS,
+                [*_ints(graph.state_begins), Buffer(forward),
+                 Buffer(np.full(len(begins), UNTOUCHED, np.float32), expected),
+                 Buffer(graph.params())])
+
+
+def _tot_scores_backprop(name, graph, stride):
+    post = -20 * graph.random.random(graph.num_arcs).astype(np.float32)
+    post[::7] = -np.inf
+    count = len(graph.state_begins) - 1
+    grad = graph.random.normal(size=(count - 1) * stride + 1).astype(np.float32)
+    expected = (np.exp(post.astype(np.float64)) *
+                grad[graph.fsas[graph.src] * stride])
+    return Case(name, 'tot_scores_backprop', -(-graph.num_arcs // ARC_THREADS),
+                ARC_THREADS, [
+        Buffer(post), *_ints(graph.src, graph.fsas), Buffer(grad),
+        Buffer(np.full(graph.num_arcs, UNTOUCHED, np.float32), expected,
+               5 * EPS * np.abs(expected)),
+        Buffer(graph.params(stride))])
 
 
 def _arc_post(name, graph, value=None):

@@ -23,25 +23,58 @@
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/ragged.h"
 
-// GetArcPost() and its gradient on the GPU, one dispatch each, that nothing
-// waits for.
+// GetTotScores(), GetArcPost() and their gradients on the GPU, one dispatch
+// each, that nothing waits for.
 //
-// Both do nothing and return false if the context's device is another, if the
+// All do nothing and return false if the context's device is another, if the
 // host is to do it (see placement.h), and for scores in double precision, which
 // Metal does not have.
 
+namespace at {
+class Tensor;
+}
+
 namespace k2 {
+
+/* Takes the total score of each FSA out of the forward scores.
+
+   @param [in] fsas             An FsaVec.
+   @param [in] forward_scores   Of fsas.TotSize(1) elements.
+   @param [out] tot_scores      Gets fsas.Dim0() elements; -infinity for FSAs
+                                without states.
+   @return    Whether `tot_scores` has been written.
+ */
+bool TotScoresMps(FsaVec &fsas, Array1<float> forward_scores,
+                  Array1<float> *tot_scores);
+
+/* Computes the gradient of the arcs' scores from that of the total scores in
+   the log semiring.  It is the CPU's up to what exp() is on the GPU.
+
+   All tensors are torch.float32 on device mps.
+
+   @param [in] fsas        An FsaVec.
+   @param [in] arc_post    Of fsas.NumElements() elements, contiguous; as
+                           GetArcPost() returned it.
+   @param [in] tot_grad    The gradient of the total scores, of fsas.Dim0()
+                           elements.
+   @param [out] arc_grad   Of fsas.NumElements() elements, contiguous; all are
+                           written.
+   @return    Whether `arc_grad` has been written.
+ */
+bool TotScoresLogBackpropMps(FsaVec &fsas, const at::Tensor &arc_post,
+                             const at::Tensor &tot_grad,
+                             const at::Tensor &arc_grad);
 
 /* Computes the log-posterior of each arc, to the bit as the CPU does.
 
    @param [in] fsas             An FsaVec.
    @param [in] forward_scores   Of fsas.TotSize(1) elements.
    @param [in] backward_scores  As many.
-   @param [out] arc_post        Of fsas.NumElements() elements, all are written.
+   @param [out] arc_post        Gets fsas.NumElements() elements.
    @return    Whether `arc_post` has been written.
  */
 bool ArcPostMps(FsaVec &fsas, Array1<float> forward_scores,
-                Array1<float> backward_scores, Array1<float> &arc_post);
+                Array1<float> backward_scores, Array1<float> *arc_post);
 
 /* Computes the gradient of the states' scores from that of the posteriors.
 
@@ -61,8 +94,12 @@ bool ArcPostBackpropMps(FsaVec &fsas, Ragged<int32_t> &incoming_arcs,
                         Array1<float> &forward_grad,
                         Array1<float> &backward_grad);
 
+inline bool TotScoresMps(FsaVec &, Array1<double>, Array1<double> *) {
+  return false;
+}
+
 inline bool ArcPostMps(FsaVec &, Array1<double>, Array1<double>,
-                       Array1<double> &) {
+                       Array1<double> *) {
   return false;
 }
 

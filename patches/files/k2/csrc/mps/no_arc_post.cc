@@ -20,7 +20,14 @@
 
 namespace k2 {
 
-bool ArcPostMps(FsaVec &, Array1<float>, Array1<float>, Array1<float> &) {
+bool TotScoresMps(FsaVec &, Array1<float>, Array1<float> *) { return false; }
+
+bool TotScoresLogBackpropMps(FsaVec &, const at::Tensor &, const at::Tensor &,
+                             const at::Tensor &) {
+  return false;
+}
+
+bool ArcPostMps(FsaVec &, Array1<float>, Array1<float>, Array1<float> *) {
   return false;
 }
 

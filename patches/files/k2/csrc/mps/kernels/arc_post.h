@@ -25,6 +25,7 @@ struct ArcPostParams {
   int num_fsas;
   int num_states;
   int num_arcs;
+  int grad_stride;  // elements from one of tot_grad to the next
 };
 
 enum ArcPostSizes {

@@ -16,11 +16,12 @@
  * limitations under the License.
  */
 
-#include "k2/csrc/mps/kernels/arc_post.h"
-
 #include <metal_stdlib>
 
-// Posteriors of arcs, and what their gradient is for the scores of states.
+#include "k2/csrc/mps/kernels/arc.h"
+#include "k2/csrc/mps/kernels/arc_post.h"
+
+// Total scores, posteriors of arcs, and their gradients.
 //
 // All sums are in an order that depends on the FSAs alone: two runs give the
 // same bits.
@@ -30,19 +31,45 @@ using namespace metal;
 static_assert(kApMaxThreads / kApSimdWidth <= kApSimdWidth,
               "one simdgroup adds up what all of a threadgroup found");
 
-// As in k2/csrc/fsa.h.
-struct Arc {
-  int src_state, dest_state, label;
-  float score;
-};
+// Each FSA is a thread.
+//
+// state_begins     [num_fsas + 1], the row splits of axis 1 of the FSAs
+// forward_scores   [num_states]
+// tot_scores       [num_fsas]; -infinity where there is no state
+kernel void tot_scores(device const int *state_begins [[buffer(0)]],
+                       device const float *forward_scores [[buffer(1)]],
+                       device float *tot_scores [[buffer(2)]],
+                       constant ArcPostParams &params [[buffer(3)]],
+                       uint i [[thread_position_in_grid]]) {
+  if (int(i) >= params.num_fsas) return;
+  const int end = state_begins[i + 1];
+  tot_scores[i] = end > state_begins[i] ? forward_scores[end - 1] : -INFINITY;
+}
+
+// The gradient of total scores in the log semiring.  Each arc is a thread.
+//
+// arc_post         [num_arcs], logs
+// src_states       [num_arcs], the idx01 of the state that each leaves
+// fsas             [num_states], the FSA that each state is of
+// tot_grad         [num_fsas], params.grad_stride elements apart
+// arc_grad         [num_arcs], the gradient of the arcs' scores; all are
+// written
+kernel void tot_scores_backprop(device const float *arc_post [[buffer(0)]],
+                                device const int *src_states [[buffer(1)]],
+                                device const int *fsas [[buffer(2)]],
+                                device const float *tot_grad [[buffer(3)]],
+                                device float *arc_grad [[buffer(4)]],
+                                constant ArcPostParams &params [[buffer(5)]],
+                                uint i [[thread_position_in_grid]]) {
+  if (int(i) >= params.num_arcs) return;
+  const long fsa = fsas[src_states[i]];
+  arc_grad[i] = precise::exp(arc_post[i]) * tot_grad[fsa * params.grad_stride];
+}
 
 // Each arc is a thread, which adds in the order in which the CPU does.
 //
 // arcs             [num_arcs]
-// src_states       [num_arcs], the idx01 of the state that each leaves
-// fsas             [num_states], the FSA that each state is of
-// state_begins     [num_fsas + 1], the row splits of axis 1 of the FSAs
-// forward_scores   [num_states]
+// src_states, fsas, state_begins, forward_scores   as above
 // backward_scores  [num_states]
 // arc_post         [num_arcs]; all are written
 kernel void arc_post(device const Arc *arcs [[buffer(0)]],

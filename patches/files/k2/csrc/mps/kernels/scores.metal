@@ -16,11 +16,11 @@
  * limitations under the License.
  */
 
-#include "k2/csrc/mps/kernels/scores.h"
-
 #include <metal_stdlib>
 
+#include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/log_add.h"
+#include "k2/csrc/mps/kernels/scores.h"
 
 // The scores of states and their derivatives, by batches of states: no state
 // depends on another one of its batch.
@@ -37,12 +37,6 @@
 // link of the chain is loaded one batch ahead of the next.
 
 using namespace metal;
-
-// As in k2/csrc/fsa.h.
-struct Arc {
-  int src_state, dest_state, label;
-  float score;
-};
 
 // An arc as seen from the state that pulls over it.
 struct Link {
