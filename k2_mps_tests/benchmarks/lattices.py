@@ -4,9 +4,10 @@
 Upstream's CUDA code launches kernels for each frame (MultiGraphDenseIntersect)
 or each batch of states (GetForwardScores() and others): one over arcs, cub's
 reduction of segments, and for states another one that puts the results where
-they belong.  launch_per_step.cu does that, without what k2 does besides on the
-host for each step; so it is at least as fast as upstream's.  Both run on one
-NVIDIA GPU in one process, on a batch of 32 utterances of up to 500 frames.
+they belong.  Posteriors of arcs have no batches: two launches, and five for
+their gradient.  launch_per_step.cu does that, without what k2 does besides on
+the host for each step; so it is at least as fast as upstream's.  Both run on
+one NVIDIA GPU in one process, on a batch of 32 utterances of up to 500 frames.
 
     .venv/bin/python lattices.py prepare FOLDER     # after `make build`
     python lattices.py run FOLDER      # with the GPU, PyTorch for it and nvcc
@@ -34,7 +35,7 @@ def prepare(folder, libdevice):
 
     from k2_mps_tests.kernels import sources
 
-    for name in ('intersect_dense', 'scores'):
+    for name in ('intersect_dense', 'scores', 'arc_post'):
         sources.compile_to_ptx(name, folder / (name + '.ptx'), libdevice,
                                'sm_90')
     arrays, sizes = _inputs()
@@ -85,6 +86,13 @@ def _inputs():
                          ('leaving', lattice._get_leaving_arc_batches())):
         arrays['l_%s_begins' % name] = ragged.shape.row_splits(3)
         arrays['l_' + name] = ragged.values
+    incoming = lattice._get_incoming_arcs()
+    arrays['l_fsas'] = lattice.arcs.shape().row_ids(1)
+    arrays['l_out_begins'] = lattice.arcs.shape().row_splits(2)
+    arrays['l_in_begins'] = incoming.shape.row_splits(2)
+    arrays['l_in'] = incoming.values
+    arrays['l_forward'] = lattice.get_forward_scores(False, True)
+    arrays['l_backward'] = lattice.get_backward_scores(False, True)
     sizes = {'fsas': NUM_SEQS, 'graph states': len(row_splits[1]) - 1,
              'graph arcs': len(arcs), 'frames': int(lengths.max()),
              'lattice states': len(arrays['l_states']),
@@ -109,8 +117,8 @@ class Inputs:
 
 
 def _intersections(inputs, ours, theirs):
-    """Yields (name, our function, theirs, results of both, whether these must
-    be equal to the bit)."""
+    """Yields (name, our function, theirs, our result, a function that returns
+    theirs, whether they must be equal to the bit)."""
     import torch
 
     sizes = inputs.sizes
@@ -137,7 +145,7 @@ def _intersections(inputs, ours, theirs):
         inputs.arcs, inputs.state_begins, inputs.leaving_begins,
         inputs.entering_begins, inputs.entering, inputs.b_scores,
         inputs.b_begins, alive.int())
-    yield 'intersect_dense', launch, other.run, scores, other.scores(), True
+    yield 'intersect_dense', launch, other.run, scores, other.scores, True
 
 
 def _scores(inputs, ours, theirs):
@@ -188,7 +196,7 @@ def _scores(inputs, ours, theirs):
                 forward, log)
             name = '%s scores, %s' % ('forward' if forward else 'backward',
                                       'log' if log else 'tropical')
-            yield name, launch, other.run, result, other.scores(), not log
+            yield name, launch, other.run, result, other.scores, not log
             if log:
                 log_scores[forward] = result.clone()
     for forward in (True, False):
@@ -211,7 +219,37 @@ def _scores(inputs, ours, theirs):
             forward)
         yield ('gradient of %s scores, log' %
                ('forward' if forward else 'backward'), launch, other.run,
-               result, other.grad(), False)
+               result, other.grad, False)
+
+
+def _posteriors(inputs, ours, theirs):
+    import torch
+
+    sizes = inputs.sizes
+    fsas, states, arcs = (
+        sizes['fsas'], sizes['lattice states'], sizes['lattice arcs'])
+    params = torch.tensor([fsas, states, arcs, 1], dtype=torch.int32,
+                          device='cuda')
+    arc_grad = torch.randn(arcs, device='cuda')
+    posteriors = torch.zeros(arcs, device='cuda')
+    grads = torch.zeros(2, states, device='cuda')
+    other = theirs.Posteriors(
+        inputs.l_arcs, inputs.l_src, inputs.l_fsas, inputs.l_state_begins,
+        inputs.l_out_begins, inputs.l_in_begins, inputs.l_in, inputs.l_forward,
+        inputs.l_backward, arc_grad)
+    launch = ours.launcher(
+        'arc_post', -(-arcs // 256), 256,
+        [inputs.l_arcs, inputs.l_src, inputs.l_fsas, inputs.l_state_begins,
+         inputs.l_forward, inputs.l_backward, posteriors, params])
+    yield ('posteriors of arcs', launch, other.run, posteriors, other.result,
+           True)
+    threads = min(1024, -(-arcs // fsas // 32) * 32)
+    launch = ours.launcher(
+        'arc_post_backprop', fsas + -(-states // threads), threads,
+        [arc_grad, inputs.l_fsas, inputs.l_state_begins, inputs.l_out_begins,
+         inputs.l_in_begins, inputs.l_in, grads[0], grads[1], params])
+    yield ('gradient of posteriors', launch, other.run_backprop, grads,
+           other.grads, False)
 
 
 def run(folder, output):
@@ -226,7 +264,8 @@ def run(folder, output):
         inputs.sizes))
     theirs = cpp_extension.load('launch_per_step', [str(folder / CUDA)],
                                 extra_cuda_cflags=['-O3'])
-    parts = ((_intersections, 'intersect_dense'), (_scores, 'scores'))
+    parts = ((_intersections, 'intersect_dense'), (_scores, 'scores'),
+             (_posteriors, 'arc_post'))
     print('%-30s %14s %8s %6s  %s' % ('', 'launch per step', 'ours', 'times',
                                       'largest difference'))
     rows = []
@@ -237,6 +276,7 @@ def run(folder, output):
             ours()
             other()
             torch.cuda.synchronize()
+            expected = expected()
             same = result == expected  # also infinities
             difference = torch.where(
                 same, 0, (result - expected).abs()).max().item()

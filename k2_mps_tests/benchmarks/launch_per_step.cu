@@ -351,6 +351,104 @@ class Backprop {
   Reducer reducer_;
 };
 
+__global__ void MinusTotals(const int *state_begins, int num_fsas,
+                            const float *forward, const float *backward,
+                            float *minus_totals) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= num_fsas || state_begins[i] == state_begins[i + 1]) return;
+  const float total =
+      0.5f * (forward[state_begins[i + 1] - 1] + backward[state_begins[i]]);
+  minus_totals[i] = total == kNever ? kNever : -total;
+}
+
+__global__ void ArcPosteriors(const Arc *arcs, const int *src, const int *fsas,
+                              int num_arcs, const float *forward,
+                              const float *backward, const float *minus_totals,
+                              float *posteriors) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= num_arcs) return;
+  const Arc arc = arcs[i];
+  posteriors[i] = arc.score + forward[src[i]] +
+                  backward[Other(arc, src[i], false)] +
+                  minus_totals[fsas[src[i]]];
+}
+
+__global__ void Gather(const float *in, const int *list, int n, float *out) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) out[i] = in[list[i]];
+}
+
+__global__ void GradsOfTotals(const int *state_begins, int num_fsas,
+                              const float *sums, float *forward_grad,
+                              float *backward_grad) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= num_fsas || state_begins[i] == state_begins[i + 1]) return;
+  forward_grad[state_begins[i + 1] - 1] = -0.5f * sums[i];
+  backward_grad[state_begins[i]] = -0.5f * sums[i];
+}
+
+// What needs no batches: posteriors of arcs, and their gradient.
+class Posteriors {
+ public:
+  Posteriors(torch::Tensor arcs, torch::Tensor src, torch::Tensor fsas,
+             torch::Tensor state_begins, torch::Tensor leaving_begins,
+             torch::Tensor entering_begins, torch::Tensor entering,
+             torch::Tensor forward, torch::Tensor backward, torch::Tensor grad)
+      : arcs_(arcs), src_(src), fsas_(fsas), state_begins_(state_begins),
+        leaving_begins_(leaving_begins), entering_begins_(entering_begins),
+        entering_(entering), forward_(forward), backward_(backward),
+        grad_(grad) {
+    fsa_begins_ = leaving_begins.index_select(0, state_begins);
+    totals_ = forward.new_empty({state_begins.numel() - 1});
+    posteriors_ = torch::empty_like(grad);
+    in_order_ = torch::empty_like(grad);
+    forward_grad_ = torch::empty_like(forward);
+    backward_grad_ = torch::empty_like(forward);
+  }
+
+  void Run() {
+    auto stream = at::cuda::getCurrentCUDAStream();
+    const int fsas = totals_.numel(), arcs = grad_.numel();
+    MinusTotals<<<Blocks(fsas), kThreads, 0, stream>>>(
+        state_begins_.data_ptr<int>(), fsas, forward_.data_ptr<float>(),
+        backward_.data_ptr<float>(), totals_.data_ptr<float>());
+    ArcPosteriors<<<Blocks(arcs), kThreads, 0, stream>>>(
+        Arcs(arcs_), src_.data_ptr<int>(), fsas_.data_ptr<int>(), arcs,
+        forward_.data_ptr<float>(), backward_.data_ptr<float>(),
+        totals_.data_ptr<float>(), posteriors_.data_ptr<float>());
+  }
+
+  void RunBackprop() {
+    auto stream = at::cuda::getCurrentCUDAStream();
+    const int fsas = totals_.numel(), arcs = grad_.numel(),
+              states = forward_.numel();
+    const float *grad = grad_.data_ptr<float>();
+    float *in_order = in_order_.data_ptr<float>(),
+          *totals = totals_.data_ptr<float>();
+    reducer_.Run(grad, forward_grad_.data_ptr<float>(),
+                 leaving_begins_.data_ptr<int>(), states, Add(), 0.0f);
+    Gather<<<Blocks(arcs), kThreads, 0, stream>>>(
+        grad, entering_.data_ptr<int>(), arcs, in_order);
+    reducer_.Run(in_order, backward_grad_.data_ptr<float>(),
+                 entering_begins_.data_ptr<int>(), states, Add(), 0.0f);
+    reducer_.Run(grad, totals, fsa_begins_.data_ptr<int>(), fsas, Add(), 0.0f);
+    GradsOfTotals<<<Blocks(fsas), kThreads, 0, stream>>>(
+        state_begins_.data_ptr<int>(), fsas, totals,
+        forward_grad_.data_ptr<float>(), backward_grad_.data_ptr<float>());
+  }
+
+  torch::Tensor Result() const { return posteriors_; }
+  torch::Tensor Grads() const {
+    return torch::stack({forward_grad_, backward_grad_});
+  }
+
+ private:
+  torch::Tensor arcs_, src_, fsas_, state_begins_, leaving_begins_,
+      entering_begins_, entering_, forward_, backward_, grad_, fsa_begins_,
+      totals_, posteriors_, in_order_, forward_grad_, backward_grad_;
+  Reducer reducer_;
+};
+
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
@@ -371,4 +469,11 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
                     Tensor, int, bool>())
       .def("run", &Backprop::Run)
       .def("grad", &Backprop::Result);
+  py::class_<Posteriors>(m, "Posteriors")
+      .def(py::init<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor,
+                    Tensor, Tensor, Tensor>())
+      .def("run", &Posteriors::Run)
+      .def("run_backprop", &Posteriors::RunBackprop)
+      .def("result", &Posteriors::Result)
+      .def("grads", &Posteriors::Grads);
 }
