@@ -11,6 +11,7 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.kernels.slices import slices
 from k2_mps_tests.parity.helpers import MPS
 
 # Of the kernels, see k2/csrc/mps/kernels/mutual_information.h.
@@ -238,7 +239,9 @@ def test_what_is_no_number_in_more_strips_than_fit_at_once():
 
 def test_slices_change_no_bit():
     """What a GPU with idle cores does of several passes at once."""
-    S, T, many = 2 * STRIPS_AT_ONCE * ROWS + 20, 650, 12
+    S, T = 2 * STRIPS_AT_ONCE * ROWS + 20, 650
+    # So many that all cores have a sequence to themselves.
+    many = 2 * torch.backends.mps.get_core_count()
     px, py = make(many, S, T, False)
     px[1, 7] = float('-inf')  # no path
     boundary = torch.tensor([[0, 0, S, T], [0, 0, S, T], [3, 4, 200, 600],
@@ -246,18 +249,20 @@ def test_slices_change_no_bit():
     boundary = torch.cat([boundary, boundary[:1].expand(many - 5, 4)])
     px, py, boundary = (x.to(MPS) for x in (px.float(), py.float(), boundary))
 
-    def recursion(which, minimum, maximum):
+    def recursion(which):
         with k2.mps.counters() as counted:
             ans, grads = k2.mutual_information_recursion(
                 px[which], py[which], boundary[which], return_grad=True)
-        assert minimum <= counted.dispatches <= maximum
-        return ans, *grads
+        # Forward and backward, by as many dispatches as the checks of kernels.
+        plan = slices(len(ans), S, T, torch.backends.mps.get_core_count())
+        assert counted.dispatches == 2 * len(plan.dispatches)
+        return len(plan.dispatches), ans, *grads
 
-    # The emulated GPU has 8 cores.  Forward and backward have 3 passes each.
-    whole = recursion(slice(many), 6, 6)
-    assert whole[0][1] == float('-inf')
+    passes, *whole = recursion(slice(many))
+    assert passes == 3 and whole[0][1] == float('-inf')
     for b in range(5):
-        one = recursion(slice(b, b + 1), 12, 20)
+        dispatches, *one = recursion(slice(b, b + 1))
+        assert dispatches > passes
         for a, expected in zip(one, whole):
             assert torch.equal(a[0], expected[b])
 

@@ -625,7 +625,7 @@ METAL_FUNC void Forward(bool sliced, device const Input *px,
     if (schedule.begin > 0)
       Restore(state, ring, lane, saved);
     else
-      ((threadgroup float2 *)ring)[lane] = 0.0f;  // Save() reads all of it
+      ((threadgroup float2 *)ring)[lane] = float2(0.0f);  // Save() reads it
   }
   // The first element of a tile that a fetcher or a drainer handles: its row,
   // and its column in the first chunk.
