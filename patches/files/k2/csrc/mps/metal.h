@@ -107,7 +107,8 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of);
 
-// Returns how many cores the GPU has.  A core runs one threadgroup or a few.
+// Returns how many cores the GPU has, each of which runs one threadgroup or a
+// few; 1 where torch cannot tell, as may be in a virtual machine.
 uint32_t NumCores();
 
 }  // namespace mps

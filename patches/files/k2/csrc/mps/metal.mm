@@ -22,6 +22,8 @@
 #import <Metal/Metal.h>
 #include <dispatch/dispatch.h>
 
+#include <algorithm>
+#include <exception>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -247,7 +249,15 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
 }
 
 uint32_t NumCores() {
-  return at::mps::MPSDevice::getInstance()->getCoreCount();
+  // torch asks the system each time, and throws or says 0 where it finds none.
+  static const uint32_t count = [] {
+    try {
+      return std::max(at::mps::MPSDevice::getInstance()->getCoreCount(), 1u);
+    } catch (const std::exception &) {
+      return 1u;
+    }
+  }();
+  return count;
 }
 
 }  // namespace mps

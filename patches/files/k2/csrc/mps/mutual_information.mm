@@ -116,10 +116,8 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
    @param [in] passes   Over the rows of a sequence.
    @param [in] behind   Rounds that a pass must at least be behind what has been
                         done of the one above it.
-   @param [in] cores    Of the GPU.
  */
-Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind,
-                 int64_t cores) {
+Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind) {
   const Slices whole = {rounds, rounds, passes};
   if (passes == 1) return whole;
 
@@ -130,7 +128,8 @@ Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind,
   ans.delay = ans.length + behind;
   if (ans.delay >= rounds) return whole;
   ans.dispatches = CeilDiv(rounds + (passes - 1) * ans.delay, ans.length);
-  const int64_t at_once = std::min(passes, CeilDiv(rounds, ans.delay)),
+  const int64_t cores = mps::NumCores(),
+                at_once = std::min(passes, CeilDiv(rounds, ans.delay)),
                 time = ans.dispatches * (ans.length + kMiRoundsToStart) *
                        CeilDiv(B * at_once, cores),
                 time_of_whole =
@@ -168,8 +167,7 @@ void LaunchAll(const std::string &kernel, torch::ScalarType type,
                 rounds =
                     (params.T + kMiColumns - 1 + kMiMaxCarry) / kMiColumns + 1 +
                     (at_once - 1) * kMiMaxLag;
-  const Slices slices =
-      GetSlices(B, rounds, passes, at_once * kMiMaxLag, mps::NumCores());
+  const Slices slices = GetSlices(B, rounds, passes, at_once * kMiMaxLag);
   params.num_sequences = static_cast<int>(B);
   params.scratch_columns = passes > 1 ? params.T + kMiScratchMargin : 0;
   params.scratch_stride =
