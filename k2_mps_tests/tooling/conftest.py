@@ -83,3 +83,10 @@ def sandbox(empty, _with_series) -> support.Sandbox:
         text.replace(_with_series.upstream.as_uri(), empty.upstream.as_uri())
     )
     return empty
+
+
+@pytest.fixture
+def k2(sandbox) -> Path:
+    """The sandbox's checkout, with the series applied."""
+    sandbox.ok("apply")
+    return sandbox.checkout

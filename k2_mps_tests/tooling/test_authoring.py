@@ -17,13 +17,6 @@ MPS = "context-know-mps.patch"
 ARRAY = "array-a-mode-and-line-ends.patch"
 
 
-@pytest.fixture
-def k2(sandbox):
-    """The sandbox's checkout, with the series applied."""
-    sandbox.ok("apply")
-    return sandbox.checkout
-
-
 def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
     text = (k2 / path).read_text()
     assert text.count(old) == 1

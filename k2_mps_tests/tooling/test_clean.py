@@ -12,12 +12,11 @@ from k2_mps_tests.tooling.support import git
 
 
 @pytest.fixture
-def k2(sandbox):
-    sandbox.ok("apply")
+def k2(k2, sandbox):
     support.write(sandbox.root / "build", {
         "cpu-torch/build.ninja": "x\n", "tests/tooling.xml": "x\n",
     })
-    return sandbox.checkout
+    return k2
 
 
 def test_build_trees_go_and_the_clone_stays(sandbox, k2):

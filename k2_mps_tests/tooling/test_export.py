@@ -10,13 +10,6 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
 
 
-@pytest.fixture
-def k2(sandbox):
-    """The sandbox's checkout, with the series applied."""
-    sandbox.ok("apply")
-    return sandbox.checkout
-
-
 def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
     before = patches(sandbox)
     times = {

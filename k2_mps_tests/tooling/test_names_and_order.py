@@ -16,13 +16,6 @@ PYTHON = "python-add-only-new-files.patch"
 NEW = "zz-new-name.patch"
 
 
-@pytest.fixture
-def k2(sandbox):
-    """The sandbox's checkout, with the series applied."""
-    sandbox.ok("apply")
-    return sandbox.checkout
-
-
 def order(sandbox) -> list[str]:
     return (sandbox.root / "patches/series").read_text().split()
 

@@ -19,13 +19,6 @@ OTHERS_WORK = {
 CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
 
-@pytest.fixture
-def k2(sandbox):
-    """The sandbox's checkout, with the series applied."""
-    sandbox.ok("apply")
-    return sandbox.checkout
-
-
 def upstream_commit(sandbox, subject, files) -> str:
     """A commit of upstream's, which the checkout has fetched."""
     made = support.commit(sandbox.upstream, subject, files)

@@ -15,15 +15,14 @@ MPS = "context-know-mps"
 
 
 @pytest.fixture
-def k2(sandbox):
+def k2(k2, sandbox):
     """The sandbox's checkout, with the series applied, and a user."""
-    sandbox.ok("apply")
     sandbox.config.write_text(
         "[user]\n\tname = Jörg Sender\n\temail = sender@example.org\n"
         "[format]\n\tattach = yes\n\tsignature = mine\n\tthread = true\n"
         "\tsubjectPrefix = OTHER\n\tto = a@example.org\n"
     )
-    return sandbox.checkout
+    return k2
 
 
 def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):

@@ -122,7 +122,8 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
-  const Parameter *near = nullptr;
+  const Parameter *near = nullptr;  // the nearest
+  uintptr_t distance = kNear;
   for (const Parameter &parameter : dispatch_->kernel->parameters) {
     if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
       continue;
@@ -130,7 +131,12 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     auto data = reinterpret_cast<uintptr_t>(binding.data);
     if (begin - data < binding.size && size <= binding.size - (begin - data))
       return true;
-    if (begin + kNear - data < binding.size + 2 * kNear) near = &parameter;
+    const uintptr_t away =
+        begin < data ? data - begin : begin + size - (data + binding.size);
+    if (away <= distance) {
+      near = &parameter;
+      distance = away;
+    }
   }
   if (near == nullptr || begin - launch_ < sizeof(mps_emulator_msl_launch))
     return false;  // the thread's own

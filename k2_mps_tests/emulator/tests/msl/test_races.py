@@ -237,3 +237,25 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
     b = np.frombuffer(memory, np.uint32)
     library.run("k", [a, b], 16, 16)
+
+
+@pytest.mark.parametrize("place, at", [("-1", -4), ("64", 256)])
+@pytest.mark.parametrize("first", [0, 1])
+def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
+    """Others lie a little further away, in front of it and behind it."""
+    library = metal.compile(
+        HEADER
+        + "kernel void k(device float *a [[buffer(0)]],\n"
+        "              device float *b [[buffer(1)]],\n"
+        "              device float *c [[buffer(2)]],\n"
+        "              uint i [[thread_position_in_grid]]) {\n"
+        "  %s[%s] = b[i] + c[i];\n}\n" % ("ab"[first], place)
+    )
+    memory = np.zeros(1024, np.float32)
+    others = [memory[100:200], memory[700:800]]
+    arrays = others[:first] + [memory[400:464]] + others[first:]
+    with pytest.raises(Fatal) as caught:
+        library.run("k", arrays, 1, 1)
+    assert "writes 4 bytes at byte %d of buffer %d " % (at, first) in str(
+        caught.value
+    )
