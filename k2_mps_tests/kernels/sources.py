@@ -11,7 +11,7 @@ TESTS = Path(__file__).resolve().parent.parent
 # What #include "k2/..." is relative to.
 ROOT = TESTS.parent / 'patches' / 'files'
 KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
-FRONT_END = TESTS / 'emulator' / 'mps_emulator' / 'msl'
+FRONT_END = TESTS.parent / 'emulator' / 'mps_emulator' / 'msl'
 
 
 def names():

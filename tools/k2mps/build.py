@@ -531,7 +531,7 @@ class _Plan:
 
 
 def _emulator(project: Project) -> Path:
-    return project.root / "k2_mps_tests" / "emulator"
+    return project.root / "emulator"
 
 
 def _compiler_settings(device: Device) -> dict[str, str]:

@@ -16,7 +16,7 @@ from k2mps import doctor, process
 from k2mps.environment import Environment
 from k2mps.project import Project
 
-_PROGRAM = "k2_mps_tests/emulator/mps_emulator/msl"
+_PROGRAM = "emulator/mps_emulator/msl"
 
 
 @dataclasses.dataclass(frozen=True)

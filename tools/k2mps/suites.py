@@ -75,7 +75,7 @@ SUITES = (
     Suite(
         "emulator",
         "the Linux stand-in for Metal and torch's mps device",
-        "k2_mps_tests/emulator/tests",
+        "emulator/tests",
         device=Device.MPS,
         on_k2=False,
         platforms=("linux",),
