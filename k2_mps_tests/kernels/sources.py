@@ -11,12 +11,21 @@ TESTS = Path(__file__).resolve().parent.parent
 # What #include "k2/..." is relative to.
 ROOT = TESTS.parent / 'patches' / 'files'
 KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
+# Kernels that call the functions of a header, for its check.
+CHECKS = Path(__file__).resolve().parent / 'checks'
 FRONT_END = TESTS.parent / 'emulator' / 'mps_emulator' / 'msl'
 
 
 def names():
     """The names of all files, without .metal."""
-    return sorted(path.stem for path in KERNELS.glob('*.metal'))
+    return sorted(path.stem for folder in (KERNELS, CHECKS)
+                  for path in folder.glob('*.metal'))
+
+
+def path(name):
+    """The path of a file."""
+    file = name + '.metal'
+    return (KERNELS if (KERNELS / file).exists() else CHECKS) / file
 
 
 def cases(name):
@@ -67,7 +76,7 @@ def text(name):
         return re.sub(r'^#include "([^"]+)".*$', include, source,
                       flags=re.MULTILINE)
 
-    return expand((KERNELS / (name + '.metal')).read_text())
+    return expand(path(name).read_text())
 
 
 def enumerators(header):
@@ -101,7 +110,7 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
         described = Path(scratch) / 'kernels.json'
         subprocess.run(
             [sys.executable, str(FRONT_END), 'ptx',
-             str(KERNELS / (name + '.metal')), '--include', str(ROOT),
+             str(path(name)), '--include', str(ROOT),
              '--output', str(output), '--json', str(described), '--gpu', gpu,
              '--libdevice', str(libdevice), '--no-fast-math',
              '--whole-simdgroups', *options],

@@ -32,6 +32,50 @@ def test_no_kernel_has_a_race(variable):
     assert status == 0, said
 
 
+# The files whose kernels compute in pairs of floats.
+PAIRS = [name for name in sources.names()
+         if 'struct TwoFloat ' in sources.text(name)]
+CONTRACTIONS = {
+    # What PYTORCH_MPS_FAST_MATH is, and what comes before the text.
+    'off': ('0', '#pragma clang fp contract(off)\n'),
+    'of statements': ('0', ''),
+    'of everything': ('1', ''),
+}
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='on a Mac fast math is '
+                    'more than contraction')
+@pytest.mark.parametrize('name', PAIRS)
+def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
+    # What contraction does to 1 - x^2, whose product is rounded.
+    control = '''
+        kernel void contracted(device float *x, uint i
+                               [[thread_position_in_grid]]) {
+          const float square = x[i] * x[i];
+          x[i] = 1.0f - %s;
+        }'''
+    changed, libraries = {}, {}
+    for how, (fast_math, before) in CONTRACTIONS.items():
+        monkeypatch.setenv('PYTORCH_MPS_FAST_MATH', fast_math)
+        libraries[how] = torch.mps.compile_shader(before + sources.text(name))
+        for square in 'square', 'x[i] * x[i]':
+            x = torch.tensor([1 + 2.0**-20], device='mps')
+            torch.mps.compile_shader(before + control % square).contracted(x)
+            changed[how, square] = x.item() != 1 - (1 + 2.0**-19)
+    assert changed == {
+        (how, square): how == 'of everything' or (
+            how == 'of statements' and square != 'square')
+        for how in CONTRACTIONS for square in ('square', 'x[i] * x[i]')}
+
+    for case in sources.cases(name):
+        contents = [buffer.content for buffer in case.all_buffers()]
+        results = {how: [array.tobytes() for array in on_mps._launch(
+            library, case.kernel, case.launches(), case.threads, contents)]
+            for how, library in libraries.items()}
+        for how, result in results.items():
+            assert result == results['off'], (how, case.kernel, case.name)
+
+
 @pytest.mark.parametrize('wrong, message', [
     ('m_from_above * 1.0001f);', 'elements differ'),
     ('m_from_above + float(clock()));', None),

@@ -1,0 +1,103 @@
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/two_float.h"
+
+// Each operation of two_float.h by itself.  A thread does one, and writes by
+// how much it is off: without an operation of that file, and without a product,
+// lest they be wrong together.
+
+struct TwoFloatParams {
+  int size, operation;
+};
+
+enum TwoFloatOperation {
+  kTwoSum,
+  kQuickTwoSum,
+  kAdd,
+  kAddFloat,
+  kAddSameSign,
+  kMul,
+  kDiv,
+  kExp,
+  kLog,
+};
+
+inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
+  switch (operation) {
+    case kTwoSum: return TwoSum(a.high, b.high);
+    case kQuickTwoSum: return QuickTwoSum(a.high, b.high);
+    case kAdd: return Add(a, b);
+    case kAddFloat: return Add(a, b.high);
+    case kAddSameSign: return AddSameSign(a, b);
+    case kMul: return Mul(a, b);
+    case kDiv: return Div(a, b);
+    case kExp: return Exp(a);
+    default: return Log(a);
+  }
+}
+
+// left, right   [size], the operands
+// expected      [size]
+// results       [size]
+// differences   [size], of results from what is expected
+kernel void two_float(device const TwoFloat *left [[buffer(0)]],
+                      device const TwoFloat *right [[buffer(1)]],
+                      device const TwoFloat *expected [[buffer(2)]],
+                      device TwoFloat *results [[buffer(3)]],
+                      device float *differences [[buffer(4)]],
+                      constant TwoFloatParams &params [[buffer(5)]],
+                      uint i [[thread_position_in_grid]]) {
+  if (int(i) >= params.size) return;
+  const TwoFloat result = Result(params.operation, left[i], right[i]);
+  results[i] = result;
+  differences[i] =
+      (result.high - expected[i].high) + (result.low - expected[i].low);
+}
+
+// What scores of states, each the sum of arcs, come to.
+//
+// states   [sums * arcs], each LogSum
+// scores   [sums * arcs], of the arcs
+// sums     [sums], the score of each, rounded to a float
+// pairs    [sums], the same by LogAdd() of one arc after another
+kernel void log_sums(device const LogSum *states [[buffer(0)]],
+                     device const float *scores [[buffer(1)]],
+                     device float *sums [[buffer(2)]],
+                     device float *pairs [[buffer(3)]],
+                     constant int2 &params [[buffer(4)]],
+                     uint i [[thread_position_in_grid]]) {
+  const int num_sums = params.x, num_arcs = params.y;
+  if (int(i) >= num_sums) return;
+  const int begin = int(i) * num_arcs;
+  TwoFloat r = kNoScore;
+  for (int n = begin; n < begin + num_arcs; ++n)
+    r = MaxOfArcs(r, states[n], scores[n]);
+  TwoFloat m = {0.0f, 0.0f};
+  for (int n = begin; n < begin + num_arcs; ++n)
+    m = SumOfArcs(m, r, states[n], scores[n]);
+  sums[i] = Score(MakeLogSum(r, m)).high;
+
+  LogSum sum = ToLogSum(-INFINITY);
+  for (int n = begin; n < begin + num_arcs; ++n) {
+    const LogSum state = states[n];
+    sum = LogAdd(sum, LogSum{Add(state.r, scores[n]), state.m});
+  }
+  pairs[i] = Score(sum).high;
+}
+
+// posteriors   [size], of arcs of score scores[i] between states[3 * i], with
+//              its forward score, and states[3 * i + 1], with its backward
+//              score, in an FSA of score states[3 * i + 2]
+// logs         [size], their logarithms
+kernel void arc_posteriors(device const LogSum *states [[buffer(0)]],
+                           device const float *scores [[buffer(1)]],
+                           device float *posteriors [[buffer(2)]],
+                           device float *logs [[buffer(3)]],
+                           constant int &size [[buffer(4)]],
+                           uint i [[thread_position_in_grid]]) {
+  if (int(i) >= size) return;
+  const ArcPosterior posterior = GetPosterior(
+      states[3 * i], scores[i], states[3 * i + 1], states[3 * i + 2]);
+  posteriors[i] = ValueOf(posterior);
+  logs[i] = LogOf(posterior).high;
+}
