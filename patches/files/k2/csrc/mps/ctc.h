@@ -1,0 +1,85 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_CTC_H_
+#define K2_CSRC_MPS_CTC_H_
+
+#include <vector>
+
+#include "k2/csrc/fsa.h"
+#include "torch/all.h"
+
+namespace k2 {
+
+// CTC without a lattice; see kernels/ctc.metal.  Python calls these functions
+// (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
+
+// Decoding graphs, and what the kernels need to know of their arcs.  All
+// tensors are on device mps.
+struct CtcGraphs {
+  FsaVec fsas;                    // with arcs
+  torch::Tensor entering_begins;  // int32, [states + 1], into `entering`
+  torch::Tensor entering;         // int32, [arcs], by the states they enter
+  torch::Tensor by_label;         // int32, [arcs], by FSA and label
+  torch::Tensor fsa_of_arc;       // int32, [arcs]
+  torch::Tensor is_bad;           // uint8, [1], whether a label has no column
+  torch::Tensor penalized;        // uint8, [arcs], or undefined: which symbols
+                                  // `penalty` is for
+};
+
+// Whether the kernels are faster than a lattice, see placement.h.
+bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
+
+/* Sums the scores of the paths in the lattice that IntersectDense() would make
+   of `graphs` and `dense` without limits of its size, in the log semiring.
+   Three dispatches, and no wait.
+
+   @param [in] graphs       As many FSAs as `dense` has sequences.
+   @param [in] dense        Scores of frames; in any order.
+   @param [in] num_rows     Rows of the longest sequence of `dense`, more than
+                            0.
+   @param [in] output_beam  As for IntersectDense().
+   @param [in] penalty      Added to the scores of `graphs.penalized` arcs,
+                            after pruning, for each frame behind the middle of
+                            the sequence; subtracted before it.
+   @param [in] use_double   Whether to compute nearly as in double precision.
+   @return   The scores, float32, [FSAs]; NaN if `graphs.is_bad`; and what
+             CtcBackward() needs.
+ */
+std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
+                                      int32_t num_rows, float output_beam,
+                                      float penalty, bool use_double);
+
+/* The gradient of CtcForward().  A dispatch for each gradient, and no wait.
+
+   @param [in] graphs, dense, num_rows, penalty   As given to CtcForward().
+   @param [in] saved        What CtcForward() returned behind the scores.
+   @param [in] score_grads  Of the scores, float32, [FSAs].
+   @param [in] need_graphs, need_dense   Which gradients to compute.
+   @return   The gradients of the scores of the graphs' arcs, float32, [arcs],
+             and of dense.scores, float32, of its shape; undefined if not
+             needed.
+ */
+std::vector<torch::Tensor> CtcBackward(
+    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
+    const std::vector<torch::Tensor> &saved, torch::Tensor score_grads,
+    bool need_graphs, bool need_dense);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_CTC_H_

@@ -1,0 +1,49 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_CTC_H_
+#define K2_CSRC_MPS_KERNELS_CTC_H_
+
+// Shared by the host and the kernels of ctc.metal.  All members have the same
+// size and alignment in C++ and in Metal.
+struct CtcParams {
+  int num_fsas;       // of the decoding graphs; as many as sequences
+  int num_states;     // of all graphs
+  int num_arcs;       // of all graphs
+  int num_rows;       // of the longest sequence, with its row for final arcs
+  int num_words;      // of the bits that say which arcs of a frame are kept
+  int stride;         // from a row of b_scores to the next
+  int num_columns;    // of b_scores
+  int width;          // lanes for each state: 1, 2, 4, 8, 16 or 32
+  int has_penalties;  // whether `penalized` is read
+  float penalty;      // of a symbol, for each frame behind the middle
+  float beam;
+};
+
+enum CtcSizes {
+  kCtcSimdWidth = 32,
+  kCtcMaxThreads = 1024,
+  // States of an FSA whose sums fit into threadgroup memory, twice.
+  kCtcMaxCachedStates = 960,
+  // Arcs that a lane keeps in registers.
+  kCtcArcsOfLane = 4,
+  // Threads of a threadgroup of all kernels but ctc_sums.
+  kCtcThreads = 256,
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_CTC_H_

@@ -1,0 +1,161 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''CTC without a lattice, on the GPU.'''
+from collections import deque
+from typing import List
+from typing import Optional
+
+import torch
+import _k2
+
+# Of intersect_dense, as k2.ctc_loss calls it.
+_MAX_STATES = 15000000
+_MAX_ARCS = 1 << 30
+
+# (event, flag on the CPU, text) of calls whose labels nobody has looked at yet.
+_unchecked = deque()
+
+
+def _graphs(graphs, num_columns: int) -> List[torch.Tensor]:
+    '''Return what CtcGraphs of k2/csrc/mps/ctc.h has beside the FSAs.
+
+    All of it is the GPU's work, in torch's operators: a host that reads arcs
+    would have to wait for all that the GPU has to do.
+    '''
+    arcs = graphs.arcs.values()
+    shape = graphs.arcs.shape()
+    fsa_begins, arc_begins = shape.row_splits(1), shape.row_splits(2)
+
+    def count(n):
+        return torch.arange(n, dtype=torch.int32, device=arcs.device)
+
+    def bucket(begins, values):
+        return torch.searchsorted(begins, values, right=True,
+                                  out_int32=True) - 1
+
+    source, target, label = arcs[:, 0], arcs[:, 1], arcs[:, 2]
+    state = bucket(arc_begins, count(arcs.shape[0]))
+    fsa = bucket(fsa_begins, state)
+    targets, entering = torch.sort(state - source + target, stable=True)
+    entering_begins = torch.searchsorted(targets, count(arc_begins.shape[0]),
+                                         out_int32=True)
+    is_bad = ((label < -1) | (label > num_columns - 2)).any()
+    # Labels without a column are all the same here.
+    columns = label.clamp(-1, num_columns - 1) + 1
+    key = fsa.to(torch.int64) * (num_columns + 1) + columns
+    by_label = torch.sort(key, stable=True).indices
+    return [entering_begins, entering.to(torch.int32),
+            by_label.to(torch.int32), fsa, is_bad.to(torch.uint8).reshape(1)]
+
+
+def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:
+    '''Raise for an earlier call, and remember to look at this one.'''
+    event = torch.mps.Event()
+    flag = is_bad.to('cpu', non_blocking=True)
+    event.record()
+    _unchecked.append((event, flag, num_columns - 2))
+    while _unchecked and _unchecked[0][0].query():
+        _, flag, largest = _unchecked.popleft()
+        if flag.item():
+            raise RuntimeError(
+                'An earlier k2.ctc_loss on mps, whose loss is NaN, had a '
+                f'decoding graph with labels that are not within [-1, {largest}]'
+                ', for which dense_fsa_vec has scores. Was the graph made for '
+                'a model with more symbols?')
+
+
+def _penalized(graphs) -> Optional[torch.Tensor]:
+    '''Return which arcs a delay penalty is for, as CtcLoss has it.
+
+    Returns:
+      A 1-D tensor of torch.uint8, or None if CtcLoss is to say what is wrong.
+    '''
+    if hasattr(graphs, '_is_repeat_token_'):
+        repeats = graphs._is_repeat_token_
+        if not isinstance(repeats, torch.Tensor):
+            return None
+        mask = (graphs.labels == 0) | (graphs.labels == -1) | (repeats != 0)
+    else:
+        labels = getattr(graphs, 'aux_labels', None)
+        if not isinstance(labels, torch.Tensor):
+            return None
+        mask = (labels == 0) | (labels == -1)
+    return (~mask).to(torch.uint8)
+
+
+class _CtcScores(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, graphs, dense, num_rows: int, output_beam: float,
+                penalty: float, penalized: Optional[torch.Tensor],
+                use_double_scores: bool, a_scores: torch.Tensor,
+                b_scores: torch.Tensor) -> torch.Tensor:
+        num_columns = b_scores.shape[1]
+        tensors = _graphs(graphs, num_columns)
+        _check_labels(tensors[-1], num_columns)
+        ctx.arguments = (graphs.arcs, tensors, penalized, dense.dense_fsa_vec,
+                         num_rows, penalty)
+        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam,
+                                             use_double_scores)
+        # With the scores, so that torch notes if they change.
+        ctx.save_for_backward(a_scores, b_scores, *saved)
+        return scores
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: torch.Tensor):
+        _, _, *saved = ctx.saved_tensors
+        grads = _k2.mps_ctc_backward(*ctx.arguments, saved, grad,
+                                     *ctx.needs_input_grad[-2:])
+        return (None,) * 7 + tuple(grads)
+
+
+def ctc_scores(graphs, dense, output_beam: float, delay_penalty: float,
+               use_double_scores: bool) -> Optional[torch.Tensor]:
+    '''Return the total scores of the lattices of CtcLoss, without the lattices.
+
+    Args:
+      graphs:
+        The k2.Fsa that CtcLoss calls decoding_graph.
+      dense:
+        The k2.DenseFsaVec.
+      output_beam, delay_penalty, use_double_scores:
+        As for CtcLoss.
+    Returns:
+      A 1-D tensor of torch.float32 on mps with a score for each FSA, which
+      supports autograd; or None where a lattice is needed: on other devices,
+      where the host is faster, and where the lattice may become so large that
+      k2 narrows the beam.
+    '''
+    if (graphs.device.type != 'mps' or dense.device.type != 'mps'
+            or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()
+            or graphs.shape[0] == 0 or not output_beam > 0):
+        return None
+    num_rows = int(dense.duration.max()) + 1
+    num_states = graphs.arcs.shape().tot_size(1)
+    num_arcs = graphs.arcs.shape().tot_size(2)
+    if ((num_rows + 1) * num_states > _MAX_STATES
+            or (num_rows + 1) * num_arcs > _MAX_ARCS
+            or not _k2.mps_prefers_ctc(num_arcs, num_rows)):
+        return None
+    penalized = None
+    if delay_penalty > 0:
+        penalized = _penalized(graphs)
+        if penalized is None:
+            return None
+    return _CtcScores.apply(graphs, dense, num_rows, output_beam,
+                            -float(delay_penalty), penalized,
+                            use_double_scores, graphs.scores, dense.scores)
