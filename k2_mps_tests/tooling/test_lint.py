@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from k2mps import dependencies, series
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
@@ -201,6 +202,119 @@ def test_names_that_differ_in_case_only(sound):
     support.commit(sound.checkout, "more", {"cmake/MPS.cmake": "x\n"})
     sound.ok("export")
     assert findings(sound) == [("patches/series", 1, "path")]
+
+
+HEADER = {"k2/csrc/mps/late.h": "#define LATE\n"}
+PACKAGE = {"k2/python/k2/later/__init__.py": "\n"}
+MODULE = {"k2/python/k2/late.py": "value = 1\n"}
+
+
+@pytest.mark.parametrize(
+    "user, line, text, brings",
+    [
+        ("k2/csrc/mps/use.mm", 2, '\n#import "k2/csrc/mps/late.h"\n', HEADER),
+        ("k2/csrc/mps/use.metal", 1, '#include "k2/csrc/mps/late.h"\n',
+         HEADER),
+        ("cmake/use.cmake", 1, "include(late)\n",
+         {"cmake/late.cmake": "\n"}),
+        ("cmake/use.cmake", 1, "run(${PROJECT_SOURCE_DIR}/cmake/late.py.in"
+         " ${PROJECT_SOURCE_DIR}/cmake/late.cmake)\n",
+         {"cmake/late.cmake": "\n"}),
+        ("k2/csrc/mps/CMakeLists.txt", 2, "set(sources\n  late.cu)\n",
+         {"k2/csrc/mps/late.cu": "\n"}),
+        ("k2/python/k2/use.py", 1, "from .late import value\n", MODULE),
+        ("k2/python/k2/use.py", 1, "from . import late\n", MODULE),
+        ("k2/python/k2/use.py", 2, "def f():\n    import k2.late\n", MODULE),
+        ("k2/python/k2/use/a.py", 1, "from ..late import value\n", MODULE),
+        ("k2/python/k2/use.py", 3, "import k2\ndef f():\n"
+         "    return k2.later.is_there()\n", PACKAGE),
+        ("k2/python/k2/use.py", 2, "import _k2\nvalue = _k2.late(1)\n",
+         {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}),
+        ("k2/python/k2/use.py", 1, "from _k2 import late\n",
+         {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}),
+    ],
+)
+def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
+    """Each use before what it needs is found; after it, nothing is."""
+    files = {path: one.encode() for path, one in {user: text, **brings}.items()}
+    uses, what = (
+        series.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"",
+                     ())
+        for name, paths in (("uses", [user]), ("what", brings))
+    )
+    found, = dependencies.lacks([uses, what], files)
+    assert (found.place, found.line) == (f"patches/files/{user}", line)
+    assert found.message.endswith("what.patch, which is later than uses.patch")
+    assert list(dependencies.lacks([what, uses], files)) == []
+
+
+@pytest.mark.parametrize(
+    "path, old, new, brings",
+    [
+        ("k2/python/k2/__init__.py", "from _k2 import *",
+         "from _k2 import *\nfrom . import late", MODULE),
+        ("k2/python/k2/__init__.py", "from _k2 import *",
+         "import k2\nk2.later.check()", PACKAGE),
+        ("CMakeLists.txt", "project(k2)", "project(k2)\ninclude(late)",
+         {"cmake/late.cmake": "\n"}),
+        ("k2/csrc/array.cu", "array 9\n",
+         'array 9\n#include "k2/csrc/mps/late.h"\n', HEADER),
+    ],
+)
+def test_what_a_hook_of_an_earlier_commit_cannot_have(
+    sound, path, old, new, brings
+):
+    """The same in lines that a patch adds to upstream's files."""
+    def edit():
+        text = (sound.checkout / path).read_bytes().decode()
+        assert old in text
+        support.commit(sound.checkout, "a hook",
+                       {path: text.replace(old, new, 1)})
+
+    sound.ok("apply")
+    edit()
+    support.commit(sound.checkout, "what it uses", brings)
+    sound.ok("export")
+    line = line_of(sound, "patches/a-hook.patch",
+                   f"+{new.split(chr(10))[1]}")
+    assert findings(sound) == [("patches/a-hook.patch", line, "order")]
+
+    git(sound.checkout, "reset", "--quiet", "--hard", "HEAD~2")
+    support.commit(sound.checkout, "what it uses", brings)
+    edit()
+    sound.ok("export")
+    assert findings(sound) == []
+
+
+def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
+    sound.ok("apply")
+    support.commit(sound.checkout, "talk", {
+        "k2/python/k2/talk.py": '"""See k2.later.on."""\n# from . import late\n'
+        "text = 'import k2.late'\n",
+        "k2/csrc/mps/talk.h": '// #include "k2/csrc/mps/late.h"\n',
+    })
+    support.commit(sound.checkout, "late", {**HEADER, **PACKAGE, **MODULE})
+    sound.ok("export")
+    assert findings(sound) == []
+
+
+def test_sources_that_only_nvcc_can_compile(sound):
+    """A .cc that reaches k2's core breaks the build with CUDA; a .cu is fine."""
+    sound.ok("apply")
+    through = {"k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n'}
+    text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'
+    support.commit(sound.checkout, "wrong",
+                   {**through, "k2/csrc/mps/a.cc": text})
+    sound.ok("export")
+    assert findings(sound) == [("patches/files/k2/csrc/mps/a.cc", 2, "cuda")]
+
+    git(sound.checkout, "reset", "--quiet", "--hard", "HEAD~1")
+    support.commit(sound.checkout, "right", {
+        **through, "k2/csrc/mps/a.cu": text,
+        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n',
+    })
+    sound.ok("export", "--prune")
+    assert findings(sound) == []
 
 
 def test_the_budget(sound):

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from k2mps import errors, hunks, series
+from k2mps import dependencies, errors, hunks, series
 from k2mps.project import Project
 from k2mps.series import Patch
 from k2mps.upstream import Lock, Upstream, sha256
@@ -61,6 +61,14 @@ def lint(project: Project) -> list[Finding]:
     for path, content in reader.files.items():
         findings += _new_file(path, content)
     findings += _collisions([*reader.raw, *reader.files])
+    for check, found in (
+        ("order", dependencies.lacks(reader.patches, reader.files)),
+        ("cuda", dependencies.misnamed(reader.files)),
+    ):
+        for lack in found:
+            findings.append(
+                Finding(lack.place, lack.line, check, lack.message)
+            )
     if pinned:
         findings += _lock(pinned.lock, reader)
         findings += _budget(pinned, reader.patches)

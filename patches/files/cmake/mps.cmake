@@ -26,14 +26,13 @@
 #                 and Foundation; a toolchain may define it before this file
 #                 is read, else it is Apple's frameworks
 #   k2_mps_sources(<variable>)
-#                 the backend's sources, those that tell that it was not built
-#                 where K2_WITH_MPS is off
+#                 the backend's sources, none where K2_WITH_MPS is off
 #   k2_use_mps(<target>)
 #                 to be called for the target that compiles them
 #
-# The sources are all files of k2/csrc/mps with the right name: *.mm with
-# K2_WITH_MPS, no_*.cc without.  The kernels are the *.metal files of
-# k2/csrc/mps/kernels.
+# The sources are the *.mm files of k2/csrc/mps, the kernels the *.metal files
+# of k2/csrc/mps/kernels.  Sources that include the backend's headers see
+# K2_WITH_MPS=1; without it these headers say that there is no backend.
 
 if(K2_WITH_MPS)
   if(CMAKE_VERSION VERSION_LESS 3.16)
@@ -88,11 +87,9 @@ if(K2_WITH_MPS)
 endif()
 
 function(k2_mps_sources variable)
-  set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps)
+  set(sources "")
   if(K2_WITH_MPS)
-    file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.mm)
-  else()
-    file(GLOB sources CONFIGURE_DEPENDS ${dir}/no_*.cc)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/k2/csrc/mps/*.mm)
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
@@ -105,8 +102,7 @@ function(k2_use_mps target)
     return()
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
-  # Who links it has NVTX_RANGE() post to Instruments.
-  target_compile_definitions(${target} PUBLIC K2_WITH_SIGNPOSTS=1)
+  target_compile_definitions(${target} PUBLIC K2_WITH_MPS=1)
 
   set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps/kernels)
   file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.metal)

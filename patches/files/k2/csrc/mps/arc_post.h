@@ -108,6 +108,29 @@ inline bool ArcPostBackpropMps(FsaVec &, Ragged<int32_t> &, Array1<double>,
   return false;
 }
 
+#if !K2_WITH_MPS
+
+inline bool TotScoresMps(FsaVec &, Array1<float>, Array1<float> *) {
+  return false;
+}
+
+inline bool TotScoresLogBackpropMps(FsaVec &, const at::Tensor &,
+                                    const at::Tensor &, const at::Tensor &) {
+  return false;
+}
+
+inline bool ArcPostMps(FsaVec &, Array1<float>, Array1<float>,
+                       Array1<float> *) {
+  return false;
+}
+
+inline bool ArcPostBackpropMps(FsaVec &, Ragged<int32_t> &, Array1<float>,
+                               Array1<float> &, Array1<float> &) {
+  return false;
+}
+
+#endif  // !K2_WITH_MPS
+
 }  // namespace k2
 
 #endif  // K2_CSRC_MPS_ARC_POST_H_

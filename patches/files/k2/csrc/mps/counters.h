@@ -67,6 +67,20 @@ void CountCopyToMps(size_t bytes);
 void CountCopyToCpu(size_t bytes);
 void CountCopyWithinMps(size_t bytes);
 
+#if !K2_WITH_MPS
+
+inline void StartCounting() {}
+
+inline void StopCounting() {}
+
+inline Counters GetCounters() { return {}; }
+
+// Only code for mps calls these.
+
+inline void CountCopyToMps(size_t) {}
+
+#endif  // !K2_WITH_MPS
+
 }  // namespace mps
 }  // namespace k2
 

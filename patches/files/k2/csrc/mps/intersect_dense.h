@@ -55,6 +55,16 @@ bool IntersectDenseMps(FsaVec &a_fsas, Ragged<int32_t> &incoming_arcs,
                        DenseFsaVec &b_fsas, Array1<int32_t> a_to_b_map,
                        const std::vector<Array1<float> *> &state_scores);
 
+#if !K2_WITH_MPS
+
+inline bool IntersectDenseMps(FsaVec &, Ragged<int32_t> &, DenseFsaVec &,
+                              Array1<int32_t>,
+                              const std::vector<Array1<float> *> &) {
+  return false;
+}
+
+#endif  // !K2_WITH_MPS
+
 }  // namespace k2
 
 #endif  // K2_CSRC_MPS_INTERSECT_DENSE_H_

@@ -20,6 +20,7 @@
 #define K2_CSRC_MPS_MPS_CONTEXT_H_
 
 #include "k2/csrc/context.h"
+#include "k2/csrc/log.h"
 #include "torch/all.h"
 
 // k2 on torch's mps device.
@@ -87,6 +88,40 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
             nullptr if the tensor has no elements.
  */
 void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
+
+#if !K2_WITH_MPS
+
+inline ContextPtr GetMpsContext() {
+  K2_LOG(FATAL) << "k2 was not built with MPS. Please build it with "
+                   "-DK2_WITH_MPS=ON on an Apple device.";
+  return nullptr;
+}
+
+// The way to any of the following leads through GetMpsContext().
+
+inline RegionPtr NewMpsRegion(const torch::Tensor &) {
+  GetMpsContext();
+  return nullptr;
+}
+
+inline torch::Tensor MpsToTorch(const RegionPtr &, const void *,
+                                torch::IntArrayRef, torch::IntArrayRef,
+                                torch::ScalarType) {
+  GetMpsContext();
+  return {};
+}
+
+inline torch::Tensor MpsReinterpret(const torch::Tensor &, torch::ScalarType) {
+  GetMpsContext();
+  return {};
+}
+
+inline void *MpsHostPtr(const torch::Tensor &, torch::ScalarType) {
+  GetMpsContext();
+  return nullptr;
+}
+
+#endif  // !K2_WITH_MPS
 
 }  // namespace k2
 

@@ -21,6 +21,7 @@
 
 #include <vector>
 
+#include "k2/csrc/mps/mps_context.h"
 #include "torch/all.h"
 
 namespace k2 {
@@ -56,6 +57,26 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad);
+
+#if !K2_WITH_MPS
+
+// GetMpsContext() tells that k2 was not built with MPS.
+
+inline torch::Tensor MutualInformationMps(
+    torch::Tensor, torch::Tensor, const torch::optional<torch::Tensor> &,
+    torch::Tensor) {
+  GetMpsContext();
+  return {};
+}
+
+inline std::vector<torch::Tensor> MutualInformationBackwardMps(
+    torch::Tensor, torch::Tensor, const torch::optional<torch::Tensor> &,
+    torch::Tensor, torch::Tensor) {
+  GetMpsContext();
+  return {};
+}
+
+#endif  // !K2_WITH_MPS
 
 }  // namespace k2
 

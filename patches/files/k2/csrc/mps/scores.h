@@ -97,6 +97,29 @@ inline bool StateScoresBackpropMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
   return false;
 }
 
+#if !K2_WITH_MPS
+
+inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
+                           Ragged<int32_t> &, bool, Array1<float> &,
+                           Array1<int32_t> *) {
+  return false;
+}
+
+inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
+                           Ragged<int32_t> &, bool, Array1<double> &,
+                           Array1<int32_t> *) {
+  return false;
+}
+
+inline bool StateScoresBackpropMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
+                                   Ragged<int32_t> &, bool, Array1<float>,
+                                   const Array1<int32_t> *, Array1<float> &,
+                                   Array1<float> &) {
+  return false;
+}
+
+#endif  // !K2_WITH_MPS
+
 }  // namespace k2
 
 #endif  // K2_CSRC_MPS_SCORES_H_

@@ -24,7 +24,6 @@
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/mps/counters.h"
-#include "k2/csrc/mps/ctc.h"
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
@@ -41,46 +40,8 @@ inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
 
 }  // namespace k2
 
-#if K2_WITH_SIGNPOSTS
-
-inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
-                                 const std::vector<torch::Tensor> &tensors,
-                                 const torch::optional<torch::Tensor> &mask) {
-  return {fsas,       tensors[0], tensors[1],
-          tensors[2], tensors[3], tensors[4],
-          mask.has_value() ? *mask : torch::Tensor()};
-}
-
-inline void PybindCtc(py::module &m) {
-  using Tensors = std::vector<torch::Tensor>;
-  m.def("mps_prefers_ctc", &k2::PreferCtcMps);
-  m.def("mps_ctc_forward",
-        [](const k2::FsaVec &fsas, const Tensors &tensors,
-           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, float output_beam,
-           bool use_double) {
-          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcForward(graphs, dense, num_rows, output_beam, penalty,
-                                use_double);
-        });
-  m.def("mps_ctc_backward",
-        [](const k2::FsaVec &fsas, const Tensors &tensors,
-           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, const Tensors &saved,
-           torch::Tensor score_grads, bool need_graphs, bool need_dense) {
-          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcBackward(graphs, dense, num_rows, penalty, saved,
-                                 score_grads, need_graphs, need_dense);
-        });
-}
-
-#endif  // K2_WITH_MPS
-
 // See k2/python/k2/mps for what Python makes of it.
 inline void PybindMps(py::module &m) {
-#if K2_WITH_SIGNPOSTS
-  PybindCtc(m);
-#endif
   m.def("mps_zeros", &k2::MpsZeros);
   m.def("mps_start_counting", &k2::mps::StartCounting);
   m.def("mps_stop_counting", &k2::mps::StopCounting);

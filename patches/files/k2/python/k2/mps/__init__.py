@@ -38,7 +38,6 @@ from ..provenance import build_info
 from .counting import Counters
 from .counting import counters
 from .scores import public_scores
-from .zeros import zero
 
 
 def is_available() -> bool:
@@ -56,6 +55,6 @@ def unavailable_reason() -> Optional[str]:
 
 
 __all__ = ['Counters', 'build_info', 'counters', 'is_available',
-           'public_scores', 'unavailable_reason', 'zero']
+           'public_scores', 'unavailable_reason']
 
 compatibility.warn_without_mps()

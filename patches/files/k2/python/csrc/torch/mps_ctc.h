@@ -1,0 +1,65 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_CTC_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_CTC_H_
+
+#include <vector>
+
+#include "k2/csrc/mps/ctc.h"
+#include "k2/python/csrc/torch.h"
+
+#if K2_WITH_MPS
+
+inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
+                                 const std::vector<torch::Tensor> &tensors,
+                                 const torch::optional<torch::Tensor> &mask) {
+  return {fsas,       tensors[0], tensors[1],
+          tensors[2], tensors[3], tensors[4],
+          mask.has_value() ? *mask : torch::Tensor()};
+}
+
+#endif  // K2_WITH_MPS
+
+// See k2/python/k2/mps/ctc.py for what Python makes of it.
+inline void PybindMpsCtc(py::module &m) {
+#if K2_WITH_MPS
+  using Tensors = std::vector<torch::Tensor>;
+  m.def("mps_prefers_ctc", &k2::PreferCtcMps);
+  m.def("mps_ctc_forward",
+        [](const k2::FsaVec &fsas, const Tensors &tensors,
+           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
+           int32_t num_rows, float penalty, float output_beam,
+           bool use_double) {
+          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
+          return k2::CtcForward(graphs, dense, num_rows, output_beam, penalty,
+                                use_double);
+        });
+  m.def("mps_ctc_backward",
+        [](const k2::FsaVec &fsas, const Tensors &tensors,
+           const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
+           int32_t num_rows, float penalty, const Tensors &saved,
+           torch::Tensor score_grads, bool need_graphs, bool need_dense) {
+          k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
+          return k2::CtcBackward(graphs, dense, num_rows, penalty, saved,
+                                 score_grads, need_graphs, need_dense);
+        });
+#endif  // K2_WITH_MPS
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_CTC_H_
