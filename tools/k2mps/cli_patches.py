@@ -287,6 +287,10 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
 
 @click.command("upstream")
 @k2_option
+@click.option(
+    "--group", metavar="NAME",
+    help="one group of patches/series, on top of those before it",
+)
 @click.option("--branch", metavar="NAME", help="make a branch of it")
 @click.option(
     "--mailbox",
@@ -302,10 +306,11 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
-    session: Session, k2: Optional[str], branch: Optional[str],
-    mailbox: Optional[str], check: bool, patches: tuple[str, ...],
+    session: Session, k2: Optional[str], group: Optional[str],
+    branch: Optional[str], mailbox: Optional[str], check: bool,
+    patches: tuple[str, ...],
 ) -> None:
-    """Make a pull request to k2 of the series, or of some patches.
+    """Make a pull request to k2 of the series, of a group or some patches.
 
     The cover letter is printed, with the figures of the last `k2mps test`.
     """
@@ -313,8 +318,10 @@ def upstream_command(
 
     from k2mps import submission, submission_check
 
+    if group and patches:
+        raise click.UsageError("give a group or patches, not both")
     checkout = session.obtain(k2)
-    made = submission.make(session.project, checkout, patches)
+    made = submission.make(session.project, checkout, patches, group or "")
     if check:
         for one in submission_check.check(
             session.project, session.upstream, checkout, made,
