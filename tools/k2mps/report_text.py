@@ -28,8 +28,8 @@ def _patches(result: Report) -> Section:
     groups = dict.fromkeys(one.group for one in result.patches if one.group)
     rows = tuple(
         (
-            *([one.group] if groups else []), one.name, str(one.new_lines), f"+{one.added} -{one.removed}",
-            str(one.files), one.status,
+            *([one.group] if groups else []), one.name, str(one.new_lines),
+            f"+{one.added} -{one.removed}", str(one.files), one.status,
         )
         for one in result.patches
     )
@@ -41,7 +41,10 @@ def _patches(result: Report) -> Section:
             f" against {budget}",
             *(_group(result, group) for group in groups),
         ),
-        (*(["group"] if groups else []), "patch", "lines in new files", "in upstream's", "files", "status"),
+        (
+            *(["group"] if groups else []), "patch", "lines in new files",
+            "in upstream's", "files", "status",
+        ),
         rows,
     )
 
