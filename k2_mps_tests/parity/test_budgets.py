@@ -207,7 +207,8 @@ def test_zeros_that_the_host_goes_on_with(shape, dtype):
         torch.full(shape, 7, dtype=dtype, device='mps')  # leaves its memory
         torch.mps.synchronize()
         with mps_emulator.counters() as counted:
-            found = k2.mps.zeros.zero(*size, dtype=dtype, device=torch.device('mps'))
+            found = k2.mps.zeros.zero(*size, dtype=dtype,
+                                      device=torch.device('mps'))
             torch.mps.synchronize()
         # More than 1 MiB, and what is no float32, is the GPU's to fill.
         filled = found.numel() >= 1 << 19 or dtype == torch.int32

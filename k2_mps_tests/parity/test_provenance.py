@@ -115,36 +115,23 @@ def test_what_nobody_told_is_unknown(installed):
 # ---- why k2 cannot be loaded
 
 
-def test_the_right_torch_is_no_problem():
-    for found, built in (('2.13.0', '2.13.0'), ('2.13.0+cpu', '2.13.0'),
-                         ('2.13.0', '2.13.0+cu130')):
-        assert compatibility.torch_problem(found, built) is None
-
-
-def test_another_torch():
-    text = compatibility.torch_problem('2.14.1+cpu', '2.13.0')
-    assert 'built for torch 2.13.0' in text
-    assert 'torch 2.14.1+cpu, which is installed' in text
-    assert 'pip install torch==2.13.0\n' in text
-    assert 'with torch2.14.1 in its version' in text
-    assert '2.12' not in text
-
-
-def test_a_torch_that_is_too_old_for_mps():
-    text = compatibility.torch_problem('2.11.0', '2.13.0')
-    assert 'pip install torch==2.13.0\n' in text
-    assert 'k2 needs torch 2.12 or newer' in text
-    assert 'newer' not in compatibility.torch_problem('2.12.0', '2.13.0')
-
-
-@pytest.mark.parametrize('version', ['2.11.0', '2.13.1', '99.0'])
+@pytest.mark.parametrize('version', ['2.11.0', '2.13.1+cpu', '99.0'])
 def test_import_beside_another_torch_says_what_to_do(version):
     right = str(Version(_k2.version.torch_version).base_version)
     result = python('-c', f'import torch; torch.__version__ = "{version}"\n'
                     'import k2')
     assert result.returncode != 0
     *_, error = result.stderr.partition('ImportError: ')
-    assert error.strip() == compatibility.torch_problem(version, right)
+    assert f'built using PyTorch {right}' in error
+    assert f'using PyTorch {version} to run it' in error
+    assert f'pip install torch=={right} ' in error
+
+
+def test_another_build_of_the_same_torch_is_no_problem():
+    right = str(Version(_k2.version.torch_version).base_version)
+    result = python('-c', f'import torch; torch.__version__ = "{right}+other"\n'
+                    'import k2')
+    assert result.returncode == 0, result.stderr
 
 
 def test_import_by_a_python_for_intel_says_what_to_do():

@@ -289,8 +289,8 @@ def test_what_a_hook_of_an_earlier_commit_cannot_have(
 def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
     sound.ok("apply")
     support.commit(sound.checkout, "talk", {
-        "k2/python/k2/talk.py": '"""See k2.later.on."""\n# from . import late\n'
-        "text = 'import k2.late'\n",
+        "k2/python/k2/talk.py": '"""See k2.later.on."""\n'
+        "# from . import late\ntext = 'import k2.late'\n",
         "k2/csrc/mps/talk.h": '// #include "k2/csrc/mps/late.h"\n',
     })
     support.commit(sound.checkout, "late", {**HEADER, **PACKAGE, **MODULE})
@@ -299,7 +299,7 @@ def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
 
 
 def test_sources_that_only_nvcc_can_compile(sound):
-    """A .cc that reaches k2's core breaks the build with CUDA; a .cu is fine."""
+    """A .cc that reaches k2's core breaks a build with CUDA; a .cu does not."""
     sound.ok("apply")
     through = {"k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n'}
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'

@@ -359,6 +359,39 @@ def bench_command(
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
 
 
+@main.command("cuda")
+@k2_option
+@click.option(
+    "--prepare", "folder", required=True, metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="the folder to make",
+)
+@click.option(
+    "--moderngpu", required=True, metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="a checkout of github.com/moderngpu/moderngpu",
+)
+@click.pass_obj
+def cuda_command(
+    session: Session, k2: Optional[str], folder: Path, moderngpu: Path
+) -> None:
+    """Make a folder that checks the series on a machine with CUDA.
+
+    Its run.sh builds k2 there with and without the series, runs k2's own
+    tests, and compares times.  The folder is all that the machine needs,
+    besides CUDA's compiler, torch, pybind11, cmake, ninja and pytest.
+    """
+    from k2mps import cuda
+
+    cuda.prepare(
+        session.project, session.upstream, session.obtain(k2), moderngpu,
+        folder,
+    )
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    session.console.info(f"made {folder}, {size / 1e6:.1f} MB")
+    session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
+
+
 @main.command("kernels")
 @click.option(
     "--device", type=click.Choice(("cpu", "cuda")), default="cpu",

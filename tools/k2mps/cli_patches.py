@@ -287,6 +287,10 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
 
 @click.command("upstream")
 @k2_option
+@click.option(
+    "--group", metavar="NAME",
+    help="one group of patches/series, on top of those before it",
+)
 @click.option("--branch", metavar="NAME", help="make a branch of it")
 @click.option(
     "--mailbox",
@@ -296,16 +300,17 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
 )
 @click.option(
     "--check", is_flag=True,
-    help="build each commit, with K2_WITH_MPS off, and run k2's own tests on"
-    " it; takes a minute a commit, and more for the first",
+    help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
+    " k2 with it on; takes minutes a commit, and goes on where it was stopped",
 )
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
-    session: Session, k2: Optional[str], branch: Optional[str],
-    mailbox: Optional[str], check: bool, patches: tuple[str, ...],
+    session: Session, k2: Optional[str], group: Optional[str],
+    branch: Optional[str], mailbox: Optional[str], check: bool,
+    patches: tuple[str, ...],
 ) -> None:
-    """Make a pull request to k2 of the series, or of some patches.
+    """Make a pull request to k2 of the series, of a group or some patches.
 
     The cover letter is printed, with the figures of the last `k2mps test`.
     """
@@ -313,16 +318,29 @@ def upstream_command(
 
     from k2mps import submission, submission_check
 
+    if group and patches:
+        raise click.UsageError("give a group or patches, not both")
     checkout = session.obtain(k2)
-    made = submission.make(session.project, checkout, patches)
+    made = submission.make(session.project, checkout, patches, group or "")
     if check:
+        rows, bad = [], []
         for one in submission_check.check(
             session.project, session.upstream, checkout, made,
             session.console,
         ):
-            session.console.info(
-                f"{one.commit[:12]} builds; {one.result.passed} tests passed,"
-                f" {one.result.skipped} skipped: {one.subject}"
+            rows.append((one.commit[:12], one.subject, one.off, one.on))
+            bad += [] if one.ok else [one.subject]
+            session.console.info(f"{one.commit[:12]} {one.off}; {one.on}")
+        session.console.table(
+            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests",
+             "K2_WITH_MPS=ON"), rows,
+        )
+        if bad:
+            raise errors.TestsFailedError(
+                f"{len(bad)} of {len(rows)} commits are not well:"
+                f" {'; '.join(bad)}",
+                next_command="k2mps fold the fix into the patch, then k2mps"
+                " upstream --check again: what was well is not tried again",
             )
     if branch:
         submission.branch(checkout, made, branch)

@@ -144,7 +144,9 @@ def _commit_exactly(
             if not _is_free(tree, path):
                 return None
             file = found.files[path]
-            blob = store.add("blob", file.source.read_bytes())
+            content = file.source.read_bytes()
+            blob = store.add("blob", content)
+            blobs[blob] = content  # a patch of a later group may edit it
             tree.set(path, file.mode, blob)
         message = patch.commit_message()
         who = f"{FROM} {date}"

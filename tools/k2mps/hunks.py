@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Optional, Sequence
+from typing import Container, Optional, Sequence
 
 _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
 # bytes.splitlines would also split at other line ends than "\n".
@@ -92,9 +92,13 @@ def split(diff: bytes) -> list[Hunk]:
     return found
 
 
-def count(diff: bytes) -> tuple[int, int]:
-    """How many lines a diff adds and removes."""
-    found = split(diff)
+def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
+    """How many lines a diff adds and removes.
+
+    Args:
+      without: files that do not count.
+    """
+    found = [hunk for hunk in split(diff) if hunk.path not in without]
     return (
         sum(len(hunk.changes(b"+")) for hunk in found),
         sum(len(hunk.changes(b"-")) for hunk in found),

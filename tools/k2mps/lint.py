@@ -22,6 +22,7 @@ _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
 _CONTEXT = 1
 _STATUSES_WITH_LINK = ("Submitted", "Accepted")
+_DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:mps|Mps|MPS|Metal)\w*")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 
 
@@ -69,9 +70,10 @@ def lint(project: Project) -> list[Finding]:
             findings.append(
                 Finding(lack.place, lack.line, check, lack.message)
             )
+    findings += _fixes(reader)
     if pinned:
         findings += _lock(pinned.lock, reader)
-        findings += _budget(pinned, reader.patches)
+        findings += _budget(pinned, reader)
     return findings
 
 
@@ -110,6 +112,7 @@ class _Reader:
       order: the bytes of patches/series.
       raw: the bytes of each patch file by name.
       patches: those that are well formed.
+      groups: the group of each by its name, where there are groups.
       files: the bytes of each new file, by path in k2's tree.
     """
 
@@ -119,6 +122,7 @@ class _Reader:
         self.order = b""
         self.raw: dict[str, bytes] = {}
         self.patches: list[Patch] = []
+        self.groups: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
 
     def read(self) -> list[Finding]:
@@ -128,7 +132,12 @@ class _Reader:
             patch = self._try(f"patches/{name}", self._read_patch, name)
             if patch:
                 self.patches.append(patch)
-        owned = self._try("patches/series", series.owners, self.patches)
+        self.groups = self._try(
+            "patches/series", series.parse_groups, self.order
+        ) or {}
+        owned = self._try(
+            "patches/series", series.owners, self.patches, self.groups
+        )
         for path in owned or ():
             self._try(f"patches/files/{path}", self._read_new_file, path)
         if owned is not None and len(self.patches) == len(names):
@@ -272,6 +281,22 @@ def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
             )
 
 
+def _fixes(reader: _Reader) -> Iterator[Finding]:
+    """Words of the device in what helps k2 without it."""
+    for patch in reader.patches:
+        if reader.groups.get(patch.name) != "fixes":
+            continue
+        for text in dependencies.texts(patch, reader.files):
+            for number, line in text.lines:
+                match = _DEVICE.search(line)
+                if match:
+                    yield Finding(
+                        text.place, number, "group",
+                        f"{match[0]} does not belong in the fixes, which k2"
+                        " can take without the mps device",
+                    )
+
+
 def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
     """Compares the hashes, also of patches that are malformed."""
     found = Lock(
@@ -288,8 +313,11 @@ def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
         )
 
 
-def _budget(pinned: Upstream, patches: Sequence[Patch]) -> Iterator[Finding]:
-    touched = sum(sum(hunks.count(patch.diff)) for patch in patches)
+def _budget(pinned: Upstream, reader: _Reader) -> Iterator[Finding]:
+    touched = sum(
+        sum(hunks.count(patch.diff, without=reader.files))
+        for patch in reader.patches
+    )
     if pinned.budget is not None and touched > pinned.budget:
         yield Finding(
             "upstream.toml", 1, "budget",

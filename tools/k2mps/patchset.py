@@ -153,6 +153,13 @@ class _Exporter:
         self._names = _names(commits, old)
         self._tip = pin
         self._upstream = checkout.files_of(pin)
+        try:
+            groups = series.parse_groups(old.content("series"))
+        except errors.SeriesError:
+            groups = {}
+        self._groups = series.regroup(
+            groups, [self._names[commit.id] for commit in commits]
+        )
         self._owners: dict[str, Commit] = {}
         self._new: dict[str, File] = {}
         self._raw: dict[str, bytes] = {}
@@ -226,13 +233,16 @@ class _Exporter:
                 why="patches touch regular files only",
             )
         owner = self._owners.get(change.path)
-        if owner:
+        if owner and not series.may_edit(
+            self._groups, self._names[commit.id], self._names[owner.id]
+        ):
             raise errors.ExportRefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which commit {owner.id[:12]}"
                 f" ({owner.subject}) adds",
                 why="a new file lies under patches/files in one state, which"
-                " the patch that adds it owns",
+                " the patch that adds it owns; only one of a later group may"
+                " edit it",
                 next_command=f"git commit --fixup={owner.id[:12]} that part,"
                 " then git rebase -i --autosquash",
             )

@@ -17,7 +17,7 @@ import os
 import re
 from typing import Mapping, Optional, Sequence
 
-from k2mps import errors, patchset, series
+from k2mps import errors, objects, patchset, series
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit
 from k2mps.commits import commit_series
@@ -297,6 +297,12 @@ class _Prober:
                     target, patch.new_files
                 ):
                     return False
+                # A patch of a later group may edit them.
+                for path in patch.new_files:
+                    file = found.files[path]
+                    blob = objects.object_id("blob", file.source.read_bytes())
+                    index.bytes("update-index", "--add", "--cacheinfo",
+                                f"{file.mode},{blob},{path}")
         return True
 
 

@@ -30,11 +30,13 @@ class PatchFigures:
     """One patch.
 
     Attributes:
+      group: the group that it is in; empty where there are none.
       new_files, new_lines: what it adds under patches/files.
       files, added, removed: what it does to upstream's files.
     """
 
     name: str
+    group: str
     subject: str
     status: str
     new_files: int
@@ -123,14 +125,16 @@ def report(
 
 
 def _figures(found: series.Series, patch: series.Patch) -> PatchFigures:
-    added, removed = hunks.count(patch.diff)
+    added, removed = hunks.count(patch.diff, without=found.files)
     return PatchFigures(
-        patch.name, patch.subject, patch.status, len(patch.new_files),
+        patch.name, found.groups.get(patch.name, ""), patch.subject,
+        patch.status, len(patch.new_files),
         sum(
             len(found.files[path].source.read_bytes().splitlines())
             for path in patch.new_files
         ),
-        len(patch.edits), added, removed,
+        sum(edit.path not in found.files for edit in patch.edits),
+        added, removed,
     )
 
 
@@ -183,7 +187,8 @@ def _hot_spots(
     by_path: dict[str, list[tuple[str, hunks.Hunk]]] = {}
     for patch in found.patches:
         for hunk in hunks.split(patch.diff):
-            by_path.setdefault(hunk.path, []).append((patch.name, hunk))
+            if hunk.path not in found.files:
+                by_path.setdefault(hunk.path, []).append((patch.name, hunk))
     commits = _recent_changes(pin, checkout, list(by_path))
     spots = [
         HotSpot(

@@ -25,10 +25,11 @@ def _patches(result: Report) -> Section:
         if result.budget is not None
         else "no budget"
     )
+    groups = dict.fromkeys(one.group for one in result.patches if one.group)
     rows = tuple(
         (
-            one.name, str(one.new_lines), f"+{one.added} -{one.removed}",
-            str(one.files), one.status,
+            *([one.group] if groups else []), one.name, str(one.new_lines),
+            f"+{one.added} -{one.removed}", str(one.files), one.status,
         )
         for one in result.patches
     )
@@ -38,9 +39,22 @@ def _patches(result: Report) -> Section:
             f"{len(result.patches)} patches: {result.new_lines} lines in new"
             f" files, {result.upstream_lines} lines in upstream's files,"
             f" against {budget}",
+            *(_group(result, group) for group in groups),
         ),
-        ("patch", "lines in new files", "in upstream's", "files", "status"),
+        (
+            *(["group"] if groups else []), "patch", "lines in new files",
+            "in upstream's", "files", "status",
+        ),
         rows,
+    )
+
+
+def _group(result: Report, group: str) -> str:
+    own = [one for one in result.patches if one.group == group]
+    touched = sum(one.added + one.removed for one in own)
+    return (
+        f"{group}: {len(own)} patches, {sum(one.new_lines for one in own)}"
+        f" lines in new files, {touched} in upstream's"
     )
 
 

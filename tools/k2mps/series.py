@@ -1,7 +1,10 @@
 """patches/: the series, its patch files and the new files beside them.
 
-`patches/series` names the patches in order, one file name a line; lines that
-are empty or start with "#" mean nothing.
+`patches/series` names the patches in order, one file name a line, as quilt
+does.  Lines that are empty or start with "#" mean nothing, but for one: a
+comment that begins with the name of a group, as in "# device: text", begins
+that group.  The groups of GROUPS come in their order; each but the last is a
+pull request to k2 that builds on those before it.
 
 A patch file edits files that upstream has.  It is UTF-8 with LF line ends and
 has exactly this shape, so that there is one way to write a given patch:
@@ -29,7 +32,7 @@ has exactly this shape, so that there is one way to write a given patch:
 - `New-files` names the files that the patch adds, sorted, one a line after a
   tab; absent where there are none.  They are not in the diff: they lie
   under patches/files at their place in k2's tree, and each belongs to exactly
-  one patch.
+  one patch.  Only a patch of a later group may edit it.
 - The diff has one line of context, full blob ids and no function names after
   its hunk headers.  It modifies or deletes files, and changes their executable
   bit; it never adds, renames or copies, and it is text.
@@ -42,6 +45,7 @@ Everything here is read as hostile: a path that leaves the tree, reaches into
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import re
 import stat
@@ -54,10 +58,14 @@ from k2mps import errors, git, upstream
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
 DEFAULT_STATUS = "Pending"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
+# What helps k2 on any device; the mps device; operations in Metal; what k2
+# itself need not carry.
+GROUPS = ("fixes", "device", "kernels", "extras")
 
 FILE_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 
+_GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 _PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
@@ -169,11 +177,14 @@ class Series:
     Attributes:
       patches: the patches, in order.
       files: the new files, by path in k2's tree.
+      groups: the group of each patch by its name; empty where the order file
+        has none.
       lock: what upstream.toml says of these bytes, but for the tree.
     """
 
     patches: tuple[Patch, ...]
     files: dict[str, NewFile]
+    groups: dict[str, str]
     lock: upstream.Lock
 
 
@@ -186,9 +197,10 @@ def load(directory: Path) -> Series:
     """
     order = read(directory / "series")
     names = parse_order(order)
+    groups = parse_groups(order)
     raw = {name: read(directory / name) for name in names}
     patches = tuple(parse(name, raw[name]) for name in names)
-    owned = owners(patches)
+    owned = owners(patches, groups)
     files = {
         path: read_new_file(directory / "files", path)
         for path in sorted(owned)
@@ -200,7 +212,7 @@ def load(directory: Path) -> Series:
         patches={name: upstream.sha256(raw[name]) for name in names},
         files={path: file.sha256 for path, file in files.items()},
     )
-    return Series(patches, files, lock)
+    return Series(patches, files, groups, lock)
 
 
 def parse_order(order: bytes) -> list[str]:
@@ -223,6 +235,63 @@ def parse_order(order: bytes) -> list[str]:
     return names
 
 
+def parse_groups(order: bytes) -> dict[str, str]:
+    """The group of each patch in patches/series; empty where it has none.
+
+    Raises:
+      SeriesError: the groups are not in their order, or a patch is in none of
+        them.
+    """
+    groups: dict[str, str] = {}
+    current = ""
+    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
+        match = _GROUP.fullmatch(line.strip())
+        if match:
+            if current and GROUPS.index(match[1]) <= GROUPS.index(current):
+                raise errors.SeriesError(
+                    f"patches/series:{number}: the group {match[1]} cannot"
+                    f" come after {current}",
+                    why=f"the groups are {', '.join(GROUPS)}, each once",
+                )
+            if not current and groups:
+                raise errors.SeriesError(
+                    f"patches/series:{number}: there are patches before the"
+                    f" first group, {match[1]}",
+                )
+            current = match[1]
+        elif line.strip() and not line.strip().startswith("#"):
+            groups[line.strip()] = current
+    return groups if current else {}
+
+
+def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The groups of patches in what may be a new order.
+
+    As many patches as possible stay in their group, so that groups still
+    follow one another.  Any other patch, and a new one, joins the group of the
+    patch before it.
+
+    Args:
+      old: the groups that were.
+      names: the patches, in order.
+    """
+    # The longest chain of patches whose groups do not go back, by its end.
+    chains: dict[str, list[str]] = {}
+    for name in filter(old.__contains__, names):
+        before = [
+            chain for last, chain in chains.items()
+            if GROUPS.index(old[last]) <= GROUPS.index(old[name])
+        ]
+        chains[name] = [*max(before, key=len, default=[]), name]
+    kept = max(chains.values(), key=len, default=[])
+    current = old[kept[0]] if kept else ""
+    groups = {}
+    for name in names:
+        current = old[name] if name in kept else current
+        groups[name] = current
+    return groups if current else {}
+
+
 def check_name(name: str, where: str) -> None:
     """Refuses what cannot be the file name of a patch.
 
@@ -241,19 +310,30 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """patches/series for these names.
 
     The old bytes are kept where they say the same; else only the comment
-    lines at the top are.
+    lines at the top and those that begin a group are.
     """
+    groups: dict[str, str] = {}
     try:
         if parse_order(old) == list(names):
             return old
+        groups = regroup(parse_groups(old), names)
     except errors.SeriesError:
         pass
-    comment = []
-    for line in os.fsdecode(old).splitlines():
-        if not line.startswith("#"):
-            break
-        comment.append(line)
-    return os.fsencode("".join(f"{line}\n" for line in [*comment, *names]))
+    lines = []
+    titles = {}
+    text = os.fsdecode(old).splitlines()
+    for line in itertools.takewhile(lambda line: line.startswith("#"), text):
+        if not _GROUP.fullmatch(line.strip()):
+            lines.append(line)
+    for line in text:
+        match = _GROUP.fullmatch(line.strip())
+        if match:
+            titles[match[1]] = line
+    for group in dict.fromkeys(groups.values()) or ("",):
+        if group:
+            lines += [*([""] if lines else []), titles[group]]
+        lines += [name for name in names if groups.get(name, "") == group]
+    return os.fsencode("".join(f"{line}\n" for line in lines))
 
 
 def check_path(path: str, where: str) -> None:
@@ -560,16 +640,31 @@ def read(path: Path) -> bytes:
         ) from None
 
 
-def owners(patches: Sequence[Patch]) -> dict[str, str]:
+def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
+    """Whether a patch may edit what another one adds.
+
+    A new file lies under patches/files in one state.  Only what k2 is offered
+    later may add to it, as a patch that k2 need not take.
+    """
+    mine, others = groups.get(name), groups.get(owner)
+    return bool(mine and others) and (
+        GROUPS.index(mine) > GROUPS.index(others)
+    )
+
+
+def owners(
+    patches: Sequence[Patch], groups: dict[str, str]
+) -> dict[str, str]:
     """Which patch adds each new file."""
     owned: dict[str, str] = {}
     for patch in patches:
         for edit in patch.edits:
-            if edit.path in owned:
+            owner = owned.get(edit.path)
+            if owner and not may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {edit.path}, which"
                     f" {owned[edit.path]} adds",
-                    why="a new file has one state: the one under"
+                    why="a new file has one state in its group: the one under"
                     " patches/files",
                     next_command=f"edit patches/files/{edit.path} and take it"
                     f" out of patches/{patch.name}, then k2mps lock",

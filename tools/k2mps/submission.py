@@ -29,6 +29,12 @@ _SUITES = {
     "upstream-mps": "k2's own tests on mps",
     "upstream-cpu": "k2's own tests with K2_WITH_MPS=OFF",
 }
+_TITLES = {
+    "fixes": "Fixes found on the way to an Apple MPS backend",
+    "device": "Apple's MPS as a device of k2",
+    "kernels": "Operations of k2 in Metal",
+    "extras": "Provenance, counters, signposts and a check for MPS",
+}
 # To clang-format, .mm is another language, and .cu has no header of its own.
 _CXX = (".h", ".cc")
 _WITH_COPYRIGHT = (*_CXX, ".cu", ".mm", ".py", ".cmake", ".metal")
@@ -54,34 +60,51 @@ class Submission:
 
 
 def make(
-    project: Project, checkout: Checkout, names: Sequence[str] = ()
+    project: Project,
+    checkout: Checkout,
+    names: Sequence[str] = (),
+    group: str = "",
 ) -> Submission:
     """Makes the commits; no ref has them yet.
 
     Args:
       names: of the patches to submit; all where empty.
+      group: the group to submit, on top of those before it; `names` is empty.
     Raises:
-      SubmissionError: one of them builds on a patch that is left out, or git
-        does not know who the user is.
+      SubmissionError: one of them builds on a patch that is left out, the
+        series has no such group, or git does not know who the user is.
     """
     pinned = project.upstream()
     found = series.load(project.patches)
     check_lock(pinned, found)
-    chosen = _choose(found, names)
+    below: tuple[Patch, ...] = ()
+    if group:
+        below, chosen = _of_group(found, group)
+    else:
+        chosen = _choose(found, names)
     with checkout.exclusive():
         checkout.recover()
         last = commit_series(checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
-        author = _author(checkout)
-        tip = pinned.pin.commit
+        # With the pin's date, a group made later has the same commits below.
+        date = checkout.git.text(
+            "log", "-1", "--format=@%ct +0000", pinned.pin.commit
+        )
+        author = {
+            **_author(checkout),
+            "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date,
+        }
+        base = tip = pinned.pin.commit
         for commit, patch in zip(commits, found.patches):
-            if patch in chosen:
+            if patch in below or patch in chosen:
                 tip = _commit(checkout, commit, patch, tip, author)
+            if patch in below:
+                base = tip
     return Submission(
-        pinned.pin.commit,
+        base,
         tip,
         chosen,
-        _cover(project, found, chosen),
+        _cover(project, found, chosen, group),
         tuple(_notes(checkout, found, chosen, pinned.pin.commit)),
     )
 
@@ -101,6 +124,22 @@ def _choose(
         for patch in found.patches
         if not wanted or patch.name.removesuffix(".patch") in wanted
     )
+
+
+def _of_group(
+    found: series.Series, group: str
+) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
+    """The patches of the groups before one, and its own."""
+    chosen = tuple(
+        patch for patch in found.patches
+        if found.groups.get(patch.name) == group
+    )
+    if not chosen:
+        raise errors.SubmissionError(
+            f"patches/series has no group {group}",
+            why="a group begins with a comment like '# device: text'",
+        )
+    return found.patches[:found.patches.index(chosen[0])], chosen
 
 
 def _author(checkout: Checkout) -> dict[str, str]:
@@ -193,9 +232,14 @@ def mailbox(checkout: Checkout, made: Submission) -> bytes:
 
 
 def _cover(
-    project: Project, found: series.Series, chosen: Sequence[Patch]
+    project: Project,
+    found: series.Series,
+    chosen: Sequence[Patch],
+    group: str,
 ) -> str:
-    counts = [hunks.count(patch.diff) for patch in chosen]
+    counts = [
+        hunks.count(patch.diff, without=found.files) for patch in chosen
+    ]
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
     new_lines = sum(
@@ -205,6 +249,7 @@ def _cover(
     lines = [
         "An Apple MPS backend for k2" if len(chosen) == len(found.patches)
         else chosen[0].subject if len(chosen) == 1
+        else _TITLES[group] if group
         else f"{len(chosen)} changes for an Apple MPS backend of k2",
         "",
         f"{len(new_files)} new files with {new_lines} lines; in existing"

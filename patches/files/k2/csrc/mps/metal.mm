@@ -30,8 +30,6 @@
 
 #include "ATen/mps/MPSDevice.h"
 #include "k2/csrc/log.h"
-#include "k2/csrc/mps/counters.h"
-#include "k2/csrc/mps/signpost.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -229,7 +227,6 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
               [pipeline maxTotalThreadsPerThreadgroup])
       << "Too many threads in a threadgroup of the kernel " << kernel;
 
-  Signpost signpost(Signpost::kDispatch, kernel.c_str());
   RunInStream([&] {
     @autoreleasepool {
       Encoder encoder(LabelOf(kernel));
@@ -238,7 +235,6 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
       encoder.Dispatch(pipeline, grid);
     }
   });
-  CountDispatch();
 }
 
 uint32_t MaxThreadsPerThreadgroup(const std::string &source,

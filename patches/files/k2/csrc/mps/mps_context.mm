@@ -25,7 +25,6 @@
 
 #include "ATen/detail/MPSHooksInterface.h"
 #include "k2/csrc/log.h"
-#include "k2/csrc/mps/counters.h"
 #include "k2/csrc/mps/stream.h"
 
 namespace k2 {
@@ -97,10 +96,6 @@ class PytorchMpsContext : public Context {
     HostReady();
     // `src` and `dst` may both be nullptr if there is nothing to copy.
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
-    if (dst_type == kCpu)
-      mps::CountCopyToCpu(num_bytes);
-    else
-      mps::CountCopyWithinMps(num_bytes);
   }
 
  private:

@@ -18,12 +18,9 @@
 
 #include "k2/csrc/mps/stream.h"
 
-#include <chrono>
 #include <exception>
 
 #include "k2/csrc/blocking.h"
-#include "k2/csrc/mps/counters.h"
-#include "k2/csrc/mps/signpost.h"
 
 namespace k2 {
 namespace mps {
@@ -49,21 +46,10 @@ void RunInStream(const std::function<void()> &f) {
 }
 
 void Synchronize() {
-  Signpost signpost(Signpost::kWait);
   // torch::mps::synchronize() commits and releases the open command buffer
   // without entering the queue, so that it would take it away from under
   // another thread that is just encoding.
-  if (!IsCounting()) return RunInStream([] { torch::mps::synchronize(); });
-
-  using Clock = std::chrono::steady_clock;
-  Clock::duration taken;
-  RunInStream([&taken] {
-    Clock::time_point begin = Clock::now();
-    torch::mps::synchronize();
-    taken = Clock::now() - begin;
-  });
-  CountGate(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(taken).count());
+  RunInStream([] { torch::mps::synchronize(); });
 }
 
 }  // namespace mps

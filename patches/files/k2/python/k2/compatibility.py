@@ -73,30 +73,6 @@ class Facts:
     device: bool
 
 
-def torch_problem(torch: str, built_for: str) -> Optional[str]:
-    '''Tell why k2 cannot be loaded beside a torch.
-
-    Args:
-      torch:
-        The version of torch that is installed.
-      built_for:
-        The one that this k2 was built for.
-    Returns:
-      What is wrong and what to do, or None.
-    '''
-    found, wanted = torch.split('+')[0], built_for.split('+')[0]
-    if found == wanted:
-        return None
-    too_old = ''
-    if _numbers(found) < _numbers(MIN_TORCH):
-        too_old = f' (on mps, k2 needs torch {MIN_TORCH} or newer)'
-    return (
-        f'This k2 was built for torch {wanted} and cannot be loaded beside '
-        f'torch {torch}, which is installed.\n'
-        f'Install the torch that it needs: pip install torch=={wanted}\n'
-        f'or a k2 with torch{found} in its version{too_old}.')
-
-
 def system_problem(system: System) -> Optional[str]:
     '''Tell why a system cannot have the device mps.
 
@@ -159,19 +135,13 @@ def mps_problem(facts: Facts) -> Optional[str]:
 
 
 def check_import() -> None:
-    '''Load torch and the libraries of k2.
+    '''Load the libraries of k2.
 
     Raises:
       ImportError:
-        They do not fit together or not to this system; the message says what
-        to do.
+        They do not fit to this system; the message says what to do.
     '''
     try:
-        import torch
-        from .torch_version import k2_torch_version
-        problem = torch_problem(str(torch.__version__), k2_torch_version)
-        if problem:
-            raise ImportError(problem)
         import _k2  # noqa
     except ImportError as error:
         problem = system_problem(this_system())

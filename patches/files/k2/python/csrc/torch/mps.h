@@ -23,7 +23,6 @@
 #include <vector>
 
 #include "k2/csrc/array.h"
-#include "k2/csrc/mps/counters.h"
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
@@ -43,20 +42,6 @@ inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
 // See k2/python/k2/mps for what Python makes of it.
 inline void PybindMps(py::module &m) {
   m.def("mps_zeros", &k2::MpsZeros);
-  m.def("mps_start_counting", &k2::mps::StartCounting);
-  m.def("mps_stop_counting", &k2::mps::StopCounting);
-  m.def("mps_counters", [] {
-    k2::mps::Counters counters = k2::mps::GetCounters();
-    py::dict ans;
-    ans["dispatches"] = counters.dispatches;
-    ans["gates"] = counters.gates;
-    ans["waits"] = counters.waits;
-    ans["wait_nanoseconds"] = counters.wait_nanoseconds;
-    ans["bytes_to_mps"] = counters.bytes_to_mps;
-    ans["bytes_to_cpu"] = counters.bytes_to_cpu;
-    ans["bytes_within_mps"] = counters.bytes_within_mps;
-    return ans;
-  });
 }
 
 #endif  // K2_PYTHON_CSRC_TORCH_MPS_H_

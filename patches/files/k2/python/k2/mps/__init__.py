@@ -25,18 +25,11 @@ precision; the result is rounded to ``torch.float32`` where it is returned.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
 
 ``k2.mps.unavailable_reason()`` tells what to do where k2 cannot use the
-device; it goes on working on the CPU.  ``k2.mps.build_info()`` tells where
-this k2 comes from.
-
-``with k2.mps.counters() as counted`` tells what k2 does there.
-``python -m k2.mps.check`` compares mps with the CPU on this machine.
+device; it goes on working on the CPU.
 '''
 from typing import Optional
 
 from .. import compatibility
-from ..provenance import build_info
-from .counting import Counters
-from .counting import counters
 from .scores import public_scores
 
 
@@ -54,7 +47,6 @@ def unavailable_reason() -> Optional[str]:
     return compatibility.mps_problem(compatibility.facts())
 
 
-__all__ = ['Counters', 'build_info', 'counters', 'is_available',
-           'public_scores', 'unavailable_reason']
+__all__ = ['is_available', 'public_scores', 'unavailable_reason']
 
 compatibility.warn_without_mps()

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Builds k2 with CUDA, with and without the series, tests and times it.
+#
+#   run.sh [build | suite | compare]...      default: all, in this order
+#   W=FOLDER                                 where to build; default ./work
+#   JOBS=N                                   compilers at once; default all cores
+#
+# Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, and nothing
+# from the network.  A step that is done is not done again: a run that was
+# stopped goes on.  Ends with 1 if a build or test fails, or an operation is
+# slower with the series by more than 3%.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+W=${W:-$here/work}
+JOBS=${JOBS:-$(nproc)}
+python=$(command -v python3)
+[ $# -gt 0 ] || set -- build suite compare
+
+# Some wheels of torch bring iostreams of their own, with which k2 ends in a
+# crash, with or without the series.
+preload=$(ls /usr/lib/*-linux-gnu/libstdc++.so.6 2>/dev/null | head -1)
+
+# with TREE COMMAND...: runs a command with k2 as built from a tree
+with() {
+  local tree=$1; shift
+  PYTHONPATH="$W/$tree/k2/python:$W/build-$tree/lib:$here" \
+    LD_PRELOAD=$preload "$@"
+}
+
+build_one() {
+  local tree=$1
+  if [ ! -d "$W/$tree" ]; then
+    mkdir -p "$W/$tree.part" "$W/moderngpu"
+    tar -C "$W/$tree.part" -xzf "$here/$tree.tgz"
+    tar -C "$W/moderngpu" -xzf "$here/moderngpu.tgz"
+    mv "$W/$tree.part" "$W/$tree"
+  fi
+  if [ ! -f "$W/build-$tree/build.ninja" ]; then
+    cmake -S "$W/$tree" -B "$W/build-$tree" -G Ninja \
+      -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_STANDARD=17 \
+      -DCMAKE_PROJECT_k2_INCLUDE="$here/include.cmake" \
+      -DPYTHON_EXECUTABLE="$python" \
+      -Dpybind11_DIR="$("$python" -m pybind11 --cmakedir)" \
+      -DFETCHCONTENT_SOURCE_DIR_MODERNGPU="$W/moderngpu" \
+      -DK2_WITH_CUDA=ON -DK2_ENABLE_TESTS=OFF -DK2_ENABLE_BENCHMARK=OFF \
+      -DCMAKE_CXX_FLAGS=-w "-DCMAKE_CUDA_FLAGS=-w -Xcompiler -w" \
+      > "$W/$tree-configure.log" 2>&1 ||
+      { tail -20 "$W/$tree-configure.log"; return 1; }
+  fi
+  ninja -C "$W/build-$tree" -j "$JOBS" -k 0 _k2 > "$W/$tree-build.log" 2>&1 ||
+    { grep -E 'error|FAILED' "$W/$tree-build.log" | head -40; return 1; }
+  echo "$tree: built"
+}
+
+build() {
+  mkdir -p "$W"
+  local failed=0
+  for tree in series base; do build_one $tree || failed=1; done
+  return $failed
+}
+
+# k2's own tests, on the CPU and on CUDA, one process for each file.
+suite() {
+  rm -rf "$W/suite"; mkdir -p "$W/suite"
+  export -f with; export W here preload
+  (cd "$W/series/k2/python/tests" && ls *_test.py) | xargs -P 8 -I{} bash -c '
+    cd "$W/series/k2/python/tests" && with series timeout 300 python3 \
+      -X faulthandler -m pytest -q -p no:cacheprovider -p seed \
+      --junit-xml "$W/suite/{}.xml" {} > "$W/suite/{}.log" 2>&1 ||
+      { tail -3 "$W/suite/{}.log" >&2; touch "$W/suite/{}.failed"; }'
+  with series "$python" - "$W/suite" <<'X' && [ -z "$(ls "$W"/suite/*.failed 2>/dev/null)" ]
+import pathlib, sys, torch, k2, xml.etree.ElementTree as tree
+counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
+for path in pathlib.Path(sys.argv[1]).glob("*.xml"):
+    for one in tree.parse(path).getroot().iter("testsuite"):
+        for name in counts:
+            counts[name] += int(one.get(name))
+device = torch.cuda.get_device_name()
+print(f"suite on {device}, torch {torch.__version__}: {counts}")
+sys.exit(counts["failures"] + counts["errors"] > 0 or not counts["tests"])
+X
+}
+
+compare() { "$python" "$here/compare.py" --root "$W" --preload "$preload"; }
+
+status=0
+for step in "$@"; do "$step" || { echo "failed: $step"; status=1; }; done
+exit $status

@@ -1,0 +1,176 @@
+"""The groups of patches/series: pull requests in order, and what is left."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from k2mps import errors, series
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+
+ORDER = b"""\
+# why
+# fixes: one
+a.patch
+b.patch
+
+# device: two
+c.patch
+
+# extras: three
+d.patch
+"""
+GROUPS = {"a.patch": "fixes", "b.patch": "fixes", "c.patch": "device",
+          "d.patch": "extras"}
+
+
+def test_comments_begin_groups():
+    assert series.parse_groups(ORDER) == GROUPS
+    assert series.parse_order(ORDER) == list(GROUPS)
+    assert series.parse_groups(b"# device of ours\na.patch\n") == {}
+
+
+@pytest.mark.parametrize("order", [
+    b"# device: x\na.patch\n# fixes: y\nb.patch\n",
+    b"# fixes: x\na.patch\n# fixes: y\nb.patch\n",
+    b"a.patch\n# fixes: y\nb.patch\n",
+])
+def test_groups_out_of_order_are_refused(order):
+    with pytest.raises(errors.SeriesError):
+        series.parse_groups(order)
+
+
+@pytest.mark.parametrize("names, groups", [
+    ("abcd", "ffde"),
+    ("axbcd", "fffde"),  # a new one joins the one before it
+    ("abcxd", "ffdde"),
+    ("abcdx", "ffdee"),
+    ("xabcd", "fffde"),
+    ("bacd", "ffde"),
+    ("acbd", "fdde"),  # b can only be where c is
+    ("abdc", "ffee"),
+    ("dabc", "fffd"),
+    ("bd", "fe"),
+])
+def test_patches_keep_their_groups_in_another_order(names, groups):
+    found = series.regroup(GROUPS, [f"{name}.patch" for name in names])
+    assert "".join(group[0] for group in found.values()) == groups
+
+
+def test_a_new_order_keeps_the_comments_of_groups():
+    order = series.render_order(
+        ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"]
+    )
+    assert order == (
+        b"# why\n\n# fixes: one\nb.patch\nx.patch\na.patch\n\n"
+        b"# extras: three\nd.patch\n"
+    )
+    assert series.render_order(ORDER, list(GROUPS)) == ORDER
+
+
+@pytest.fixture
+def grouped(sandbox):
+    """The sample series in three groups; the last one edits a file that the
+    first one adds."""
+    order = sandbox.root / "patches/series"
+    names = order.read_text().split()
+    sandbox.ok("apply")
+    order.write_text(
+        f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n"
+        f"{names[2]}\n"
+    )
+    path = "k2/csrc/mps/context.mm"
+    text = (sandbox.checkout / path).read_text()
+    support.commit(sandbox.checkout, "context: say more",
+                   {path: text + "// more\n"})
+    sandbox.ok("export")
+    sandbox.config.write_text(
+        "[user]\n\tname = A\n\temail = a@example.org\n"
+    )
+    return sandbox
+
+
+def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
+    """patches/files has the file as it is added; the edit is in the patch."""
+    path = "k2/csrc/mps/context.mm"
+    added = (grouped.root / "patches/files" / path).read_text()
+    assert "// more" not in added
+    patch = (grouped.root / "patches/context-say-more.patch").read_text()
+    assert "+// more" in patch
+    tree = git(grouped.checkout, "rev-parse", "HEAD^{tree}")
+    git(grouped.checkout, "checkout", "--quiet", "--detach", grouped.pin)
+    git(grouped.checkout, "branch", "--quiet", "-D", "k2-mps")
+    grouped.ok("apply")
+    assert git(grouped.checkout, "rev-parse", "HEAD^{tree}") == tree
+    assert (grouped.checkout / path).read_text() == added + "// more\n"
+
+
+def test_a_patch_of_the_same_group_may_not(grouped):
+    path = "k2/csrc/mps/context.mm"
+    git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")
+    grouped.ok("export", "--prune")
+    order = grouped.root / "patches/series"
+    order.write_text("# fixes: a\n" + "\n".join(
+        line for line in order.read_text().split("\n") if line[:1] != "#"
+    ))
+    grouped.ok("lock")
+    text = (grouped.checkout / path).read_text()
+    support.commit(grouped.checkout, "context: say more",
+                   {path: text + "// more\n"})
+    assert "only one of a later group" in grouped.fails(24, "export")
+
+
+def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
+    found = json.loads(grouped.ok("report", "--offline", "--json"))
+    last = found["patches"][-1]
+    assert (last["name"], last["group"]) == ("context-say-more.patch",
+                                             "extras")
+    assert (last["files"], last["added"], last["removed"]) == (0, 0, 0)
+    assert "k2/csrc/mps/context.mm" not in {
+        spot["path"] for spot in found["hot_spots"]
+    }
+    assert "extras: 2 patches" in grouped.ok("report", "--offline")
+
+
+def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
+    k2 = grouped.checkout
+    out = grouped.ok("upstream", "--group", "device", "--branch", "two")
+    assert out.startswith("array: a mode and line ends\n")  # its one patch
+    assert git(k2, "log", "--format=%s", f"{grouped.pin}..two"
+               ).splitlines() == [
+        "array: a mode and line ends", "context: know mps",
+    ]
+    grouped.ok("upstream", "--group", "extras", "--branch", "three")
+    assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
+    assert git(k2, "rev-parse", "three^{tree}") == git(
+        k2, "rev-parse", "k2-mps^{tree}"
+    )
+    grouped.fails(35, "upstream", "--group", "kernels")
+    both = grouped.run("upstream", "--group", "device", "context-know-mps")
+    assert both.returncode == 2 and "not both" in both.stderr
+
+
+def test_fixes_say_nothing_of_mps(grouped):
+    """What helps k2 on any device does not know the device to come."""
+    path = grouped.root / "patches/context-know-mps.patch"
+    path.write_text(path.read_text().replace("+line fifty", "+line kMps"))
+    found = json.loads(grouped.run("lint", "--format", "json").stdout)
+    line = path.read_text().split("\n").index("+line kMps") + 1
+    places = {
+        (one["path"], one["line"]) for one in found if one["check"] == "group"
+    }
+    # Its new files, which are for mps as well, and no file of other groups.
+    assert places == {
+        ("patches/context-know-mps.patch", line),
+        ("patches/files/cmake/mps.cmake", 1),
+        ("patches/files/k2/csrc/mps/context.mm", 1),
+    }
+
+
+def test_a_probe_applies_a_patch_with_the_file_that_it_edits(grouped):
+    result = json.loads(grouped.ok("probe", "--format", "json"))
+    by_name = {one["name"]: one for one in result["patches"]}
+    one = by_name["context-say-more.patch"]
+    assert one["builds_on"] == ["context-know-mps.patch"]
