@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 
@@ -122,7 +123,10 @@ def resolve(sandbox, text="line fifty, better\nand a half\n"):
 def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     before = snapshot(k2)
     onto, message = conflict(sandbox)
-    assert f"context-know-mps.patch conflicts with {onto[:12]}" in message
+    assert (
+        "error: patch 1 of 3, patches/context-know-mps.patch, conflicts with"
+        f" {onto[:12]}" in message
+    )
     assert f"{CONTEXT} @@ -49,3 +49,4 @@: overlapping" in message
     assert "+line fifty" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (
@@ -178,6 +182,99 @@ def test_a_resolution_is_remembered_and_can_be_carried(sandbox, k2):
     assert patches(sandbox) == result
 
 
+def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
+    conflict(sandbox)
+    resolve(sandbox)
+    worktree = sandbox.root / "build/rebase"
+    support.write(worktree, {"k2/csrc/shim.h": "shim\n"})
+    message = sandbox.fails(19, "rebase", "--continue")
+    assert "k2/csrc/shim.h in" in message and "git does not track it" in (
+        message
+    )
+    assert f"git -C {worktree} add k2/csrc/shim.h" in message
+    git(worktree, "add", "k2/csrc/shim.h")
+    sandbox.ok("rebase", "--continue")
+    text = (sandbox.root / "patches/context-know-mps.patch").read_text()
+    assert "\tk2/csrc/shim.h\n" in text
+    sandbox.ok("apply")
+    assert (k2 / "k2/csrc/shim.h").read_text() == "shim\n"
+
+
+def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
+    onto = upstream_commit(
+        sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"}
+    )
+    sandbox.fails(19, "rebase", "--onto", onto)
+    resolve(sandbox, "WRONG\n")
+    assert "patch 2 of 3" in sandbox.fails(19, "rebase", "--continue")
+    assert not (sandbox.root / "resolutions").exists()
+    assert "is forgotten" in sandbox.ok("rebase", "--abort")
+    message = sandbox.fails(19, "rebase", "--onto", onto)
+    assert "context-know-mps.patch, conflicts" in message
+
+
+@pytest.mark.parametrize("command", [
+    ["edit", "context-know-mps", "--subject", "context: other words"],
+    ["drop", "context-know-mps"], ["export"], ["lock"], ["undo"],
+])
+def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
+    conflict(sandbox)
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(19, *command)
+    assert "a rebase is under way" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
+    """By hand, by git pull: in ways that the tool does not see."""
+    conflict(sandbox)
+    resolve(sandbox)
+    mine = sandbox.root / "patches/context-know-mps.patch"
+    locked = mine.read_text()
+    mine.write_text(locked.replace("know mps", "EDITED"))
+    before = patches(sandbox)
+    message = sandbox.fails(19, "rebase", "--continue")
+    assert "patches/context-know-mps.patch changed since" in message
+    assert patches(sandbox) == before
+    mine.write_text(locked)
+    sandbox.ok("rebase", "--continue")
+
+
+def test_a_branch_is_upstreams_not_the_checkouts(sandbox, k2):
+    """Whose own branch of that name is as old as the clone."""
+    old = git(k2, "rev-parse", "master")
+    onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
+    sandbox.ok("rebase", "--onto", "master")
+    assert pin(sandbox)["commit"] == onto
+    assert git(k2, "rev-parse", "master") == old
+    support.commit(sandbox.upstream, "Newer yet", {"a": "2\n"})
+    sandbox.ok("rebase", "--onto", "master~1")
+    assert pin(sandbox)["commit"] == onto
+
+
+def test_a_branch_when_upstream_is_gone(sandbox, k2):
+    os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(20, "rebase", "--onto", "master")
+    assert "cannot be asked what master is now" in message
+    same_state(sandbox, k2, before)
+    # What the pin comes from needs nobody's word.
+    sandbox.fails(19, "rebase", "--onto", f"{sandbox.pin}~1")
+
+
+@pytest.mark.parametrize("name", ["{commit}", "mine", "HEAD"])
+def test_a_commit_that_only_this_checkout_has(sandbox, name):
+    own = sandbox.clone("own")
+    git(own, "checkout", "--quiet", "-b", "mine")
+    commit = support.commit(own, "mine", {"mine": "1\n"})
+    before = patches(sandbox)
+    message = sandbox.fails(
+        21, "rebase", "--k2", str(own), "--onto", name.format(commit=commit)
+    )
+    assert f"does not have {commit[:12]}" in message
+    assert patches(sandbox) == before
+
+
 def test_an_edit_beside_the_conflict_is_taken_but_not_remembered(sandbox, k2):
     conflict(sandbox)
     resolve(sandbox)
@@ -202,7 +299,7 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
     before = patches(sandbox)
     message = sandbox.fails(19, "rebase", "--onto", onto)
-    assert f"{patch} changes nothing any more" in message
+    assert f"patches/{patch}, changes nothing any more" in message
     assert "upstream has it already" in message
     assert "--drop-upstreamed" in message
     assert patches(sandbox) == before
@@ -239,11 +336,47 @@ def test_a_file_that_is_gone(sandbox, k2):
     assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
     message = sandbox.fails(19, "rebase", "--continue")
-    assert "array-a-mode-and-line-ends.patch conflicts" in message
+    assert "patch 2 of 3, patches/array-a-mode-and-line-ends.patch," in message
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
     sandbox.ok("rebase", "--continue")
     sandbox.ok("apply")
     assert not (k2 / CONTEXT).exists()
+
+
+def test_what_upstream_deleted_is_not_called_its_own(sandbox, k2):
+    """A patch of which the resolution leaves nothing."""
+    text = (k2 / "k2/csrc/array.cu").read_text()
+    support.write(k2, {"k2/csrc/array.cu": text.replace("array 7\n", "7\n")})
+    sandbox.ok("new", "array: seven")
+    git(sandbox.upstream, "rm", "--quiet", "k2/csrc/array.cu")
+    git(sandbox.upstream, "commit", "--quiet", "-m", "Drop array")
+    onto = git(sandbox.upstream, "rev-parse", "HEAD")
+    sandbox.fails(19, "rebase", "--onto", onto)
+    worktree = sandbox.root / "build/rebase"
+    git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
+    sandbox.fails(19, "rebase", "--continue")
+    git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
+    message = sandbox.fails(19, "rebase", "--continue")
+    assert "array-seven.patch, changes nothing any more" in message
+    assert "its resolution leaves nothing of it" in message
+    assert "upstream has it" not in message
+    out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
+    assert "dropped array-seven.patch: its resolution leaves nothing" in out
+
+
+def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
+    text = (k2 / "k2/csrc/array.cu").read_text()
+    text = text.replace("array 7\n", "seven\n")
+    support.write(k2, {"k2/csrc/array.cu": text})
+    sandbox.ok("new", "array: seven")
+    onto = upstream_commit(sandbox, "Seven", {"k2/csrc/array.cu": text})
+    sandbox.fails(19, "rebase", "--onto", onto)
+    support.write(sandbox.root / "build/rebase", {
+        "k2/csrc/array.cu": text.replace("array 8\n", "eight\n"),
+    })
+    sandbox.ok("rebase", "--continue")
+    sandbox.ok("apply")
+    assert "seven\neight\n" in (k2 / "k2/csrc/array.cu").read_text()
 
 
 def test_lines_that_went_to_another_file(sandbox, k2):

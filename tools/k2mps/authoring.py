@@ -196,6 +196,7 @@ class _Author:
         """Holds off other runs meanwhile."""
         with exclusive(project.root, str(project.root)):
             operations.recover(project)
+            operations.check_no_rebase(project)
             with checkout.exclusive():
                 checkout.recover()
                 yield _Author(project, checkout, project.upstream())

@@ -163,8 +163,9 @@ def rebase_command(
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
-    Conflicts are resolved in build/rebase, never in your checkout, and
-    remembered in resolutions/, which can be committed.
+    Conflicts are resolved in build/rebase, never in your checkout.  When all
+    patches are through, how they were resolved is kept in resolutions/, which
+    can be committed.
     """
     from k2mps import rebase
 
@@ -174,7 +175,8 @@ def rebase_command(
     session.tidy()
     if abort:
         rebase.abort(session.project, session.existing(k2))
-        show("the rebase is ended, all is as before it")
+        show("the rebase is ended; all is as before it, and what was resolved"
+             " in it is forgotten")
         return
     if go_on:
         result = rebase.advance(
@@ -186,8 +188,8 @@ def rebase_command(
         )
     for line in result.resolved:
         show(f"resolved as before: {line}")
-    for name in result.dropped:
-        show(f"dropped {name}: upstream has it")
+    for name, reason in result.dropped:
+        show(f"dropped {name}: {reason}")
     for path in result.written:
         show(f"wrote {path}")
     for path in result.removed:

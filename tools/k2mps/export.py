@@ -58,6 +58,7 @@ def export(
     with contextlib.ExitStack() as stack:
         stack.enter_context(exclusive(project.root, str(project.root)))
         operations.recover(project)
+        operations.check_no_rebase(project)
         stack.enter_context(checkout.exclusive())
         checkout.recover()
         pinned = project.upstream()
@@ -87,6 +88,7 @@ def lock(project: Project, checkout: Checkout) -> Lock:
     """
     with exclusive(project.root, str(project.root)):
         operations.recover(project)
+        operations.check_no_rebase(project)
         pinned = project.upstream()
         found = series.load(project.patches)
         with checkout.exclusive():

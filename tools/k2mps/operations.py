@@ -243,6 +243,21 @@ def _go(checkout: Checkout, move: Move, reason: str) -> None:
         checkout.move_to(move, reason)
 
 
+def check_no_rebase(project: Project) -> None:
+    """Refuses to change patches/ while a rebase is under way, which would
+    write over that.
+
+    Raises:
+      RebaseStoppedError: one is.
+    """
+    if project.rebase.exists():
+        raise errors.RebaseStoppedError(
+            f"a rebase is under way in {project.rebase}",
+            why="it is of patches/ as it was when it began",
+            next_command="k2mps rebase --continue, or --abort",
+        )
+
+
 def tidy(project: Project) -> None:
     """As `recover`, for callers that do not hold the project's lock."""
     if project.staging.exists():

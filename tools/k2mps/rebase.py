@@ -12,7 +12,9 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Optional
 
@@ -24,6 +26,7 @@ from k2mps import (
     patchset,
     resolutions,
     series,
+    upstream,
 )
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit, Move
@@ -35,6 +38,11 @@ from k2mps.upstream import Pin
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _STATE = "k2mps-rebase.json"
+# Where resolutions wait, in the worktree's git directory, for the rebase to
+# succeed: one that is aborted must not be replayed.
+_RESOLUTIONS = "k2mps-resolutions"
+# What `git log` would name in the checkout, not upstream.
+_LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
 # With the base between the sides a conflict tells what upstream changed.
 _PICK = (
@@ -51,8 +59,8 @@ class Rebased:
     Attributes:
       pin: the new pin.
       patches: names of the patches, in order.
-      written, removed: paths under patches/ that changed.
-      dropped: names of patches that upstream has.
+      written, removed: paths under patches/ and resolutions/ that changed.
+      dropped: names of patches that are gone, each with the reason.
       resolved: conflicts that were resolved as an earlier time, as
         "patch: path".
     """
@@ -61,7 +69,7 @@ class Rebased:
     patches: tuple[str, ...]
     written: tuple[str, ...]
     removed: tuple[str, ...]
-    dropped: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]
     resolved: tuple[str, ...]
 
 
@@ -75,10 +83,14 @@ class _State:
       onto, old_pin: the new pin's commit and the old one's.
       head: the last patch that is through, or `onto`.
       todo: commits of the series that are still to be picked.
+      count: how many patches the series has.
+      files: the SHA-256 of patches/ and upstream.toml, by path, when it was
+        begun.
       dropped, resolved: as in `Rebased`.
       conflicts: files with conflicts, and where their text is kept as git
         left it.
-      empty: whether it stopped because a patch has become empty.
+      empty: why the patch at which it stopped changes nothing any more; an
+        empty text where it has not stopped for that.
     """
 
     checkout: str
@@ -87,10 +99,12 @@ class _State:
     old_pin: str
     head: str
     todo: list[str]
-    dropped: list[str]
+    count: int
+    files: dict[str, str]
+    dropped: list[tuple[str, str]]
     resolved: list[str]
     conflicts: dict[str, str]
-    empty: bool = False
+    empty: str = ""
 
 
 def start(
@@ -108,17 +122,14 @@ def start(
     Raises:
       RebaseStoppedError: a decision is needed; `advance` or `abort` next.
         After any other error all is as before.
-      CommitMissingError: there is no such commit.
+      CommitMissingError: upstream has no such commit.
+      UnreachableError: upstream cannot be asked whether it has it.
       LockMismatchError, UserCommitsError: patches/ is not locked, or the
         branch has work that is not in patches/.
     """
     with _Locks(project, checkout):
         _forget_killed(project, checkout)
-        if project.rebase.exists():
-            raise errors.RebaseStoppedError(
-                f"a rebase is under way in {project.rebase}",
-                next_command="k2mps rebase --continue, or --abort",
-            )
+        operations.check_no_rebase(project)
         pinned = project.upstream()
         found = series.load(project.patches)
         check_lock(pinned, found)
@@ -128,8 +139,8 @@ def start(
         todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
         state = _State(
             str(checkout.directory), f"rebase --onto {onto}", target,
-            pinned.pin.commit, target, [commit.id for commit in todo], [],
-            [], {},
+            pinned.pin.commit, target, [commit.id for commit in todo],
+            len(todo), _hashes(project), [], [], {},
         )
         project.build_root.mkdir(exist_ok=True)
         try:
@@ -152,17 +163,19 @@ def advance(
     """Goes on after a stop.
 
     Raises:
-      RebaseStoppedError: conflicts are left, the next patch stops too, or
-        there is no rebase to go on with.
+      RebaseStoppedError: conflicts are left, the next patch stops too,
+        patches/ has changed since it was begun, or there is no rebase to go
+        on with.
     """
     with _Locks(project, checkout):
         rebase = _Rebase.under_way(project, checkout)
+        rebase.check_unchanged()
         rebase.take_resolution(drop_upstreamed)
         return rebase.run(drop_upstreamed)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
-    """Ends a rebase; all is as before it.
+    """Ends a rebase; all is as before it, and its resolutions are forgotten.
 
     Raises:
       RebaseStoppedError: there is none.
@@ -209,6 +222,8 @@ class _Rebase:
             project.rebase, literal=True, reporter=checkout.reporter
         )
         self._file = _git_dir(project) / _STATE
+        # Whether conflicts of the patch at hand were resolved as earlier.
+        self._replayed = False
 
     @staticmethod
     def under_way(project: Project, checkout: Checkout) -> "_Rebase":
@@ -226,7 +241,13 @@ class _Rebase:
                 f"the rebase in {project.rebase} was killed as it began",
                 next_command="k2mps rebase --abort, then begin it again",
             ) from None
-        state = _State(**json.loads(text))
+        try:
+            state = _State(**json.loads(text))
+        except TypeError:
+            raise errors.RebaseStoppedError(
+                "the rebase under way was begun by another version of k2mps",
+                next_command="k2mps rebase --abort, then begin it again",
+            ) from None
         if state.checkout != str(checkout.directory):
             raise errors.RebaseStoppedError(
                 f"the rebase under way is of the checkout {state.checkout}",
@@ -242,12 +263,31 @@ class _Rebase:
         )
         os.replace(draft, self._file)
 
+    def check_unchanged(self) -> None:
+        """Refuses to go on where patches/ is not what is being rebased.
+
+        Raises:
+          RebaseStoppedError: names what has changed.
+        """
+        before, now = self._state.files, _hashes(self._project)
+        changed = sorted(
+            path for path in before.keys() | now.keys()
+            if before.get(path) != now.get(path)
+        )
+        if changed:
+            raise errors.RebaseStoppedError(
+                f"{', '.join(changed[:5])} changed since the rebase began",
+                why="going on would write over that",
+                next_command="git stash push --include-untracked patches"
+                " upstream.toml, then k2mps rebase --continue, then git stash"
+                " pop; or k2mps rebase --abort, and begin it again",
+            )
+
     def run(self, drop_upstreamed: bool) -> Rebased:
         """Picks what is left, then writes patches/ and the pin."""
         while self._state.todo:
             (commit,) = self._checkout.commits("-1", self._state.todo[0])
-            if not self._state.empty:
-                self._pick(commit)
+            self._pick(commit)
             self._commit(commit, drop_upstreamed)
         return self._finish()
 
@@ -269,10 +309,13 @@ class _Rebase:
             raise errors.GitError(
                 f"git cherry-pick failed in {self._project.rebase}",
                 why=result.stderr,
+                next_command="k2mps --verbose rebase --continue shows the"
+                " command; or k2mps rebase --abort",
             )
         name = patchset.name_of(commit)
         store = resolutions.Store(self._project.resolutions, name)
         self._state.conflicts = {}
+        self._replayed = bool(unmerged)
         for path in unmerged:
             if not self._replay(store, path):
                 self._keep(path)
@@ -311,13 +354,16 @@ class _Rebase:
         self._state.conflicts[path] = kept
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
-        """Stages what the user has made of the conflicts, and learns it.
+        """Stages what the user has made of the patch at which it stopped, and
+        learns how conflicts were resolved.
 
         Raises:
-          RebaseStoppedError: a conflict is left.
+          RebaseStoppedError: a conflict is left, or files that git does not
+            track.
         """
-        if not self._state.conflicts:
+        if not self._state.conflicts and not self._state.empty:
             return
+        self._check_untracked()
         unmerged = self._unmerged()
         left = [
             path
@@ -334,7 +380,7 @@ class _Rebase:
             )
         (commit,) = self._checkout.commits("-1", self._state.todo[0])
         store = resolutions.Store(
-            self._project.resolutions, patchset.name_of(commit)
+            _git_dir(self._project) / _RESOLUTIONS, patchset.name_of(commit)
         )
         for path, kept in self._state.conflicts.items():
             file = self._project.rebase / path
@@ -347,6 +393,26 @@ class _Rebase:
         # From here on the tree is what the patch is to give.
         self._commit(commit, drop_upstreamed)
 
+    def _check_untracked(self) -> None:
+        """Refuses files of the user's that the patch would not get.
+
+        Raises:
+          RebaseStoppedError: names them.
+        """
+        untracked = git.split_z(self._git.bytes(
+            "ls-files", "-z", "--others", "--exclude-standard",
+            work_tree=True,
+        ))
+        if untracked:
+            names = " ".join(shlex.quote(path) for path in untracked)
+            raise errors.RebaseStoppedError(
+                f"{', '.join(untracked[:5])} in {self._project.rebase} is not"
+                " part of the patch",
+                why="git does not track it there; going on would delete it",
+                next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
+                f" add {names}, or delete it; then k2mps rebase --continue",
+            )
+
     def _has_markers(self, path: str) -> bool:
         file = self._project.rebase / path
         return file.is_file() and resolutions.has_markers(file.read_bytes())
@@ -355,13 +421,18 @@ class _Rebase:
         """Commits the worktree's index as the next patch."""
         tree = self._checkout.tree_of(self._state.head)
         new = self._git.text("write-tree")
+        reason = self._state.empty or (
+            "its resolution leaves nothing of it"
+            if self._state.conflicts or self._replayed
+            else "upstream has it already"
+        )
         if new == tree and not drop_upstreamed:
-            self._state.empty = True
+            self._state.empty = reason
             self._state.conflicts = {}
             self.save()
             raise self._became_empty(commit)
         if new == tree:
-            self._state.dropped.append(patchset.name_of(commit))
+            self._state.dropped.append((patchset.name_of(commit), reason))
         else:
             date = self._git.text(
                 "log", "-1", "--format=@%ct +0000", self._state.onto
@@ -374,7 +445,7 @@ class _Rebase:
             )
         del self._state.todo[0]
         self._state.conflicts = {}
-        self._state.empty = False
+        self._state.empty = ""
         self.save()
 
     def _finish(self) -> Rebased:
@@ -382,19 +453,40 @@ class _Rebase:
         commits = self._checkout.commits(f"{onto}..{self._state.head}")
         pin = _pin(self._checkout, self._project.upstream().pin, onto)
         plan = patchset.plan(self._project, self._checkout, commits, pin)
-        if plan.changed or plan.removed:
+        learnt = self._learnt()
+        if plan.changed or plan.removed or learnt:
             operations.carry_out(
                 self._project, self._checkout,
                 operations.record(self._project, self._checkout,
                                   self._state.command),
-                changed=plan.changed, removed=plan.removed,
+                changed={**plan.changed, **learnt}, removed=plan.removed,
                 move=Move.stay({}),
                 reason="rebase",
             )
         _remove(self._project, self._checkout)
         return Rebased(
-            pin, plan.patches, plan.written, plan.removed,
-            tuple(self._state.dropped), tuple(self._state.resolved),
+            pin, plan.patches, (*plan.written, *learnt), plan.removed,
+            tuple(map(tuple, self._state.dropped)),
+            tuple(self._state.resolved),
+        )
+
+    def _learnt(self) -> dict[str, operations.File]:
+        """The resolutions of this rebase, by their path in the project."""
+        kept = _git_dir(self._project) / _RESOLUTIONS
+        into = self._project.resolutions.relative_to(self._project.root)
+        return {
+            (into / path.relative_to(kept)).as_posix():
+                operations.File(path.read_bytes())
+            for path in sorted(kept.rglob("*"))
+            if path.is_file()
+        }
+
+    def _place(self, commit: Commit) -> str:
+        """A patch, and which of all it is."""
+        number = self._state.count - len(self._state.todo) + 1
+        return (
+            f"patch {number} of {self._state.count},"
+            f" patches/{patchset.name_of(commit)},"
         )
 
     def _stopped(
@@ -403,7 +495,7 @@ class _Rebase:
         places = self._explain(commit, paths)
         lines = [line for place in places for line in place.lines()]
         return errors.RebaseStoppedError(
-            f"patches/{patchset.name_of(commit)} conflicts with"
+            f"{self._place(commit)} conflicts with"
             f" {self._state.onto[:12]} in {', '.join(paths)}",
             why="\n".join(lines),
             next_command=f"edit the files in {self._project.rebase}, then"
@@ -417,13 +509,12 @@ class _Rebase:
             for culprit in place.commits
         ]
         return errors.RebaseStoppedError(
-            f"patches/{patchset.name_of(commit)} changes nothing any more on"
+            f"{self._place(commit)} changes nothing any more on"
             f" {self._state.onto[:12]}",
-            why="\n".join(
-                ["upstream has it already", *dict.fromkeys(lines)]
-            ),
+            why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
             next_command="k2mps rebase --continue --drop-upstreamed, to drop"
-            " it; or k2mps rebase --abort",
+            f" it; or edit {self._project.rebase} and k2mps rebase"
+            " --continue; or k2mps rebase --abort",
         )
 
     def _explain(
@@ -434,6 +525,14 @@ class _Rebase:
             self._state.onto,
         )
         return explainer.explain(commit, paths)
+
+
+def _hashes(project: Project) -> dict[str, str]:
+    """The SHA-256 of what a rebase writes, by path."""
+    return {
+        path: upstream.sha256((project.root / path).read_bytes())
+        for path in operations.project_files(project)
+    }
 
 
 def _git_dir(project: Project) -> Path:
@@ -500,23 +599,87 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
 
 
 def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
-    """The commit that is meant, fetched if need be."""
-    commit = checkout.commit_of(name)
-    if commit:
-        return commit
+    """The commit that is meant; upstream's own, fetched if need be.
+
+    A branch or a tag is what upstream has by that name now: the checkout's
+    branch of that name may be old, or the user's.
+    """
+    base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
+    local = checkout.commit_of(name)
+    if local and (not base or _LOCAL.fullmatch(base)):
+        _check_upstreams(checkout, pin, local)
+        return local
     try:
         checkout.git.network(
-            f"fetching {name}", "fetch", "--no-tags", pin.url, name
+            f"fetching {base}", "fetch", "--no-tags", pin.url, base
         )
     except errors.UnreachableError as error:
+        if local and not _lacks(error):
+            raise errors.UnreachableError(
+                f"upstream cannot be asked what {base} is now",
+                why=error.why,
+                next_command="check the network; or give the full id of a"
+                f" commit: {local} is what {name} is in"
+                f" {checkout.directory}",
+            ) from None
+        if not local:
+            raise errors.CommitMissingError(
+                f"neither {checkout.directory} nor {git.redacted(pin.url)}"
+                f" has a commit {name}",
+                why=error.why,
+                next_command="give a full commit id, a tag or a branch of"
+                " upstream's",
+            ) from None
+        _check_upstreams(checkout, pin, local)
+        return local
+    commit = checkout.commit_of(f"FETCH_HEAD{suffix or ''}")
+    if not commit:
         raise errors.CommitMissingError(
-            f"neither {checkout.directory} nor {git.redacted(pin.url)} has a"
-            f" commit {name}",
-            why=error.why,
+            f"upstream's {base} has no commit {name}",
             next_command="give a full commit id, a tag or a branch of"
             " upstream's",
-        ) from None
-    return checkout.git.text("rev-parse", "FETCH_HEAD^{commit}")
+        )
+    return commit
+
+
+def _lacks(error: errors.UnreachableError) -> bool:
+    """Whether upstream answered, and does not have what was asked for."""
+    return "remote ref" in error.why or "not our ref" in error.why
+
+
+def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
+    """Refuses a commit that nobody else could fetch as the pin.
+
+    Raises:
+      CommitMissingError: upstream does not have it.
+      UnreachableError: upstream cannot be asked.
+    """
+    if checkout.is_ancestor(commit, pin.commit):
+        return
+    # The checkout has the commit, so that git would not ask for it there.
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+        empty = git.Git(Path(folder), reporter=checkout.reporter)
+        empty.bytes("init", "--quiet", "--bare")
+        try:
+            empty.network(
+                f"asking upstream for {commit[:12]}", "fetch", "--no-tags",
+                "--depth=1", "--filter=tree:0", pin.url, commit,
+            )
+        except errors.UnreachableError as error:
+            if _lacks(error):
+                raise errors.CommitMissingError(
+                    f"{git.redacted(pin.url)} does not have {commit[:12]}",
+                    why=f"it is in {checkout.directory} only, and another"
+                    " clone could not fetch it as the pin",
+                    next_command="give a commit of upstream's, or correct"
+                    " [upstream] url in upstream.toml",
+                ) from None
+            raise errors.UnreachableError(
+                f"upstream cannot be asked whether it has {commit[:12]}",
+                why=error.why,
+                next_command="check the network, then run the same command"
+                " again",
+            ) from None
 
 
 def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:

@@ -30,6 +30,7 @@ def undo(
     """
     with exclusive(project.root, str(project.root)):
         operations.recover(project)
+        operations.check_no_rebase(project)
         with checkout.exclusive():
             checkout.recover()
             entries = operations.log(checkout)
