@@ -2,7 +2,8 @@
 """Prints which wheels a workflow makes, and from what, as its outputs.
 
     matrix   {"include": [{"python": "3.12", "torch": "2.13.0"}, ...]}
-    tree     git's id of the patched k2, by which caches are keyed
+    series   a hash of the pin and the locked patches, by which caches are
+             keyed
 
 By default every Python with the default torch, and every other torch with one
 Python; with --all every torch with every Python that it has wheels for.
@@ -11,6 +12,7 @@ Python; with --all every torch with every Python that it has wheels for.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -52,7 +54,8 @@ def main() -> None:
     config = tomllib.loads((ROOT / "upstream.toml").read_text())
     matrix = {"include": pairs(config["torch"], options.all)}
     print(f"matrix={json.dumps(matrix)}")
-    print(f"tree={config['lock']['tree']}")
+    locked = json.dumps([config["upstream"], config["lock"]], sort_keys=True)
+    print(f"series={hashlib.sha256(locked.encode()).hexdigest()[:40]}")
 
 
 if __name__ == "__main__":

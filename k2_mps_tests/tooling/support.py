@@ -155,7 +155,6 @@ class Sandbox:
             'default = "2.13.0"\n'
             'supported = ["2.13.0"]\n\n'
             "[lock]\n"
-            f'tree = "{tree}"\n'
             f'series = "{empty}"\n\n'
             "[lock.patches]\n\n"
             "[lock.files]\n"

@@ -15,16 +15,15 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 
-def locked_tree(sandbox) -> str:
-    text = (sandbox.root / "upstream.toml").read_text()
-    return re.search(r'\[lock\]\ntree = "(\w+)"', text)[1]
+# What git made of the files of `support.sample_series`.
+TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
 
-def test_apply_gives_the_locked_tree_one_commit_a_patch(sandbox):
+def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
     out = sandbox.ok("apply")
     assert "applied 3 patches" in out
     k2 = sandbox.checkout
-    assert git(k2, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+    assert git(k2, "rev-parse", "HEAD^{tree}") == TREE
     assert git(k2, "symbolic-ref", "HEAD") == "refs/heads/k2-mps"
     assert git(k2, "rev-parse", "HEAD~3") == sandbox.pin
     assert git(k2, "log", "--format=%s", "-3").split("\n") == [
@@ -319,15 +318,10 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path):
     assert "but k2 has" in message
 
 
-def test_a_wrong_lock_of_the_tree_is_noticed(sandbox):
-    config = sandbox.root / "upstream.toml"
-    config.write_text(
-        config.read_text().replace(locked_tree(sandbox), "1" * 40)
-    )
-    sandbox.ok("checkout")
-    before = snapshot(sandbox.checkout)
-    assert "locks" in sandbox.fails(15, "apply")
-    assert snapshot(sandbox.checkout) == before
+def test_a_file_that_lost_its_executable_bit_is_noticed(sandbox):
+    (sandbox.root / "patches/files/k2/python/k2/mps/tool").chmod(0o644)
+    message = sandbox.fails(6, "apply")
+    assert "files/k2/python/k2/mps/tool: changed" in message
 
 
 def test_patches_that_differ_from_the_lock_are_named(sandbox):
@@ -515,7 +509,7 @@ def test_a_crlf_checkout_stays_one(sandbox):
     assert git(own, "status", "--porcelain") == ""
     assert (own / "k2/csrc/context.h").read_bytes().startswith(b"line 1\r\n")
     assert (own / "cmake/mps.cmake").read_bytes().endswith(b")\r\n")
-    assert git(own, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+    assert git(own, "rev-parse", "HEAD^{tree}") == TREE
 
 
 def test_lf_files_under_autocrlf_are_no_edits(sandbox):
@@ -532,7 +526,7 @@ def test_filters_of_the_checkout_are_kept(sandbox):
     (own / ".git/info/attributes").write_text("*.cmake filter=upper\n")
     sandbox.ok("apply", "--k2", str(own))
     assert (own / "cmake/mps.cmake").read_text() == "OPTION(K2_WITH_MPS)\n"
-    assert git(own, "rev-parse", "HEAD^{tree}") == locked_tree(sandbox)
+    assert git(own, "rev-parse", "HEAD^{tree}") == TREE
 
 
 def test_hooks_do_not_run(sandbox, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_new(sandbox, k2):
     support.write(k2, {"k2/csrc/mps/more.mm": "more\n", "x.log": "ignored\n"})
     before = (k2 / CONTEXT).stat().st_mtime_ns
     out = sandbox.ok("new", "more: a thing", "--why", "It is needed.",
-                     "--status", "Inappropriate")
+                     "--status", "Inappropriate", "k2/csrc/mps/more.mm")
     assert "wrote patches/more-a-thing.patch" in out
     text = (sandbox.root / "patches/more-a-thing.patch").read_text()
     assert text.startswith(
@@ -66,6 +67,137 @@ def test_new_of_what_no_patch_can_say(sandbox, k2):
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(24, "new", "more")
     assert "cmake/mps.cmake, which commit" in message
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+@pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
+def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
+    support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})
+    message = sandbox.fails(29, *command)
+    assert "git does not track k2/new/a.cu, notes.txt" in message
+    edit(k2)
+    result = sandbox.run(*command, "k2/new")
+    assert result.returncode == 0, result.stderr
+    assert "warning: not in it, as git does not track them: notes.txt" in (
+        result.stderr
+    )
+    assert not (sandbox.root / "patches/files/notes.txt").exists()
+    assert (sandbox.root / "patches/files/k2/new/a.cu").read_text() == "a\n"
+    assert git(k2, "status", "--porcelain") == "?? notes.txt"
+    # From wherever one stands, and what git was told of.
+    support.write(k2, {"k2/new/b.cu": "b\n"})
+    git(k2, "add", "k2/new/b.cu")
+    name = command[1] if command[0] == "fold" else "more"
+    sandbox.ok("fold", name, str(k2 / "notes.txt"))
+    assert (sandbox.root / "patches/files/k2/new/b.cu").exists()
+    assert (sandbox.root / "patches/files/notes.txt").exists()
+    sound(sandbox, k2, 3 + (command[0] == "new"))
+    assert "did not match" in sandbox.fails(29, "fold", MPS, "nope")
+
+
+def test_who_made_a_patch_is_its_author(sandbox, k2):
+    sandbox.config.write_text("[user]\n\tname = Bob\n\temail = b@c.org\n")
+    edit(k2)
+    sandbox.ok("new", "more: a thing")
+    file = sandbox.root / "patches/more-a-thing.patch"
+    assert re.match(
+        r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more",
+        file.read_text(),
+    )
+    # Whoever edits it later.
+    before = file.read_text().split("Subject")[0]
+    sandbox.config.write_text("[user]\n\tname = Eve\n\temail = e@c.org\n")
+    sandbox.ok("edit", "more-a-thing", "--why", "Because.")
+    edit(k2, "line 30\n", "thirty\n")
+    sandbox.ok("fold", "more-a-thing")
+    assert file.read_text().split("Subject")[0] == before
+    sandbox.ok("edit", "more-a-thing", "--author", "Ann Größe <a@b>",
+               "--date", "Tue, 14 Nov 2023 23:13:20 +0100")
+    assert file.read_text().startswith(
+        "From: Ann Größe <a@b>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n"
+    )
+    sound(sandbox, k2, 4)
+
+
+@pytest.mark.parametrize("words, problem", [
+    (["--subject", " \n "], "needs a subject"),
+    (["--status", "Perhaps"], "not 'Perhaps'"),
+    (["--author", "Ann"], "is not 'NAME <EMAIL>'"),
+    (["--author", "A <a@b>", "--date", "yesterday"], "is not a date as in"),
+    (["--why", "a\n---\nb"], "cannot be written as a patch"),
+])
+def test_words_that_a_patch_cannot_have(sandbox, k2, words, problem):
+    before = snapshot(k2), patches(sandbox)
+    result = sandbox.run("edit", MPS, *words)
+    assert result.returncode in (24, 29) and problem in result.stderr
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_new_without_a_subject(sandbox, k2):
+    edit(k2)
+    before = snapshot(k2), patches(sandbox)
+    assert "a patch needs a subject" in sandbox.fails(29, "new", "")
+    assert (snapshot(k2), patches(sandbox)) == before
+
+
+def test_a_pager_in_use_colours_no_diff(sandbox, k2):
+    edit(k2)
+    sandbox.ok("fold", MPS, env={"GIT_PAGER_IN_USE": "1", "TERM": "xterm"})
+    sound(sandbox, k2)
+
+
+def test_rename(sandbox, k2):
+    before = (sandbox.root / "patches" / ARRAY).read_bytes()
+    files = snapshot(k2)["files"]
+    sandbox.ok("rename", ARRAY, "line-ends")
+    assert not (sandbox.root / "patches" / ARRAY).exists()
+    assert (sandbox.root / "patches/line-ends.patch").read_bytes() == before
+    assert (sandbox.root / "patches/series").read_text().split() == [
+        MPS, "line-ends.patch", "python-add-only-new-files.patch",
+    ]
+    assert snapshot(k2)["files"] == files
+    sound(sandbox, k2)
+    assert f"a patch {MPS} already" in sandbox.fails(
+        29, "rename", "line-ends", MPS
+    )
+    sandbox.fails(4, "rename", "line-ends", "../x")
+    sandbox.ok("undo")
+    assert (sandbox.root / "patches" / ARRAY).read_bytes() == before
+
+
+@pytest.mark.parametrize("where, order", [
+    (["--after", "python-add-only-new-files"], [1, 2, 0]),
+    (["--before", "python-add-only-new-files"], [1, 0, 2]),
+])
+def test_move(sandbox, k2, where, order):
+    names = (sandbox.root / "patches/series").read_text().split()
+    files = snapshot(k2)["files"]
+    sandbox.ok("move", MPS, *where)
+    assert (sandbox.root / "patches/series").read_text().split() == [
+        names[number] for number in order
+    ]
+    assert snapshot(k2)["files"] == files
+    sound(sandbox, k2)
+
+
+def test_move_to_the_front(sandbox, k2):
+    sandbox.ok("move", "python-add-only-new-files", "--before", MPS)
+    order = (sandbox.root / "patches/series").read_text().split()
+    assert order[0] == "python-add-only-new-files.patch"
+    sound(sandbox, k2)
+
+
+def test_move_over_what_it_builds_on(sandbox, k2):
+    edit(k2, "and a half\n", "and b\n")
+    sandbox.ok("new", "more")
+    before = snapshot(k2), patches(sandbox)
+    message = sandbox.fails(29, "move", "more", "--before", MPS)
+    assert "patches/more.patch builds on what would not be before it" in (
+        message
+    )
+    sandbox.fails(29, "move", MPS, "--after", "more")
+    sandbox.fails(29, "move", MPS, "--after", MPS)
+    assert sandbox.run("move", MPS).returncode == 2
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -153,7 +285,7 @@ def test_drop_of_what_others_build_on(sandbox, k2):
     edit(k2, "and a half\n", "and b\n")
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
-    assert "patches/more.patch builds on that" in sandbox.fails(
+    assert "patches/more.patch builds on what would not" in sandbox.fails(
         29, "drop", MPS
     )
     assert (snapshot(k2), patches(sandbox)) == before
@@ -175,7 +307,9 @@ def test_every_one_can_be_undone(sandbox, k2):
         ) == before
 
 
-@pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
+@pytest.mark.parametrize("command", [
+    ["fold", MPS, "k2/new.cu"], ["new", "more", "k2/new.cu"],
+])
 def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
     edit(k2)
     support.write(k2, {"k2/new.cu": "new\n"})

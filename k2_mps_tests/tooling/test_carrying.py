@@ -44,7 +44,8 @@ def carry(sandbox, onto, directory=None):
     edit(directory, b"line 20", b"twenty")
     sandbox.ok("fold", MPS, *k2)
     edit(directory, b"line 70", b"seventy")
-    sandbox.ok("new", "more: a thing", *k2)
+    sandbox.ok("new", "more: a thing", "--date",
+               "Tue, 14 Nov 2023 23:13:20 +0100", *k2)
     sandbox.ok("edit", "more-a-thing", "--why", "Größe.", *k2)
     sandbox.ok("drop", ARRAY, *k2)
     before = patches(sandbox)

@@ -45,7 +45,8 @@ def test_the_file_is_what_the_format_says(sandbox, k2):
     new = git(k2, "rev-parse", "HEAD:CMakeLists.txt")
     text = (sandbox.root / "patches/more-a-thing.patch").read_text()
     assert text == (
-        "From: k2-mps <k2-mps@k2-mps.invalid>\n"
+        "From: A Contributor <contributor@example.org>\n"
+        "Date: Tue, 14 Nov 2023 23:13:20 +0100\n"
         "Subject: more: a thing\n"
         "Upstream-Status: Submitted [url]\n"
         "\n"
@@ -335,13 +336,72 @@ def test_a_branch_that_does_not_start_from_the_pin_is_refused(sandbox, k2):
     assert "does not start from" in sandbox.fails(12, "export")
 
 
-def test_a_broken_patches_directory_is_mended(sandbox, k2):
+def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
     good = patches(sandbox)
     (sandbox.root / "patches/context-know-mps.patch").write_text("garbage")
     (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
     (sandbox.root / "patches/series").write_text("not a patch name\n")
-    sandbox.ok("export")
+    broken = patches(sandbox)
+    assert "--overwrite" in sandbox.fails(6, "export")
+    assert patches(sandbox) == broken
+    sandbox.ok("export", "--overwrite")
     assert patches(sandbox) == good
+
+
+@pytest.mark.parametrize("path, old, new", [
+    ("context-know-mps.patch", "know mps", "words of mine"),
+    ("files/cmake/mps.cmake", "K2_WITH_MPS", "MINE"),
+    ("series", "array-a-mode-and-line-ends.patch\n", ""),
+])
+def test_edits_that_are_not_locked_are_not_written_over(
+    sandbox, k2, path, old, new
+):
+    support.commit(k2, "more", {"a": "1\n"})
+    file = sandbox.root / "patches" / path
+    file.write_text(file.read_text().replace(old, new))
+    before = patches(sandbox)
+    message = sandbox.fails(6, "export")
+    assert "was edited since it was locked, and would be written" in message
+    assert path in message and "k2mps lock" in message
+    assert patches(sandbox) == before
+
+
+JANE = {
+    "GIT_AUTHOR_NAME": "Jane Größe Doe",
+    "GIT_AUTHOR_EMAIL": "jane@example.org",
+    "GIT_AUTHOR_DATE": "@1600000001 -0330",
+}
+
+
+def test_author_and_date_survive_the_round_trip(sandbox, k2):
+    support.write(k2, {"a.h": "1\n"})
+    git(k2, "add", "a.h")
+    git(k2, "commit", "--quiet", "-m",
+        "jane: hers\n\nSigned-off-by: Jane <jane@example.org>", env=JANE)
+    sandbox.ok("export")
+    text = (sandbox.root / "patches/jane-hers.patch").read_text()
+    assert text.startswith(
+        "From: Jane Größe Doe <jane@example.org>\n"
+        "Date: Sun, 13 Sep 2020 08:56:41 -0330\n"
+        "Subject: jane: hers\n"
+    )
+    before = patches(sandbox)
+    own = sandbox.clone("own")
+    sandbox.ok("apply", "--k2", str(own))
+    assert git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw"
+               ) == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
+    sandbox.ok("export", "--k2", str(own))
+    assert patches(sandbox) == before
+    # Where git places the hunks, and where patches are put onto others.
+    context = sandbox.root / "patches/context-know-mps.patch"
+    context.write_text(context.read_text().replace("-49,3 +49,4", "-48,3 +48,4"
+                                                   ))
+    sandbox.ok("lock")
+    sandbox.ok("apply", "--k2", str(own))
+    sandbox.ok("edit", "context-know-mps", "--subject", "x", "--k2", str(own))
+    onto = support.commit(sandbox.upstream, "Other", {"other": "1\n"})
+    sandbox.ok("rebase", "--onto", onto, "--k2", str(own))
+    assert (sandbox.root / "patches/jane-hers.patch").read_text() == text
 
 
 def test_export_does_not_touch_the_checkout(sandbox, k2):

@@ -80,8 +80,7 @@ def changed(request, sandbox, k2):
     """patches/, changed by hand and locked; the files are the same."""
     tree = git(k2, "rev-parse", "HEAD^{tree}")
     CHANGES[request.param](sandbox)
-    sandbox.ok("lock")
-    assert f'tree = "{tree}"' in (sandbox.root / "upstream.toml").read_text()
+    assert f"tree {tree[:12]}" in sandbox.ok("lock")
     return request.param
 
 

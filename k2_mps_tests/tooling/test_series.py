@@ -88,6 +88,19 @@ def test_reading_and_writing_are_inverse():
     assert parse(GOOD).render() == GOOD.encode()
 
 
+@pytest.mark.parametrize("date", [
+    "Tue, 14 Nov 2023 23:13:20 +0100", "Thu, 1 Jan 1970 00:00:00 +0000",
+    "Wed, 31 Dec 2098 19:00:00 -0530",
+])
+def test_a_patch_may_have_an_author_and_a_date(date):
+    own = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
+    text = GOOD.replace(own, f"From: Größe E. <e@f.org>\nDate: {date}\n")
+    patch = parse(text)
+    assert (patch.author, patch.date) == ("Größe E. <e@f.org>", date)
+    assert patch.render() == text.encode()
+    assert parse(GOOD).author == "k2-mps <k2-mps@k2-mps.invalid>"
+
+
 def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
     head, _, diff = GOOD.partition("---\n")
     only_files = head + "---\n"
@@ -105,6 +118,22 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
     [
         ("From: k2-mps <k2-mps@k2-mps.invalid>", "From: Eve <eve@e.invalid>"),
         ("From: ", "from: "),
+        ("From: k2-mps <k2-mps@k2-mps.invalid>\n",
+         "From: k2-mps <k2-mps@k2-mps.invalid>\nDate: Tue, 14 Nov 2023"
+         " 23:13:20 +0100\n"),
+        *(
+            ("From: k2-mps <k2-mps@k2-mps.invalid>\n",
+             f"From: {who}\nDate: {date}\n")
+            for who, date in (
+                ("Eve", "Tue, 14 Nov 2023 23:13:20 +0100"),
+                ("<eve@e.invalid>", "Tue, 14 Nov 2023 23:13:20 +0100"),
+                ("Eve <e> <e@f>", "Tue, 14 Nov 2023 23:13:20 +0100"),
+                ("Eve <eve@e>", "14 Nov 2023 23:13:20 +0100"),
+                ("Eve <eve@e>", "Wed, 14 Nov 2023 23:13:20 +0100"),
+                ("Eve <eve@e>", "Tue, 14 Nov 2023 23:13:20"),
+                ("Eve <eve@e>", "yesterday"),
+            )
+        ),
         ("Subject: context: know mps", "Subject: "),
         ("Subject: context", "Subject:  context"),
         ("Upstream-Status: Submitted", "Upstream-Status: Perhaps"),

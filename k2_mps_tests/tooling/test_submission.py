@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email.header
+import mailbox
 import os
 import subprocess
 import time
@@ -32,7 +34,7 @@ def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):
     )
     assert git(k2, "log", "--format=%an <%ae> %cn %s", "for-k2~3..for-k2"
                ).splitlines() == [
-        "Jörg Sender <sender@example.org> Jörg Sender " + subject
+        "A Contributor <contributor@example.org> Jörg Sender " + subject
         for subject in ("python: add only new files",
                         "array: a mode and line ends", "context: know mps")
     ]
@@ -40,6 +42,34 @@ def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):
     assert "k2/csrc/mps/context.mm" in git(
         k2, "show", "--stat", "--format=", "for-k2~2"
     )
+
+
+def test_who_wrote_a_patch_is_its_author_and_who_sends_it_is_named(
+    sandbox, k2, tmp_path
+):
+    sandbox.ok("edit", "array-a-mode-and-line-ends",
+               "--author", "k2-mps <k2-mps@k2-mps.invalid>")
+    box = tmp_path / "box"
+    sandbox.ok("upstream", "--branch", "for-k2", "--mailbox", str(box))
+    assert git(k2, "log", "--format=%an %ad", "--date=raw", "-2", "for-k2~1"
+               ).splitlines()[1] == "A Contributor 1700000000 +0100"
+    # What the project wrote is by who sends it.
+    assert git(k2, "log", "-1", "--format=%an", "for-k2~1") == "Jörg Sender"
+    mails = list(mailbox.mbox(box))
+    assert [
+        str(email.header.make_header(email.header.decode_header(mail["From"])))
+        for mail in mails
+    ] == ["Jörg Sender <sender@example.org>"] * 4
+    assert [
+        "\n\nFrom: A Contributor <contributor@example.org>\n" in str(mail)
+        for mail in mails
+    ] == [False, True, False, True]
+
+
+def test_mails_have_the_context_that_k2_reads(sandbox, k2, tmp_path):
+    box = tmp_path / "box"
+    sandbox.ok("upstream", "--mailbox", str(box), MPS)
+    assert "@@ -47,7 +47,8 @@" in box.read_text()
 
 
 def test_nothing_of_ours_is_in_the_messages(sandbox, k2):
@@ -140,7 +170,8 @@ def test_notes_on_conventions(sandbox, k2):
         "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
         "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
     })
-    sandbox.ok("new", "python: more")
+    sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py",
+               "k2/csrc/mps")
     notes = sandbox.run("upstream").stderr
     assert "k2/csrc/mps/context.mm has no copyright header" in notes
     assert "wide.py has no copyright" not in notes

@@ -71,9 +71,9 @@ def test_actionlint_finds_nothing(workflow):
 
 @pytest.mark.parametrize("right, wrong, found", [
     ("needs: plan", "needs: plans", "does not exist"),
-    ("needs.plan.outputs.tree", "needs.plan.outputs.trees", "not defined"),
+    ("needs.plan.outputs.series", "needs.plan.outputs.serie", "not defined"),
     ("runs-on: macos-15", "runs-on: macos-5", "is unknown"),
-    ("outputs.tree }}", "outputs.tree }", "expression"),
+    ("outputs.series }}", "outputs.series }", "expression"),
     ("attestations: write", "attestation: write", "permission"),
 ])
 def test_actionlint_finds_what_is_wrong(tmp_path, right, wrong, found):
@@ -154,7 +154,7 @@ def test_a_release_is_for_every_python_and_torch():
               for torch in config.torch.supported}
     assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
     assert pairs("--all") <= wanted
-    assert outputs()["tree"] == config.lock.tree
+    assert re.fullmatch("[0-9a-f]{40}", outputs()["series"])
 
 
 def test_a_pull_request_tries_each_python_and_each_torch():

@@ -1,8 +1,8 @@
 """Applying the series: the same commits on every machine, or no change.
 
 The commits are made first (see commits.py), so that nothing of the user's is
-touched until every patch has applied and the resulting tree is the one that
-upstream.toml locks.  Then the checkout moves there as one transaction.
+touched until every patch has applied.  Then the checkout moves there as one
+transaction.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 
 from k2mps import errors, operations, status
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
-from k2mps.commits import commit_locked, say_series
+from k2mps.commits import commit_series, say_series
 from k2mps.project import Project
 from k2mps.series import Series, load
 from k2mps.status import State, Status
@@ -44,8 +44,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
       DirtyCheckoutError, WrongCommitError, UserCommitsError,
       ObstructedError, BranchElsewhereError, BusyError: the checkout is in no
         state to be moved.
-      PatchConflictError, TreeMismatchError: the series does not give the
-        locked tree.
+      PatchConflictError: the series does not apply.
       DiskFullError: there was no space.
     """
     found = load(project.patches)
@@ -56,7 +55,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         if _is_applied(project, upstream, checkout, found, now):
             return Applied(now.head.commit, moved=False)
         _check_movable(upstream, checkout, now)
-        tip = commit_locked(checkout, upstream, found)
+        tip = commit_series(checkout, upstream.pin, found)
         if tip == now.head.commit:
             return Applied(tip, moved=False)
         log = operations.record(
@@ -95,7 +94,7 @@ def _is_applied(
         return False
     if now.head.branch != BRANCH_REF:
         return True
-    tip = commit_locked(checkout, upstream, found)
+    tip = commit_series(checkout, upstream.pin, found)
     return say_series(project, checkout, upstream.pin, now.head.commit, tip)
 
 

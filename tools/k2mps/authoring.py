@@ -1,7 +1,8 @@
-"""Making, rewording, extending and dropping patches.
+"""Making, rewording, extending, moving and dropping patches.
 
 What the user sees is files: edits in the checkout become a patch (`new`) or
-part of one (`fold`), a patch's words change (`edit`), a patch goes (`drop`).
+part of one (`fold`), a patch's words change (`edit`), its name (`rename`) or
+its place (`move`), a patch goes (`drop`).
 The commits behind that are made anew without touching the checkout, later ones
 by a 3-way merge onto the earlier, and branch, patches/ and lock change
 together, or not at all.
@@ -11,11 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime
+import email.utils
 import os
 import shutil
-from typing import Iterator, Optional, Sequence
+from pathlib import Path
+from typing import Iterable, Iterator, Optional, Sequence
 
-from k2mps import errors, operations, patchset, series
+from k2mps import errors, git, operations, patchset, series
 from k2mps.apply import check_lock
 from k2mps.checkout import (
     BASE_REF,
@@ -25,7 +29,7 @@ from k2mps.checkout import (
     Commit,
     Move,
 )
-from k2mps.commits import commit_locked
+from k2mps.commits import commit_date, commit_series, identity
 from k2mps.project import Project, exclusive
 from k2mps.series import Patch
 from k2mps.upstream import Upstream
@@ -33,44 +37,107 @@ from k2mps.upstream import Upstream
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What is to be said of a patch; None leaves it as it is."""
+    """What is to be said of a patch; None leaves it as it is.
+
+    Attributes:
+      author: "NAME <EMAIL>".
+      date: when they wrote it, as in mail.
+    """
 
     subject: Optional[str] = None
     body: Optional[str] = None
     status: Optional[str] = None
+    author: Optional[str] = None
+    date: Optional[str] = None
+
+    def of(self, patch: Patch) -> Patch:
+        """The patch with these words.
+
+        Raises:
+          AuthoringRefusedError: a patch cannot have them.
+        """
+        subject = patch.subject if self.subject is None else self.subject
+        status = patch.status if self.status is None else self.status
+        body = patch.body if self.body is None else self.body
+        author, date = self._written(patch)
+        changed = dataclasses.replace(
+            patch, subject=" ".join(subject.split()), status=status.strip(),
+            body=body.strip("\n"), author=author, date=date,
+        )
+        if not changed.subject:
+            raise _unsayable("a patch needs a subject")
+        if changed.status.split(" ")[0] not in series.STATUSES:
+            raise _unsayable(
+                f"Upstream-Status is one of {', '.join(series.STATUSES)}, not"
+                f" {status!r}"
+            )
+        return changed
+
+    def _written(self, patch: Patch) -> tuple[str, str]:
+        """By whom, and when."""
+        author = patch.author if self.author is None else self.author.strip()
+        if not series.AUTHOR.fullmatch(author):
+            raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
+        if author == series.FROM and self.date is not None:
+            raise _unsayable("a date needs an author")
+        if author == series.FROM:
+            return author, ""
+        if self.date is None:
+            return author, patch.date or _now()
+        date = series.mail_date(self.date)
+        if not date:
+            raise _unsayable(
+                f"{self.date!r} is not a date as in mail, 'Tue, 14 Nov 2023"
+                " 23:13:20 +0100'"
+            )
+        return author, date
 
 
-def new(project: Project, checkout: Checkout, words: Words) -> patchset.Plan:
+def new(
+    project: Project,
+    checkout: Checkout,
+    words: Words,
+    paths: Sequence[str] = (),
+) -> patchset.Plan:
     """Makes a patch of the checkout's edits, at the end of the series.
 
+    Its author is, unless `words` name another, who git says that the user is.
+
+    Args:
+      paths: files and directories that git does not track yet and that are to
+        be part of it.
     Raises:
       AuthoringRefusedError: there are no edits, or the checkout is not at the
         series.
       ExportRefusedError: they cannot be said as a patch.
     """
+    who = words.author or _user(checkout)
+    empty = Patch("", "", series.DEFAULT_STATUS, "", (), b"", ())
+    patch = dataclasses.replace(words, author=who).of(empty)
     with _Author.at_work(project, checkout) as author:
-        tree = author.edited_tree()
+        tree = author.edited_tree(paths)
         name = patchset.name_for(
-            words.subject or "", {patch.name for patch in author.patches}
+            patch.subject, {patch.name for patch in author.patches}
         )
-        patch = Patch(
-            name, words.subject or "", words.status or series.DEFAULT_STATUS,
-            words.body or "", (), b"", (),
-        )
+        patch = dataclasses.replace(patch, name=name)
         tip = author.commit(tree, author.tip, patch)
-        return author.finish(f"new {name}", tip, stage=True)
+        return author.finish(f"new {name}", tip, stage=paths)
 
 
-def fold(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
+def fold(
+    project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()
+) -> patchset.Plan:
     """Makes the checkout's edits a part of a patch.
 
+    Args:
+      paths: as for `new`.
     Raises:
       AuthoringRefusedError: they do not fit into that patch, or there are
         none.
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
-        tree = author.edited_tree()
+        tree = author.edited_tree(paths)
         edits = author.diff(author.tip, tree)
         own = author.commits[at]
         parent = author.parent(at)
@@ -83,7 +150,7 @@ def fold(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
                 next_command="k2mps fold into that patch, or k2mps new",
             )
         tip = author.commit(folded, parent, author.patches[at])
-        tip = author.replay(tip, at + 1)
+        tip = author.replay(tip, author.after(at))
         if checkout.tree_of(tip) != tree:
             raise errors.AuthoringRefusedError(
                 f"with the edits in {author.patches[at].name} the series"
@@ -92,7 +159,7 @@ def fold(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
                 next_command="k2mps fold into that patch, or k2mps new",
             )
         return author.finish(f"fold {author.patches[at].name}", tip,
-                             stage=True)
+                             stage=paths)
 
 
 def edit(
@@ -102,16 +169,70 @@ def edit(
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         old = author.patches[at]
-        patch = dataclasses.replace(
-            old,
-            subject=old.subject if words.subject is None else words.subject,
-            body=old.body if words.body is None else words.body,
-            status=old.status if words.status is None else words.status,
-        )
-        tree = checkout.tree_of(author.commits[at].id)
-        tip = author.commit(tree, author.parent(at), patch)
-        tip = author.replay(tip, at + 1)
+        tip = author.reworded(at, words.of(old))
         return author.finish(f"edit {old.name}", tip)
+
+
+def rename(
+    project: Project, checkout: Checkout, name: str, to: str
+) -> patchset.Plan:
+    """Gives a patch another file name.
+
+    Raises:
+      AuthoringRefusedError: another patch has that name.
+      SeriesError: it cannot be one.
+    """
+    to = f"{to.removesuffix('.patch')}.patch"
+    series.check_name(to, "rename")
+    with _Author.at_work(project, checkout) as author:
+        at = author.find(name)
+        old = author.patches[at]
+        if to in {patch.name for patch in author.patches}:
+            raise errors.AuthoringRefusedError(
+                f"there is a patch {to} already",
+                next_command="choose another name",
+            )
+        tip = author.reworded(at, dataclasses.replace(old, name=to))
+        return author.finish(f"rename {old.name} {to}", tip)
+
+
+def move(
+    project: Project,
+    checkout: Checkout,
+    name: str,
+    anchor: str,
+    after: bool = False,
+) -> patchset.Plan:
+    """Gives a patch another place in the series, next to another patch.
+
+    Args:
+      anchor: the patch before which it goes, or behind which with `after`.
+    Raises:
+      AuthoringRefusedError: a patch on the way builds on it, or it on one.
+    """
+    with _Author.at_work(project, checkout) as author:
+        at, other = author.find(name), author.find(anchor)
+        if at == other:
+            raise errors.AuthoringRefusedError(
+                f"{anchor} is the patch itself",
+                next_command="name another patch",
+            )
+        order = [*range(len(author.patches))]
+        order.remove(at)
+        order.insert(order.index(other) + after, at)
+        start = min(at, order.index(at))
+        tip = author.replay(author.parent(start), order[start:])
+        moved = author.patches[at].name
+        if checkout.tree_of(tip) != checkout.tree_of(author.tip):
+            raise errors.AuthoringRefusedError(
+                f"with {moved} there the series gives other files",
+                why="patches on the way change lines next to its own",
+                next_command="choose another place",
+            )
+        return author.finish(
+            f"move {moved} {'--after' if after else '--before'}"
+            f" {author.patches[other].name}", tip,
+        )
 
 
 def drop(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
@@ -130,7 +251,7 @@ def drop(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
                 f" {', '.join(edited[:3])}",
                 next_command="k2mps new or k2mps fold, or git stash",
             )
-        tip = author.replay(author.parent(at), at + 1)
+        tip = author.replay(author.parent(at), author.after(at))
         return author.finish(f"drop {author.patches[at].name}", tip,
                              move=True)
 
@@ -148,7 +269,7 @@ def parse_words(text: str) -> Words:
             " its value, an empty line, and the body",
             next_command="run the same command again",
         )
-    subject = " ".join(parts[0].split())
+    subject = parts[0]
     status = parts[1].partition(": ")[2].strip()
     return Words(subject, parts[2] if len(parts) > 2 else "", status)
 
@@ -182,13 +303,11 @@ class _Author:
         found = series.load(project.patches)
         check_lock(pinned, found)
         self.patches = found.patches
-        self._check_at_series(pinned)
-        self.tip = commit_locked(checkout, pinned, found)
+        self._check_branch()
+        self.tip = commit_series(checkout, pinned.pin, found)
+        self._check_at_series()
         self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
-        date = checkout.git.text(
-            "log", "-1", "--format=@%ct +0000", self._pin.commit
-        )
-        self._dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self._date = commit_date(checkout, self._pin.commit)
 
     @staticmethod
     @contextlib.contextmanager
@@ -201,36 +320,41 @@ class _Author:
                 checkout.recover()
                 yield _Author(project, checkout, project.upstream())
 
-    def _check_at_series(self, pinned: Upstream) -> None:
-        """Refuses a checkout whose commits give other files than patches/, or
-        are the user's.
+    def _check_branch(self) -> None:
+        """Refuses a checkout that is elsewhere, or has commits of the user's.
 
         Raises:
+          DirtyCheckoutError: the user is amid an operation of git's.
           AuthoringRefusedError: it is one.
         """
         checkout = self._checkout
         operation = checkout.operation_in_progress()
-        head = checkout.head()
         if operation:
             raise errors.DirtyCheckoutError(
                 f"{checkout.directory} has {operation} in progress",
                 next_command=f"git -C {checkout.directory} status",
             )
-        users = head.branch == BRANCH_REF and checkout.unexported(
-            pinned.pin.commit, head.commit
-        )
-        if (
-            users
-            or head.branch != BRANCH_REF
-            or head.tree != pinned.lock.tree
-        ):
+        self._head = checkout.head()
+        if self._head.branch != BRANCH_REF:
+            raise self._not_at_series()
+        if checkout.unexported(self._pin.commit, self._head.commit):
             raise errors.AuthoringRefusedError(
                 f"{checkout.directory} is not at the series",
-                why=f"branch {BRANCH} has commits that are not in patches/"
-                if users else f"it is not on branch {BRANCH} with patches/ as"
-                " locked",
-                next_command="k2mps export" if users else "k2mps apply",
+                why=f"branch {BRANCH} has commits that are not in patches/",
+                next_command="k2mps export",
             )
+
+    def _check_at_series(self) -> None:
+        """Refuses a checkout whose commits give other files than patches/."""
+        if self._head.tree != self._checkout.tree_of(self.tip):
+            raise self._not_at_series()
+
+    def _not_at_series(self) -> errors.AuthoringRefusedError:
+        return errors.AuthoringRefusedError(
+            f"{self._checkout.directory} is not at the series",
+            why=f"it is not on branch {BRANCH} with patches/ as locked",
+            next_command="k2mps apply",
+        )
 
     def find(self, name: str) -> int:
         """Where in the series a patch stands."""
@@ -244,25 +368,62 @@ class _Author:
         """The commit before a patch's."""
         return self.commits[at].parents[0]
 
-    def edited_tree(self) -> str:
-        """The tree of the checkout's files, new ones included.
+    def after(self, at: int) -> range:
+        """Where the patches stand that come after one."""
+        return range(at + 1, len(self.patches))
+
+    def reworded(self, at: int, patch: Patch) -> str:
+        """The series with another text or name of one patch."""
+        tree = self._checkout.tree_of(self.commits[at].id)
+        tip = self.commit(tree, self.parent(at), patch)
+        return self.replay(tip, self.after(at))
+
+    def edited_tree(self, paths: Sequence[str]) -> str:
+        """The tree of the checkout's files: those that git tracks, and those
+        that are named.
 
         Raises:
-          AuthoringRefusedError: nothing was edited.
+          AuthoringRefusedError: nothing was edited, or there is no such file.
         """
         checkout = self._checkout
         with checkout.scratch_index() as index:
             # With what the index knows of the files only edits are read.
             shutil.copy2(checkout.git_dir / "index", index.index)
-            index.bytes("add", "--all", work_tree=True)
+            self._stage(index, paths)
             tree = index.text("write-tree")
         if tree == checkout.tree_of(self.tip):
+            untracked = checkout.untracked_files()
             raise errors.AuthoringRefusedError(
                 f"nothing was edited in {checkout.directory}",
-                next_command="edit files there, then run the same command"
-                " again",
+                why=f"git does not track {', '.join(untracked[:5])}"
+                if untracked else "",
+                next_command="edit files there, or name the new ones, in the"
+                " same command",
             )
         return tree
+
+    def _stage(self, index: git.Git, paths: Sequence[str]) -> None:
+        """Puts the edits, and files that are named, into an index."""
+        index.bytes("add", "--update", work_tree=True)
+        if not paths:
+            return
+        result = index.run("add", "--", *map(self._inside, paths),
+                           work_tree=True)
+        if result.status != 0:
+            raise errors.AuthoringRefusedError(
+                f"git cannot add {', '.join(paths)}",
+                why=result.stderr,
+                next_command="name files of the checkout; git add --force one"
+                " that git is told to ignore",
+            )
+
+    def _inside(self, path: str) -> str:
+        """A path that the user gave, from the top of the checkout."""
+        top = self._checkout.directory
+        full = Path(os.path.abspath(path))
+        if os.path.lexists(full) and top in full.parents:
+            return str(full.relative_to(top))
+        return path
 
     def diff(self, old: str, new: str) -> bytes:
         """What leads from one tree to another."""
@@ -285,16 +446,17 @@ class _Author:
         return self._checkout.git.text(
             "commit-tree", tree, "-p", parent,
             stdin=os.fsencode(patch.commit_message()),
-            environment=self._dates,
+            environment=identity(patch, self._date),
         )
 
-    def replay(self, tip: str, start: int) -> str:
-        """Puts the patches from `start` on onto a commit.
+    def replay(self, tip: str, order: Iterable[int]) -> str:
+        """Puts patches onto a commit, in this order.
 
         Raises:
           AuthoringRefusedError: one of them does not fit.
         """
-        for commit, patch in zip(self.commits[start:], self.patches[start:]):
+        for at in order:
+            commit, patch = self.commits[at], self.patches[at]
             tip = self.commit(self._moved(tip, commit, patch), tip, patch)
         return tip
 
@@ -306,20 +468,26 @@ class _Author:
         tree = self.apply(tip, self.diff(parent, commit.id))
         if tree is None or tree == checkout.tree_of(tip):
             raise errors.AuthoringRefusedError(
-                f"patches/{patch.name} builds on that",
+                f"patches/{patch.name} builds on what would not be before it",
                 why="it changes the same lines, or lines next to them",
                 next_command=f"change or drop {patch.name} first",
             )
         return tree
 
     def finish(
-        self, command: str, tip: str, stage: bool = False, move: bool = False
+        self,
+        command: str,
+        tip: str,
+        stage: Optional[Sequence[str]] = None,
+        move: bool = False,
     ) -> patchset.Plan:
         """Writes patches/ and moves the branch.
 
         Args:
           command: for the log.
-          stage: the checkout's edits are in `tip`, and git is to know.
+          stage: the checkout's edits, and these files that git does not
+            track yet, are in `tip`, and git is to know; None where they are
+            not.
           move: the checkout's files are to become those of `tip`.
         """
         checkout = self._checkout
@@ -329,11 +497,11 @@ class _Author:
             return plan
         refs = {BRANCH_REF: tip, BASE_REF: tip}
         operation = operations.record(
-            self._project, checkout, command, staged=stage
+            self._project, checkout, command, staged=stage is not None
         )
-        if stage:
+        if stage is not None:
             # A kill after this leaves the edits staged, and nothing more.
-            checkout.git.bytes("add", "--all", work_tree=True)
+            self._stage(checkout.git, stage)
         operations.carry_out(
             self._project, checkout, operation,
             changed=plan.changed, removed=plan.removed,
@@ -343,10 +511,32 @@ class _Author:
         return plan
 
 
+def _user(checkout: Checkout) -> str:
+    """Who the user is, as git knows it; else nobody but the project."""
+    found = [
+        checkout.git.run("config", f"user.{key}").stdout.decode().strip()
+        for key in ("name", "email")
+    ]
+    who = "{} <{}>".format(*found)
+    return who if series.AUTHOR.fullmatch(who) else series.FROM
+
+
+def _now() -> str:
+    now = datetime.datetime.now().astimezone()
+    return series.mail_date(email.utils.format_datetime(now))
+
+
+def _unsayable(what: str) -> errors.AuthoringRefusedError:
+    return errors.AuthoringRefusedError(
+        what, next_command="run the same command again with other words"
+    )
+
+
 def _unknown(
     name: str, names: Sequence[str]
 ) -> errors.AuthoringRefusedError:
     return errors.AuthoringRefusedError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",
+        next_command="run the same command again with one of these",
     )

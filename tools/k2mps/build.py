@@ -162,7 +162,7 @@ class Builder:
         tree = _EDITED if request.as_is else self._patched_tree()
         prepare(self._project, self._upstream, request, self._reporter,
                 with_torch=request.toolchain is None)
-        plan = _Plan(self._project, self._checkout, request, tree)
+        plan = _Plan(self._project, self._checkout, request, tree[:12])
         plan.directory.mkdir(parents=True, exist_ok=True)
         # The compilers inherit the lock: should this process be killed, the
         # next run waits until they have ended too.
@@ -175,7 +175,8 @@ class Builder:
             origin = provenance.of_build(
                 self._project, self._upstream, self._checkout.directory,
                 plan.directory, device=request.built_device,
-                edited=tree == _EDITED, torch=plan.torch,
+                patched_tree=None if tree == _EDITED else tree,
+                torch=plan.torch,
                 pybind11=self._environment.version_of("pybind11") or "",
                 toolchain=request.toolchain,
             )
@@ -190,7 +191,7 @@ class Builder:
         )
 
     def _patched_tree(self) -> str:
-        """Patches the checkout; the first digits of its tree, or _EDITED."""
+        """Patches the checkout; its tree, or _EDITED."""
         checkout, upstream = self._checkout, self._upstream
         checkout.tidy()
         now = status.of_checkout(self._project, upstream, checkout)
@@ -210,7 +211,7 @@ class Builder:
                 f"applied {len(upstream.lock.patches)} patches to"
                 f" {checkout.directory}"
             )
-        return upstream.lock.tree[:12]
+        return checkout.tree_of(result.tip)
 
     def _configure(self, plan: "_Plan", lock: int) -> None:
         log = plan.directory / "configure.log"

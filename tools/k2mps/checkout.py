@@ -51,12 +51,35 @@ _IN_PROGRESS = {
 
 
 @dataclasses.dataclass(frozen=True)
+class Author:
+    """Who wrote a commit, and when.
+
+    Attributes:
+      who: "NAME <EMAIL>".
+      date: as in mail, "Tue, 14 Nov 2023 23:13:20 +0100".
+    """
+
+    who: str
+    date: str
+
+    def variables(self) -> dict[str, str]:
+        """The environment in which git makes such a commit."""
+        name, _, email = self.who[:-1].rpartition(" <")
+        return {
+            "GIT_AUTHOR_NAME": name,
+            "GIT_AUTHOR_EMAIL": email,
+            "GIT_AUTHOR_DATE": self.date,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
 class Commit:
     """A commit, as far as the tool looks at one."""
 
     id: str
     parents: tuple[str, ...]
     committer: str
+    author: Author
     message: str
 
     @property
@@ -221,13 +244,16 @@ class Checkout:
         following first parents."""
         output = self.git.bytes(
             "log", "-z", "--reverse", "--first-parent", "--no-notes",
-            "--no-decorate", "--format=%H%x00%P%x00%cn %ce%x00%B",
+            "--no-decorate",
+            "--format=%H%x00%P%x00%cn %ce%x00%an <%ae>%x00%aD%x00%B",
             *revisions, "--",
         )
         fields = git.split_z(output)
         return [
-            Commit(id_, tuple(parents.split()), committer, message)
-            for id_, parents, committer, message in zip(*[iter(fields)] * 4)
+            Commit(id_, tuple(parents.split()), committer,
+                   Author(who, date), message)
+            for id_, parents, committer, who, date, message
+            in zip(*[iter(fields)] * 6)
         ]
 
     def commits_of_series(self, tip: str) -> list[Commit]:

@@ -17,7 +17,7 @@ from typing import Optional
 
 import click
 
-from k2mps import cli_patches, cli_wheels, completion, errors
+from k2mps import __version__, cli_patches, cli_wheels, completion, errors
 from k2mps.session import (
     Session,
     device_option,
@@ -35,7 +35,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
     invoke_without_command=True,
 )
 @click.option("-v", "--verbose", is_flag=True, help="echo every command")
-@click.version_option(package_name="k2mps", message="k2mps %(version)s")
+@click.version_option(__version__, message="k2mps %(version)s")
 @click.pass_context
 def main(context: click.Context, verbose: bool) -> None:
     """k2 with an Apple MPS backend: patch it, build it, test it.
@@ -124,15 +124,21 @@ def status_command(
     is_flag=True,
     help="delete patches and new files that the branch has no longer",
 )
+@click.option(
+    "--overwrite",
+    is_flag=True,
+    help="write over edits of patches/ that are not locked",
+)
 @click.pass_obj
 def export_command(
-    session: Session, k2: Optional[str], prune: bool
+    session: Session, k2: Optional[str], prune: bool, overwrite: bool
 ) -> None:
     """Make patches/ from the commits on branch k2-mps, and lock it."""
     from k2mps import export
 
     result = export.export(
-        session.project, session.existing(k2), prune=prune
+        session.project, session.existing(k2), prune=prune,
+        overwrite=overwrite,
     )
     show = session.console.info
     for path in result.written:
@@ -148,15 +154,16 @@ def export_command(
 @k2_option
 @click.pass_obj
 def lock_command(session: Session, k2: Optional[str]) -> None:
-    """Lock patches/ as it is: its hashes and the tree that it gives."""
-    from k2mps import export
+    """Lock patches/ as it is, also after a merge: write its hashes."""
+    from k2mps import export, upstream
 
-    before = session.upstream.lock
-    fresh = export.lock(session.project, session.obtain(k2))
-    same = fresh == before
+    session.tidy()
+    # A conflict in the lock is what this mends.
+    session.upstream = upstream.load(session.project.config_file, False)
+    locked = export.lock(session.project, session.obtain(k2))
     session.console.info(
-        f"{len(fresh.patches)} patches, tree {fresh.tree[:12]}"
-        + (", as before" if same else "; upstream.toml written")
+        f"{locked.patches} patches, tree {locked.tree[:12]}"
+        + ("; upstream.toml written" if locked.written else ", as before")
     )
 
 

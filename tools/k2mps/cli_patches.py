@@ -205,6 +205,25 @@ _status_option = click.option(
     "--status", metavar="TEXT", help="its Upstream-Status"
 )
 _why_option = click.option("--why", metavar="TEXT", help="what its body says")
+_author_option = click.option(
+    "--author", metavar="'NAME <EMAIL>'", help="who wrote it"
+)
+_date_option = click.option(
+    "--date", metavar="DATE",
+    help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'",
+)
+_paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
+
+
+def _show_untracked(session: Session, checkout) -> None:
+    """Names the files that did not become part of a patch."""
+    untracked = checkout.untracked_files()
+    if untracked:
+        more = f" and {len(untracked) - 5} more" if untracked[5:] else ""
+        session.console.warn(
+            f"not in it, as git does not track them: {', '.join(untracked[:5])}"
+            f"{more}; k2mps fold PATCH FILE takes in what is named"
+        )
 
 
 def _show(session: Session, plan) -> None:
@@ -220,32 +239,47 @@ def _show(session: Session, plan) -> None:
 @k2_option
 @_why_option
 @_status_option
+@_author_option
+@_date_option
 @click.argument("subject")
+@_paths_argument
 @click.pass_obj
 def new_command(
     session: Session, k2: Optional[str], why: Optional[str],
-    status: Optional[str], subject: str,
+    status: Optional[str], author: Optional[str], date: Optional[str],
+    subject: str, paths: tuple[str, ...],
 ) -> None:
-    """Make a patch of the edits in the checkout."""
+    """Make a patch of the edits in the checkout.
+
+    Of new files, those that git tracks or that are named as FILE.
+    """
     from k2mps import authoring
 
     session.tidy()
-    words = authoring.Words(subject, why, status)
-    _show(session, authoring.new(session.project, session.existing(k2),
-                                 words))
+    words = authoring.Words(subject, why, status, author, date)
+    checkout = session.existing(k2)
+    _show(session, authoring.new(session.project, checkout, words, paths))
+    _show_untracked(session, checkout)
 
 
 @click.command("fold")
 @k2_option
 @_patch_argument()
+@_paths_argument
 @click.pass_obj
-def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
-    """Make the edits in the checkout a part of PATCH."""
+def fold_command(
+    session: Session, k2: Optional[str], patch: str, paths: tuple[str, ...]
+) -> None:
+    """Make the edits in the checkout a part of PATCH.
+
+    Of new files, those that git tracks or that are named as FILE.
+    """
     from k2mps import authoring
 
     session.tidy()
-    _show(session, authoring.fold(session.project, session.existing(k2),
-                                  patch))
+    checkout = session.existing(k2)
+    _show(session, authoring.fold(session.project, checkout, patch, paths))
+    _show_untracked(session, checkout)
 
 
 @click.command("edit")
@@ -253,17 +287,20 @@ def fold_command(session: Session, k2: Optional[str], patch: str) -> None:
 @click.option("--subject", metavar="TEXT", help="its first line")
 @_why_option
 @_status_option
+@_author_option
+@_date_option
 @_patch_argument()
 @click.pass_obj
 def edit_command(
     session: Session, k2: Optional[str], subject: Optional[str],
-    why: Optional[str], status: Optional[str], patch: str,
+    why: Optional[str], status: Optional[str], author: Optional[str],
+    date: Optional[str], patch: str,
 ) -> None:
     """Change what PATCH says of itself; without options, in your editor."""
     from k2mps import authoring
 
     session.tidy()
-    words = authoring.Words(subject, why, status)
+    words = authoring.Words(subject, why, status, author, date)
     if words == authoring.Words():
         old = authoring.words_of(session.project, patch)
         text = click.edit(
@@ -285,6 +322,46 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
     session.tidy()
     _show(session, authoring.drop(session.project, session.existing(k2),
                                   patch))
+
+
+@click.command("rename")
+@k2_option
+@_patch_argument()
+@click.argument("name")
+@click.pass_obj
+def rename_command(
+    session: Session, k2: Optional[str], patch: str, name: str
+) -> None:
+    """Give PATCH another file name."""
+    from k2mps import authoring
+
+    session.tidy()
+    _show(session, authoring.rename(session.project, session.existing(k2),
+                                    patch, name))
+
+
+@click.command("move")
+@k2_option
+@click.option("--before", metavar="PATCH", help="its place is before this one",
+              shell_complete=completion.patches)
+@click.option("--after", metavar="PATCH", help="its place is after this one",
+              shell_complete=completion.patches)
+@_patch_argument()
+@click.pass_obj
+def move_command(
+    session: Session, k2: Optional[str], before: Optional[str],
+    after: Optional[str], patch: str,
+) -> None:
+    """Give PATCH another place in the series."""
+    from k2mps import authoring
+
+    if (before is None) == (after is None):
+        raise click.UsageError("one of --before and --after is needed")
+    session.tidy()
+    _show(session, authoring.move(
+        session.project, session.existing(k2), patch, before or after,
+        after=before is None,
+    ))
 
 
 @click.command("upstream")
@@ -362,9 +439,11 @@ COMMANDS = (
     edit_command,
     fold_command,
     lint_command,
+    move_command,
     new_command,
     probe_command,
     rebase_command,
+    rename_command,
     report_command,
     undo_command,
     upstream_command,

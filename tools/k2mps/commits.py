@@ -1,19 +1,20 @@
 """The commits that the series becomes.
 
 They are made in a workspace of their own (an index file that is thrown away,
-objects that nothing refers to yet).  A commit's author, committer and dates are
-fixed (the dates are the pin's), so its id depends on the pin and on patches/
-only.
+objects that nothing refers to yet).  A commit's author
+is its patch's; the committer is fixed, and the date is the pin's, so that a
+commit's id depends on the pin and on patches/ only.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, git, hunks, objects, patchset
-from k2mps.checkout import Checkout
+from k2mps.checkout import Author, Checkout
 from k2mps.project import Project
 from k2mps.series import (
     EXECUTABLE_MODE,
@@ -22,9 +23,12 @@ from k2mps.series import (
     Edit,
     Patch,
     Series,
-    load,
+    raw_date,
 )
-from k2mps.upstream import Pin, Upstream
+from k2mps.upstream import Pin, sha256
+
+# Which tree the last series gave whose hunks git had to place.
+_TREE_NOTE = "k2mps-tree"
 
 
 def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
@@ -38,37 +42,61 @@ def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
       PatchConflictError: names the patch, the file and the hunk.
     """
     store = objects.Store()
-    tip = _commit_exactly(checkout, pin, found, store)
-    if tip:
+    exact = _commit_exactly(checkout, pin, found, store)
+    if exact:
         store.write(checkout.git)
-        return tip
+        return exact.tip
     with checkout.scratch_index() as index:
         workspace = _Workspace(checkout, index, pin)
         blobs = workspace.write_blobs(found)
         for patch in found.patches:
             workspace.commit(patch, found, blobs)
-        return workspace.tip
+    _remember(checkout, pin, found, workspace.tip)
+    return workspace.tip
 
 
-def commit_locked(
-    checkout: Checkout, upstream: Upstream, found: Series
-) -> str:
-    """As `commit_series`, for a series that must give the locked tree.
-
-    Raises:
-      PatchConflictError: names the patch, the file and the hunk.
-      TreeMismatchError: it gives another tree.
+def series_tree(checkout: Checkout, pin: Pin, found: Series) -> Optional[str]:
+    """The tree that the series gives, for those who only look: no commits are
+    made.  None where git would have to place hunks and has not done so yet.
     """
-    tip = commit_series(checkout, upstream.pin, found)
-    tree = checkout.tree_of(tip)
-    if tree != upstream.lock.tree:
-        raise errors.TreeMismatchError(
-            f"the series gives the tree {tree}, but upstream.toml locks"
-            f" {upstream.lock.tree}",
-            why="the lock was edited or merged by hand",
-            next_command="k2mps lock",
-        )
-    return tip
+    exact = _commit_exactly(checkout, pin, found, objects.Store())
+    return exact.tree if exact else _remembered(checkout, pin, found)
+
+
+def _remember(
+    checkout: Checkout, pin: Pin, found: Series, tip: str
+) -> None:
+    """Notes the tree of a series whose hunks git has placed."""
+    note = f"{_key(pin, found)} {checkout.tree_of(tip)}\n"
+    (checkout.git_dir / _TREE_NOTE).write_text(note)
+
+
+def _remembered(checkout: Checkout, pin: Pin, found: Series) -> Optional[str]:
+    try:
+        key, tree = (checkout.git_dir / _TREE_NOTE).read_text().split()
+    except (FileNotFoundError, ValueError):
+        return None
+    return tree if key == _key(pin, found) else None
+
+
+def _key(pin: Pin, found: Series) -> str:
+    """The same for the same patches on the same pin only."""
+    return sha256(f"{pin.commit} {found.lock}".encode())
+
+
+def commit_date(checkout: Checkout, pin: str) -> str:
+    """When the commits of a series on this pin are made, for git."""
+    return checkout.git.text("log", "-1", "--format=@%ct +0000", pin)
+
+
+def identity(patch: Patch, date: str) -> dict[str, str]:
+    """The environment in which git makes the commit of a patch.
+
+    Args:
+      date: what `commit_date` returned.
+    """
+    author = Author(patch.author, patch.date or date)
+    return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
 
 def say_series(
@@ -93,7 +121,11 @@ def say_series(
 
 
 def seem_to_say_series(
-    project: Project, checkout: Checkout, pin: Pin, commit: str
+    project: Project,
+    checkout: Checkout,
+    pin: Pin,
+    found: Series,
+    commit: str,
 ) -> bool:
     """As `say_series`, for those who only look: it makes no commits.
 
@@ -102,19 +134,26 @@ def seem_to_say_series(
     """
     if not checkout.is_ancestor(pin.commit, commit):
         return False
-    found = load(project.patches)
-    tip = _commit_exactly(checkout, pin, found, objects.Store())
-    if tip:
-        return say_series(project, checkout, pin, commit, tip)
+    exact = _commit_exactly(checkout, pin, found, objects.Store())
+    if exact:
+        return say_series(project, checkout, pin, commit, exact.tip)
     made = checkout.commits(f"{pin.commit}..{commit}")
     return [one.message.strip("\n") for one in made] == [
         patch.commit_message().strip("\n") for patch in found.patches
     ]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Exact:
+    """The last commit of a series, and its tree."""
+
+    tip: str
+    tree: str
+
+
 def _commit_exactly(
     checkout: Checkout, pin: Pin, found: Series, store: objects.Store
-) -> Optional[str]:
+) -> Optional[_Exact]:
     """Makes the commits, in `store`, where every patch fits to the byte.
 
     That is so for a series that was exported: each edit takes the blob that
@@ -122,7 +161,7 @@ def _commit_exactly(
     left to git, which places its hunks or says why it cannot.
 
     Returns:
-      The id of the last commit, or None.
+      What it gives, or None.
     """
     repository = checkout.git
     tree = objects.Tree.of(repository, pin.commit)
@@ -131,7 +170,7 @@ def _commit_exactly(
     )
     blobs = objects.read_blobs(repository, filter(None, first))
     date = repository.text("log", "-1", "--format=%ct +0000", pin.commit)
-    tip = pin.commit
+    tip, last = pin.commit, pin.tree
     for patch in found.patches:
         by_path: dict[str, list[hunks.Hunk]] = {}
         for hunk in hunks.split(patch.diff):
@@ -149,16 +188,17 @@ def _commit_exactly(
             blobs[blob] = content  # a patch of a later group may edit it
             tree.set(path, file.mode, blob)
         message = patch.commit_message()
-        who = f"{FROM} {date}"
+        last = tree.write(store)
+        when = raw_date(patch.date) if patch.date else date
         tip = store.add(
             "commit",
             os.fsencode(
-                f"tree {tree.write(store)}\nparent {tip}\nauthor {who}\n"
-                f"committer {who}\n\n{message}"
+                f"tree {last}\nparent {tip}\n"
+                f"author {patch.author} {when}\n"
+                f"committer {FROM} {date}\n\n{message}"
             ),
         )
-    store.write(repository)
-    return tip
+    return _Exact(tip, last)
 
 
 def _edit_exactly(
@@ -205,8 +245,7 @@ class _Workspace:
         self._git = index
         self._git.bytes("read-tree", pin.commit)
         self._files = checkout.files_of(pin.commit)
-        date = self._git.text("log", "-1", "--format=@%ct +0000", pin.commit)
-        self._dates = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        self._date = commit_date(checkout, pin.commit)
         self.tip = pin.commit
 
     def write_blobs(self, found: Series) -> Mapping[str, str]:
@@ -240,7 +279,7 @@ class _Workspace:
         self.tip = self._git.text(
             "commit-tree", tree, "-p", self.tip,
             stdin=os.fsencode(patch.commit_message()),
-            environment=self._dates,
+            environment=identity(patch, self._date),
         )
 
     def _check_free(self, patch: Patch) -> None:

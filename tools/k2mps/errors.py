@@ -7,8 +7,8 @@ against a kind of error is the second paragraph of its class; `k2mps docs`
 makes a table of these.
 
 Exit codes are part of the interface: scripts and CI may branch on them, so a
-number is never given a second meaning.  0 is success, 1 an unforeseen error,
-2 a wrong command line.
+number is never given a second meaning (15 had one once).  0 is success, 1 an
+unforeseen error, 2 a wrong command line.
 """
 
 from __future__ import annotations
@@ -137,16 +137,6 @@ class PatchConflictError(K2mpsError):
     """
 
     exit_code = 14
-
-
-class TreeMismatchError(K2mpsError):
-    """The series applies, but not to the tree that upstream.toml locks.
-
-    Remedy: `k2mps lock`, if patches/ was changed on purpose; else restore
-    patches/ from git.
-    """
-
-    exit_code = 15
 
 
 class ObstructedError(K2mpsError):

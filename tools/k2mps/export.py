@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 from typing import Optional, Sequence
 
-from k2mps import errors, operations, patchset, series
+from k2mps import errors, operations, patchset, series, status, upstream
 from k2mps.checkout import (
     BASE_REF,
     BRANCH,
@@ -19,10 +19,10 @@ from k2mps.checkout import (
     Commit,
     Move,
 )
-from k2mps.commits import commit_locked, commit_series, say_series
+from k2mps.commits import commit_series, say_series
 from k2mps.operations import File
 from k2mps.project import Project, exclusive
-from k2mps.upstream import Lock, Upstream
+from k2mps.upstream import Upstream
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,11 @@ class Exported:
 
 
 def export(
-    project: Project, checkout: Checkout, *, prune: bool = False
+    project: Project,
+    checkout: Checkout,
+    *,
+    prune: bool = False,
+    overwrite: bool = False,
 ) -> Exported:
     """Writes patches/ and the lock from branch k2-mps.
 
@@ -50,9 +54,12 @@ def export(
       project: the clone of k2-mps to write to.
       checkout: where the branch is.
       prune: delete patches and new files that the branch has no longer.
+      overwrite: write over edits of patches/ that are not locked.
     Raises:
       ExportRefusedError: there is nothing to export, or it cannot be said as
         patches, or something would be deleted and `prune` is not set.
+      LockMismatchError: something would be written over that was edited in
+        patches/, and `overwrite` is not set.
       DirtyCheckoutError: there are edits that no commit has.
     """
     with contextlib.ExitStack() as stack:
@@ -66,6 +73,8 @@ def export(
         _check_base(project, pinned, checkout)
         commits = _commits(checkout, pinned.pin.commit, tip)
         made = patchset.plan(project, checkout, commits)
+        if not overwrite:
+            _check_unedited(project, pinned, made)
         _check_removals(made.removed, prune)
         refs = {BASE_REF: tip}  # here patches/ and the branch agree
         if made.changed or made.removed:
@@ -73,11 +82,29 @@ def export(
                        made.removed, refs)
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
-    return Exported(made.patches, made.written, made.removed, made.lock.tree)
+    return Exported(made.patches, made.written, made.removed,
+                    checkout.tree_of(tip))
 
 
-def lock(project: Project, checkout: Checkout) -> Lock:
-    """Locks patches/ as it is: writes its hashes and its tree.
+@dataclasses.dataclass(frozen=True)
+class Locked:
+    """What `lock` did.
+
+    Attributes:
+      patches: how many patches there are.
+      tree: the tree that they give.
+      written: whether upstream.toml was.
+    """
+
+    patches: int
+    tree: str
+    written: bool
+
+
+def lock(project: Project, checkout: Checkout) -> Locked:
+    """Locks patches/ as it is: writes its hashes to upstream.toml.
+
+    A merge conflict in the lock is resolved by that.
 
     Args:
       project: the clone of k2-mps.
@@ -89,18 +116,16 @@ def lock(project: Project, checkout: Checkout) -> Lock:
     with exclusive(project.root, str(project.root)):
         operations.recover(project)
         operations.check_no_rebase(project)
-        pinned = project.upstream()
+        pin = upstream.load(project.config_file, locked=False).pin
         found = series.load(project.patches)
         with checkout.exclusive():
-            tip = commit_series(checkout, pinned.pin, found)
-            fresh = dataclasses.replace(
-                found.lock, tree=checkout.tree_of(tip)
-            )
-            if fresh != pinned.lock:
-                config = patchset.config_with(project, fresh)
+            tip = commit_series(checkout, pin, found)
+            config = patchset.config_with(project, found.lock)
+            written = config.content != project.config_file.read_bytes()
+            if written:
                 _carry_out(project, checkout, "lock",
                            {"upstream.toml": config}, (), {})
-    return fresh
+    return Locked(len(found.patches), checkout.tree_of(tip), written)
 
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
@@ -144,12 +169,14 @@ def _check_base(
 
     The branch lacks what others have put into patches/ meanwhile, new names
     and another order among it, and writing the branch over it would take that
-    away.
+    away.  Only patches/ as it is locked tells.
     """
     base = checkout.base()
-    if base and (
-        checkout.tree_of(base) != pinned.lock.tree
-        or not _says_locked(project, pinned, checkout, base)
+    if not base or status.patch_changes(project, pinned):
+        return
+    tip = commit_series(checkout, pinned.pin, series.load(project.patches))
+    if checkout.tree_of(base) != checkout.tree_of(tip) or not say_series(
+        project, checkout, pinned.pin, base, tip
     ):
         where = checkout.directory
         raise errors.ExportRefusedError(
@@ -162,23 +189,6 @@ def _check_base(
         )
 
 
-def _says_locked(
-    project: Project, pinned: Upstream, checkout: Checkout, base: str
-) -> bool:
-    """Whether the commits up to `base` say what patches/ says.
-
-    Also true where patches/ is not what is locked: exporting mends that.
-    """
-    try:
-        found = series.load(project.patches)
-    except errors.SeriesError:
-        return True
-    if pinned.lock.differences(found.lock):
-        return True
-    tip = commit_locked(checkout, pinned, found)
-    return say_series(project, checkout, pinned.pin, base, tip)
-
-
 def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     commits = checkout.commits(f"{pin}..{tip}")
     if not commits:
@@ -188,6 +198,21 @@ def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
             next_command="k2mps apply",
         )
     return commits
+
+
+def _check_unedited(
+    project: Project, pinned: Upstream, made: patchset.Plan
+) -> None:
+    """Refuses to write over what somebody has edited in patches/."""
+    changes = status.patch_changes(project, pinned)
+    if changes and (made.written or made.removed):
+        raise errors.LockMismatchError(
+            "patches/ was edited since it was locked, and would be written"
+            " over",
+            why="; ".join(changes),
+            next_command="k2mps lock, to keep the edits; git checkout patches,"
+            " or k2mps export --overwrite, to give them up",
+        )
 
 
 def _check_removals(gone: Sequence[str], prune: bool) -> None:

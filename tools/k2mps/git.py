@@ -25,9 +25,7 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Mapping, Optional
-
-import git as gitpython
+from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, interrupts
 from k2mps.reporter import Reporter
@@ -99,6 +97,7 @@ _WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 # user's and stay.
 _SCRUBBED = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
     "GIT_AUTHOR_DATE",
     "GIT_AUTHOR_EMAIL",
     "GIT_AUTHOR_NAME",
@@ -120,6 +119,7 @@ _SCRUBBED = (
     "GIT_NAMESPACE",
     "GIT_NOGLOB_PATHSPECS",
     "GIT_OBJECT_DIRECTORY",
+    "GIT_PAGER_IN_USE",
     "GIT_PREFIX",
     "GIT_QUARANTINE_PATH",
     "GIT_REPLACE_REF_BASE",
@@ -147,6 +147,12 @@ _NETWORK = {
     "maintenance.auto": "false",
     "submodule.recurse": "false",
 }
+
+# "Receiving objects:  45% (9/20), 1.2 MiB", or with a number only.
+_PROGRESS = re.compile(
+    r"(remote: )?(?P<title>[A-Z][a-z ]+): +"
+    r"(\d+% \((?P<done>\d+)/(?P<total>\d+)\)|\d+(,|$))"
+)
 
 _DISK_FULL = (
     "No space left on device", "Disk quota exceeded", "Out of diskspace"
@@ -186,7 +192,6 @@ class Git:
         self.index = index
         self.literal = literal
         self._reporter = reporter
-        self._git = gitpython.Git(str(directory))
 
     def with_index(self, index: Path) -> "Git":
         """The same directory seen through another index file."""
@@ -246,6 +251,8 @@ class Git:
                 f"git {' '.join(args)} failed with status {result.status}"
                 f" in {self.directory}",
                 why=result.stderr,
+                next_command="k2mps --verbose shows the command that failed;"
+                f" git -C {self.directory} status tells more",
             )
         return result.stdout
 
@@ -274,17 +281,18 @@ class Git:
         self._reporter.command(["git", *map(redacted, args)])
         with contextlib.ExitStack() as stack:
             with interrupts.deferred():
-                process = self._git.execute(
-                    ["git", *_options(_NETWORK), command, "--progress",
-                     *rest],
-                    as_process=True,
-                    with_stdout=False,
-                    env={"LANGUAGE": "C", "LC_ALL": "C"},
+                process = _started(
+                    [*_options(_NETWORK), command, "--progress", *rest],
+                    cwd=self.directory,
+                    env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
                 )
-                stack.enter_context(_ended(process.proc))
+                stack.enter_context(_ended(process))
             task = stack.enter_context(self._reporter.task(title))
-            stderr = _follow_progress(process.proc, task)
-        status = process.proc.returncode
+            stderr = _follow_progress(process, task)
+        status = process.returncode
         if any(sign in stderr for sign in _DISK_FULL):
             raise errors.DiskFullError(
                 f"no space left while running git {command}",
@@ -296,6 +304,8 @@ class Git:
             raise errors.UnreachableError(
                 f"git {command} failed: {_last_line(stderr)}",
                 why=stderr,
+                next_command="check the network and the url in upstream.toml,"
+                " then run the same command again",
             )
 
     def _execute(self, options, args, stdin, variables) -> "Result":
@@ -304,17 +314,19 @@ class Git:
             # A signal must not come between the start of the process and the
             # promise to end it.
             with interrupts.deferred():
-                process = self._git.execute(
-                    ["git", *options, *args],
-                    istream=subprocess.PIPE,
-                    as_process=True,
-                    env=variables,
+                process = _started(
+                    [*options, *args],
+                    cwd=self.directory,
+                    env={**os.environ, **variables},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                     start_new_session=True,
                 )
-                stack.enter_context(_ended(process.proc))
-            stdout, stderr = process.proc.communicate(stdin)
+                stack.enter_context(_ended(process))
+            stdout, stderr = process.communicate(stdin)
         return Result(
-            process.proc.returncode,
+            process.returncode,
             stdout,
             stderr.decode("utf-8", "replace").strip(),
         )
@@ -341,8 +353,33 @@ def split_z(output: bytes) -> list[str]:
 
 
 def version() -> tuple[int, ...]:
-    """The version of the git that is found on the PATH."""
-    return gitpython.Git().version_info
+    """The version of the git that is found on the PATH; none where there is
+    no git."""
+    try:
+        output = subprocess.run(["git", "version"], capture_output=True,
+                                text=True).stdout
+    except OSError:
+        return ()
+    return tuple(map(int, re.findall(r"\d+", output)[:3]))
+
+
+def _started(args: Sequence[str], **how) -> subprocess.Popen:
+    """A git process.
+
+    Raises:
+      RequirementMissingError: there is no git.
+    """
+    try:
+        return subprocess.Popen(["git", *args], **how)
+    except FileNotFoundError as error:
+        if error.filename != "git":
+            raise
+        raise errors.RequirementMissingError(
+            "there is no git on the PATH",
+            why="all that k2mps does with k2 is done by git",
+            next_command="install git, by apt install git, dnf install git or"
+            " xcode-select --install; then run the same command again",
+        ) from None
 
 
 def _options(settings: Mapping[str, str]) -> list[str]:
@@ -371,14 +408,17 @@ def _ended(process: subprocess.Popen):
 def _follow_progress(process: subprocess.Popen, task) -> str:
     """Feeds git's progress to `task`; returns the other lines of stderr."""
 
-    class Progress(gitpython.RemoteProgress):
-        def update(self, op_code, cur_count, max_count=None, message=""):
-            if max_count:
-                title = self._cur_line.split(":")[0]
-                task.update(int(cur_count), int(max_count), title)
+    others = []
 
-    progress = Progress()
-    handle = progress.new_message_handler()
+    def handle(raw: bytes) -> None:
+        line = raw.decode("utf-8", "replace")
+        match = _PROGRESS.match(line)
+        if match is None:
+            others.append(line)
+        elif match["total"]:
+            task.update(int(match["done"]), int(match["total"]),
+                        match["title"])
+
     rest = b""
     with process.stderr as stream:
         while chunk := stream.read1(4096):
@@ -387,8 +427,7 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
                 handle(line)
     handle(rest)
     process.wait()
-    lines = progress.other_lines + progress.error_lines
-    return redacted("\n".join(lines).strip())
+    return redacted("\n".join(others).strip())
 
 
 def _is_full(directory: Path) -> bool:

@@ -114,6 +114,7 @@ class _Reader:
       patches: those that are well formed.
       groups: the group of each by its name, where there are groups.
       files: the bytes of each new file, by path in k2's tree.
+      digests: what the lock would say of each.
     """
 
     def __init__(self, directory: Path):
@@ -124,6 +125,7 @@ class _Reader:
         self.patches: list[Patch] = []
         self.groups: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
+        self.digests: dict[str, str] = {}
 
     def read(self) -> list[Finding]:
         """Reads; what is wrong with the form of what is read."""
@@ -159,6 +161,7 @@ class _Reader:
     def _read_new_file(self, path: str) -> None:
         file = series.read_new_file(self._directory / "files", path)
         self.files[path] = file.source.read_bytes()
+        self.digests[path] = file.digest
 
     def _try(self, path: str, function, *args):
         """What the function returns, or None and a finding."""
@@ -300,10 +303,9 @@ def _fixes(reader: _Reader) -> Iterator[Finding]:
 def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
     """Compares the hashes, also of patches that are malformed."""
     found = Lock(
-        tree=lock.tree,
         series=sha256(reader.order),
         patches={name: sha256(raw) for name, raw in reader.raw.items()},
-        files={path: sha256(raw) for path, raw in reader.files.items()},
+        files=reader.digests,
     )
     for difference in lock.differences(found):
         yield Finding(

@@ -96,7 +96,7 @@ def make(
         draft, project, upstream, checkout, reporter, python
     )
     if not target.crossed:
-        try_import(project, draft, upstream, reporter)
+        try_import(project, draft, built.origin["patched_tree"], reporter)
     wheel = directory / draft.name
     os.replace(draft, wheel)
     return wheel
@@ -143,13 +143,15 @@ def refuse_dirt(project: Project) -> None:
 
 
 def try_import(
-    project: Project, wheel: Path, upstream: Upstream, reporter: Reporter
+    project: Project, wheel: Path, tree: str, reporter: Reporter
 ) -> None:
     """Installs a wheel for this machine in a clean environment and imports it.
 
     The environment has what .venv has, but no k2 and nothing that leads to
     one.
 
+    Args:
+      tree: the patched tree that the wheel is to be made of.
     Raises:
       WheelError: it cannot be installed or imported.
     """
@@ -164,7 +166,7 @@ def try_import(
              "install", "--no-deps", "--no-index", "--quiet",
              "--disable-pip-version-check", str(wheel)],
             [str(clean), "-c",
-             _CHECK.format(version=version, tree=upstream.lock.tree)],
+             _CHECK.format(version=version, tree=tree)],
         ):
             outcome = process.run(
                 command, reporter=reporter, cwd=Path(folder),

@@ -67,8 +67,7 @@ def plan(
     for commit in commits:
         exporter.add(commit)
     contents = exporter.contents()
-    tip = commits[-1].id if commits else base
-    fresh = _lock_of(contents, checkout.tree_of(tip))
+    fresh = _lock_of(contents)
     changed = {
         f"patches/{name}": file
         for name, file in contents.items()
@@ -190,6 +189,9 @@ class _Exporter:
             new_files=tuple(added),
             diff=diff,
             edits=series.parse_diff(name, diff),
+            author=commit.author.who,
+            date="" if commit.author.who == series.FROM
+            else commit.author.date,
         )
         self.patches.append(patch)
         self._raw[name] = self._bytes_of(patch, known)
@@ -274,16 +276,18 @@ class _Exporter:
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
             return self._old.content(patch.name)
         raw = patch.render()
+        why = "a line of it is '---', or it has unusual white space"
         try:
             same = series.parse(patch.name, raw) == patch
-        except errors.SeriesError:
-            same = False
+        except errors.SeriesError as error:
+            same, why = False, error.what
         if not same:
             raise errors.ExportRefusedError(
-                f"the message of {patch.subject!r} cannot be written as a"
-                " patch",
-                why="a line of it is '---', or it has unusual white space",
-                next_command="git rebase -i, and reword it",
+                f"the message or the author of {patch.subject!r} cannot be"
+                " written as a patch",
+                why=why,
+                next_command="git rebase -i, and reword it, or git commit"
+                " --amend --author there; or k2mps edit",
             )
         return raw
 
@@ -380,12 +384,12 @@ def _ignored(name: str) -> bool:
     return name.rsplit("/", 1)[-1].startswith(".DS_Store")
 
 
-def _lock_of(contents: dict[str, File], tree: str) -> Lock:
+def _lock_of(contents: dict[str, File]) -> Lock:
     hashes = {
-        name: upstream.sha256(file.content) for name, file in contents.items()
+        name: upstream.digest(file.content, file.executable)
+        for name, file in contents.items()
     }
     return Lock(
-        tree=tree,
         series=hashes["series"],
         patches={
             name: digest

@@ -31,7 +31,7 @@ def of_build(
     directory: Path,
     *,
     device: str,
-    edited: bool,
+    patched_tree: Optional[str],
     torch: str,
     pybind11: str,
     toolchain: Optional[Toolchain] = None,
@@ -43,7 +43,8 @@ def of_build(
       checkout: the k2 that was built.
       directory: its build tree.
       device: what it is for, "emulated" included.
-      edited: whether the checkout is something else than the locked tree.
+      patched_tree: what the locked patches gave; None where the checkout is
+        something else.
       torch: the version that it is for.
       pybind11: the version that is compiled in.
       toolchain: what it was built with, if for another system.
@@ -60,11 +61,11 @@ def of_build(
         "built": LABEL if toolchain else NATIVE,
         "compiler": _compiler(directory),
         "device": device,
-        "dirty": edited or has_edits(project),
+        "dirty": patched_tree is None or has_edits(project),
         "headers": headers,
         "kernels": kernels,
-        "patched_tree": None if edited else upstream.lock.tree,
-        "series": None if edited else series_hash(upstream.lock),
+        "patched_tree": patched_tree,
+        "series": patched_tree and series_hash(upstream.lock),
         "torch": torch,
         "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
     }

@@ -30,7 +30,7 @@ from k2mps import (
 )
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit, Move
-from k2mps.commits import commit_series
+from k2mps.commits import commit_date, commit_series
 from k2mps.conflict import Explainer, Place
 from k2mps.merging import Merger, changes_of
 from k2mps.project import Project, exclusive
@@ -434,14 +434,16 @@ class _Rebase:
         if new == tree:
             self._state.dropped.append((patchset.name_of(commit), reason))
         else:
-            date = self._git.text(
-                "log", "-1", "--format=@%ct +0000", self._state.onto
+            date = commit_date(self._checkout, self._state.onto)
+            # The project's own are dated as the pin.
+            author = {} if commit.author.who == series.FROM else (
+                commit.author.variables()
             )
             self._state.head = self._git.text(
                 "commit-tree", new, "-p", self._state.head,
                 stdin=os.fsencode(commit.message),
                 environment={"GIT_AUTHOR_DATE": date,
-                             "GIT_COMMITTER_DATE": date},
+                             "GIT_COMMITTER_DATE": date, **author},
             )
         del self._state.todo[0]
         self._state.conflicts = {}

@@ -27,6 +27,9 @@ has exactly this shape, so that there is one way to write a given patch:
     ...
 
 - `git am` reads it as mail.
+- `From` is who wrote it; a line `Date` after it, as in mail, when.  Both are
+  the commit's author, and survive the way there and back.  A patch without
+  `Date` is the project's own, and its first line is the one above.
 - `Upstream-Status` says how the patch stands with upstream: Pending,
   Submitted, Accepted or Inappropriate, then anything.
 - `New-files` names the files that the patch adds, sorted, one a line after a
@@ -45,6 +48,8 @@ Everything here is read as hostile: a path that leaves the tree, reaches into
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import email.utils
 import itertools
 import os
 import re
@@ -71,6 +76,7 @@ _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
 _DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
 _ZERO_ID = "0" * 40
+AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +87,13 @@ class NewFile:
       path: where it goes in k2's tree, with forward slashes.
       mode: FILE_MODE or EXECUTABLE_MODE.
       source: where it lies, under patches/files.
-      sha256: of its bytes.
+      digest: what the lock says of it.
     """
 
     path: str
     mode: str
     source: Path
-    sha256: str
+    digest: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +127,8 @@ class Patch:
 
     Attributes:
       name: its file name under patches/.
+      author: who wrote it, as "NAME <EMAIL>".
+      date: when, as in mail; empty where it is the project's own.
       subject: what it does, one line.
       status: the value of Upstream-Status.
       body: why, without trailing newline; may be empty.
@@ -136,6 +144,8 @@ class Patch:
     new_files: tuple[str, ...]
     diff: bytes
     edits: tuple[Edit, ...]
+    author: str = FROM
+    date: str = ""
 
     def render(self) -> bytes:
         """The patch file."""
@@ -148,7 +158,8 @@ class Patch:
 
     def _head(self) -> bytes:
         lines = [
-            f"From: {FROM}",
+            f"From: {self.author}",
+            *([f"Date: {self.date}"] if self.date else ()),
             f"Subject: {self.subject}",
             f"Upstream-Status: {self.status}",
         ]
@@ -179,7 +190,7 @@ class Series:
       files: the new files, by path in k2's tree.
       groups: the group of each patch by its name; empty where the order file
         has none.
-      lock: what upstream.toml says of these bytes, but for the tree.
+      lock: what upstream.toml says of these bytes.
     """
 
     patches: tuple[Patch, ...]
@@ -207,12 +218,39 @@ def load(directory: Path) -> Series:
     }
     check_nothing_unowned(directory, set(names), set(owned))
     lock = upstream.Lock(
-        tree="",
         series=upstream.sha256(order),
         patches={name: upstream.sha256(raw[name]) for name in names},
-        files={path: file.sha256 for path, file in files.items()},
+        files={path: file.digest for path, file in files.items()},
     )
     return Series(patches, files, groups, lock)
+
+
+def mail_date(text: str) -> str:
+    """A date as git writes it in mail; empty where it is none.
+
+    Args:
+      text: a date with the offset of its time zone, in a form of mail's.
+    """
+    parsed = email.utils.parsedate_tz(text)
+    if not parsed or parsed[9] is None:
+        return ""
+    seconds = parsed[9]
+    try:
+        zone = datetime.timezone(datetime.timedelta(seconds=seconds))
+        moment = datetime.datetime.fromtimestamp(
+            email.utils.mktime_tz(parsed), zone
+        )
+    except (OverflowError, ValueError):
+        return ""
+    # git gives the day no leading zero.
+    words = email.utils.format_datetime(moment).split(" ")
+    return " ".join([words[0], str(int(words[1])), *words[2:]])
+
+
+def raw_date(date: str) -> str:
+    """A date as in mail, as git keeps it: seconds and time zone."""
+    parsed = email.utils.parsedate_tz(date)
+    return f"{email.utils.mktime_tz(parsed)} {date.rpartition(' ')[2]}"
 
 
 def parse_order(order: bytes) -> list[str]:
@@ -298,11 +336,19 @@ def check_name(name: str, where: str) -> None:
     Raises:
       SeriesError: always, if it is refused.
     """
+    if re.match(r"[<=>|]{7}", name):
+        raise errors.SeriesError(
+            f"{where}: {name!r} is no patch name",
+            why="git merge has left a conflict there",
+            next_command="put the patches in their order in patches/series,"
+            " then k2mps lock",
+        )
     if not _PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(
             f"{where}: {name!r} is no patch name",
             why="a patch is a file in patches/ whose name has letters, digits,"
             " dots and dashes and ends in .patch",
+            next_command="give it another name",
         )
 
 
@@ -378,8 +424,17 @@ def parse(name: str, raw: bytes) -> Patch:
             name, len(lines), "an empty line must come before '---'"
         )
     reader = _HeaderReader(name, lines)
-    if reader.field("From") != FROM:
-        raise _malformed(name, 1, f"the first line must be 'From: {FROM}'")
+    author = reader.field("From")
+    date = reader.optional("Date")
+    if not AUTHOR.fullmatch(author) or (author == FROM) != (not date):
+        raise _malformed(
+            name, 1, f"the first line must be 'From: {FROM}', or 'From: NAME"
+            " <EMAIL>' with a line 'Date: ...' after it"
+        )
+    if date and mail_date(date) != date:
+        raise _malformed(
+            name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'"
+        )
     subject = reader.field("Subject")
     status = reader.field("Upstream-Status")
     new_files = reader.listing("New-files")
@@ -402,7 +457,8 @@ def parse(name: str, raw: bytes) -> Patch:
             )
     if not new_files and not edits:
         raise errors.SeriesError(f"patches/{name} changes nothing")
-    return Patch(name, subject, status, body, new_files, diff, edits)
+    return Patch(name, subject, status, body, new_files, diff, edits, author,
+                 date)
 
 
 def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
@@ -450,6 +506,10 @@ class _HeaderReader:
         if value != value.strip():
             raise self._error(f"{key} has spaces around its value")
         return value
+
+    def optional(self, key: str) -> str:
+        found = self._lines[self._at].startswith(f"{key}: ")
+        return self.field(key) if found else ""
 
     def listing(self, key: str) -> tuple[str, ...]:
         if self._lines[self._at] != f"{key}:":
@@ -596,7 +656,8 @@ def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
         f"patches/{name}:{line}: {reason}",
         why="patch files are written by `k2mps export`; its form is described"
         " in tools/k2mps/series.py",
-        next_command="k2mps export, from a checkout that has the commits",
+        next_command="correct it; or git checkout patches upstream.toml; or"
+        " k2mps export --overwrite, where the checkout has the commits",
     )
 
 
@@ -689,12 +750,12 @@ def read_new_file(files: Path, path: str) -> NewFile:
                 why="a symbolic link could lead anywhere",
             )
     try:
-        executable = target.stat().st_mode & stat.S_IXUSR
+        executable = bool(target.stat().st_mode & stat.S_IXUSR)
         return NewFile(
             path,
             EXECUTABLE_MODE if executable else FILE_MODE,
             target,
-            upstream.sha256(target.read_bytes()),
+            upstream.digest(target.read_bytes(), executable),
         )
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise errors.SeriesError(

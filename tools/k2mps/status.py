@@ -1,8 +1,9 @@
 """What state a checkout and patches/ are in, told from trees.
 
 No stamp file is believed: a checkout is "applied" if and only if its files
-are the tree that upstream.toml locks, by whatever commits; but those on branch
-k2-mps must be the patches, in order and by name.
+are the tree that patches/ gives, by whatever commits; but those on branch
+k2-mps must be the patches, in order and by name.  Where patches/ is not what
+is locked, the series as it was last applied here is the measure.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Optional
 from k2mps import commits, errors, series
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Head
 from k2mps.project import Project
-from k2mps.upstream import Upstream
+from k2mps.upstream import Pin, Upstream
 
 
 class State(enum.Enum):
@@ -123,16 +124,18 @@ def _judge(
 ) -> tuple[State, tuple[str, ...], list[str]]:
     """The state, the user's commits and the details."""
     pin = upstream.pin
-    at_tree = head.tree == upstream.lock.tree and head.commit != pin.commit
-    # Patches that are not the locked ones are no measure for commits.
-    if at_tree and (
-        changes
-        or head.branch != BRANCH_REF
-        or commits.seem_to_say_series(project, checkout, pin, head.commit)
-    ):
-        return State.EDITED if edited else State.APPLIED, (), []
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
+    found = None if changes else series.load(project.patches)
+    at_tree = head.tree == _wanted(checkout, pin, found)
+    if at_tree and (
+        found is None
+        or head.branch != BRANCH_REF
+        or commits.seem_to_say_series(
+            project, checkout, pin, found, head.commit
+        )
+    ):
+        return State.EDITED if edited else State.APPLIED, (), []
     ours = checkout.commits_of_series(head.commit)
     if checkout.is_ancestor(pin.commit, head.commit):
         users = tuple(
@@ -158,6 +161,16 @@ def _judge(
         f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]}"
         f" (k2 {pin.version})"
     ]
+
+
+def _wanted(
+    checkout: Checkout, pin: Pin, found: Optional[series.Series]
+) -> Optional[str]:
+    """The tree of an applied series; None where that is not known."""
+    if found is not None:
+        return commits.series_tree(checkout, pin, found)
+    base = checkout.base()
+    return checkout.tree_of(base) if base else None
 
 
 def _edits(edited: tuple[str, ...]) -> str:

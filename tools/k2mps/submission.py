@@ -1,8 +1,9 @@
 """The series as a pull request to k2: plain commits, nothing of ours in them.
 
 New files are inside the commits, the trailers that only this project knows are
-gone, the author is who submits.  The cover letter tells what each patch does
-and what the suites said of it, with the figures of the last run.
+gone, and a patch that names no author is by who submits.  The cover letter
+tells what each patch does and what the suites said of it, with the figures of
+the last run.
 """
 
 from __future__ import annotations
@@ -90,14 +91,14 @@ def make(
         date = checkout.git.text(
             "log", "-1", "--format=@%ct +0000", pinned.pin.commit
         )
-        author = {
-            **_author(checkout),
+        sender = {
+            **_sender(checkout),
             "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date,
         }
         base = tip = pinned.pin.commit
         for commit, patch in zip(commits, found.patches):
             if patch in below or patch in chosen:
-                tip = _commit(checkout, commit, patch, tip, author)
+                tip = _commit(checkout, commit, patch, tip, sender)
             if patch in below:
                 base = tip
     return Submission(
@@ -138,12 +139,13 @@ def _of_group(
         raise errors.SubmissionError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
+            next_command="name one of those in patches/series",
         )
     return found.patches[:found.patches.index(chosen[0])], chosen
 
 
-def _author(checkout: Checkout) -> dict[str, str]:
-    """Who the user is, as git knows it."""
+def _sender(checkout: Checkout) -> dict[str, str]:
+    """The environment that names the user, as git knows them."""
     found = {}
     for key in ("name", "email"):
         result = checkout.git.run("config", f"user.{key}")
@@ -151,7 +153,7 @@ def _author(checkout: Checkout) -> dict[str, str]:
         if not value:
             raise errors.SubmissionError(
                 "git does not know who you are",
-                why="the commits of a pull request are by whom sends it",
+                why="a pull request names who sends it",
                 next_command=f"git config --global user.{key} ...",
             )
         for role in ("AUTHOR", "COMMITTER"):
@@ -164,7 +166,7 @@ def _commit(
     commit: Commit,
     patch: Patch,
     tip: str,
-    author: dict[str, str],
+    sender: dict[str, str],
 ) -> str:
     parent = commit.parents[0]
     tree: Optional[str] = checkout.tree_of(commit.id)
@@ -180,7 +182,10 @@ def _commit(
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
     return checkout.git.text(
         "commit-tree", tree, "-p", tip, stdin=os.fsencode(message),
-        environment=author,
+        environment={
+            **sender,
+            **(commit.author.variables() if patch.date else {}),
+        },
     )
 
 
@@ -218,12 +223,16 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
 def mailbox(checkout: Checkout, made: Submission) -> bytes:
     """A submission as a mailbox, the cover letter first."""
     subject, _, text = made.cover.partition("\n\n")
+    sender = _sender(checkout)
+    name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
     output = checkout.git.bytes(
         "format-patch", "--stdout", "--cover-letter", "--no-signature",
+        f"--from={name} <{email}>", "-U3",
         "--no-attach", "--no-thread", "--no-to", "--no-cc",
         "--no-add-header", "--subject-prefix=PATCH", "--numbered",
         "--cover-from-description=none", "--full-index", "--binary",
         f"--base={made.base}", f"{made.base}..{made.tip}",
+        environment=sender,
     )
     output = output.replace(
         b"*** SUBJECT HERE ***", subject.encode(), 1

@@ -14,17 +14,20 @@
                                   upstream's files, added and removed; may
                                   be absent
     [lock]
-    tree, series                  the tree that the whole series gives, and
-                                  the sha256 of patches/series
-    [lock.patches], [lock.files]  the sha256 of each patch and each new file
+    series                        the sha256 of patches/series
+    [lock.patches], [lock.files]  the sha256 of each patch and each new file,
+                                  with " executable" after it where that is so
 
-The lock is written by `k2mps lock` and `k2mps export` only.
+The lock is written by the tool only.  It has nothing that two changes of
+different patches both change, and no two entries on adjoining lines, so that
+git merges such changes by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -38,6 +41,15 @@ else:
     import tomli as tomllib
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_HEADER = re.compile(r"\s*\[+\s*([^\]\s.]+)")
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
+
+
+# What helps where a line of the file is wrong.
+_CORRECT = (
+    "correct it in upstream.toml; git checkout upstream.toml brings the"
+    " committed file back"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,13 +84,11 @@ class Lock:
     """What patches/ was when it was last locked.
 
     Attributes:
-      tree: the tree that the series gives on top of the pin.
       series: sha256 of patches/series.
       patches: file name of a patch to its sha256.
-      files: path of a new file in k2's tree to its sha256.
+      files: path of a new file in k2's tree to what `digest` says of it.
     """
 
-    tree: str
     series: str
     patches: Mapping[str, str]
     files: Mapping[str, str]
@@ -121,22 +131,39 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def load(path: Path) -> Upstream:
+def digest(content: bytes, executable: bool) -> str:
+    """What the lock says of a new file."""
+    return sha256(content) + (" executable" if executable else "")
+
+
+def load(path: Path, locked: bool = True) -> Upstream:
     """Reads upstream.toml.
 
+    Args:
+      locked: whether to read the lock; else it is that of no patches, and a
+        merge conflict in it does not matter.
     Raises:
-      ConfigError: it is missing, malformed or incomplete.
+      ConfigError: it is missing, malformed or incomplete, or git has left a
+        conflict in it.
     """
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        rest = without_lock(text)
+        if not locked:
+            text = rest + "\n[lock]\nseries = '-'\n"
+        if _CONFLICT.search(text):
+            raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
+        document = tomllib.loads(text)
     except FileNotFoundError:
         raise errors.ConfigError(
             f"{path} does not exist",
             why="the tool runs in a clone of k2-mps only",
+            next_command="cd into your clone of k2-mps",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise errors.ConfigError(
-            f"{path.name} is not valid TOML", why=str(error)
+            f"{path.name} is not valid TOML", why=str(error),
+            next_command=_CORRECT,
         ) from None
     reader = _Reader(path.name, document)
     return Upstream(
@@ -148,7 +175,6 @@ def load(path: Path) -> Upstream:
         ),
         torch=reader.torch(),
         lock=Lock(
-            tree=reader.object_id("lock", "tree"),
             series=reader.text("lock", "series"),
             patches=reader.table("lock", "patches"),
             files=reader.table("lock", "files"),
@@ -157,20 +183,45 @@ def load(path: Path) -> Upstream:
     )
 
 
+def _conflict(name: str, above: bool) -> errors.ConfigError:
+    """git has left a conflict in the file."""
+    if above:
+        return errors.ConfigError(
+            f"{name} has a merge conflict",
+            why="the pin or the torch versions were changed on both sides",
+            next_command=f"resolve it in {name} above [lock], then k2mps lock",
+        )
+    return errors.ConfigError(
+        f"the lock in {name} has a merge conflict",
+        why="patches were added, or the same one was changed, on both sides",
+        next_command="resolve conflicts in patches/, then k2mps lock",
+    )
+
+
+def without_lock(text: str) -> str:
+    """upstream.toml's text without the tables of the lock."""
+    kept = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        header = _HEADER.match(line)
+        if header:
+            inside = header[1] == "lock"
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
 def with_lock(text: str, lock: Lock) -> str:
     """upstream.toml's text with another lock; all else stays as written."""
-    import tomlkit
-
-    document = tomlkit.parse(text)
-    table = document["lock"]
-    table["tree"] = lock.tree
-    table["series"] = lock.series
-    for name, content in (("patches", lock.patches), ("files", lock.files)):
-        entries = tomlkit.table()
-        for key in sorted(content):
-            entries.add(key, content[key])
-        table[name] = entries
-    return tomlkit.dumps(document)
+    entries = [
+        f"[lock.{name}]\n" + "\n".join(
+            f"{json.dumps(key, ensure_ascii=False)} = \"{content[key]}\"\n"
+            for key in sorted(content)
+        )
+        for name, content in (("patches", lock.patches), ("files", lock.files))
+    ]
+    tables = [f"[lock]\nseries = \"{lock.series}\"\n", *entries]
+    return without_lock(text).rstrip("\n") + "\n\n" + "\n".join(tables)
 
 
 def with_pin(text: str, pin: Pin) -> str:
@@ -185,7 +236,11 @@ def with_pin(text: str, pin: Pin) -> str:
 
 
 class _Reader:
-    """Takes typed values out of a parsed document, or says what is wrong."""
+    """Takes typed values out of a parsed document, or says what is wrong.
+
+    Raises:
+      ConfigError: a value is missing, or of another kind.
+    """
 
     def __init__(self, name: str, document: dict):
         self._name = name
@@ -195,7 +250,8 @@ class _Reader:
         value = self._table(table).get(key)
         if not isinstance(value, str) or not value:
             raise errors.ConfigError(
-                f"{self._name}: [{table}] {key} must be a text"
+                f"{self._name}: [{table}] {key} must be a text",
+                next_command=_CORRECT,
             )
         return value
 
@@ -206,6 +262,7 @@ class _Reader:
                 f"{self._name}: [{table}] {key} must be a full object id,"
                 " 40 hexadecimal digits",
                 why=f"it is {value!r}",
+                next_command=_CORRECT,
             )
         return value
 
@@ -215,7 +272,8 @@ class _Reader:
             isinstance(entry, str) for entry in value.values()
         ):
             raise errors.ConfigError(
-                f"{self._name}: [{table}.{key}] must map names to texts"
+                f"{self._name}: [{table}.{key}] must map names to texts",
+                next_command="k2mps lock",
             )
         return value
 
@@ -226,7 +284,8 @@ class _Reader:
         if default not in supported or not set(tested) <= set(supported):
             raise errors.ConfigError(
                 f"{self._name}: [torch] supported must contain the default"
-                " and all of tested"
+                " and all of tested",
+                next_command=_CORRECT,
             )
         return Torch(default, supported, tested)
 
@@ -236,7 +295,8 @@ class _Reader:
             isinstance(entry, str) for entry in found
         ):
             raise errors.ConfigError(
-                f"{self._name}: [torch] {key} must be a list of texts"
+                f"{self._name}: [torch] {key} must be a list of texts",
+                next_command=_CORRECT,
             )
         return tuple(found)
 
@@ -246,12 +306,15 @@ class _Reader:
         lines = self._table("budget").get("lines")
         if not isinstance(lines, int) or isinstance(lines, bool):
             raise errors.ConfigError(
-                f"{self._name}: [budget] lines must be a number"
+                f"{self._name}: [budget] lines must be a number",
+                next_command=_CORRECT,
             )
         return lines
 
     def _table(self, table: str) -> dict:
         value = self._document.get(table)
         if not isinstance(value, dict):
-            raise errors.ConfigError(f"{self._name}: [{table}] is missing")
+            raise errors.ConfigError(
+                f"{self._name}: [{table}] is missing", next_command=_CORRECT
+            )
         return value

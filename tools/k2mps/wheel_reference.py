@@ -10,8 +10,9 @@ from typing import Mapping, Optional
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from k2mps import errors, front_end, toolchain
+from k2mps import errors, front_end, series, toolchain
 from k2mps.checkout import Checkout
+from k2mps.commits import series_tree
 from k2mps.environment import Environment, torch_requirement
 from k2mps.front_end import FrontEnd
 from k2mps.interpreter import Interpreter, find
@@ -104,7 +105,16 @@ def gather(
             next_command=f"k2mps verify-wheel {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    read = _TreeReader(checkout, upstream.lock.tree)
+    patched = series_tree(
+        checkout, upstream.pin, series.load(project.patches)
+    )
+    if not patched:
+        raise errors.WheelVerificationError(
+            "there is nothing to compare the wheel with",
+            why=f"{checkout.directory} does not have the patched tree",
+            next_command="k2mps apply",
+        )
+    read = _TreeReader(checkout, patched)
     names = read.names(_PACKAGE + "k2")
     python = {
         name.removeprefix(_PACKAGE): read.content(name)
@@ -122,7 +132,7 @@ def gather(
             for name in read.names(_KERNELS) if name.endswith(".metal")
         }
     return Reference(
-        python, kernels, upstream.lock.tree,
+        python, kernels, patched,
         (str(project.root), str(checkout.directory)), torch, system,
         front_end.find(project), found,
     )

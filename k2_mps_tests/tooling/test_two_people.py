@@ -1,0 +1,137 @@
+"""Two people who change patches/ at once, and merge."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+
+CONTEXT = "k2/csrc/context.h"
+MPS = "context-know-mps"
+ARRAY = "array-a-mode-and-line-ends"
+NEW = "python-add-only-new-files"
+
+
+@pytest.fixture
+def project(sandbox, k2):
+    """The sandbox as a git repository."""
+    support.write(sandbox.root, {".gitignore": "/build/\n/.k2mps/\n"})
+    git(sandbox.root, "init", "--quiet", "--initial-branch=main")
+    git(sandbox.root, "config", "core.autocrlf", "false")
+    git(sandbox.root, "add", "--all")
+    git(sandbox.root, "commit", "--quiet", "-m", "first")
+    return sandbox
+
+
+def fold(project, branch, patch, path, old, new):
+    """Somebody's change of a patch, on a branch of theirs."""
+    git(project.root, "checkout", "--quiet", "-b", branch, "main")
+    project.ok("apply")
+    file = project.checkout / path
+    text = file.read_text()
+    assert text.count(old) == 1
+    file.write_text(text.replace(old, new))
+    project.ok("fold", patch)
+    git(project.root, "commit", "--quiet", "--all", "-m", branch)
+
+
+def merge(project, branch):
+    return subprocess.run(
+        ["git", "merge", "--quiet", "-m", "merge", branch], cwd=project.root,
+        capture_output=True, text=True,
+        env={**project.environment, **support.IDENTITY},
+    )
+
+
+def test_different_patches_merge(project):
+    """Whose entries in the lock stand next to one another."""
+    fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
+    fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
+    assert merge(project, "a").returncode == 0
+    assert "[lock]" not in project.run("lint").stdout
+    assert "as before" in project.ok("lock")
+    project.ok("apply")
+    assert "seven\n" in (project.checkout / "k2/csrc/array.cu").read_text()
+    assert (project.checkout / "cmake/mps.cmake").read_text() == (
+        "option(K2_MPS)\n"
+    )
+    assert project.state() == "applied"
+
+
+def test_new_files_beside_one_another_merge(project):
+    """Of two patches, and of one upstream file."""
+    fold(project, "a", MPS, "k2/csrc/mps/context.mm", "Metal", "METAL")
+    fold(project, "b", NEW, "k2/python/k2/mps/tool", "python3", "python")
+    assert merge(project, "a").returncode == 0
+    assert "as before" in project.ok("lock")
+    project.ok("apply")
+
+
+def test_one_file_of_upstreams_merges(project):
+    """Then blob ids in the later patch are old, and git places its hunks."""
+    fold(project, "a", MPS, CONTEXT, "line 20\n", "twenty\n")
+    git(project.root, "checkout", "--quiet", "main")
+    fold(project, "b", ARRAY, CONTEXT, "line 70\n", "seventy\n")
+    result = merge(project, "a")
+    if result.returncode:  # both changed the blob ids of the later patch
+        assert "array-a-mode-and-line-ends.patch" in result.stdout
+        return
+    project.ok("apply")
+    assert project.state() == "applied"
+
+
+def test_a_real_conflict_says_what_to_do_and_lock_mends_it(project):
+    fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "A")
+    fold(project, "b", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "B")
+    assert merge(project, "a").returncode == 1
+    for command in ("apply", "export", "status", "build"):
+        message = project.fails(3, command)
+        assert "the lock in upstream.toml has a merge conflict" in message
+        assert "resolve conflicts in patches/, then k2mps lock" in message
+    assert "has a merge conflict" in project.run("lint").stdout
+    git(project.root, "checkout", "--ours", "patches/files/cmake/mps.cmake")
+    assert "upstream.toml written" in project.ok("lock")
+    assert "<<<" not in (project.root / "upstream.toml").read_text()
+    project.ok("apply")
+    assert (project.checkout / "cmake/mps.cmake").read_text() == "option(B)\n"
+
+
+def test_a_conflict_of_the_pin_is_for_people(project):
+    config = project.root / "upstream.toml"
+    for branch in ("a", "b"):
+        git(project.root, "checkout", "--quiet", "-b", branch, "main")
+        text = config.read_text()
+        config.write_text(text.replace('version = "1.0"',
+                                       f'version = "{branch}"'))
+        git(project.root, "commit", "--quiet", "--all", "-m", branch)
+    assert merge(project, "a").returncode == 1
+    conflicting = config.read_text()
+    for command in ("apply", "lock"):
+        message = project.fails(3, command)
+        assert "resolve it in upstream.toml above [lock]" in message
+    assert config.read_text() == conflicting
+
+
+def test_two_new_patches_conflict_in_the_order_only(project):
+    for branch in ("a", "b"):
+        git(project.root, "checkout", "--quiet", "-b", branch, "main")
+        project.ok("apply")
+        support.write(project.checkout, {f"{branch}.h": "x\n"})
+        project.ok("new", branch, f"{branch}.h")
+        git(project.root, "add", "--all")
+        git(project.root, "commit", "--quiet", "-m", branch)
+    assert merge(project, "a").returncode == 1
+    order = project.root / "patches/series"
+    message = project.fails(4, "lock")
+    assert "git merge has left a conflict there" in message
+    order.write_text("".join(
+        f"{line}\n" for line in order.read_text().split("\n")
+        if line and line[0] not in "<=>"
+    ))
+    project.ok("lock")
+    project.ok("apply")
+    assert (project.checkout / "a.h").exists()
+    assert (project.checkout / "b.h").exists()
