@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
@@ -11,7 +12,7 @@ import sys
 
 import pytest
 
-from k2mps import docs, errors
+from k2mps import cli, docs, errors
 
 from k2_mps_tests.tooling import support
 
@@ -51,6 +52,44 @@ def test_help_names_every_command(empty):
                  "verify-wheel", "wheel"):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
+
+
+def test_help_has_each_command_in_one_group(empty):
+    out = empty.ok("--help")
+    groups = re.findall(r"^([A-Z][a-z0-9 ]+):\n((?:  .*\n)+)", out,
+                        re.MULTILINE)
+    listed = [
+        name for title, lines in groups if title != "Options"
+        for name in re.findall(r"^  (\S+)", lines, re.MULTILINE)
+    ]
+    assert sorted(listed) == sorted(cli.main.commands)
+    assert dict(groups)["Follow upstream"].split()[0] == "probe"
+
+
+def test_every_error_has_a_next_step():
+    """In the source, as no test can raise them all."""
+    without = []
+    for path in sorted((support.TOOLS / "k2mps").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            name = ast.unparse(node.func)
+            if re.fullmatch(r"errors\.\w+Error|kind", name) and not any(
+                keyword.arg == "next_command" for keyword in node.keywords
+            ):
+                without.append(f"{path.name}:{node.lineno}: {name}")
+    assert without == []
+
+
+def test_without_git_there_is_a_message(sandbox, tmp_path):
+    for arguments in (["status"], ["apply"]):
+        result = sandbox.run(*arguments, env={"PATH": str(tmp_path)})
+        assert "Traceback" not in result.stderr
+        if result.returncode:
+            assert result.returncode == 30
+            assert "there is no git on the PATH" in result.stderr
+            assert "next: install git" in result.stderr
+    assert result.returncode == 30
 
 
 def test_help_works_anywhere(empty, tmp_path):
@@ -176,6 +215,9 @@ def test_outside_a_clone_the_tools_own_clone_is_meant(empty, tmp_path):
         capture_output=True, text=True,
     )
     assert str(support.TOOLS.parent) in result.stdout
+    assert f"no upstream.toml here or above: {support.TOOLS.parent}" in (
+        result.stderr
+    )
 
 
 def test_it_works_from_below_the_top(empty):

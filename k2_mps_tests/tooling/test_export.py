@@ -154,6 +154,29 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
     sandbox.ok("apply")
 
 
+@pytest.mark.parametrize("path, other", [
+    ("k2/csrc/Context.H", "k2/csrc/context.h"),
+    ("K2/csrc/new.h", "k2"), ("cmakelists.TXT/x", "CMakeLists.txt"),
+])
+def test_a_new_file_that_is_one_of_upstreams_on_a_mac(
+    sandbox, k2, path, other
+):
+    support.commit(k2, "more", {path: "x\n"})
+    before = patches(sandbox)
+    message = sandbox.fails(24, "export")
+    assert f"adds {path}, but k2 has {other}" in message
+    assert patches(sandbox) == before
+    # Nor can it be written by hand.
+    name = "python-add-only-new-files.patch"
+    file = sandbox.root / "patches" / name
+    file.write_text(file.read_text().replace(
+        "New-files:\n", f"New-files:\n\t{path}\n"
+    ))
+    support.write(sandbox.root / "patches/files", {path: "x\n"})
+    message = sandbox.fails(14, "lock")
+    assert f"patches/{name} adds {path}, but k2 has {other}" in message
+
+
 def test_no_commits_is_refused(sandbox, k2):
     before = patches(sandbox)
     git(k2, "reset", "--quiet", "--hard", sandbox.pin)

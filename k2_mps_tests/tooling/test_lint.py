@@ -172,6 +172,14 @@ def test_the_order_file(sound):
     assert ("patches/series", 4 + 1, "form") in findings(sound)
 
 
+def test_a_line_that_stands_twice_is_one_finding(sound):
+    order = sound.root / "patches/series"
+    order.write_text(order.read_text() + "context-know-mps.patch\n")
+    assert findings(sound) == [
+        ("patches/series", 4, "form"), ("patches/series", 1, "lock"),
+    ]
+
+
 def test_a_patch_that_is_not_listed(sound):
     (sound.root / "patches/stray.patch").write_text("x")
     assert findings(sound) == [("patches/series", 1, "form")]

@@ -137,3 +137,40 @@ def test_status_of_an_operation_in_progress(sandbox):
     sandbox.ok("apply")
     (sandbox.checkout / ".git/MERGE_HEAD").write_text(sandbox.pin)
     assert "a merge is in progress" in status(sandbox)["details"]
+
+
+def test_status_amid_a_rebase_of_the_users(sandbox):
+    sandbox.ok("apply")
+    k2 = sandbox.checkout
+    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2",
+        env={"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"})
+    found = status(sandbox)
+    assert "a rebase is in progress" in found["details"]
+    assert found["next_command"] == (
+        f"git -C {k2} rebase --continue, or --abort"
+    )
+    git(k2, "rebase", "--abort")
+    assert status(sandbox)["next_command"] == ""
+
+
+def test_status_while_a_rebase_of_the_series_waits(sandbox):
+    sandbox.ok("apply")
+    onto = support.commit(sandbox.upstream, "theirs", {
+        "k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50"),
+    })
+    sandbox.fails(19, "rebase", "--onto", onto)
+    worktree = sandbox.root / "build/rebase"
+    for out in (sandbox.ok("status"), sandbox.ok()):
+        assert "next: k2mps rebase --continue, or --abort" in out
+    out = sandbox.ok("status")
+    assert f"a rebase is under way in {worktree}" in out
+    assert str(worktree) in status(sandbox)["rebase"]
+
+
+def test_files_that_git_does_not_track_are_shown(sandbox):
+    sandbox.ok("apply")
+    support.write(sandbox.checkout, {"notes.txt": "", "new/a.h": ""})
+    found = status(sandbox)
+    assert found["state"] == "applied"
+    assert found["untracked_files"] == ["new/", "notes.txt"]
+    assert "not tracked by git: new/, notes.txt;" in sandbox.ok("status")

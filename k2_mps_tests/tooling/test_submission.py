@@ -113,9 +113,9 @@ def test_a_patch_without_the_one_that_it_builds_on(sandbox, k2):
         "k2/csrc/context.h": text.replace("and a half", "and b")
     })
     sandbox.ok("new", "more")
-    assert "patches/more.patch builds on" in sandbox.fails(
-        35, "upstream", "more"
-    )
+    message = sandbox.fails(35, "upstream", "more")
+    assert "patches/more.patch builds on" in message
+    assert f"it needs {MPS}.patch:" in message
     sandbox.ok("upstream", "more", MPS)
 
 

@@ -1,5 +1,19 @@
-"""`python -m k2mps`."""
+"""`python -m k2mps`, and the command k2mps."""
 
-from k2mps.cli import run
+import sys
 
-run()
+from k2mps import __version__
+
+
+def main() -> None:
+    """Runs the command line; its version needs nothing of it."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"k2mps {__version__}")
+        return
+    from k2mps.cli import run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

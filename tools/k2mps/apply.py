@@ -11,7 +11,7 @@ import dataclasses
 
 from k2mps import errors, operations, status
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
-from k2mps.commits import commit_series, say_series
+from k2mps.commits import Planned, say_series
 from k2mps.project import Project
 from k2mps.series import Series, load
 from k2mps.status import State, Status
@@ -51,17 +51,22 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     check_lock(upstream, found)
     with checkout.exclusive():
         checkout.recover()
-        now = status.of_checkout(project, upstream, checkout, ())
-        if _is_applied(project, upstream, checkout, found, now):
+        planned = Planned(checkout, upstream.pin, found)
+        now = status.of_checkout(project, upstream, checkout, planned)
+        if _is_applied(project, upstream, checkout, planned, now):
             return Applied(now.head.commit, moved=False)
         _check_movable(upstream, checkout, now)
-        tip = commit_series(checkout, upstream.pin, found)
-        if tip == now.head.commit:
-            return Applied(tip, moved=False)
+        if planned.tip == now.head.commit:
+            return Applied(planned.tip, moved=False)
+        # The commits and the entry of the log are made together.
         log = operations.record(
-            project, checkout, "apply", BRANCH_REF, head=now.head
+            project, checkout, "apply", BRANCH_REF, head=now.head,
+            store=planned.to_write(),
         )
-        written = checkout.move_to(Move.of_series(tip, log), "apply")
+        tip = planned.tip
+        written = checkout.move_to(
+            Move.of_series(tip, log), "apply", now.head
+        )
     return Applied(tip, True, tuple(written))
 
 
@@ -85,16 +90,16 @@ def _is_applied(
     project: Project,
     upstream: Upstream,
     checkout: Checkout,
-    found: Series,
+    planned: Planned,
     now: Status,
 ) -> bool:
     """Whether nothing is to be done: the files are those of the series, and
     on branch k2-mps so are the commits."""
     if now.state is not State.APPLIED:
         return False
-    if now.head.branch != BRANCH_REF:
+    if now.head.branch != BRANCH_REF or now.head.commit == planned.tip:
         return True
-    tip = commit_series(checkout, upstream.pin, found)
+    tip = planned.make()
     return say_series(project, checkout, upstream.pin, now.head.commit, tip)
 
 

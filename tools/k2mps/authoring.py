@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
-import email.utils
 import os
 import shutil
 from pathlib import Path
@@ -522,6 +520,9 @@ def _user(checkout: Checkout) -> str:
 
 
 def _now() -> str:
+    import datetime
+    import email.utils
+
     now = datetime.datetime.now().astimezone()
     return series.mail_date(email.utils.format_datetime(now))
 

@@ -40,13 +40,15 @@ _NO_COMMIT = "0" * 40
 # A file in the git directory of a clone that the tool has made.
 OWN_MARK = "k2mps-own"
 
-# Files in a git directory that tell of an operation the user is amid.
+# Files in a git directory that tell of an operation the user is amid, in
+# words, and the command that ends it.
 _IN_PROGRESS = {
-    "rebase-merge": "a rebase",
-    "rebase-apply": "a rebase or git am",
-    "MERGE_HEAD": "a merge",
-    "CHERRY_PICK_HEAD": "a cherry-pick",
-    "REVERT_HEAD": "a revert",
+    "rebase-merge": ("a rebase", "rebase"),
+    "rebase-apply/applying": ("a git am", "am"),
+    "rebase-apply": ("a rebase", "rebase"),
+    "MERGE_HEAD": ("a merge", "merge"),
+    "CHERRY_PICK_HEAD": ("a cherry-pick", "cherry-pick"),
+    "REVERT_HEAD": ("a revert", "revert"),
 }
 
 
@@ -185,6 +187,13 @@ class Checkout:
         """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
+    def tree_if_any(self, commit: str) -> Optional[str]:
+        """The tree id of a commit; None where the repository lacks it."""
+        result = self.git.run(
+            "rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"
+        )
+        return os.fsdecode(result.stdout).strip() or None
+
     def tree_of(self, commit: str) -> str:
         """The tree id of a commit."""
         return self.git.text("rev-parse", f"{commit}^{{tree}}")
@@ -225,6 +234,20 @@ class Checkout:
         )
         return [entry[3:] for entry in git.split_z(output)]
 
+    def changed_files(self) -> tuple[list[str], list[str]]:
+        """As `edited_files`; and files, or whole directories, that git neither
+        tracks nor ignores."""
+        output = self.git.bytes(
+            "status", "--porcelain=v1", "-z", "--no-renames",
+            "--untracked-files=normal", "--ignore-submodules=none",
+            work_tree=True,
+        )
+        edited, untracked = [], []
+        for entry in git.split_z(output):
+            kind = untracked if entry.startswith("??") else edited
+            kind.append(entry[3:])
+        return edited, untracked
+
     def untracked_files(self) -> list[str]:
         """Files that git neither tracks nor ignores."""
         output = self.git.bytes(
@@ -234,10 +257,18 @@ class Checkout:
 
     def operation_in_progress(self) -> Optional[str]:
         """What git operation the user is amid, in words, or None."""
+        return self._in_progress()[0]
+
+    def end_of_operation(self) -> str:
+        """The commands that end the operation that the user is amid."""
+        command = self._in_progress()[1]
+        return f"git -C {self.directory} {command} --continue, or --abort"
+
+    def _in_progress(self) -> tuple[Optional[str], str]:
         for name, words in _IN_PROGRESS.items():
             if (self.git_dir / name).exists():
                 return words
-        return None
+        return None, ""
 
     def commits(self, *revisions: str) -> list[Commit]:
         """Commits that `git log` lists for these arguments, oldest first,
@@ -278,9 +309,9 @@ class Checkout:
         Where `tip` has nothing to do with the pin, the tool's own commits are
         told by who committed them, and anything else counts as the user's.
         """
-        if self.is_ancestor(tip, pin):
-            return []
         start = self.base()
+        if tip == start or self.is_ancestor(tip, pin):
+            return []
         if not start or not self.is_ancestor(start, tip):
             start = pin
         if self.is_ancestor(start, tip):
@@ -290,8 +321,9 @@ class Checkout:
         return [commit for commit in above if not commit.ours]
 
     def is_ancestor(self, commit: str, tip: str) -> bool:
-        """Whether `commit` is `tip` or one of its ancestors."""
-        return self.has(commit) and self.git.succeeds(
+        """Whether `commit` is `tip` or one of its ancestors; False where the
+        repository does not have it."""
+        return commit == tip or self.git.succeeds(
             "merge-base", "--is-ancestor", commit, tip
         )
 
@@ -344,6 +376,10 @@ class Checkout:
 
     def other_worktree_on_branch(self) -> Optional[str]:
         """The directory of another worktree that is on k2-mps, or None."""
+        if not (self.git_dir / "commondir").exists() and not (
+            self.git_dir / "worktrees"
+        ).exists():
+            return None  # there is no other one
         output = self.git.text("worktree", "list", "--porcelain")
         for block in output.split("\n\n"):
             lines = block.splitlines()
@@ -436,7 +472,9 @@ class Checkout:
             " its changes have been undone"
         )
 
-    def move_to(self, move: Move, reason: str) -> list[str]:
+    def move_to(
+        self, move: Move, reason: str, head: Optional[Head] = None
+    ) -> list[str]:
         """Takes HEAD, index, files and refs to where `move` says.
 
         All or nothing: an error, Ctrl-C or a full disk leaves everything as
@@ -444,13 +482,15 @@ class Checkout:
         holds `exclusive`, has seen to it that nothing is edited, and has
         called `recover`.
 
+        Args:
+          head: where it stands, if that is known.
         Returns:
           The paths that were written or removed.
         Raises:
           ObstructedError: an untracked or hidden file is in the way.
           BusyError: a git command holds the index.
         """
-        head = self.head()
+        head = head or self.head()
         changes = self.changed_paths(head.commit, move.commit)
         self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)

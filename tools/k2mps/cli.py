@@ -30,7 +30,42 @@ from k2mps.session import (
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+_GROUPS = {
+    "look": ("status", "report", "doctor", "lint"),
+    "patch k2": ("checkout", "apply", "undo"),
+    "change the patches": (
+        "new", "fold", "edit", "rename", "move", "drop", "export", "lock",
+    ),
+    "follow upstream": ("probe", "rebase", "upstream"),
+    "build and run": (
+        "build", "demo", "test", "fuzz", "bench", "kernels", "clean",
+    ),
+    "make wheels": (
+        "wheel", "verify-wheel", "compare-wheels", "index", "sbom",
+    ),
+    "other": ("docs", "completion"),
+}
+
+
+class _Grouped(click.Group):
+    """Lists the commands by what they are for."""
+
+    def format_commands(self, context, formatter) -> None:
+        listed = {name for names in _GROUPS.values() for name in names}
+        rest = [name for name in self.commands if name not in listed]
+        width = max(map(len, self.commands))
+        for title, names in _GROUPS.items():
+            names = [*names, *rest] if title == "other" else names
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(70))
+                for name in names if name in self.commands
+            ]
+            with formatter.section(title.capitalize()):
+                formatter.write_dl(rows)
+
+
 @click.group(
+    cls=_Grouped,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
@@ -110,6 +145,13 @@ def status_command(
     show(f"checkout: {result.state.value} ({directory})")
     for line in (*result.details, *result.user_commits):
         show(f"  {line}")
+    untracked = result.untracked_files
+    if untracked:
+        more = f" and {len(untracked) - 3} more" if untracked[3:] else ""
+        show(f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
+             " new and fold take what is named")
+    if result.rebase:
+        show(f"  {result.rebase}")
     show(f"patches: {'changed' if result.patch_changes else 'as locked'}")
     for line in result.patch_changes:
         show(f"  {line}")
@@ -528,4 +570,8 @@ def _as_error(error: OSError) -> errors.K2mpsError:
             what,
             next_command="free some space, then run the same command again",
         )
-    return errors.FileAccessError(what)
+    return errors.FileAccessError(
+        what,
+        next_command="see to it that it can be read and written, then run the"
+        " same command again",
+    )

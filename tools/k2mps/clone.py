@@ -68,7 +68,8 @@ def obtain(
             if not directory.exists():
                 _clone(url, pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    if not checkout.has(pin.commit):
+    tree = checkout.tree_if_any(pin.commit)
+    if not tree:
         if not managed:
             raise errors.CommitMissingError(
                 f"{directory} does not have the pinned commit {pin.commit}",
@@ -78,7 +79,8 @@ def obtain(
                 f" {pin.commit}",
             )
         _fetch(checkout, choice or pin.url, pin)
-    _check_pin(checkout, pin)
+        tree = checkout.tree_of(pin.commit)
+    _check_pin(tree, pin)
     return checkout
 
 
@@ -110,7 +112,7 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
         clone = Checkout(partial, reporter)
         if not clone.has(pin.commit):
             _fetch(clone, url, pin)
-        _check_pin(clone, pin)
+        _check_pin(clone.tree_of(pin.commit), pin)
         clone.git.bytes("checkout", "--quiet", "--detach", pin.commit,
                         work_tree=True)
         partial.rename(directory)
@@ -138,8 +140,7 @@ def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
         ) from None
 
 
-def _check_pin(checkout: Checkout, pin: Pin) -> None:
-    tree = checkout.tree_of(pin.commit)
+def _check_pin(tree: str, pin: Pin) -> None:
     if tree != pin.tree:
         raise errors.ConfigError(
             f"upstream.toml gives the tree {pin.tree} for the pinned commit,"

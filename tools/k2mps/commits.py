@@ -8,7 +8,6 @@ commit's id depends on the pin and on patches/ only.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from typing import Mapping, Optional, Sequence
@@ -23,65 +22,121 @@ from k2mps.series import (
     Edit,
     Patch,
     Series,
+    folded,
     raw_date,
+    same_elsewhere,
 )
 from k2mps.upstream import Pin, sha256
 
-# Which tree the last series gave whose hunks git had to place.
-_TREE_NOTE = "k2mps-tree"
+# Which commit and tree the last series gave; only ever a saving of time.
+_NOTE = "k2mps-series"
+_COMMITTED = re.compile(rb"^committer .* (\d+) [-+]\d+$", re.MULTILINE)
+
+
+class Planned:
+    """The commits that a series becomes.
+
+    Where every patch fits to the byte they are known without asking git to
+    make any; and what the last series gave in a checkout is noted there.
+
+    Args:
+      checkout: one that has the pin.
+      found: the series.
+    Attributes:
+      tip: the last commit; None where git has to place hunks first.
+      tree: what the series gives; None as above.
+    """
+
+    def __init__(self, checkout: Checkout, pin: Pin, found: Series):
+        self._checkout = checkout
+        self._pin = pin
+        self._found = found
+        self._store: Optional[objects.Store] = None
+        self._note = checkout.git_dir / _NOTE
+        self._key = sha256(f"{pin.commit} {found.lock}".encode())
+        self.tip: Optional[str] = None
+        self.tree: Optional[str] = None
+        try:
+            key, tip, tree = self._note.read_text().split()
+        except (FileNotFoundError, ValueError):
+            key = ""
+        if key == self._key:
+            self.tip, self.tree = tip, tree
+        else:
+            self._plan()
+
+    def _plan(self) -> None:
+        self._store = objects.Store()
+        exact = _commit_exactly(
+            self._checkout, self._pin, self._found, self._store
+        )
+        if exact:
+            self.tip, self.tree = exact
+        else:
+            self.tip = self.tree = self._store = None
+
+    def to_write(self) -> objects.Store:
+        """What is to be written so that the commits exist; git has to have
+        placed the hunks.
+
+        The caller holds the checkout's `exclusive`, and writes them.
+
+        Raises:
+          PatchConflictError: names the patch, the file and the hunk.
+        """
+        if self._store is None:
+            self._plan()
+        if self._store is None:
+            self._place()
+        self._note.write_text(f"{self._key} {self.tip} {self.tree}\n")
+        return self._store or objects.Store()
+
+    def make(self) -> str:
+        """Makes the commits; changes no ref and no file.
+
+        The caller holds the checkout's `exclusive`.
+
+        Returns:
+          The id of the last commit; the pin where the series is empty.
+        Raises:
+          PatchConflictError: names the patch, the file and the hunk.
+        """
+        self.to_write().write(self._checkout.git)
+        return self.tip
+
+    def _place(self) -> None:
+        """Lets git place the hunks."""
+        with self._checkout.scratch_index() as index:
+            workspace = _Workspace(self._checkout, index, self._pin)
+            blobs = workspace.write_blobs(self._found)
+            for patch in self._found.patches:
+                workspace.commit(patch, self._found, blobs)
+        self.tip = workspace.tip
+        self.tree = self._checkout.tree_of(self.tip)
+
+    def seem_said(self, project: Project, commit: str) -> bool:
+        """As `say_series`, for those who only look: it makes no commits.
+
+        Where git would have to place the hunks of a patch, names, order and
+        words are compared, and which change is in which patch is not.
+        """
+        checkout, pin = self._checkout, self._pin
+        if commit == self.tip:
+            return True
+        if not checkout.is_ancestor(pin.commit, commit):
+            return False
+        if self.tip:
+            return say_series(project, checkout, pin, commit, self.tip)
+        made = checkout.commits(f"{pin.commit}..{commit}")
+        return [one.message.strip("\n") for one in made] == [
+            patch.commit_message().strip("\n")
+            for patch in self._found.patches
+        ]
 
 
 def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
-    """Makes the commits of the series; changes no ref and no file.
-
-    The caller holds the checkout's `exclusive`.
-
-    Returns:
-      The id of the last commit; the pin where the series is empty.
-    Raises:
-      PatchConflictError: names the patch, the file and the hunk.
-    """
-    store = objects.Store()
-    exact = _commit_exactly(checkout, pin, found, store)
-    if exact:
-        store.write(checkout.git)
-        return exact.tip
-    with checkout.scratch_index() as index:
-        workspace = _Workspace(checkout, index, pin)
-        blobs = workspace.write_blobs(found)
-        for patch in found.patches:
-            workspace.commit(patch, found, blobs)
-    _remember(checkout, pin, found, workspace.tip)
-    return workspace.tip
-
-
-def series_tree(checkout: Checkout, pin: Pin, found: Series) -> Optional[str]:
-    """The tree that the series gives, for those who only look: no commits are
-    made.  None where git would have to place hunks and has not done so yet.
-    """
-    exact = _commit_exactly(checkout, pin, found, objects.Store())
-    return exact.tree if exact else _remembered(checkout, pin, found)
-
-
-def _remember(
-    checkout: Checkout, pin: Pin, found: Series, tip: str
-) -> None:
-    """Notes the tree of a series whose hunks git has placed."""
-    note = f"{_key(pin, found)} {checkout.tree_of(tip)}\n"
-    (checkout.git_dir / _TREE_NOTE).write_text(note)
-
-
-def _remembered(checkout: Checkout, pin: Pin, found: Series) -> Optional[str]:
-    try:
-        key, tree = (checkout.git_dir / _TREE_NOTE).read_text().split()
-    except (FileNotFoundError, ValueError):
-        return None
-    return tree if key == _key(pin, found) else None
-
-
-def _key(pin: Pin, found: Series) -> str:
-    """The same for the same patches on the same pin only."""
-    return sha256(f"{pin.commit} {found.lock}".encode())
+    """Makes the commits of the series: see `Planned.make`."""
+    return Planned(checkout, pin, found).make()
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:
@@ -120,40 +175,9 @@ def say_series(
     return not (said.written or said.removed)
 
 
-def seem_to_say_series(
-    project: Project,
-    checkout: Checkout,
-    pin: Pin,
-    found: Series,
-    commit: str,
-) -> bool:
-    """As `say_series`, for those who only look: it makes no commits.
-
-    Where git would have to place the hunks of a patch, names, order and words
-    are compared, and which change is in which patch is not.
-    """
-    if not checkout.is_ancestor(pin.commit, commit):
-        return False
-    exact = _commit_exactly(checkout, pin, found, objects.Store())
-    if exact:
-        return say_series(project, checkout, pin, commit, exact.tip)
-    made = checkout.commits(f"{pin.commit}..{commit}")
-    return [one.message.strip("\n") for one in made] == [
-        patch.commit_message().strip("\n") for patch in found.patches
-    ]
-
-
-@dataclasses.dataclass(frozen=True)
-class _Exact:
-    """The last commit of a series, and its tree."""
-
-    tip: str
-    tree: str
-
-
 def _commit_exactly(
     checkout: Checkout, pin: Pin, found: Series, store: objects.Store
-) -> Optional[_Exact]:
+) -> Optional[tuple[str, str]]:
     """Makes the commits, in `store`, where every patch fits to the byte.
 
     That is so for a series that was exported: each edit takes the blob that
@@ -161,16 +185,17 @@ def _commit_exactly(
     left to git, which places its hunks or says why it cannot.
 
     Returns:
-      What it gives, or None.
+      The ids of the last commit and of its tree; or None.
     """
     repository = checkout.git
     tree = objects.Tree.of(repository, pin.commit)
     first = (
         edit.old_id for patch in found.patches for edit in patch.edits
     )
-    blobs = objects.read_blobs(repository, filter(None, first))
-    date = repository.text("log", "-1", "--format=%ct +0000", pin.commit)
+    blobs = objects.read(repository, [pin.commit, *filter(None, first)])
+    date = _COMMITTED.search(blobs[pin.commit])[1].decode() + " +0000"
     tip, last = pin.commit, pin.tree
+    names = folded(tree.files())
     for patch in found.patches:
         by_path: dict[str, list[hunks.Hunk]] = {}
         for hunk in hunks.split(patch.diff):
@@ -180,7 +205,7 @@ def _commit_exactly(
             if not _edit_exactly(tree, store, blobs, edit, of_file):
                 return None
         for path in patch.new_files:
-            if not _is_free(tree, path):
+            if not _is_free(tree, path) or same_elsewhere(names, path):
                 return None
             file = found.files[path]
             content = file.source.read_bytes()
@@ -198,7 +223,7 @@ def _commit_exactly(
                 f"committer {FROM} {date}\n\n{message}"
             ),
         )
-    return _Exact(tip, last)
+    return tip, last
 
 
 def _edit_exactly(
@@ -245,6 +270,7 @@ class _Workspace:
         self._git = index
         self._git.bytes("read-tree", pin.commit)
         self._files = checkout.files_of(pin.commit)
+        self._folded = folded(self._files)
         self._date = commit_date(checkout, pin.commit)
         self.tip = pin.commit
 
@@ -285,6 +311,15 @@ class _Workspace:
     def _check_free(self, patch: Patch) -> None:
         """Refuses a new file where upstream has a file or a link."""
         for path in patch.new_files:
+            other = same_elsewhere(self._folded, path)
+            if other:
+                raise errors.PatchConflictError(
+                    f"patches/{patch.name} adds {path}, but k2 has {other}",
+                    why="they are one file where upper and lower case are the"
+                    " same, as on a Mac",
+                    next_command=f"rename patches/files/{path}, and in"
+                    f" patches/{patch.name}, then k2mps lock",
+                )
             parts = path.split("/")
             for end in range(1, len(parts) + 1):
                 place = "/".join(parts[:end])

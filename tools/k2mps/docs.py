@@ -60,6 +60,7 @@ def fresh(project: Project, page: Path) -> str:
             raise errors.ConfigError(
                 f"{page.name} names a block {name!r}",
                 why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
+                next_command=f"name one of these in {page.name}",
             )
         return "".join([match[1], *(
             f"{line}\n" for line in _BLOCKS[name](project)

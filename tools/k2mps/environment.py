@@ -129,7 +129,8 @@ class Environment:
             lines = document["project"]["optional-dependencies"][group]
         except KeyError:
             raise errors.ConfigError(
-                f"{path.name} has no optional dependencies {group!r}"
+                f"{path.name} has no optional dependencies {group!r}",
+                next_command="git checkout pyproject.toml",
             ) from None
         facts = {"python_version": self.python_version}
         found = [Requirement(line) for line in lines]

@@ -23,7 +23,6 @@ import errno
 import os
 import re
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
@@ -433,6 +432,8 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
 def _is_full(directory: Path) -> bool:
     """Whether a small file cannot be written: git does not always say why
     it could not write one."""
+    import tempfile
+
     try:
         with tempfile.TemporaryFile(dir=directory) as probe:
             probe.write(bytes(1 << 16))

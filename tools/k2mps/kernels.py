@@ -69,6 +69,8 @@ def check(
     if outcome.status == _MISSING:
         raise errors.RequirementMissingError(
             "the kernels cannot be checked", why=last,
+            next_command="install what it names, then run the same command"
+            " again",
         )
     if outcome.status != 0:
         raise errors.TestsFailedError(

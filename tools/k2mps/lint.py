@@ -129,7 +129,7 @@ class _Reader:
 
     def read(self) -> list[Finding]:
         """Reads; what is wrong with the form of what is read."""
-        names = self._try("patches/series", self._read_order) or []
+        names = self._try("patches/series", self._read_order) or ()
         for name in names:
             patch = self._try(f"patches/{name}", self._read_patch, name)
             if patch:
@@ -151,8 +151,15 @@ class _Reader:
         return self._findings
 
     def _read_order(self) -> list[str]:
+        """The names; each that is one, where a line is wrong."""
         self.order = series.read(self._directory / "series")
-        return series.parse_order(self.order)
+        names = self._try("patches/series", series.parse_order, self.order)
+        if names is not None:
+            return names
+        lines = self.order.decode("utf-8", "replace").split("\n")
+        return list(dict.fromkeys(filter(
+            series.PATCH_NAME.fullmatch, map(str.strip, lines)
+        )))
 
     def _read_patch(self, name: str) -> Patch:
         self.raw[name] = series.read(self._directory / name)
@@ -193,14 +200,15 @@ def _patch(patch: Patch) -> Iterator[Finding]:
     path = f"patches/{patch.name}"
     if len(patch.subject) > _SUBJECT_LENGTH:
         yield Finding(
-            path, 2, "header",
+            path, patch.subject_line, "header",
             f"the subject has {len(patch.subject)} letters; {_SUBJECT_LENGTH}"
             " are shown by most tools",
         )
     word = patch.status.split(" ")[0]
     if word in _STATUSES_WITH_LINK and "://" not in patch.status:
         yield Finding(
-            path, 3, "header", f"Upstream-Status: {word} needs a link to where"
+            path, patch.subject_line + 1, "header",
+            f"Upstream-Status: {word} needs a link to where",
         )
     first = patch.diff_line - 2 - len(patch.body.split("\n"))
     for number, line in enumerate(patch.body.split("\n"), start=first):

@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import zlib
-from typing import Iterable, Mapping, Optional
+from typing import Iterable, Iterator, Mapping, Optional
 
 from k2mps import git
 
@@ -90,6 +90,14 @@ class Tree:
         folder, _, name = path.rpartition("/")
         return self._entries.get(folder, {}).get(name)
 
+    def files(self) -> Iterator[str]:
+        """The paths of all files."""
+        for folder, entries in self._entries.items():
+            above = f"{folder}/" if folder else ""
+            for name, (mode, _) in entries.items():
+                if mode != "040000":
+                    yield above + name
+
     def set(self, path: str, mode: str, blob: str) -> None:
         """Puts a file there."""
         folder, _, name = path.rpartition("/")
@@ -134,19 +142,20 @@ class Tree:
 def _content(entries: Mapping[str, tuple[str, str]]) -> bytes:
     """A tree object; git sorts a directory as if its name ended in "/"."""
 
-    def order(item: tuple[str, tuple[str, str]]) -> bytes:
-        name, (mode, _) = item
-        return os.fsencode(name) + (b"/" if mode == "040000" else b"")
+    lines = []
+    for name, (mode, id_) in entries.items():
+        encoded = os.fsencode(name)
+        order = encoded + b"/" if mode == "040000" else encoded
+        lines.append((
+            order,
+            b"%s %s\0%s" % (mode.lstrip("0").encode(), encoded,
+                            bytes.fromhex(id_)),
+        ))
+    return b"".join([line for _, line in sorted(lines)])
 
-    return b"".join(
-        f"{mode.lstrip('0')} ".encode() + os.fsencode(name) + b"\0"
-        + bytes.fromhex(id_)
-        for name, (mode, id_) in sorted(entries.items(), key=order)
-    )
 
-
-def read_blobs(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
-    """The contents of blobs that the repository has."""
+def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
+    """The contents of those of these objects that the repository has."""
     wanted = list(dict.fromkeys(ids))
     output = repository.bytes(
         "cat-file", "--batch", stdin="".join(f"{i}\n" for i in wanted).encode()
@@ -157,7 +166,7 @@ def read_blobs(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
         end = output.index(b"\n", at)
         facts = output[at:end].split(b" ")
         at = end + 1
-        if len(facts) == 3 and facts[1] == b"blob":
+        if facts[-1] != b"missing":
             size = int(facts[2])
             found[id_] = output[at:at + size]
             at += size + 1

@@ -79,6 +79,7 @@ def record(
     head_after: Optional[str] = None,
     staged: bool = False,
     head: Optional[Head] = None,
+    store: Optional[objects.Store] = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
@@ -87,6 +88,7 @@ def record(
       head_after: what HEAD will be, if it changes.
       staged: as in `Operation`.
       head: where the checkout stands, if that is known.
+      store: objects that are to be written with it.
     Returns:
       The id of its commit.
     """
@@ -102,7 +104,7 @@ def record(
         "refs": refs,
         "staged": staged,
     }
-    store = objects.Store()
+    store = store or objects.Store()
     lines = [f"tree {_snapshot(project, store)}"]
     lines += dict.fromkeys(
         f"parent {commit}"
@@ -250,12 +252,20 @@ def check_no_rebase(project: Project) -> None:
     Raises:
       RebaseStoppedError: one is.
     """
-    if project.rebase.exists():
+    stopped = rebase_under_way(project)
+    if stopped:
         raise errors.RebaseStoppedError(
-            f"a rebase is under way in {project.rebase}",
+            stopped,
             why="it is of patches/ as it was when it began",
             next_command="k2mps rebase --continue, or --abort",
         )
+
+
+def rebase_under_way(project: Project) -> str:
+    """Where the rebase stands that waits for the user; empty if none does."""
+    if not project.rebase.exists():
+        return ""
+    return f"a rebase is under way in {project.rebase}"
 
 
 def tidy(project: Project) -> None:

@@ -54,8 +54,8 @@ def look(
 def _next(
     project: Project, found: status.Status, built: Optional[Path]
 ) -> str:
-    if project.rebase.exists():
-        return "k2mps rebase --continue, or --abort"
+    if found.rebase:
+        return found.next_command
     # What status advises before a first build, that does by itself.
     simple = found.state in (
         status.State.ABSENT, status.State.PRISTINE, status.State.APPLIED,

@@ -152,13 +152,11 @@ class _Exporter:
         self._names = _names(commits, old)
         self._tip = pin
         self._upstream = checkout.files_of(pin)
-        try:
-            groups = series.parse_groups(old.content("series"))
-        except errors.SeriesError:
-            groups = {}
-        self._groups = series.regroup(
-            groups, [self._names[commit.id] for commit in commits]
-        )
+        self._folded = series.folded(self._upstream)
+        self._groups = series.parse_groups(series.render_order(
+            old.content("series"),
+            [self._names[commit.id] for commit in commits],
+        ))
         self._owners: dict[str, Commit] = {}
         self._new: dict[str, File] = {}
         self._raw: dict[str, bytes] = {}
@@ -233,6 +231,7 @@ class _Exporter:
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which is a symbolic link or a submodule",
                 why="patches touch regular files only",
+                next_command="git rebase -i, and take it out of the commit",
             )
         owner = self._owners.get(change.path)
         if owner and not series.may_edit(
@@ -247,6 +246,15 @@ class _Exporter:
                 " edit it",
                 next_command=f"git commit --fixup={owner.id[:12]} that part,"
                 " then git rebase -i --autosquash",
+            )
+        other = series.same_elsewhere(self._folded, change.path)
+        if change.kind == "A" and other:
+            raise errors.ExportRefusedError(
+                f"commit {commit.id[:12]} ({commit.subject}) adds"
+                f" {change.path}, but k2 has {other}",
+                why="they are one file where upper and lower case are the"
+                " same, as on a Mac",
+                next_command="give the new file another name",
             )
         if change.kind == "A" and change.path in self._upstream:
             raise errors.ExportRefusedError(
@@ -268,6 +276,7 @@ class _Exporter:
                 f"commit {commit.id[:12]} ({commit.subject}) changes a binary"
                 " file of k2's",
                 why="patches are text",
+                next_command="git rebase -i, and take it out of the commit",
             )
         return _without_titles(diff)
 

@@ -127,6 +127,19 @@ def probe(
     )
 
 
+def needs(
+    checkout: Checkout, commits: Sequence[Commit], name: str
+) -> tuple[str, ...]:
+    """The earlier patches that one cannot do without.
+
+    Args:
+      commits: those of the series.
+    """
+    pin = commits[0].parents[0]
+    prober = _Prober(checkout, pin, commits, _Way((pin,), True))
+    return prober.builds_on(name)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Way:
     """The commits from start to end, both included."""
@@ -187,6 +200,10 @@ class _Prober:
         """Where one patch breaks."""
         name = patchset.name_of(commit)
         return Probed(name, self._builds_on[name], self._break(name, found))
+
+    def builds_on(self, name: str) -> tuple[str, ...]:
+        """The earlier patches that one cannot do without."""
+        return self._builds_on[name]
 
     def _find_builds_on(self, name: str) -> tuple[str, ...]:
         """The earlier patches without which it does not apply at the pin."""

@@ -75,7 +75,9 @@ class Store:
                 path.write_bytes(part)
             except OSError as error:
                 raise errors.FileAccessError(
-                    f"{path}: {error.strerror or error}"
+                    f"{path}: {error.strerror or error}",
+                    next_command="see to it that the file can be written, then"
+                    " run the same command again",
                 ) from None
         return True
 

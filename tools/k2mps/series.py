@@ -48,15 +48,13 @@ Everything here is read as hostile: a path that leaves the tree, reaches into
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import email.utils
 import itertools
 import os
 import re
 import stat
 import unicodedata
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Iterable, Optional, Sequence
 
 from k2mps import errors, git, upstream
 
@@ -71,7 +69,7 @@ FILE_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
-_PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
+PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
 _DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
@@ -150,6 +148,12 @@ class Patch:
     def render(self) -> bytes:
         """The patch file."""
         return self._head() + self.diff
+
+    @property
+    def subject_line(self) -> int:
+        """The line of the patch file, from 1, with its subject; that of its
+        status comes next."""
+        return 3 if self.date else 2
 
     @property
     def diff_line(self) -> int:
@@ -231,6 +235,10 @@ def mail_date(text: str) -> str:
     Args:
       text: a date with the offset of its time zone, in a form of mail's.
     """
+    # Few patches have a date, and these take time to import.
+    import datetime
+    import email.utils
+
     parsed = email.utils.parsedate_tz(text)
     if not parsed or parsed[9] is None:
         return ""
@@ -249,6 +257,8 @@ def mail_date(text: str) -> str:
 
 def raw_date(date: str) -> str:
     """A date as in mail, as git keeps it: seconds and time zone."""
+    import email.utils
+
     parsed = email.utils.parsedate_tz(date)
     return f"{email.utils.mktime_tz(parsed)} {date.rpartition(' ')[2]}"
 
@@ -267,7 +277,8 @@ def parse_order(order: bytes) -> list[str]:
         check_name(name, f"patches/series:{number}")
         if name in names:
             raise errors.SeriesError(
-                f"patches/series:{number}: {name} stands twice"
+                f"patches/series:{number}: {name} stands twice",
+                next_command="delete one of the two lines, then k2mps lock",
             )
         names.append(name)
     return names
@@ -290,11 +301,13 @@ def parse_groups(order: bytes) -> dict[str, str]:
                     f"patches/series:{number}: the group {match[1]} cannot"
                     f" come after {current}",
                     why=f"the groups are {', '.join(GROUPS)}, each once",
+                    next_command="put them in that order, then k2mps lock",
                 )
             if not current and groups:
                 raise errors.SeriesError(
                     f"patches/series:{number}: there are patches before the"
                     f" first group, {match[1]}",
+                    next_command="put them in a group, then k2mps lock",
                 )
             current = match[1]
         elif line.strip() and not line.strip().startswith("#"):
@@ -343,7 +356,7 @@ def check_name(name: str, where: str) -> None:
             next_command="put the patches in their order in patches/series,"
             " then k2mps lock",
         )
-    if not _PATCH_NAME.fullmatch(name):
+    if not PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(
             f"{where}: {name!r} is no patch name",
             why="a patch is a file in patches/ whose name has letters, digits,"
@@ -360,8 +373,16 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """
     groups: dict[str, str] = {}
     try:
-        if parse_order(old) == list(names):
+        known = parse_order(old)
+        if known == list(names):
             return old
+        renamed = [pair for pair in zip(known, names) if pair[0] != pair[1]]
+        if len(known) == len(names) and len(renamed) == 1:
+            (before, after), = renamed
+            return b"\n".join(
+                os.fsencode(after) if line.strip() == os.fsencode(before)
+                else line for line in old.split(b"\n")
+            )
         groups = regroup(parse_groups(old), names)
     except errors.SeriesError:
         pass
@@ -435,28 +456,37 @@ def parse(name: str, raw: bytes) -> Patch:
         raise _malformed(
             name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'"
         )
+    subject_line = 3 if date else 2
     subject = reader.field("Subject")
     status = reader.field("Upstream-Status")
     new_files = reader.listing("New-files")
     body = reader.rest()
     if not subject:
-        raise _malformed(name, 2, "the subject is empty")
+        raise _malformed(name, subject_line, "the subject is empty")
     if status.split(" ")[0] not in STATUSES:
         raise _malformed(
-            name, 3, f"Upstream-Status must start with one of {STATUSES}"
+            name, subject_line + 1,
+            f"Upstream-Status must start with one of {STATUSES}",
         )
     for path in new_files:
         check_path(path, f"patches/{name}")
     if list(new_files) != sorted(set(new_files)):
-        raise _malformed(name, 4, "New-files must be sorted, each path once")
+        raise _malformed(name, subject_line + 2,
+                         "New-files must be sorted, each path once")
     edits = parse_diff(name, diff, first_line=len(lines) + 2)
     for edit in edits:
         if edit.path in new_files:
             raise errors.SeriesError(
-                f"patches/{name} both adds and edits {edit.path}"
+                f"patches/{name} both adds and edits {edit.path}",
+                next_command=f"edit patches/files/{edit.path}, and take it out"
+                " of the diff",
             )
     if not new_files and not edits:
-        raise errors.SeriesError(f"patches/{name} changes nothing")
+        raise errors.SeriesError(
+            f"patches/{name} changes nothing",
+            next_command="delete it and its line in patches/series, then"
+            " k2mps lock",
+        )
     return Patch(name, subject, status, body, new_files, diff, edits, author,
                  date)
 
@@ -683,6 +713,38 @@ def _reserved(part: str) -> bool:
     return plain in (".git", ".gitmodules") or plain.startswith("git~")
 
 
+def folded(paths: Iterable[str]) -> dict[str, str]:
+    """Files, and the directories above them, by what is the same name where
+    upper and lower case are one, as on a Mac."""
+    found = {}
+    for path in paths:
+        parts = path.split("/")
+        for end in range(1, len(parts) + 1):
+            place = "/".join(parts[:end])
+            found[_fold(place)] = place
+    return found
+
+
+def same_elsewhere(known: dict[str, str], path: str) -> str:
+    """What is in the way of a new file where upper and lower case are one:
+    a file or directory that is spelled otherwise; empty if nothing is.
+
+    Args:
+      known: what `folded` returned.
+    """
+    parts = path.split("/")
+    for end in range(1, len(parts) + 1):
+        place = "/".join(parts[:end])
+        other = known.get(_fold(place), place)
+        if other != place:
+            return other
+    return ""
+
+
+def _fold(path: str) -> str:
+    return unicodedata.normalize("NFC", path).casefold()
+
+
 def read(path: Path) -> bytes:
     where = f"patches/{path.name}"
     try:
@@ -691,6 +753,7 @@ def read(path: Path) -> bytes:
             raise errors.UnsafePathError(
                 f"{where} is not a regular file",
                 why="a symbolic link could lead anywhere",
+                next_command="put the file itself there",
             )
         return path.read_bytes()
     except FileNotFoundError:
@@ -734,7 +797,9 @@ def owners(
             if path in owned:
                 raise errors.SeriesError(
                     f"patches/files/{path} belongs to both {owned[path]} and"
-                    f" {patch.name}"
+                    f" {patch.name}",
+                    next_command="take it out of New-files of one, then k2mps"
+                    " lock",
                 )
             owned[path] = patch.name
     return owned
@@ -748,6 +813,7 @@ def read_new_file(files: Path, path: str) -> NewFile:
             raise errors.UnsafePathError(
                 f"patches/files/{path} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
+                next_command="put the file itself there",
             )
     try:
         executable = bool(target.stat().st_mode & stat.S_IXUSR)
@@ -761,6 +827,8 @@ def read_new_file(files: Path, path: str) -> NewFile:
         raise errors.SeriesError(
             f"patches/files/{path} does not exist",
             why="a patch names it under New-files",
+            next_command="git status patches; or take it out of New-files,"
+            " then k2mps lock",
         ) from None
 
 

@@ -24,7 +24,14 @@ class Session:
     def project(self):
         from k2mps import project
 
-        return project.find()
+        found = project.find()
+        here = Path.cwd().resolve()
+        if found.root not in (here, *here.parents):
+            self.console.warn(
+                f"no upstream.toml here or above: {found.root} is meant, the"
+                " clone that k2mps is installed from"
+            )
+        return found
 
     @functools.cached_property
     def upstream(self):

@@ -12,10 +12,13 @@ import dataclasses
 import enum
 from typing import Optional
 
-from k2mps import commits, errors, series
+from k2mps import commits, errors, operations, series
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Head
 from k2mps.project import Project
-from k2mps.upstream import Pin, Upstream
+from k2mps.upstream import Upstream
+
+
+_OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class State(enum.Enum):
@@ -40,6 +43,10 @@ class Status:
         done.
       head: where the checkout stands, None where there is none.
       edited_files: tracked files that differ from HEAD.
+      untracked_files: files that git neither tracks nor ignores; not looked
+        for by those who know the series.
+      rebase: where the rebase of the series stands that is under way; empty
+        where none is.
       user_commits: commits on top of the pin that are not the tool's own, as
         "id subject".
       patch_changes: how patches/ differs from the lock, one line each; empty
@@ -53,6 +60,8 @@ class Status:
     edited_files: tuple[str, ...]
     user_commits: tuple[str, ...]
     patch_changes: tuple[str, ...]
+    untracked_files: tuple[str, ...] = ()
+    rebase: str = ""
 
     def as_dict(self) -> dict:
         """The same for `--json`."""
@@ -62,6 +71,8 @@ class Status:
             "next_command": self.next_command,
             "head": self.head and dataclasses.asdict(self.head),
             "edited_files": list(self.edited_files),
+            "untracked_files": list(self.untracked_files),
+            "rebase": self.rebase,
             "user_commits": list(self.user_commits),
             "patches": "changed" if self.patch_changes else "locked",
             "patch_changes": list(self.patch_changes),
@@ -70,47 +81,64 @@ class Status:
 
 def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
     """How patches/ differs from the lock; a malformed one differs."""
+    return _read(project, upstream)[1]
+
+
+def _read(
+    project: Project, upstream: Upstream
+) -> tuple[Optional[series.Series], tuple[str, ...]]:
+    """patches/, and how it differs from the lock."""
     try:
-        found = series.load(project.patches).lock
+        found = series.load(project.patches)
     except errors.SeriesError as error:
-        return (error.what,)
-    return tuple(upstream.lock.differences(found))
+        return None, (error.what,)
+    return found, tuple(upstream.lock.differences(found.lock))
 
 
 def of_checkout(
     project: Project,
     upstream: Upstream,
     checkout: Optional[Checkout],
-    changes: Optional[tuple[str, ...]] = None,
+    planned: Optional[commits.Planned] = None,
 ) -> Status:
     """The status of a checkout, or of its absence.
 
     Args:
-      changes: how patches/ differs from the lock, where that is known.
+      planned: the commits of the locked series, where they are known.
     """
-    if changes is None:
-        changes = patch_changes(project, upstream)
+    found, changes = (
+        (None, ()) if planned else _read(project, upstream)
+    )
+    stopped = operations.rebase_under_way(project)
     if checkout is None:
-        return Status(State.ABSENT, (), "k2mps apply", None, (), (), changes)
+        return Status(State.ABSENT, (), _OF_REBASE if stopped else
+                      "k2mps apply", None, (), (), changes, rebase=stopped)
     head = checkout.head()
-    edited = tuple(checkout.edited_files())
+    untracked: tuple[str, ...] = ()
+    if planned:
+        edited = tuple(checkout.edited_files())
+    else:
+        edited, untracked = map(tuple, checkout.changed_files())
+    if found and not changes and head.commit != upstream.pin.commit:
+        planned = commits.Planned(checkout, upstream.pin, found)
     state, users, details = _judge(
-        project, upstream, checkout, head, edited, changes
+        project, upstream, checkout, head, edited, planned
     )
     operation = checkout.operation_in_progress()
     if operation:
         details.append(f"{operation} is in progress")
     if edited:
         details.append(_edits(edited))
+    if stopped:
+        advice = _OF_REBASE
+    elif operation:
+        advice = checkout.end_of_operation()
+    else:
+        advice = _next_command(state, edited, changes,
+                               head.commit == upstream.pin.commit)
     return Status(
-        state,
-        tuple(details),
-        _next_command(state, edited, changes,
-                      head.commit == upstream.pin.commit),
-        head,
-        edited,
-        users,
-        changes,
+        state, tuple(details), advice, head, edited, users, changes,
+        untracked, stopped,
     )
 
 
@@ -120,20 +148,23 @@ def _judge(
     checkout: Checkout,
     head: Head,
     edited: tuple[str, ...],
-    changes: tuple[str, ...],
+    planned: Optional[commits.Planned],
 ) -> tuple[State, tuple[str, ...], list[str]]:
-    """The state, the user's commits and the details."""
+    """The state, the user's commits and the details.
+
+    Args:
+      planned: None where patches/ is not what is locked.
+    """
     pin = upstream.pin
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
-    found = None if changes else series.load(project.patches)
-    at_tree = head.tree == _wanted(checkout, pin, found)
+    at_tree = head.tree == (
+        planned.tree if planned else _last_applied(checkout)
+    )
     if at_tree and (
-        found is None
+        planned is None
         or head.branch != BRANCH_REF
-        or commits.seem_to_say_series(
-            project, checkout, pin, found, head.commit
-        )
+        or planned.seem_said(project, head.commit)
     ):
         return State.EDITED if edited else State.APPLIED, (), []
     ours = checkout.commits_of_series(head.commit)
@@ -163,12 +194,8 @@ def _judge(
     ]
 
 
-def _wanted(
-    checkout: Checkout, pin: Pin, found: Optional[series.Series]
-) -> Optional[str]:
-    """The tree of an applied series; None where that is not known."""
-    if found is not None:
-        return commits.series_tree(checkout, pin, found)
+def _last_applied(checkout: Checkout) -> Optional[str]:
+    """The tree of the series that was applied or exported last, if any."""
     base = checkout.base()
     return checkout.tree_of(base) if base else None
 

@@ -17,10 +17,11 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from k2mps import errors, hunks, series
+from k2mps import errors, hunks, patchset, series
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit
 from k2mps.commits import commit_series
+from k2mps.probe import needs
 from k2mps.project import Project
 from k2mps.series import Patch
 
@@ -98,7 +99,7 @@ def make(
         base = tip = pinned.pin.commit
         for commit, patch in zip(commits, found.patches):
             if patch in below or patch in chosen:
-                tip = _commit(checkout, commit, patch, tip, sender)
+                tip = _commit(checkout, commits, patch, tip, sender)
             if patch in below:
                 base = tip
     return Submission(
@@ -119,6 +120,7 @@ def _choose(
         raise errors.SubmissionError(
             f"there is no patch {name}",
             why=f"the patches are {', '.join(sorted(known))}",
+            next_command="run the same command again with some of these",
         )
     return tuple(
         patch
@@ -163,21 +165,32 @@ def _sender(checkout: Checkout) -> dict[str, str]:
 
 def _commit(
     checkout: Checkout,
-    commit: Commit,
+    commits: Sequence[Commit],
     patch: Patch,
     tip: str,
     sender: dict[str, str],
 ) -> str:
+    """Commits one patch of the series on another commit.
+
+    Args:
+      commits: those of the whole series.
+    Raises:
+      SubmissionError: it does not fit there.
+    """
+    commit = next(
+        one for one in commits if patchset.name_of(one) == patch.name
+    )
     parent = commit.parents[0]
     tree: Optional[str] = checkout.tree_of(commit.id)
     if checkout.tree_of(tip) != checkout.tree_of(parent):
         tree = _moved(checkout, commit, tip)
     if tree is None:
         raise errors.SubmissionError(
-            f"patches/{patch.name} builds on a patch that is left out",
-            why="it changes the same lines, or a file that the other adds",
-            next_command="k2mps probe --format json tells which, as"
-            " builds_on; name that one as well",
+            f"patches/{patch.name} builds on patches that are left out, or"
+            " do not come before it",
+            why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
+            " it changes the same lines, or files that those add",
+            next_command="name these as well",
         )
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
     return checkout.git.text(
@@ -210,7 +223,10 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     """
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
-        raise errors.SubmissionError(f"{name!r} is no name for a branch")
+        raise errors.SubmissionError(
+            f"{name!r} is no name for a branch",
+            next_command="choose another name",
+        )
     if checkout.commit_of(ref):
         raise errors.SubmissionError(
             f"{checkout.directory} has a branch {name} already",

@@ -72,7 +72,10 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     for line in suites.summary(results):
         reporter.info(line)
     if all(result.not_run for result in results):
-        raise errors.TestsFailedError("no suite could be run")
+        raise errors.TestsFailedError(
+            "no suite could be run",
+            next_command="k2mps doctor; the reasons are above",
+        )
     failed = [result.suite.name for result in results if not result.ok]
     if failed:
         raise errors.TestsFailedError(

@@ -12,7 +12,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps import errors, front_end, series, toolchain
 from k2mps.checkout import Checkout
-from k2mps.commits import series_tree
+from k2mps.commits import Planned
 from k2mps.environment import Environment, torch_requirement
 from k2mps.front_end import FrontEnd
 from k2mps.interpreter import Interpreter, find
@@ -105,9 +105,9 @@ def gather(
             next_command=f"k2mps verify-wheel {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    patched = series_tree(
+    patched = Planned(
         checkout, upstream.pin, series.load(project.patches)
-    )
+    ).tree
     if not patched:
         raise errors.WheelVerificationError(
             "there is nothing to compare the wheel with",
