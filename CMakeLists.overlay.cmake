@@ -12,6 +12,8 @@
 #   needs kaldifeat, is configured but never part of that target.
 # - On Linux, the emulator's target takes the place of Apple's frameworks,
 #   unless the build is for macOS.
+# - k2's C++ tests take the GoogleTest of this system.  They ask for a context
+#   for CUDA; with K2_WITH_MPS they get that of mps, unedited.
 # - What goes into a wheel names no directory of the machine that built it.
 #
 # Read from the command line:
@@ -52,6 +54,32 @@ if(K2_WITH_MPS AND NOT APPLE)
   find_package(mps_emulator CONFIG REQUIRED)
   add_library(k2_metal INTERFACE)
   target_link_libraries(k2_metal INTERFACE mps_emulator::metal)
+endif()
+
+if(K2_ENABLE_TESTS)
+  find_package(GTest REQUIRED)
+  foreach(name IN ITEMS gtest gtest_main)
+    add_library(${name} INTERFACE)
+    target_link_libraries(${name} INTERFACE GTest::${name} GTest::gmock)
+  endforeach()
+  file(WRITE "${_k2_overlay_modules}/googletest.cmake" "")
+
+  # Called at the end of k2's top directory, when its targets exist.
+  set(_k2_tests_header
+    "${CMAKE_CURRENT_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
+  function(k2_set_test_options)
+    get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/k2/csrc"
+      PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER targets INCLUDE REGEX "^cu_.*_test$")
+    foreach(target IN LISTS targets)
+      # Most of the time would go into optimizing what runs once.
+      target_compile_options(${target} PRIVATE -O0)
+      if(K2_WITH_MPS)
+        target_compile_options(${target} PRIVATE -include "${_k2_tests_header}")
+      endif()
+    endforeach()
+  endfunction()
+  cmake_language(DEFER CALL k2_set_test_options)
 endif()
 
 if(K2_PYTHON_SYMBOLS)

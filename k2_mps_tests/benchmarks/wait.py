@@ -2,7 +2,7 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-Times the function that stands behind ``Context::HostReady()`` on mps, called
+Times the function that stands behind ``Context::WaitForHost()`` on mps, called
 in a loop of compiled code, by a thread that holds the GIL, which a wait gives
 up, and by one that does not.
 """

@@ -4,7 +4,7 @@
     .venv/bin/python -m k2_mps_tests.waits
 
 k2 waits for the device wherever the host is about to touch memory that both
-share (``Context::HostReady()`` and what stands on it).  Each source line that
+share (``Context::WaitForHost()`` and what stands on it).  Each source line that
 asks is a site.  First the parity suite and k2's own suite run on the emulated
 device, and for each test it is recorded at which sites a wait found work in
 flight.  Then, one site after the other, those tests run again with the waits

@@ -24,8 +24,8 @@ constexpr unsigned kWaitsWithWork = 3;
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
 // Parts of the names of what lies between it and the code that wanted to wait.
-constexpr const char *kWaiting[] = {"11SynchronizeEv", "9HostReadyEv",
-                                    "10MpsHostPtr"};
+constexpr const char *kWaiting[] = {"11SynchronizeEv", "11WaitForHostEv",
+                                    "4SyncEv", "10MpsHostPtr"};
 
 struct Site {
   std::string module;   // the file name of the library

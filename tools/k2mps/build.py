@@ -31,6 +31,8 @@ from k2mps.toolchain import Toolchain
 from k2mps.upstream import Upstream
 
 TARGET = "_k2"
+# All that k2's C++ tests are made of.
+TESTS_TARGET = "k2/csrc/all"
 
 # Names the build tree of a checkout with edits.
 _EDITED = "edited"
@@ -58,6 +60,7 @@ class Request:
       toolchain: what to build for macOS with, elsewhere than there.
       as_is: whether to build the checkout as it is, without applying the
         series.
+      tests: whether to build k2's C++ tests, in place of its Python module.
     """
 
     device: Device = Device.MPS
@@ -67,6 +70,7 @@ class Request:
     for_wheel: bool = False
     toolchain: Optional[Toolchain] = None
     as_is: bool = False
+    tests: bool = False
 
     @property
     def emulated(self) -> bool:
@@ -85,6 +89,8 @@ class Request:
         label = self.device.label
         if self.toolchain:
             label = f"{self.device.value}-macos-arm64"
+        if self.tests:
+            label += "-cpp"
         return f"{label}-wheel" if self.for_wheel else label
 
 
@@ -180,6 +186,7 @@ class Builder:
                 pybind11=self._environment.version_of("pybind11") or "",
                 toolchain=request.toolchain,
             )
+            (plan.directory / "lib").mkdir(exist_ok=True)
             provenance.write(plan.directory / "lib", origin)
         python_path = (
             self._checkout.directory / "k2" / "python",
@@ -288,6 +295,8 @@ def prepare(
     # the CPU does.
     device = Device.CPU if request.toolchain else request.device
     checks = doctor.system_checks(device, reporter)
+    if request.tests:
+        checks.append(doctor.googletest())
     environment = Environment(project, reporter)
     if not environment.exists:
         checks += doctor.room_checks(project)
@@ -413,7 +422,7 @@ class _Plan:
             str(self._environment.program("ninja")),
             "-C", str(self.directory),
             "-j", str(self._request.jobs or _fitting_jobs()),
-            TARGET,
+            TESTS_TARGET if self._request.tests else TARGET,
         ]
 
     def variables(self) -> dict[str, str]:
@@ -479,7 +488,7 @@ class _Plan:
             "CMAKE_PROJECT_k2_INCLUDE": str(
                 self._project.root / "CMakeLists.overlay.cmake"
             ),
-            "K2_ENABLE_TESTS": "OFF",
+            "K2_ENABLE_TESTS": "ON" if self._request.tests else "OFF",
             "K2_WITH_CUDA": "OFF",
             "K2_WITH_MPS": "ON" if on_mps else "OFF",
             "PYTHON_EXECUTABLE": str(self._environment.python),

@@ -106,6 +106,19 @@ def system_checks(
     return [*checks, _any_compiler(reporter), _ccache()]
 
 
+def googletest() -> Check:
+    """Whether k2's C++ tests can be built."""
+    brew = sys.platform == "darwin"
+    header = Path("/opt/homebrew/include" if brew else "/usr/include",
+                  "gmock/gmock.h")
+    fix = "brew install googletest" if brew else _apt("libgmock-dev")
+    return Check(
+        "GoogleTest", "for k2's C++ tests",
+        str(header) if header.exists() else "", header.exists(), fix,
+        "" if brew else "libgmock-dev",
+    )
+
+
 def provide(missing: Sequence[Check], reporter: Reporter) -> None:
     """Installs what is missing with apt where that needs no password.
 

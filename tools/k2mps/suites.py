@@ -42,6 +42,7 @@ class Suite:
         checkout where it starts with "{k2}/".
       device: what .venv must be ready for, and k2 built for.
       on_k2: whether it runs on a build of k2.
+      cpp: whether that build is k2's C++ tests.
       arguments: further arguments for pytest.
       variables: environment variables for the run.
       platforms: on which systems it exists, as `sys.platform` says.
@@ -53,6 +54,7 @@ class Suite:
     tests: str
     device: Device
     on_k2: bool = True
+    cpp: bool = False
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     platforms: tuple[str, ...] = ("linux", "darwin")
@@ -121,6 +123,21 @@ SUITES = (
         # Its tests compare k2 with torch's own CTC loss, which has no kernel
         # for mps.  k2 itself needs no such help: parity runs without.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
+    ),
+    Suite(
+        "upstream-cpp-cpu",
+        "k2's own C++ tests on CPU, built without mps",
+        "k2_mps_tests/upstream_cpp",
+        device=Device.CPU,
+        cpp=True,
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    ),
+    Suite(
+        "upstream-cpp-mps",
+        "k2's own C++ tests, unedited, on CPU and mps",
+        "k2_mps_tests/upstream_cpp",
+        device=Device.MPS,
+        cpp=True,
     ),
 )
 
@@ -213,6 +230,9 @@ def run(
     report = folder / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     target = suite.tests
+    variables = dict(suite.variables)
+    if suite.cpp and built:
+        variables["K2_TESTS"] = str(built.directory)
     if built:
         target = target.replace("{k2}", str(built.checkout))
     started = time.monotonic()
@@ -240,7 +260,7 @@ def run(
                 "-v", "--tb=short", f"--junitxml={report}",
                 *suite.arguments, *arguments,
             ],
-            reporter, built=built, variables=suite.variables,
+            reporter, built=built, variables=variables,
             on_line=follow, log=folder / f"{suite.name}.log",
         )
     seconds = time.monotonic() - started

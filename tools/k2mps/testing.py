@@ -95,7 +95,7 @@ class _Builds:
         self._torch = torch
         self._jobs = jobs
         self._reporter = reporter
-        self._done: dict[tuple[Device, bool], object] = {}
+        self._done: dict[tuple[Device, bool, bool], object] = {}
 
     def of(self, suite: Suite) -> Optional[build.Built]:
         """The build for a suite; None where it needs no k2.
@@ -103,7 +103,7 @@ class _Builds:
         Raises:
           whatever building raises, for each suite that asks.
         """
-        key = (suite.device, suite.on_k2)
+        key = (suite.device, suite.on_k2, suite.cpp)
         if key not in self._done:
             try:
                 self._done[key] = self._make(*key)
@@ -113,8 +113,10 @@ class _Builds:
             raise self._done[key]
         return self._done[key]
 
-    def _make(self, device: Device, on_k2: bool) -> Optional[build.Built]:
-        request = build.Request(device, self._torch, self._jobs)
+    def _make(
+        self, device: Device, on_k2: bool, cpp: bool
+    ) -> Optional[build.Built]:
+        request = build.Request(device, self._torch, self._jobs, tests=cpp)
         if not on_k2:
             build.prepare(
                 self._project, self._upstream, request, self._reporter

@@ -28,7 +28,7 @@
 // The GPU of an Apple device shares the memory of the host.  A context of
 // type kMps therefore hands out what torch's allocator for that device gives,
 // and Region::data is the address at which the host finds it.  All code of k2
-// that runs on the host works there in place, after Context::HostReady() has
+// that runs on the host works there in place, after Context::WaitForHost() has
 // waited for the GPU; a tensor becomes a Region, and a Region a tensor,
 // without any copy.
 //

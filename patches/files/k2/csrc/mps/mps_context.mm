@@ -81,7 +81,9 @@ class PytorchMpsContext : public Context {
     return other.GetDeviceType() == kMps;
   }
 
-  bool HostReady() const override {
+  bool OnHost() const override { return true; }
+
+  bool WaitForHost() const override {
     mps::Synchronize();
     return true;
   }
@@ -93,7 +95,7 @@ class PytorchMpsContext : public Context {
     DeviceType dst_type = dst_context->GetDeviceType();
     K2_CHECK(dst_type == kMps || dst_type == kCpu)
         << "Cannot copy from mps to " << dst_type;
-    HostReady();
+    Sync();
     // `src` and `dst` may both be nullptr if there is nothing to copy.
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
   }
@@ -150,8 +152,8 @@ torch::Tensor MpsToTorch(const RegionPtr &region, const void *data,
   if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
 
   if (on_host) {
-    // Nobody will ask HostReady() on behalf of a tensor on the CPU.
-    region->context->HostReady();
+    // Nobody will wait on behalf of a tensor on the CPU.
+    region->context->Sync();
     return torch::from_blob(
         const_cast<void *>(data), sizes, strides, [region](void *) {}, options);
   }

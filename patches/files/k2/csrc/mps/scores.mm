@@ -69,7 +69,7 @@ void StateScoresHost(ScoresDirection direction, FsaVec &fsas,
                      Ragged<int32_t> &state_batches,
                      Ragged<int32_t> &arc_batches, bool log_semiring,
                      Array1<T> &scores, Array1<int32_t> *best_arcs) {
-  K2_CHECK(fsas.Context()->HostReady());
+  fsas.Context()->Sync();
   const bool forward = direction == ScoresDirection::kForward;
   const int32_t num_states = state_batches.NumElements(),
                 *states = state_batches.values.Data(),
@@ -131,14 +131,13 @@ Inputs Gather(const char *kernel, FsaVec &fsas, Ragged<int32_t> &state_batches,
   return ans;
 }
 
-// Encodes best_leaving_arcs.
-Array1<int32_t> BestLeavingArcs(FsaVec &fsas, Array1<float> &scores) {
-  Array1<int32_t> leaving_begins = fsas.RowSplits(2),
-                  ans(fsas.Context(), scores.Dim());
+// Encodes best_leaving_arcs, into an array of scores.Dim() elements.
+void BestLeavingArcs(FsaVec &fsas, Array1<float> &scores,
+                     Array1<int32_t> &best) {
+  Array1<int32_t> leaving_begins = fsas.RowSplits(2);
   mps::Launch(kSource, "best_leaving_arcs", mps::GridOf(scores.Dim()),
               {ToTorch(fsas.values), ToTorch(leaving_begins), ToTorch(scores),
-               ToTorch(ans), BestArcsParams{scores.Dim()}});
-  return ans;
+               ToTorch(best), BestArcsParams{scores.Dim()}});
 }
 
 }  // namespace
@@ -190,17 +189,20 @@ bool StateScoresBackpropMps(ScoresDirection direction, FsaVec &fsas,
     return false;
   const char *kernel = "state_scores_backprop";
   const bool forward = direction == ScoresDirection::kForward;
-  Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
-                         /*to_src*/ !forward, /*descending*/ forward,
-                         log_semiring, !log_semiring);
   // Metal binds no buffer of nothing; in the log semiring it is not read.
   Array1<int32_t> best = state_batches.values;
-  if (!log_semiring && !forward) {
-    best = BestLeavingArcs(fsas, scores);
+  const bool find_best = !log_semiring && !forward;
+  if (find_best) {
+    // Before anything is launched, for which an allocation would wait.
+    best = Array1<int32_t>(fsas.Context(), scores.Dim());
   } else if (!log_semiring) {
     K2_CHECK_NE(best_arcs, nullptr);
     best = *best_arcs;
   }
+  Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
+                         /*to_src*/ !forward, /*descending*/ forward,
+                         log_semiring, !log_semiring);
+  if (find_best) BestLeavingArcs(fsas, scores, best);
   mps::Launch(kSource, kernel,
               {static_cast<uint32_t>(fsas.Dim0()), inputs.threads},
               {inputs.batch_begins, inputs.states, inputs.arc_begins,

@@ -106,12 +106,12 @@ class Result:
 
     Attributes:
       facts: about this machine.
-      on_mac: whether mps is what Apple means by it.
+      name: what the device calls itself; empty where there is none.
       size: of the problems, a key of SIZES.
       comparisons, timings: empty where there is no device.
     '''
     facts: List[Fact]
-    on_mac: bool
+    name: str
     size: str
     comparisons: List[Comparison] = dataclasses.field(default_factory=list)
     timings: List[Timing] = dataclasses.field(default_factory=list)
@@ -127,7 +127,7 @@ class Result:
     @property
     def device(self) -> str:
         '''What to call mps on this machine.'''
-        return 'mps' if self.on_mac else 'mps (emulated)'
+        return f'mps ({self.name})'
 
     def verdict(self) -> List[str]:
         '''What to make of it, in sentences.'''
@@ -142,11 +142,9 @@ class Result:
         else:
             lines = [f'{len(self.comparisons)} of {len(self.comparisons)}'
                      ' operations agree with the CPU, values and gradients.']
-        if not self.on_mac:
-            return [*lines, 'This is not a Mac: mps is emulated here, and its'
-                            ' times say nothing about a GPU.']
         faster = [each.name for each in self.timings if each.mps < each.cpu]
-        lines.append(f'mps is faster for {", ".join(faster) or "none"} of'
+        lines.append(f'{self.device} is faster for'
+                     f' {", ".join(faster) or "none"} of'
                      f' {len(self.timings)} timed at size {self.size}.')
         return lines
 
@@ -403,7 +401,9 @@ def check(size: str, seconds: float) -> Result:
         compared.
       seconds: as for measure().
     '''
-    result = Result(examine(), platform.system() == 'Darwin', size)
+    name = (torch.backends.mps.get_name()
+            if torch.backends.mps.is_available() else '')
+    result = Result(examine(), name, size)
     if result.status == NO_DEVICE:
         return result
     for name in OPERATIONS:

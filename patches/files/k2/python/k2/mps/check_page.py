@@ -121,9 +121,6 @@ def _comparisons(result) -> List[str]:
 
 def _timings(result) -> List[str]:
     note = 'Median of several runs, forward and backward.'
-    if not result.on_mac:
-        note += (' This is not a Mac: mps is emulated on the CPU, and its '
-                 'times say nothing about a GPU.')
     rows = [[_escape(each.name), f'{each.cpu * 1e3:.2f}',
              f'{each.mps * 1e3:.2f}', str(each.counted.dispatches),
              str(each.counted.gates), str(each.counted.waits),

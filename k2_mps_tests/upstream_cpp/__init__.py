@@ -1,0 +1,1 @@
+"""k2's own C++ tests, as pytest sees them: suites upstream-cpp-cpu and -mps."""

@@ -1,0 +1,92 @@
+"""Makes a test for pytest of each test of k2's test programs.
+
+A program runs once, with all of its tests, when the first of them is asked for.
+What it did not come to, since it crashed or hung, has failed.
+"""
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+BUILD = Path(os.environ['K2_TESTS'])
+DEVICE = 'mps' if '-DK2_WITH_MPS' in (BUILD / 'build.ninja').read_text() \
+    else 'cpu'
+EXCEPTIONS = tomllib.loads(
+    Path(__file__).with_name('exceptions.toml').read_text())[DEVICE]
+# The longest takes some seconds.
+SECONDS = 500
+
+
+def programs():
+    """The test programs, by name."""
+    found = sorted((BUILD / 'bin').glob('*_test'))
+    assert len(found) > 40, f'{BUILD}/bin has {len(found)} test programs'
+    return {path.name: path for path in found}
+
+
+def names(program):
+    """The tests of a program, as Suite.Name."""
+    listed = subprocess.run([program, '--gtest_list_tests'],
+                            capture_output=True, text=True, check=True)
+    suite = ''
+    for line in listed.stdout.splitlines():
+        text = line.split('#')[0].strip()
+        if line.startswith('  '):
+            yield suite + text
+        elif text.endswith('.'):
+            suite = text
+
+
+class Results:
+    """What became of each test, by program."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._done = {}
+
+    def of(self, path, name):
+        """Returns why a test failed, or an empty text."""
+        if path not in self._done:
+            self._done[path] = self._run(path)
+        failures, output = self._done[path]
+        return failures.get(name, f'{path.name} did not come to it:\n{output}')
+
+    def _run(self, path):
+        report = self._folder / f'{path.name}.xml'
+        try:
+            result = subprocess.run(
+                [path, f'--gtest_output=xml:{report}'], timeout=SECONDS,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                errors='replace')
+            output = '\n'.join(result.stdout.splitlines()[-40:])
+        except subprocess.TimeoutExpired as error:
+            output = f'it took more than {error.timeout} seconds'
+        failures = {}
+        if report.exists():
+            for case in ElementTree.parse(report).iter('testcase'):
+                failures[f'{case.get("classname")}.{case.get("name")}'] = (
+                    '\n'.join(one.get('message')
+                              for one in case.iter('failure')))
+        return failures, output
+
+
+@pytest.fixture(scope='session')
+def results(tmp_path_factory):
+    return Results(tmp_path_factory.mktemp('results'))
+
+
+def pytest_generate_tests(metafunc):
+    if 'program' in metafunc.fixturenames:
+        cases = [(path, name) for path in programs().values()
+                 for name in names(path)]
+        metafunc.parametrize(
+            'program, name', cases,
+            ids=[f'{path.name}-{name}' for path, name in cases])

@@ -1,0 +1,20 @@
+// What each of k2's C++ tests includes first in a build with K2_WITH_MPS: the
+// context for CUDA that it asks for is that of mps.
+
+#ifndef K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
+#define K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
+
+#include "k2/csrc/context.h"
+
+namespace k2 {
+
+// Of k2/csrc/mps/mps_context.h, which includes all of torch.
+ContextPtr GetMpsContext();
+
+inline ContextPtr GetMpsForCuda(int32_t = -1) { return GetMpsContext(); }
+
+}  // namespace k2
+
+#define GetCudaContext GetMpsForCuda
+
+#endif  // K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
