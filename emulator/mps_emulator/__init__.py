@@ -13,6 +13,7 @@ from ._counters import Counters, counters
 from ._flags import cpp_extension_flags
 from ._load import load
 from ._paths import cmake_dir, include_dir, library_path
+from ._record import record
 from ._trace import Dispatch, Interval, Signpost, Trace, trace
 
 __version__ = "0.1.0"
@@ -29,5 +30,6 @@ __all__ = [
     "include_dir",
     "library_path",
     "load",
+    "record",
     "trace",
 ]

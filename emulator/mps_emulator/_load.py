@@ -47,6 +47,11 @@ def load() -> ctypes.CDLL:
     _shaders.install(torch, library)
     atexit.register(_let_autograd_finish)
     _library = library
+    if folder := os.environ.get("MPS_EMULATOR_RECORD"):
+        from . import _record
+
+        _record.start(folder)
+        atexit.register(_record.stop)
     return library
 
 

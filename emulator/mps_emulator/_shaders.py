@@ -51,8 +51,8 @@ def install(torch, library) -> None:
     torch._C._mps_host_alias_storage = _host_alias_storage
 
 
-def _message(library, pointer):
-    """The text that a function returned, or None."""
+def take_text(pointer):
+    """The text that a function of the library returned, or None."""
     if not pointer:
         return None
     text = ctypes.string_at(pointer).decode(errors="replace")
@@ -71,8 +71,7 @@ class _mps_ShaderLibrary:
         self._library = ctypes.c_void_p()
         self._kernels = {}
         refused = ctypes.c_int()
-        message = _message(
-            self._native,
+        message = take_text(
             self._native.mps_emulator_compile_shader(
                 source.encode(),
                 _fast_math(),
@@ -92,7 +91,7 @@ class _mps_ShaderLibrary:
 
     def __dir__(self):
         names = self._native.mps_emulator_shader_names(self._library)
-        return _message(self._native, names).split()
+        return take_text(names).split()
 
     def __del__(self):
         if self.__dict__.get("_library"):
@@ -124,8 +123,7 @@ class _mps_MetalKernel:
         self._torch = library._torch
         self._pipeline = ctypes.c_void_p()
         limits = (ctypes.c_uint64 * 3)()
-        message = _message(
-            self._native,
+        message = take_text(
             self._native.mps_emulator_shader_kernel(
                 library._library,
                 name.encode(),
@@ -177,8 +175,7 @@ class _mps_MetalKernel:
             group = [min(threads[0], most) if len(threads) == 1 else most]
         if math.prod(group) > most:
             raise ValueError("Threadgroup size exceeds %d limit" % most)
-        message = _message(
-            self._native,
+        message = take_text(
             self._native.mps_emulator_run_shader(
                 self._pipeline,
                 arguments,

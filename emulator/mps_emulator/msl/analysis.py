@@ -6,6 +6,8 @@ nothing converts from `device` to `constant`, program scope is constant,
 kernels have certain parameters, nothing calls itself.
 """
 
+import re
+
 from .rewriting import names
 from .diagnostics import Diagnostic, in_metal_words
 
@@ -44,6 +46,8 @@ class Parameter:
     scalar:       "uint" or "ushort", for kind "builtin".
     active:       False where a function constant takes the parameter away.
     element_size: bytes of what the pointer or reference leads to.
+    numbers:      what that consists of, like "float" or "uint"; None where it
+        is neither numbers, vectors of them nor atomics.
     """
 
     def __init__(self, name, kind):
@@ -57,6 +61,7 @@ class Parameter:
         self.by_reference = False
         self.active = True
         self.element_size = 0
+        self.numbers = None
         self.type_spelling = ""
 
 
@@ -859,6 +864,7 @@ class Analysis:
         if self._is_array(checked):
             element = pointee.get_array_element_type()
         parameter.element_size = max(element.get_size(), 0)
+        parameter.numbers = _numbers(element)
         parameter.type_spelling = _plain_type(cursor.type)
         if wanted in annotations:
             parameter.index = _number(annotations[wanted], values)
@@ -1079,6 +1085,38 @@ def _without_requirement(message):
 def _plain_type(checked):
     """A parameter's type as the program has it."""
     return in_metal_words(checked.spelling.replace("__private ", ""))
+
+
+# clang's names of types, without qualifiers.
+_NUMBERS = {
+    "float": "float",
+    "half": "half",
+    _BFLOAT: "bfloat",
+    "bool": "bool",
+    "char": "char",
+    "signed char": "char",
+    "unsigned char": "uchar",
+    "short": "short",
+    "unsigned short": "ushort",
+    "int": "int",
+    "unsigned int": "uint",
+    "long": "long",
+    "unsigned long": "ulong",
+}
+_COMPOUND = re.compile(
+    r"(?:metal::_atomic|__msl::packed_vector)<([\w ]+)(?:, \d)?>"
+)
+_QUALIFIER = re.compile(
+    r"\b(?:const|volatile|__(?:global|constant|local|private)\w*)\b"
+    r"|__attribute__\(\(ext_vector_type\(\d\)\)\)"
+)
+
+
+def _numbers(element):
+    """See Parameter.numbers."""
+    name = _QUALIFIER.sub("", element.get_canonical().spelling).strip()
+    compound = _COMPOUND.fullmatch(name)
+    return _NUMBERS.get(compound[1] if compound else name)
 
 
 def _number(text, values):

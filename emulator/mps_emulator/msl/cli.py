@@ -8,7 +8,7 @@ import traceback
 from .errors import Refused, ToolError
 from .language import NEWEST, Language
 from .nvptx import arguments as ptx_arguments
-from .nvptx import symbol as entry_symbol
+from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program, explain
 
 # The emulator tells them apart; an interpreter of itself ends with 1 or 2.
@@ -180,27 +180,11 @@ def _ptx(options):
     )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump([_description(kernel) for kernel in kernels], file)
+            json.dump([ptx_description(kernel) for kernel in kernels], file)
     for kernel in kernels:
         places = ["%s(%d)" % place for place in ptx_arguments(kernel)]
         sys.stdout.write("%s: %s\n" % (kernel.name, ", ".join(places)))
     return 0
-
-
-def _description(kernel):
-    """What a host has to know of an entry, for JSON.
-
-    max_threads is None where the source does not limit a threadgroup.
-    """
-    return {
-        "name": kernel.name,
-        "entry": entry_symbol(kernel),
-        "arguments": ptx_arguments(kernel),
-        "max_threads": (
-            kernel.max_total_threads if kernel.limits_threads else None
-        ),
-        "threadgroup_bytes": kernel.static_threadgroup_bytes,
-    }
 
 
 def _check(options):

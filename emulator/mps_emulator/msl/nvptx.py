@@ -51,6 +51,29 @@ def symbol(kernel):
     return re.sub(r"[^\w$]", lambda found: "$%x$" % ord(found[0]), name)
 
 
+def description(kernel):
+    """What a host has to know of an entry, for JSON.
+
+    max_threads is None where the source does not limit a threadgroup.
+    numbers has what each buffer consists of, by index; see
+    analysis.Parameter.
+    """
+    return {
+        "name": kernel.name,
+        "entry": symbol(kernel),
+        "arguments": arguments(kernel),
+        "max_threads": (
+            kernel.max_total_threads if kernel.limits_threads else None
+        ),
+        "threadgroup_bytes": kernel.static_threadgroup_bytes,
+        "numbers": {
+            str(parameter.index): parameter.numbers
+            for parameter in kernel.parameters
+            if parameter.kind == "buffer" and parameter.active
+        },
+    }
+
+
 def entry(number, kernel):
     """The entry of a kernel, on one line.
 

@@ -4,6 +4,7 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
+#include "core/record.h"
 
 namespace mps_emulator {
 
@@ -89,6 +90,7 @@ void CommandBuffer::Wait() {
         "the wait never ends");
   Poll();
   queue_->Publish();
+  if (IsRecording()) RecordEvent("wait");
 }
 
 void CommandBuffer::Poll() {
@@ -117,7 +119,10 @@ void CommandBuffer::Run() {
     device.clear();
     for (const BufferUse &use : command.uses)
       device.push_back(queue_->used().Begin(use));
+    bool recorded = IsRecording();
+    if (recorded) RecordBefore(command, device.data());
     command.run(device.data());
+    if (recorded) RecordAfter(command, device.data());
     for (const BufferUse &use : command.uses)
       if (use.writes) CheckRedzone(use, command.name.c_str());
   }
@@ -151,6 +156,7 @@ void CommandQueue::Run(const CommandBuffer *last,
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
       buffer->status_ = CommandBuffer::Status::kCompleted;
+      if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
     }
     // Without the execution lock: a handler may use the device.
     for (auto *list :

@@ -23,6 +23,9 @@ struct Command {
   std::vector<BufferUse> uses;
   // Gets the device addresses of `uses`, in that order.
   std::function<void(char *const *device)> run;
+  // Members of a JSON object from which it can be done again, for a recording
+  // (core/record.h).  None: nobody can.
+  std::function<std::string()> describe = {};
 };
 
 // One MTLCommandBuffer.  Not thread-safe, as on a Mac, but for status() and

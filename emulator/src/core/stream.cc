@@ -1,6 +1,7 @@
 #include "core/stream.h"
 
 #include "core/fatal.h"
+#include "core/record.h"
 #include "metal/dispatch_queue.h"
 
 namespace mps_emulator {
@@ -39,7 +40,7 @@ void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer) {
   Open() = std::move(buffer);
 }
 
-OperatorScope::OperatorScope(const char *name) {
+OperatorScope::OperatorScope(const char *name) : name_(name) {
   if (operator_depth) {
     ++operator_depth;
     return;
@@ -68,6 +69,7 @@ OperatorScope::OperatorScope(const char *name) {
 
 OperatorScope::~OperatorScope() {
   if (--operator_depth) return;
+  if (IsRecording()) RecordEvent("operator", name_);
   execution_.unlock();
   turn_.reset();
   for (CommandBuffer::Handler &handler : handlers_) handler();

@@ -60,6 +60,7 @@ class OperatorScope {
   }
 
  private:
+  const char *const name_;
   // Of the outermost scope of a thread.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;

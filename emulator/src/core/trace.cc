@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/export.h"
+#include "core/json.h"
 
 namespace mps_emulator {
 
@@ -17,24 +18,6 @@ namespace {
 std::mutex records_mutex;
 // Each one a JSON object.
 std::vector<std::string> records;
-
-std::string Quoted(const std::string &text) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string ans = "\"";
-  for (char c : text) {
-    if (c == '"' || c == '\\') {
-      ans += '\\';
-      ans += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      ans += "\\u00";
-      ans += kDigits[c >> 4];
-      ans += kDigits[c & 15];
-    } else {
-      ans += c;
-    }
-  }
-  return ans + "\"";
-}
 
 void Record(std::string record) {
   std::lock_guard<std::mutex> lock(records_mutex);

@@ -3,12 +3,15 @@
 #include <string.h>
 
 #include <array>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "core/counters.h"
 #include "core/fatal.h"
+#include "core/record.h"
 #include "core/trace.h"
+#include "metal/describe.h"
 #include "metal/foundation_internal.h"
 #include "metal/metal_internal.h"
 
@@ -43,6 +46,11 @@ struct Argument {
 };
 
 struct ComputeState : EncoderState {
+  // Counts from 1 over all compute encoders.
+  const uint64_t number = [] {
+    static std::atomic<uint64_t> last{0};
+    return ++last;
+  }();
   MTLDispatchType dispatch_type;
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
@@ -325,9 +333,14 @@ std::string ToString(MTLSize size) {
         break;
     }
   }
+  std::string pipeline = ToStdString([state->pipeline label]);
+  command.describe = [=, encoder = state->number,
+                      concurrent =
+                          state->dispatch_type == MTLDispatchTypeConcurrent] {
+    return DescribeDispatch(*dispatch, places, pipeline, encoder, concurrent);
+  };
   command.run = [dispatch, places, bytes, uses = command.uses,
-                 pipeline = ToStdString([state->pipeline label])](
-                    char *const *device) {
+                 pipeline](char *const *device) {
     for (size_t i = 0; i < places.size(); ++i) {
       auto [index, offset] = places[i];
       dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
@@ -357,11 +370,21 @@ std::string ToString(MTLSize size) {
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
                              count:(NSUInteger)count {
   [self checkOpen:"memoryBarrierWithResources:count:"];
+  [self recordBarrier];
 }
 
-// Commands of one encoder run one after the other.
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
   [self checkOpen:"memoryBarrierWithScope:"];
+  [self recordBarrier];
+}
+
+// Commands of one encoder run one after the other, so there is nothing to do.
+- (void)recordBarrier {
+  if (!IsRecording()) return;
+  _state->buffer->Encode({"a memory barrier",
+                          {},
+                          [](char *const *) {},
+                          [] { return std::string("\"kind\":\"barrier\""); }});
 }
 
 @end
@@ -403,7 +426,8 @@ std::string ToString(MTLSize size) {
        [=](char *const *device) {
          Count(kBlits);
          memcpy(device[1] + destinationOffset, device[0] + sourceOffset, size);
-       }});
+       },
+       [=] { return DescribeCopy(sourceOffset, destinationOffset, size); }});
 }
 
 - (void)fillBuffer:(id<MTLBuffer>)buffer
@@ -421,10 +445,13 @@ std::string ToString(MTLSize size) {
           "length not 0",
           what, range.location, range.length);
   _state->buffer->Encode(
-      {"blit fill", {AnnounceUse(filled, true)}, [=](char *const *device) {
+      {"blit fill",
+       {AnnounceUse(filled, true)},
+       [=](char *const *device) {
          Count(kBlits);
          memset(device[0] + range.location, value, range.length);
-       }});
+       },
+       [=] { return DescribeFill(range.location, range.length, value); }});
 }
 
 @end

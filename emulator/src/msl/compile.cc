@@ -123,7 +123,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
   try {
     fs::path cached = CacheDirectory() / key.substr(0, 2) / (key + ".so");
     if (fs::exists(cached)) {
-      outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
+      outcome.library =
+          LoadLibrary(cached.string(), source, options, &outcome.diagnostics);
       if (outcome.library != nullptr) return outcome;
       // Damaged, say by a full disk.  It is replaced below.
       fs::remove(cached);
@@ -132,7 +133,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
     FrontEnd::Result result = Build(front_end, source, options, check_races,
                                     cached, &outcome.diagnostics);
     if (result == FrontEnd::Result::kBuilt)
-      outcome.library = LoadLibrary(cached.string(), &outcome.diagnostics);
+      outcome.library =
+          LoadLibrary(cached.string(), source, options, &outcome.diagnostics);
     outcome.is_refusal = result == FrontEnd::Result::kRefused;
   } catch (const std::exception &error) {
     outcome.diagnostics =

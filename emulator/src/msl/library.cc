@@ -11,8 +11,11 @@ namespace {
 
 class SharedObjectLibrary : public Library {
  public:
-  explicit SharedObjectLibrary(std::vector<Kernel> kernels)
-      : kernels_(std::move(kernels)) {}
+  SharedObjectLibrary(std::vector<Kernel> kernels, std::string source,
+                      CompileOptions options)
+      : kernels_(std::move(kernels)),
+        source_(std::move(source)),
+        options_(std::move(options)) {}
 
   const std::vector<Kernel> &kernels() const override { return kernels_; }
 
@@ -22,8 +25,13 @@ class SharedObjectLibrary : public Library {
     return nullptr;
   }
 
+  const std::string &source() const override { return source_; }
+  const CompileOptions &options() const override { return options_; }
+
  private:
-  std::vector<Kernel> kernels_;
+  const std::vector<Kernel> kernels_;
+  const std::string source_;
+  const CompileOptions options_;
 };
 
 Parameter::Kind KindOf(unsigned kind) {
@@ -67,6 +75,8 @@ Kernel Describe(const mps_emulator_msl_kernel &from) {
 }  // namespace
 
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
+                                           const std::string &source,
+                                           const CompileOptions &options,
                                            std::string *error) {
   // Never closed: a kernel may be bound in a command buffer that nobody runs
   // before the end of the process.
@@ -86,7 +96,8 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
   std::vector<Kernel> kernels;
   for (unsigned i = 0; i < module->kernel_count; ++i)
     kernels.push_back(Describe(module->kernels[i]));
-  return std::make_shared<SharedObjectLibrary>(std::move(kernels));
+  return std::make_shared<SharedObjectLibrary>(std::move(kernels), source,
+                                               options);
 }
 
 }  // namespace mps_emulator::msl

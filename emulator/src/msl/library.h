@@ -10,7 +10,10 @@ namespace mps_emulator::msl {
 
 // Returns nullptr and sets `*error` where the file is no kernel library of
 // this version.  A library stays loaded for the rest of the process.
+// `source` and `options` are what it was compiled from.
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
+                                           const std::string &source,
+                                           const CompileOptions &options,
                                            std::string *error);
 
 }  // namespace mps_emulator::msl

@@ -54,14 +54,6 @@ struct Kernel {
   void *entry = nullptr;
 };
 
-class Library {
- public:
-  virtual ~Library() = default;
-  virtual const std::vector<Kernel> &kernels() const = 0;
-  // Returns nullptr if there is no such kernel.
-  virtual const Kernel *Find(std::string_view name) const = 0;
-};
-
 // The value of a function constant, by index or, where `name` is not empty, by
 // name.  `bytes` is the value as the constant's type holds it in memory (bool:
 // one byte, float3: 12 or 16 bytes).
@@ -82,6 +74,17 @@ struct CompileOptions {
   // with these values gives.  Values for constants that the source does not
   // have are ignored, as Metal ignores them.
   std::vector<FunctionConstantValue> function_constants;
+};
+
+class Library {
+ public:
+  virtual ~Library() = default;
+  virtual const std::vector<Kernel> &kernels() const = 0;
+  // Returns nullptr if there is no such kernel.
+  virtual const Kernel *Find(std::string_view name) const = 0;
+  // What it was compiled from.
+  virtual const std::string &source() const = 0;
+  virtual const CompileOptions &options() const = 0;
 };
 
 // Compiles `source`.  Returns nullptr and sets `*diagnostics` to the

@@ -334,6 +334,7 @@ const std::vector<Check> &Checks() {
          [encoder setBufferOffset:4 atIndex:5];
          [encoder dispatchThreadgroups:MTLSizeMake(2, 1, 1)
                  threadsPerThreadgroup:MTLSizeMake(2, 1, 1)];
+         [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
          // The table keeps its entries from one dispatch to the next.
          [encoder setBufferOffset:0 atIndex:5];
          [encoder dispatchThreads:MTLSizeMake(1, 1, 1)

@@ -1,14 +1,16 @@
-// A C interface to the compiler and the executor, for tests/msl.
+// A C interface to the compiler and the executor, for replaying and for tests:
+// kernels over plain memory, without torch and Metal's objects.
+// mps_emulator/msl/native.py calls it.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <sstream>
 #include <string>
 
+#include "core/export.h"
 #include "core/fatal.h"
 #include "msl/msl.h"
-
-#define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace msl = mps_emulator::msl;
 
@@ -18,7 +20,7 @@ struct LibraryHandle {
   std::shared_ptr<const msl::Library> library;
 };
 
-// Fatal() ends a process; the tests want its message.
+// Fatal() ends a process; the caller wants its message.
 struct FatalMessage {
   std::string text;
 };
@@ -33,8 +35,7 @@ void Store(const std::string &text, char *out, size_t size) {
 
 }  // namespace
 
-// Options that a test does not set keep their defaults.
-struct HarnessOptions {
+struct MslOptions {
   int32_t fast_math;
   uint32_t language_version;
   int32_t macro_count;
@@ -48,9 +49,9 @@ struct HarnessOptions {
 };
 
 // Returns a library, or nullptr with the diagnostics in `message`.
-EXPORT LibraryHandle *msl_compile(const char *source, uint64_t source_size,
-                                  const HarnessOptions *options, char *message,
-                                  uint64_t message_size) {
+MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
+    const char *source, uint64_t source_size, const MslOptions *options,
+    char *message, uint64_t message_size) {
   msl::CompileOptions compile_options;
   compile_options.fast_math = options->fast_math != 0;
   compile_options.language_version = options->language_version;
@@ -68,11 +69,13 @@ EXPORT LibraryHandle *msl_compile(const char *source, uint64_t source_size,
   return library == nullptr ? nullptr : new LibraryHandle{library};
 }
 
-EXPORT void msl_release(LibraryHandle *library) { delete library; }
+MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
+  delete library;
+}
 
 // One line for each kernel and, indented, each of its parameters.
-EXPORT void msl_describe(const LibraryHandle *library, char *out,
-                         uint64_t size) {
+MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
+                                                   char *out, uint64_t size) {
   std::ostringstream text;
   for (const msl::Kernel &kernel : library->library->kernels()) {
     text << "kernel " << kernel.name << " " << kernel.static_threadgroup_bytes
@@ -91,11 +94,11 @@ EXPORT void msl_describe(const LibraryHandle *library, char *out,
 
 // Runs a kernel.  Returns 0, or 1 with the message of Fatal() in `message`,
 // or 2 if there is no such kernel.
-EXPORT int msl_run(const LibraryHandle *library, const char *kernel,
-                   const void *const *buffers, const uint64_t *buffer_sizes,
-                   const uint64_t *threadgroup_bytes, const uint32_t *grid,
-                   const uint32_t *threadgroup, char *message,
-                   uint64_t message_size) {
+MPS_EMULATOR_EXPORT int mps_emulator_msl_run(
+    const LibraryHandle *library, const char *kernel,
+    const void *const *buffers, const uint64_t *buffer_sizes,
+    const uint64_t *threadgroup_bytes, const uint32_t *grid,
+    const uint32_t *threadgroup, char *message, uint64_t message_size) {
   msl::Dispatch dispatch;
   dispatch.library = library->library;
   dispatch.kernel = library->library->Find(kernel);
@@ -108,12 +111,15 @@ EXPORT int msl_run(const LibraryHandle *library, const char *kernel,
     dispatch.grid[d] = grid[d];
     dispatch.threadgroup[d] = threadgroup[d];
   }
-  mps_emulator::SetFatalHandler(ThrowMessage);
+  mps_emulator::FatalHandler before =
+      mps_emulator::SetFatalHandler(ThrowMessage);
+  int status = 0;
   try {
     msl::Run(dispatch);
   } catch (const FatalMessage &fatal) {
     Store(fatal.text, message, message_size);
-    return 1;
+    status = 1;
   }
-  return 0;
+  mps_emulator::SetFatalHandler(before);
+  return status;
 }

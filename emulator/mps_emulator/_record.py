@@ -1,0 +1,55 @@
+"""Recordings: what a program asks of the device, to be done again elsewhere."""
+
+import contextlib
+import ctypes
+import os
+from typing import Iterator, Union
+
+from ._load import load
+from ._shaders import take_text
+
+
+@contextlib.contextmanager
+def record(folder: Union[str, os.PathLike]) -> Iterator[None]:
+    """Record what the device runs inside a `with` block.
+
+    What was encoded before the block runs before it, and what torch's stream
+    was given inside of it runs before its end, without a wait of the program's.
+    python -m mps_emulator.replay does the work again, on an NVIDIA GPU too.
+
+    Args:
+      folder: a new or empty one; mps_emulator/replay/README.md says what is in
+        it afterwards.
+
+    Raises:
+      FileExistsError: there is something in the folder.
+      RuntimeError: another recording is under way.
+      OSError: the folder cannot be written.
+    """
+    start(folder)
+    try:
+        yield
+    finally:
+        stop()
+
+
+def start(folder: Union[str, os.PathLike]) -> None:
+    """Begins a recording; see record()."""
+    library = load()
+    library.mps_emulator_start_record.restype = ctypes.c_void_p
+    library.mps_emulator_stop_record.restype = ctypes.c_void_p
+    folder = os.path.abspath(folder)
+    if os.path.exists(folder) and os.listdir(folder):
+        raise FileExistsError(
+            f"{folder} is not empty: a recording needs a folder of its own"
+        )
+    problem = take_text(library.mps_emulator_start_record(os.fsencode(folder)))
+    if problem is not None:
+        raise RuntimeError(f"nothing is recorded to {folder}: {problem}")
+
+
+def stop() -> None:
+    """Ends a recording; see record()."""
+    problem = take_text(load().mps_emulator_stop_record())
+    if problem is not None:
+        raise OSError(f"the recording is not complete: {problem}")

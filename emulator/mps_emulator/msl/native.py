@@ -1,0 +1,198 @@
+"""Kernels over NumPy's arrays: compiling and running them, without torch."""
+
+import ctypes
+
+_MESSAGE_SIZE = 1 << 20
+_BUFFERS = 31
+
+_KINDS = {0: "buffer", 1: "threadgroup", 2: "builtin"}
+
+
+class CompileError(Exception):
+    """The diagnostics of a refused program."""
+
+
+class Fatal(Exception):
+    """What Fatal() would have printed before it ended the process."""
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        ("fast_math", ctypes.c_int32),
+        ("language_version", ctypes.c_uint32),
+        ("macro_count", ctypes.c_int32),
+        ("macro_names", ctypes.POINTER(ctypes.c_char_p)),
+        ("macro_values", ctypes.POINTER(ctypes.c_char_p)),
+        ("constant_count", ctypes.c_int32),
+        ("constant_names", ctypes.POINTER(ctypes.c_char_p)),
+        ("constant_indices", ctypes.POINTER(ctypes.c_uint32)),
+        ("constant_bytes", ctypes.POINTER(ctypes.c_char_p)),
+        ("constant_sizes", ctypes.POINTER(ctypes.c_uint64)),
+    ]
+
+
+def _strings(values):
+    values = [v if isinstance(v, bytes) else v.encode() for v in values]
+    return (ctypes.c_char_p * len(values))(*values)
+
+
+class Metal:
+    """The compiler and the executor.
+
+    path: of libmps_emulator.so, or of another library that has them.
+    """
+
+    def __init__(self, path):
+        self._lib = ctypes.CDLL(str(path))
+        self._lib.mps_emulator_msl_compile.restype = ctypes.c_void_p
+        self._lib.mps_emulator_msl_compile.argtypes = [
+            ctypes.c_char_p,
+            ctypes.c_uint64,
+            ctypes.POINTER(_Options),
+            ctypes.c_char_p,
+            ctypes.c_uint64,
+        ]
+        self._lib.mps_emulator_msl_release.argtypes = [ctypes.c_void_p]
+        self._lib.mps_emulator_msl_describe.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            ctypes.c_uint64,
+        ]
+        self._lib.mps_emulator_msl_run.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_char_p,
+            *[ctypes.c_void_p] * 6,
+            ctypes.c_uint64,
+        ]
+
+    def compile(
+        self, source, version=None, macros=None, constants=None, fast_math=True
+    ):
+        """Returns a Library.  Raises CompileError.
+
+        version:   (major, minor), or None for the newest.
+        macros:    {name: value}.
+        constants: {index or name: bytes} of function constants.
+        """
+        macros = macros or {}
+        constants = constants or {}
+        names = [k if isinstance(k, str) else "" for k in constants]
+        indices = [k if isinstance(k, int) else 0 for k in constants]
+        sizes = [len(v) for v in constants.values()]
+        options = _Options(
+            fast_math,
+            0 if version is None else version[0] << 16 | version[1],
+            len(macros),
+            _strings(macros.keys()),
+            _strings(macros.values()),
+            len(constants),
+            _strings(names),
+            (ctypes.c_uint32 * len(indices))(*indices),
+            _strings(constants.values()),
+            (ctypes.c_uint64 * len(sizes))(*sizes),
+        )
+        message = ctypes.create_string_buffer(_MESSAGE_SIZE)
+        text = source.encode()
+        handle = self._lib.mps_emulator_msl_compile(
+            text, len(text), options, message, _MESSAGE_SIZE
+        )
+        if not handle:
+            raise CompileError(message.value.decode())
+        return Library(self._lib, handle)
+
+    def refusal(self, source, **options):
+        """The diagnostics of a program that has to be refused."""
+        try:
+            self.compile(source, **options)
+        except CompileError as error:
+            return str(error)
+        raise AssertionError("the program was not refused:\n" + source)
+
+
+class Kernel:
+    """What the library says of a kernel."""
+
+    def __init__(self, words):
+        self.name = words[0]
+        self.static_threadgroup_bytes = int(words[1])
+        self.max_total_threads = int(words[2])
+        self.needs_fibers = words[3] == "1"
+        self.parameters = []
+        self.constants = []
+
+
+class Parameter:
+    def __init__(self, words):
+        self.name = words[0]
+        self.kind = _KINDS[int(words[1])]
+        self.index = int(words[2])
+        self.writable = words[3] == "1"
+        self.by_reference = words[4] == "1"
+        self.active = words[5] == "1"
+        self.element_size = int(words[6])
+
+
+class Library:
+    """A compiled library."""
+
+    def __init__(self, lib, handle):
+        self._lib = lib
+        self._handle = handle
+
+    def __del__(self):
+        self._lib.mps_emulator_msl_release(self._handle)
+
+    @property
+    def kernels(self):
+        """{name: Kernel}"""
+        text = ctypes.create_string_buffer(_MESSAGE_SIZE)
+        self._lib.mps_emulator_msl_describe(self._handle, text, _MESSAGE_SIZE)
+        kernels = {}
+        for line in text.value.decode().splitlines():
+            what, *words = line.split()
+            if what == "kernel":
+                kernel = kernels[words[0]] = Kernel(words)
+            elif what == "parameter":
+                kernel.parameters.append(Parameter(words))
+            else:
+                kernel.constants.append(tuple(words))
+        return kernels
+
+    def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):
+        """Runs a kernel; raises Fatal with the message of a misuse.
+
+        buffers: numpy arrays, or {index: array}.
+        grid, threadgroup: numbers of threads, in one to three dimensions.
+        threadgroup_bytes: {index: bytes}.
+        """
+        if not isinstance(buffers, dict):
+            buffers = dict(enumerate(buffers))
+        pointers = (ctypes.c_void_p * _BUFFERS)()
+        sizes = (ctypes.c_uint64 * _BUFFERS)()
+        for index, array in buffers.items():
+            assert array.flags.c_contiguous
+            pointers[index] = array.ctypes.data
+            sizes[index] = array.nbytes
+        lengths = (ctypes.c_uint64 * _BUFFERS)()
+        for index, size in (threadgroup_bytes or {}).items():
+            lengths[index] = size
+        message = ctypes.create_string_buffer(_MESSAGE_SIZE)
+        status = self._lib.mps_emulator_msl_run(
+            self._handle,
+            kernel.encode(),
+            pointers,
+            sizes,
+            lengths,
+            _extent(grid),
+            _extent(threadgroup),
+            message,
+            _MESSAGE_SIZE,
+        )
+        if status == 1:
+            raise Fatal(message.value.decode())
+        assert status == 0, "there is no kernel " + kernel
+
+
+def _extent(value):
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return (ctypes.c_uint32 * 3)(*values, *(1,) * (3 - len(values)))

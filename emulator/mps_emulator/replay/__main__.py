@@ -1,0 +1,93 @@
+"""The command line."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ..msl.errors import Refused, ToolError
+from ..msl.native import CompileError, Fatal
+from ..msl.pipeline import explain
+from . import cuda, player, prepare
+from .emulated import Emulated
+
+
+def main(arguments=None):
+    options = _parser().parse_args(arguments)
+    try:
+        return options.run(options)
+    except Refused as refused:
+        problem = explain(refused)
+    except (CompileError, Fatal, OSError, ToolError, ValueError) as error:
+        problem = str(error)
+    print("python -m mps_emulator.replay: error: " + problem)
+    return cuda.UNUSABLE
+
+
+def _parser():
+    parser = argparse.ArgumentParser(
+        prog="python -m mps_emulator.replay",
+        description="Does the work of a recording (mps_emulator.record()) "
+        "again and compares every buffer.",
+        epilog="Exit status: 0 all is as recorded, 1 something is not, 4 the "
+        "recording cannot be used.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    check = commands.add_parser(
+        "check",
+        help="replay on the emulated device",
+        description="Replays a recording on the emulated device, in the "
+        "order that MPS_EMULATOR_SCHEDULE chooses.",
+    )
+    check.add_argument("recording", type=Path)
+    player.add_options(check)
+    check.set_defaults(run=_check)
+    command = commands.add_parser(
+        "prepare",
+        help="make a folder whose replay.py replays on an NVIDIA GPU",
+        description="Makes a folder from which another machine's NVIDIA GPU "
+        "replays a recording: python FOLDER/replay.py.",
+    )
+    command.add_argument("recording", type=Path)
+    command.add_argument("folder", type=Path, help="a new or empty one")
+    command.add_argument(
+        "--gpu",
+        default="sm_80",
+        metavar="ARCHITECTURE",
+        help="the oldest GPU that the PTX is for (default: sm_80)",
+    )
+    command.add_argument(
+        "--libdevice",
+        type=Path,
+        default=prepare.find_libdevice(),
+        metavar="FILE",
+        help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+    )
+    command.add_argument(
+        "--whole-simdgroups",
+        action="store_true",
+        help="all lanes of a simdgroup reach each simdgroup function",
+    )
+    command.set_defaults(run=_prepare)
+    return parser
+
+
+def _check(options):
+    recording = player.Recording(options.recording)
+    result = player.replay(
+        recording, Emulated(recording), prepare.describe(recording),
+        options.tolerance,
+    )
+    return player.WRONG if result["wrong"] else 0
+
+
+def _prepare(options):
+    prepare.prepare(
+        player.Recording(options.recording), options.folder, options.gpu,
+        options.libdevice, options.whole_simdgroups,
+    )
+    print("python %s/replay.py" % options.folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

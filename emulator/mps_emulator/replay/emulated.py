@@ -1,0 +1,76 @@
+"""The emulated device as a machine that a player.Player can use."""
+
+import numpy as np
+
+from .._paths import library_path
+from ..msl.native import Metal
+
+
+class Emulated:
+    """Buffers are arrays of bytes.
+
+    Args:
+      recording: what is to be replayed.
+      path: of the library that runs kernels.
+    Raises:
+      msl.native.Fatal: a dispatch did what would end a program.
+    """
+
+    def __init__(self, recording, path=None):
+        self._recording = recording
+        self._metal = Metal(path or library_path())
+        self._libraries = {}
+
+    def allocate(self, size):
+        return np.empty(size, np.uint8)
+
+    def write(self, buffer, offset, array):
+        buffer[offset:offset + len(array)] = array
+
+    def read(self, buffer, size):
+        return buffer[:size].copy()
+
+    def copy(self, source, begin, destination, to, size):
+        destination[to:to + size] = source[begin:begin + size]
+
+    def fill(self, buffer, offset, size, value):
+        buffer[offset:offset + size] = value
+
+    def dispatch(self, command, buffers):
+        given = {}
+        for argument in command["arguments"]:
+            if "bytes" in argument:
+                content = np.frombuffer(
+                    bytes.fromhex(argument["bytes"]), np.uint8
+                ).copy()
+            else:
+                use = command["uses"][argument["use"]]
+                content = buffers[use["buffer"]][argument["offset"]:]
+            given[argument["index"]] = content
+        self._library(command["program"]).run(
+            command["kernel"], given, command["grid"], command["threadgroup"],
+            {int(i): n for i, n in command["threadgroup_bytes"].items()},
+        )
+
+    def _library(self, number):
+        if number not in self._libraries:
+            program = self._recording.programs[number]
+            version = program["language_version"]
+            self._libraries[number] = self._metal.compile(
+                (self._recording.folder / program["file"]).read_text(),
+                version=(version >> 16, version & 0xFFFF) if version else None,
+                macros=dict(program["macros"]),
+                constants=constants(program),
+                fast_math=program["fast_math"],
+            )
+        return self._libraries[number]
+
+
+def constants(program):
+    """{index or name: bytes} of a program's function constants."""
+    return {
+        constant.get("name", constant.get("index")): bytes.fromhex(
+            constant["bytes"]
+        )
+        for constant in program["function_constants"]
+    }

@@ -1,0 +1,565 @@
+"""Does the work of a recording again and compares what it leaves.
+
+On a machine, an object with these methods; a buffer is what allocate() gave:
+
+    allocate(size), write(buffer, offset, array), read(buffer, size)
+    copy(source, from, destination, to, size), fill(buffer, offset, size, value)
+    dispatch(command, buffers): a command of kind "dispatch"; {id: buffer}
+"""
+
+import argparse
+import fnmatch
+import json
+import zlib
+
+import numpy as np
+
+VERSION = 1
+POISON = 0xC7
+WRONG = 1
+
+# What a machine does itself; everything else shows in what it changed.
+_DONE = ("dispatch", "copy", "fill")
+
+_DTYPES = {
+    "float": np.float32,
+    "half": np.float16,
+    "bfloat": np.uint16,
+    "bool": np.uint8,
+    "char": np.int8,
+    "uchar": np.uint8,
+    "short": np.int16,
+    "ushort": np.uint16,
+    "int": np.int32,
+    "uint": np.uint32,
+    "long": np.int64,
+    "ulong": np.uint64,
+}
+_FLOATS = ("float", "half", "bfloat")
+
+
+class Recording:
+    """A recording's folder, or one that was prepared from it.
+
+    Attributes:
+      programs: what the manifest says of each program.
+      commands: the same of each command, in their order.
+      sizes: {id of a buffer: its bytes}.
+    Raises:
+      ValueError: the folder holds no recording that this program can read.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        try:
+            manifest = json.loads((folder / "manifest.json").read_text())
+        except FileNotFoundError:
+            raise ValueError(
+                "%s holds no recording: it has no manifest.json, which is "
+                "written when a recording ends" % folder
+            ) from None
+        if manifest["version"] != VERSION:
+            raise ValueError(
+                "%s is of version %s, this program reads %d"
+                % (folder, manifest["version"], VERSION)
+            )
+        self.programs = manifest["programs"]
+        self.commands = manifest["commands"]
+        self.sizes = {b["id"]: b["size"] for b in manifest["buffers"]}
+        packed = folder / "contents.packed"
+        if packed.exists():
+            self._contents = unpack(packed.read_bytes())
+        else:
+            self._contents = np.fromfile(folder / "contents.bin", np.uint8)
+
+    @property
+    def contents(self):
+        """The bytes of contents.bin."""
+        return self._contents
+
+    def changes(self, command, key):
+        """Yields (buffer, offset, array) of a command's "before" or "after"."""
+        for buffer, offset, size, place in command.get(key, ()):
+            yield buffer, offset, self._contents[place:place + size]
+
+    def poisoned(self):
+        """{id: array} of buffers that nothing has written."""
+        return {
+            id_: np.full(size, POISON, np.uint8)
+            for id_, size in self.sizes.items()
+        }
+
+
+def pack(contents):
+    """Compresses contents, which mostly are numbers of four bytes."""
+    padded = np.zeros(-(-len(contents) // 4) * 4, np.uint8)
+    padded[: len(contents)] = contents
+    planes = np.ascontiguousarray(padded.reshape(-1, 4).T)
+    return zlib.compress(planes.tobytes(), 6)
+
+
+def unpack(packed):
+    """The contents that pack() was given, and up to three bytes more."""
+    planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
+    return np.ascontiguousarray(planes.T).reshape(-1)
+
+
+def uses(command):
+    """The ids of the buffers that a command uses."""
+    return [use["buffer"] for use in command.get("uses", ())]
+
+
+def written(command):
+    """Those of them that it may write."""
+    return sorted(
+        {use["buffer"] for use in command.get("uses", ()) if use["writes"]}
+    )
+
+
+class Difference:
+    """Where two contents of a buffer differ.
+
+    Attributes:
+      elements, total: how many numbers differ, and how many there are.
+      first: the index of the first.
+      largest: the largest difference, None where they are no floats; nan where
+        one of two is no number.
+      allowed: whether each of them is within the tolerance.
+    """
+
+    def __init__(self, found, expected, numbers, tolerance):
+        dtype = _DTYPES.get(numbers, np.uint32)
+        if len(expected) % np.dtype(dtype).itemsize:
+            numbers, dtype = None, np.uint8
+        found, expected = found.view(dtype), expected.view(dtype)
+        integer = "u%d" % np.dtype(dtype).itemsize
+        where = np.nonzero(found.view(integer) != expected.view(integer))[0]
+        self.elements, self.total = len(where), len(expected)
+        self.first = int(where[0])
+        self.largest = None
+        self.allowed = False
+        if numbers not in _FLOATS:
+            return
+        a, b = (_to_float64(x[where], numbers) for x in (found, expected))
+        with np.errstate(invalid="ignore"):
+            same = (a == b) | (np.isnan(a) & np.isnan(b))
+            error = np.where(same, 0, np.abs(a - b))
+            self.largest = float(error.max())
+            if tolerance is not None:
+                most = tolerance * np.maximum(1, np.abs(b))
+                near = np.isfinite(error) & (error <= most)
+                self.allowed = bool((same | near).all())
+
+    def __str__(self):
+        by = ""
+        if self.largest is not None:
+            by = " by up to %.2g" % self.largest
+        return "%d of %d differ%s, first [%d]%s" % (
+            self.elements,
+            self.total,
+            by,
+            self.first,
+            " (allowed)" if self.allowed else "",
+        )
+
+
+def _to_float64(array, numbers):
+    if numbers == "bfloat":
+        array = (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float64)
+
+
+class Judge:
+    """Says how a buffer differs from what it has to hold.
+
+    kernels: for each program {name: msl.nvptx.description() of the kernel}.
+    tolerances: [(pattern, number)]: numbers that a kernel whose name matches
+      writes may differ by that much, of the number where it is more than 1.
+      The first pattern that matches counts; without one bits have to be equal.
+    """
+
+    def __init__(self, kernels, tolerances=()):
+        self._kernels = kernels
+        self._tolerances = tolerances
+
+    def difference(self, command, buffer, found, expected):
+        """A Difference after a command wrote a buffer, or None."""
+        if np.array_equal(found, expected):
+            return None
+        numbers = tolerance = None
+        if command is not None and command["kind"] == "dispatch":
+            numbers = self._numbers(command, buffer)
+            tolerance = next(
+                (
+                    value
+                    for pattern, value in self._tolerances
+                    if fnmatch.fnmatchcase(command["kernel"], pattern)
+                ),
+                None,
+            )
+        return Difference(found, expected, numbers, tolerance)
+
+    def _numbers(self, command, buffer):
+        kernel = self._kernels[command["program"]][command["kernel"]]
+        for argument in command["arguments"]:
+            if "use" not in argument:
+                continue
+            use = command["uses"][argument["use"]]
+            if use["buffer"] == buffer and use["writes"]:
+                return kernel["numbers"].get(str(argument["index"]))
+        return None
+
+
+class Player:
+    """Does the commands of a recording on a machine."""
+
+    def __init__(self, recording, machine):
+        self._recording = recording
+        self._machine = machine
+        self._buffers = {
+            id_: machine.allocate(size)
+            for id_, size in recording.sizes.items()
+        }
+        self.expected = recording.poisoned()
+        for id_, content in self.expected.items():
+            self._set(id_, content)
+
+    def _set(self, buffer, content, offset=0):
+        self._machine.write(self._buffers[buffer], offset, content)
+
+    def read(self, buffer):
+        """What is in a buffer now."""
+        return self._machine.read(
+            self._buffers[buffer], self._recording.sizes[buffer]
+        )
+
+    def do(self, command):
+        """Does a command on what is in the buffers."""
+        machine, buffers = self._machine, self._buffers
+        if command["kind"] == "dispatch":
+            machine.dispatch(command, buffers)
+        elif command["kind"] == "copy":
+            source, destination = uses(command)
+            machine.copy(
+                buffers[source], command["from"],
+                buffers[destination], command["to"], command["size"],
+            )
+        else:
+            machine.fill(
+                buffers[uses(command)[0]],
+                command["offset"], command["size"], command["value"],
+            )
+
+    def check(self, judge):
+        """Does each command from where the recording was before it.
+
+        Yields (command, {buffer: Difference}) for each one that is done, and
+        at last (None, differences of buffers that nothing was to write).
+        """
+        elsewhere = set()  # buffers that hold something else
+        reported = set()
+        for command in self._recording.commands:
+            for buffer, offset, content in self._recording.changes(
+                command, "before"
+            ):
+                self.expected[buffer][offset:offset + len(content)] = content
+                self._set(buffer, content, offset)
+            if command["kind"] not in _DONE:
+                continue
+            for buffer in elsewhere.intersection(uses(command)):
+                self._set(buffer, self.expected[buffer])
+                elsewhere.discard(buffer)
+            self.do(command)
+            for buffer, offset, content in self._recording.changes(
+                command, "after"
+            ):
+                self.expected[buffer][offset:offset + len(content)] = content
+            differences = {}
+            for buffer in written(command):
+                difference = judge.difference(
+                    command, buffer, self.read(buffer), self.expected[buffer]
+                )
+                if difference is not None:
+                    differences[buffer] = difference
+                    elsewhere.add(buffer)
+                    reported.add(buffer)
+            yield command, differences
+        differences = {}
+        for buffer in set(self.expected) - reported:
+            difference = judge.difference(
+                None, buffer, self.read(buffer), self.expected[buffer]
+            )
+            if difference is not None:
+                differences[buffer] = difference
+        yield None, differences
+
+
+class Sequence:
+    """All commands of a recording, one after the other from its begin.
+
+    What others than recorded commands wrote in between (torch's operators, the
+    CPU) is copied to where it belongs between the commands; what they wrote
+    before the first command that uses the buffer is there from the begin.
+
+    Attributes:
+      steps: [(command, or None for what others wrote; function)].
+      writers: {buffer: the last command that writes it}.
+    """
+
+    def __init__(self, recording, player, machine):
+        self._machine = machine
+        self.steps = []
+        self.writers = {}
+        self._pristine = []
+        images = recording.poisoned()
+        seen, changed = set(), set()
+        for command in recording.commands:
+            for buffer, offset, content in recording.changes(
+                command, "before"
+            ):
+                if buffer in seen:
+                    self._stand_in(player, buffer, offset, content)
+                    changed.add(buffer)
+                else:
+                    images[buffer][offset:offset + len(content)] = content
+            if command["kind"] not in _DONE:
+                continue
+            seen.update(uses(command))
+            changed.update(written(command))
+            for buffer in written(command):
+                self.writers[buffer] = command
+            self.steps.append(
+                (command, lambda command=command: player.do(command))
+            )
+        for buffer, image in images.items():
+            player._set(buffer, image)
+            if buffer in changed:
+                pristine = machine.allocate(len(image))
+                machine.write(pristine, 0, image)
+                self._pristine.append(
+                    (pristine, player._buffers[buffer], len(image))
+                )
+
+    def _stand_in(self, player, buffer, offset, content):
+        staged = self._machine.allocate(len(content))
+        self._machine.write(staged, 0, content)
+        to = player._buffers[buffer]
+        self.steps.append(
+            (
+                None,
+                lambda: self._machine.copy(
+                    staged, 0, to, offset, len(content)
+                ),
+            )
+        )
+
+    def restore(self):
+        """Brings the buffers back to what they held at the begin."""
+        for pristine, buffer, size in self._pristine:
+            self._machine.copy(pristine, 0, buffer, 0, size)
+
+    def run(self):
+        """Does all of it once."""
+        for _, step in self.steps:
+            step()
+
+
+def _tolerance(text):
+    pattern, _, value = text.rpartition("=")
+    try:
+        return pattern, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            "%r; a tolerance looks like KERNEL=1e-5" % text
+        ) from None
+
+
+def add_options(parser):
+    """What every program that replays can be told."""
+    parser.add_argument(
+        "--tolerance",
+        action="append",
+        default=[],
+        type=_tolerance,
+        metavar="KERNEL=VALUE",
+        help="floats that a kernel (* and ? match any) writes may differ by "
+        "so much, times the number where that is above 1; without it every "
+        "bit has to be equal",
+    )
+
+
+def replay(recording, machine, kernels, tolerances, say=print, measure=None):
+    """Replays a recording and says how it went.
+
+    Args:
+      kernels, tolerances: as Judge takes them.
+      say: gets lines of text.
+      measure: a function of a Sequence; returns {"steps": microseconds of each
+        step, "sequence": those of all of it, each a list}. None: no times.
+    Returns:
+      A dict for JSON; "wrong" is how many commands left what they should not.
+    """
+    judge = Judge(kernels, tolerances)
+    player = Player(recording, machine)
+    outcomes = list(player.check(judge))
+    stray = outcomes.pop()[1]
+
+    sequence = Sequence(recording, player, machine)
+    times = measure(sequence) if measure else None
+    sequence.restore()
+    sequence.run()
+    first = {buffer: player.read(buffer) for buffer in recording.sizes}
+    sequence.restore()
+    sequence.run()
+    again = [
+        buffer
+        for buffer, content in first.items()
+        if not np.array_equal(content, player.read(buffer))
+    ]
+    at_end = {}
+    for buffer, content in first.items():
+        difference = judge.difference(
+            sequence.writers.get(buffer), buffer, content,
+            player.expected[buffer],
+        )
+        if difference is not None:
+            at_end[buffer] = difference
+
+    rows = _rows(recording, outcomes, sequence, times)
+    wrong = sum(not row["right"] for row in rows)
+    for line in _lines(recording, rows, times):
+        say(line)
+    for buffer, difference in stray.items():
+        say("buffer %d, which nothing was to write: %s" % (buffer, difference))
+    for buffer, difference in at_end.items():
+        say("buffer %d after the sequence: %s" % (buffer, difference))
+    for buffer in again:
+        say("buffer %d has other bits after a second run" % buffer)
+    wrong += len(stray) + len(again)
+    wrong += sum(not difference.allowed for difference in at_end.values())
+    result = {
+        "commands": rows,
+        "after the sequence": {
+            str(buffer): str(difference)
+            for buffer, difference in at_end.items()
+        },
+        "same bits again": not again,
+        "wrong": wrong,
+    }
+    if times:
+        result.update(_sums(rows, times, sequence))
+        say(
+            "kernels %.1f us; what stands for other writers %.1f us; "
+            "the whole sequence %.1f us (least %.1f)"
+            % (
+                result["kernels us"],
+                result["other writers us"],
+                result["sequence us"],
+                result["least sequence us"],
+            )
+        )
+    say(
+        "%d commands, %s"
+        % (
+            len(rows),
+            "%d wrong" % wrong if wrong else "all as recorded",
+        )
+    )
+    return result
+
+
+def _median(values):
+    return float(np.median(values))
+
+
+def _sums(rows, times, sequence):
+    others = [
+        _median(values)
+        for (command, _), values in zip(sequence.steps, times["steps"])
+        if command is None
+    ]
+    return {
+        "kernels us": sum(row["us"] for row in rows),
+        "other writers us": sum(others),
+        "sequence us": _median(times["sequence"]),
+        "least sequence us": float(min(times["sequence"])),
+    }
+
+
+def _rows(recording, outcomes, sequence, times):
+    measured = {}
+    if times:
+        for (command, _), values in zip(sequence.steps, times["steps"]):
+            if command is not None:
+                measured[id(command)] = _median(values)
+    rows = []
+    for command, differences in outcomes:
+        row = {
+            "name": command["name"],
+            "kind": command["kind"],
+            "number": next(
+                n
+                for n, other in enumerate(recording.commands)
+                if other is command
+            ),
+            "right": all(d.allowed for d in differences.values()),
+            "same bits": not differences,
+            "differences": {str(b): str(d) for b, d in differences.items()},
+        }
+        if command["kind"] == "dispatch":
+            row["grid"] = command["grid"]
+            row["threadgroup"] = command["threadgroup"]
+        if times:
+            row["us"] = measured[id(command)]
+        rows.append(row)
+    return rows
+
+
+def _lines(recording, rows, times):
+    """The table: commands, and between them what else happened."""
+    by_number = {row["number"]: row for row in rows}
+    between = []
+    for number, command in enumerate(recording.commands):
+        row = by_number.get(number)
+        if row is None:
+            between.append(command.get("name") or command["kind"])
+            continue
+        if between:
+            yield "       " + _shortened(between)
+            between = []
+        size = ""
+        if command["kind"] == "dispatch":
+            size = " %s / %s" % (
+                _extent(command["grid"]), _extent(command["threadgroup"])
+            )
+        us = "%9.1f us" % row["us"] if times else ""
+        result = "same bits"
+        if row["differences"]:
+            result = "; ".join(
+                "%s: %s" % item for item in row["differences"].items()
+            )
+            if not row["right"]:
+                result = "WRONG: buffer " + result
+        yield "%5d  %-48s%s  %s" % (number, row["name"] + size, us, result)
+    if between:
+        yield "       " + _shortened(between)
+
+
+def _shortened(names):
+    """Names in their order, those in a row counted."""
+    parts = []
+    for name in names:
+        if parts and parts[-1][0] == name:
+            parts[-1][1] += 1
+        else:
+            parts.append([name, 1])
+    return ", ".join(
+        name if count == 1 else "%d x %s" % (count, name)
+        for name, count in parts
+    )
+
+
+def _extent(sizes):
+    while len(sizes) > 1 and sizes[-1] == 1:
+        sizes = sizes[:-1]
+    return "x".join(map(str, sizes))

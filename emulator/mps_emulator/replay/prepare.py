@@ -1,0 +1,92 @@
+"""Makes a folder from which a recording is replayed on an NVIDIA GPU."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+from ..msl import nvptx
+from ..msl.errors import ToolError
+from ..msl.language import NEWEST, Language
+from ..msl.pipeline import Program
+from . import cuda, player
+from .emulated import constants
+
+_LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
+
+
+def find_libdevice():
+    """The path of CUDA's libdevice.10.bc, None if it is in no usual place."""
+    homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr/lib/cuda"]
+    homes += sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True)
+    for home in filter(None, homes):
+        path = Path(home) / _LIBDEVICE
+        if path.exists():
+            return path
+    return None
+
+
+def program_of(recording, number):
+    """The msl.pipeline.Program of a recording's program."""
+    program = recording.programs[number]
+    version = program["language_version"]
+    path = str(recording.folder / program["file"])
+    return Program(
+        path,
+        path,
+        Language((version >> 16, version & 0xFFFF) if version else NEWEST),
+        macros=[tuple(macro) for macro in program["macros"]],
+        constant_values=constants(program),
+        fast_math=program["fast_math"],
+    )
+
+
+def describe(recording):
+    """For each program {name: nvptx.description()} of its kernels."""
+    return [
+        _by_name(program_of(recording, number).analyse()[1])
+        for number in range(len(recording.programs))
+    ]
+
+
+def _by_name(kernels):
+    return {kernel.name: nvptx.description(kernel) for kernel in kernels}
+
+
+def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
+    """Fills a new folder.
+
+    Args:
+      gpu: the oldest GPU that the PTX is for, like sm_90.
+      libdevice: the path of CUDA's libdevice.10.bc; None where programs do
+        without.
+      whole_simdgroups: as Program.build_ptx() takes it.
+    Raises:
+      Refused, ToolError: a program cannot be compiled.
+      FileExistsError: there is something in the folder.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError("%s is not empty" % folder)
+    (folder / "programs").mkdir(parents=True, exist_ok=True)
+    programs = []
+    for number in range(len(recording.programs)):
+        ptx = "programs/%d.ptx" % number
+        kernels = program_of(recording, number).build_ptx(
+            str(folder / ptx), gpu, libdevice and str(libdevice),
+            whole_simdgroups,
+        )
+        if libdevice is None and "__nv_" in (folder / ptx).read_text():
+            raise ToolError(
+                "%s needs CUDA's mathematical functions, and libdevice.10.bc "
+                "is not found; give it with --libdevice: the wheel "
+                "nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it"
+                % recording.programs[number]["file"]
+            )
+        programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
+    (folder / "kernels.json").write_text(json.dumps(programs))
+    shutil.copyfile(
+        recording.folder / "manifest.json", folder / "manifest.json"
+    )
+    (folder / "contents.packed").write_bytes(player.pack(recording.contents))
+    shutil.copyfile(player.__file__, folder / "player.py")
+    shutil.copyfile(cuda.__file__, folder / "replay.py")

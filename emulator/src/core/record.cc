@@ -1,0 +1,265 @@
+#include "core/record.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "core/export.h"
+#include "core/json.h"
+#include "core/stream.h"
+
+namespace mps_emulator {
+
+std::atomic<bool> recording{false};
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Contents are compared and kept in steps of this many bytes.
+constexpr size_t kStep = 4096;
+
+// Raised where the folder cannot be written.
+struct Failure {
+  std::string message;
+};
+
+class File {
+ public:
+  explicit File(const fs::path &path)
+      : path_(path), file_(fopen(path.c_str(), "wbx")) {
+    if (!file_) Fail();
+  }
+  ~File() {
+    if (file_) fclose(file_);
+  }
+  File(const File &) = delete;
+
+  void Write(const void *bytes, size_t size) {
+    if (fwrite(bytes, 1, size, file_) != size) Fail();
+    size_ += size;
+  }
+  void Write(const std::string &text) { Write(text.data(), text.size()); }
+
+  void Close() {
+    FILE *file = std::exchange(file_, nullptr);
+    if (fclose(file)) Fail();
+  }
+
+  size_t size() const { return size_; }
+
+ private:
+  [[noreturn]] void Fail() const {
+    throw Failure{path_.string() + ": " + strerror(errno)};
+  }
+
+  const fs::path path_;
+  FILE *file_;
+  size_t size_ = 0;
+};
+
+class Recording {
+ public:
+  explicit Recording(const fs::path &folder) : folder_(folder) {
+    std::error_code error;
+    fs::create_directories(folder_ / "programs", error);
+    if (error) throw Failure{folder_.string() + ": " + error.message()};
+    contents_ = std::make_unique<File>(folder_ / "contents.bin");
+  }
+
+  void Before(const Command &command, const std::string &description,
+              char *const *device) {
+    line_ =
+        "{" + description + ",\"name\":" + Quoted(command.name) + ",\"uses\":[";
+    for (const BufferUse &use : command.uses) {
+      if (&use != command.uses.data()) line_ += ",";
+      line_ += "{\"buffer\":" + std::to_string(use.buffer_id) +
+               ",\"writes\":" + (use.writes ? "true" : "false") + "}";
+    }
+    line_ += "],\"before\":" + Changes(command, device, false);
+  }
+
+  void After(const Command &command, char *const *device) {
+    // What nobody can do again is seen as a change that comes from outside.
+    if (command.describe)
+      line_ += ",\"after\":" + Changes(command, device, true);
+    commands_.push_back(line_ + "}");
+  }
+
+  void Event(const char *kind, const std::string &name) {
+    commands_.push_back("{\"kind\":" + Quoted(kind) +
+                        (name.empty() ? "" : ",\"name\":" + Quoted(name)) +
+                        "}");
+  }
+
+  size_t Program(const std::string &text, const std::string &members) {
+    auto [found, added] =
+        numbers_.try_emplace({text, members}, numbers_.size());
+    if (added) {
+      std::string name = "programs/" + std::to_string(found->second) + ".metal";
+      File file(folder_ / name);
+      file.Write(text);
+      file.Close();
+      programs_.push_back("{\"file\":" + Quoted(name) + "," + members + "}");
+    }
+    return found->second;
+  }
+
+  void Finish() {
+    contents_->Close();
+    File file(folder_ / "manifest.json");
+    file.Write("{\"version\":1,\n\"programs\":");
+    WriteList(&file, programs_);
+    file.Write(",\n\"buffers\":");
+    std::vector<std::string> buffers;
+    for (const auto &[id, content] : expected_)
+      buffers.push_back("{\"id\":" + std::to_string(id) +
+                        ",\"size\":" + std::to_string(content.size()) + "}");
+    WriteList(&file, buffers);
+    file.Write(",\n\"commands\":");
+    WriteList(&file, commands_);
+    file.Write("}\n");
+    file.Close();
+  }
+
+ private:
+  // Where the device copies differ from what the recording knows, as a JSON
+  // list of [buffer, offset, size, place in contents.bin]; it knows it then.
+  std::string Changes(const Command &command, char *const *device,
+                      bool written_only) {
+    std::string ans = "[";
+    for (size_t i = 0; i != command.uses.size(); ++i) {
+      const BufferUse &use = command.uses[i];
+      if (written_only && !use.writes) continue;
+      auto [found, added] = expected_.try_emplace(use.buffer_id);
+      std::vector<char> &expected = found->second;
+      if (added) expected.assign(use.size, static_cast<char>(kPoison));
+      size_t begin = 0;
+      while ((begin = Next(expected, device[i], begin, true)) < use.size) {
+        size_t end = Next(expected, device[i], begin, false);
+        if (ans.size() > 1) ans += ",";
+        ans += "[" + std::to_string(use.buffer_id) + "," +
+               std::to_string(begin) + "," + std::to_string(end - begin) + "," +
+               std::to_string(contents_->size()) + "]";
+        contents_->Write(device[i] + begin, end - begin);
+        memcpy(expected.data() + begin, device[i] + begin, end - begin);
+        begin = end;
+      }
+    }
+    return ans + "]";
+  }
+
+  // The first step from `begin` on in which the two differ, or are equal.
+  static size_t Next(const std::vector<char> &expected, const char *device,
+                     size_t begin, bool differing) {
+    size_t size = expected.size();
+    for (; begin < size; begin += kStep) {
+      size_t step = std::min(kStep, size - begin);
+      bool differs = memcmp(expected.data() + begin, device + begin, step) != 0;
+      if (differs == differing) return begin;
+    }
+    return size;
+  }
+
+  static void WriteList(File *file, const std::vector<std::string> &items) {
+    file->Write("[");
+    for (const std::string &item : items)
+      file->Write((&item == items.data() ? "\n" : ",\n") + item);
+    file->Write("]");
+  }
+
+  const fs::path folder_;
+  std::unique_ptr<File> contents_;
+  std::vector<std::string> commands_;
+  std::string line_;  // of the command that runs
+  std::map<std::pair<std::string, std::string>, size_t> numbers_;
+  std::vector<std::string> programs_;
+  // By buffer: its contents as far as the recording knows them.
+  std::map<uint64_t, std::vector<char>> expected_;
+};
+
+std::mutex mutex;
+// Protected by it.  `failure` is what went wrong first; nothing is recorded
+// from then on.
+std::unique_ptr<Recording> current;
+std::string failure;
+
+// Calls `work` with the recording, if there is one and it can be written.
+template <typename Work>
+void WithRecording(Work work) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!current || !failure.empty()) return;
+  try {
+    work(current.get());
+  } catch (const Failure &failed) {
+    failure = failed.message;
+  }
+}
+
+}  // namespace
+
+void RecordBefore(const Command &command, char *const *device) {
+  // Without the lock, since what describes a command records its program.
+  std::string description =
+      command.describe ? command.describe() : "\"kind\":\"other\"";
+  WithRecording([&](Recording *recording) {
+    recording->Before(command, description, device);
+  });
+}
+
+void RecordAfter(const Command &command, char *const *device) {
+  WithRecording(
+      [&](Recording *recording) { recording->After(command, device); });
+}
+
+void RecordEvent(const char *kind, const std::string &name) {
+  WithRecording([&](Recording *recording) { recording->Event(kind, name); });
+}
+
+size_t RecordProgram(const std::string &text, const std::string &members) {
+  size_t ans = 0;
+  WithRecording(
+      [&](Recording *recording) { ans = recording->Program(text, members); });
+  return ans;
+}
+
+}  // namespace mps_emulator
+
+// Begins a recording of what runs from now on.  Returns nullptr, or why there
+// is none, to be freed.
+MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
+  using namespace mps_emulator;
+  // What was encoded before runs before.
+  {
+    OperatorScope scope("the begin of a recording");
+  }
+  std::lock_guard<std::mutex> lock(mutex);
+  if (current) return strdup("another recording is under way");
+  try {
+    current = std::make_unique<Recording>(folder);
+  } catch (const Failure &failed) {
+    return strdup(failed.message.c_str());
+  }
+  failure.clear();
+  recording = true;
+  return nullptr;
+}
+
+// Ends it, after all that was encoded on torch's stream has run, and writes
+// the manifest.  Returns nullptr, or why the recording is not complete.
+MPS_EMULATOR_EXPORT char *mps_emulator_stop_record() {
+  using namespace mps_emulator;
+  OperatorScope scope("the end of a recording");
+  recording = false;
+  WithRecording([](Recording *recording) { recording->Finish(); });
+  std::lock_guard<std::mutex> lock(mutex);
+  current = nullptr;
+  return failure.empty() ? nullptr : strdup(failure.c_str());
+}

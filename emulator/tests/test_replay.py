@@ -1,0 +1,390 @@
+"""Recordings, and doing their work again (emulated).
+
+A GPU is not needed: the emulated device replays with the player that is used
+on an NVIDIA GPU, from what the front end and the recorder wrote.
+"""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import mps_emulator
+from mps_emulator.replay import cuda, player
+from mps_emulator.replay.__main__ import main
+
+# Of extension/metal.mm: what gives the device work of all kinds.
+PROGRAMS = [
+    "private buffer",
+    "buffer over host memory",
+    "commands run in the order of commits",
+    "waiting for one queue does not publish another",
+    "CPU and commands write different bytes",
+    "argument table",
+    "shared events order two queues",
+    "function constants",
+    "torch's own stream API",
+    "completed handler of the stream's command buffer",
+]
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+KERNELS = """
+kernel void axpy(device float *y, device const float *x, constant float &a,
+                 uint i [[thread_position_in_grid]]) {
+  y[i] += a * x[i];
+}
+kernel void halve(device half *y, uint i [[thread_position_in_grid]]) {
+  y[i] = y[i] / half(2);
+}
+"""
+
+
+def record(folder, work):
+    with mps_emulator.record(folder):
+        work()
+    return player.Recording(folder)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A recording: an operator between two dispatches of one buffer."""
+    library = torch.mps.compile_shader(HEADER + KERNELS)
+    x = torch.arange(5000, dtype=torch.float32).to("mps")
+    y = torch.ones(5000, device="mps")
+
+    def work():
+        library.axpy(y, x, 2.0)
+        y.mul_(3)
+        torch.mps.synchronize()
+        library.axpy(y, x, 0.5)
+
+    record(tmp_path / "recording", work)
+    expected = (torch.arange(5000) * 2.0 + 1) * 3 + torch.arange(5000) * 0.5
+    assert torch.equal(y.cpu(), expected)
+    return tmp_path / "recording"
+
+
+def edit(folder, change):
+    """Has a function change the manifest, or the contents by their place."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    contents = np.fromfile(folder / "contents.bin", np.uint8)
+    change(manifest["commands"], contents)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    contents.tofile(folder / "contents.bin")
+
+
+def test_what_a_recording_has(recorded):
+    commands = player.Recording(recorded).commands
+    assert [(c["kind"], c.get("name")) for c in commands] == [
+        ("dispatch", "kernel axpy"),
+        ("operator", "aten::mul_"),
+        ("end of command buffer", None),
+        ("wait", None),
+        ("dispatch", "kernel axpy"),
+    ]
+    first, second = commands[0], commands[-1]
+    assert first["grid"] == [5000, 1, 1]
+    assert first["encoder"] < second["encoder"]
+    y, x = player.uses(first)
+    assert player.written(first) == [y]
+    assert [a.get("bytes") for a in second["arguments"]] == [
+        None, None, np.float32(0.5).tobytes().hex(),
+    ]
+    # What is new of both buffers, then only what the operator changed.
+    assert {change[0] for change in first["before"]} == {x, y}
+    assert {change[0] for change in second["before"]} == {y}
+
+
+def test_the_same_again(recorded, capsys):
+    assert main(["check", str(recorded)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("same bits")
+    assert lines[1].split() == [
+        "aten::mul_,", "end", "of", "command", "buffer,", "wait",
+    ]
+    assert lines[-1] == "2 commands, all as recorded"
+
+
+def test_a_planted_difference(recorded, capsys):
+    """A result that is another one than the recording says."""
+
+    def change(commands, contents):
+        (_, _, _, place), = commands[-1]["after"][:1]
+        contents[place + 8] ^= 1
+
+    edit(recorded, change)
+    assert main(["check", str(recorded)]) == player.WRONG
+    said = capsys.readouterr().out
+    first, _, second, at_end, last = said.splitlines()
+    assert first.endswith("same bits")
+    assert "WRONG: buffer" in second
+    assert "1 of 5000 differ by up to" in second and "first [2]" in second
+    assert "after the sequence: 1 of 5000 differ" in at_end
+    assert last == "2 commands, 2 wrong"
+
+
+def test_what_another_writer_changed_counts(recorded, capsys):
+    def change(commands, contents):
+        commands[-1]["before"] = []
+
+    edit(recorded, change)
+    assert main(["check", str(recorded)]) == player.WRONG
+    assert "5000 of 5000 differ" in capsys.readouterr().out
+
+
+def test_a_buffer_that_nobody_was_to_write(recorded, capsys):
+    """As a kernel may that writes beyond the end of another."""
+
+    def change(commands, contents):
+        commands[-1]["after"] = []
+        for use in commands[-1]["uses"]:
+            use["writes"] = False
+
+    edit(recorded, change)
+    assert main(["check", str(recorded)]) == player.WRONG
+    assert "nothing was to write: 4999 of 5000" in capsys.readouterr().out
+
+
+def test_tolerances(recorded, capsys):
+    def change(commands, contents):
+        for _, _, size, place in commands[-1]["after"]:
+            content = contents[place:place + size].view(np.float32)
+            content *= np.float32(1 + 1e-6)
+
+    edit(recorded, change)
+    arguments = ["check", str(recorded), "--tolerance"]
+    assert main([*arguments, "axpy=1e-5"]) == 0
+    assert "(allowed)" in capsys.readouterr().out
+    assert main([*arguments, "other=1e-5"]) == player.WRONG
+    assert main([*arguments, "ax*=1e-7"]) == player.WRONG
+    # The first that matches.
+    assert main([*arguments, "axp?=1e-5", "--tolerance", "*=0"]) == 0
+    with pytest.raises(SystemExit):
+        main([*arguments, "axpy"])
+    assert "looks like KERNEL=1e-5" in capsys.readouterr().err
+
+
+def test_kinds_of_numbers():
+    def difference(found, expected, numbers, tolerance=1e-3):
+        judge = player.Judge(
+            [{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)]
+        )
+        command = {
+            "kind": "dispatch", "program": 0, "kernel": "k",
+            "arguments": [{"index": 3, "use": 0, "offset": 0}],
+            "uses": [{"buffer": 7, "writes": True}],
+        }
+        return judge.difference(
+            command, 7, found.view(np.uint8), expected.view(np.uint8)
+        )
+
+    nan, inf = np.nan, np.inf
+    expected = np.array([1, nan, inf, -2000], np.float32)
+    assert difference(expected.copy(), expected, "float") is None
+    near = np.array([1.0005, -nan, inf, -2001], np.float32)
+    found = difference(near, expected, "float")
+    assert found.allowed and found.elements == 3 and found.first == 0
+    assert found.largest == 1
+    for wrong in (
+        [1.002, nan, inf, -2000], [1, 0, inf, -2000],
+        [1, nan, -inf, -2000], [nan, nan, inf, -2000],
+    ):
+        wrong = np.array(wrong, np.float32)
+        assert not difference(wrong, expected, "float").allowed
+    half = np.array([1, 2], np.float16)
+    assert difference(half + np.float16(0.001), half, "half").allowed
+    bfloat = np.array([0x3F80, 0x4000], np.uint16)  # 1 and 2
+    assert difference(bfloat + np.uint16(1), bfloat, "bfloat").largest == 2**-6
+    # Integers and structs have no tolerance.
+    ints = np.array([1000000, 2], np.int32)
+    assert not difference(ints + 1, ints, "int").allowed
+    assert not difference(ints + 1, ints, None).allowed
+    assert difference(ints + 1, ints, None).elements == 2
+    odd = np.array([1, 2, 3], np.uint8)
+    assert difference(odd + np.uint8(1), odd, "float").total == 3
+
+
+def test_a_race_shows_in_another_order(tmp_path, monkeypatch, capsys):
+    library = torch.mps.compile_shader(
+        HEADER
+        + """
+kernel void last(device uint *x, uint i [[thread_position_in_grid]]) {
+  x[0] = i;
+}
+"""
+    )
+    x = torch.zeros(4, dtype=torch.int32, device="mps")
+    record(tmp_path / "r", lambda: library.last(x, threads=64))
+    assert main(["check", str(tmp_path / "r")]) == 0
+    monkeypatch.setenv("MPS_EMULATOR_SCHEDULE", "reverse")
+    assert main(["check", str(tmp_path / "r")]) == player.WRONG
+    assert "1 of 4 differ, first [0]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_metal(name, extension, tmp_path, capsys):
+    record(tmp_path / "r", lambda: extension.run_metal_check(name))
+    assert main(["check", str(tmp_path / "r")]) == 0, capsys.readouterr().out
+
+
+def test_kinds_of_commands(extension, tmp_path):
+    """Those that the programs above have."""
+
+    def work():
+        for name in PROGRAMS:
+            extension.run_metal_check(name)
+
+    recording = record(tmp_path / "r", work)
+    kinds = {command["kind"] for command in recording.commands}
+    assert {"barrier", "copy", "dispatch", "fill", "other", "wait"} <= kinds
+    dispatches = [c for c in recording.commands if c["kind"] == "dispatch"]
+    assert any(c["label"] == "scale four" for c in dispatches)
+    assert any(c["pipeline"] == "pipeline of scale" for c in dispatches)
+    (constants,) = [
+        p["function_constants"]
+        for p in recording.programs
+        if p["function_constants"]
+    ]
+    assert constants == [
+        {"index": 3, "bytes": np.float32(5).tobytes().hex()}
+    ]
+
+
+def test_threadgroup_memory_and_what_the_cpu_writes(extension, tmp_path):
+    x = torch.ones(1000, device="mps")
+    sums = []
+
+    def work():
+        sums.append(extension.block_sums(x))
+        torch.mps.synchronize()
+        extension.write_contents(x, [5.0] * 10)
+        sums.append(extension.block_sums(x))
+
+    recording = record(tmp_path / "r", work)
+    assert [s.sum().item() for s in sums] == [1000, 1040]
+    first, second = [c for c in recording.commands if c["kind"] == "dispatch"]
+    assert first["threadgroup_bytes"] == {"0": 1024}
+    read = player.uses(first)[0]
+    assert [change[:2] for change in second["before"]] == [[read, 0]]
+    assert main(["check", str(tmp_path / "r")]) == 0
+
+
+def test_a_folder_of_its_own(recorded, tmp_path):
+    with pytest.raises(FileExistsError, match="is not empty"):
+        with mps_emulator.record(recorded):
+            pass
+    with mps_emulator.record(tmp_path / "one"):
+        with pytest.raises(RuntimeError, match="another recording"):
+            with mps_emulator.record(tmp_path / "two"):
+                pass
+        assert torch.ones(3, device="mps").sum().item() == 3
+    # Of the first nothing is lost.
+    names = [c.get("name") for c in player.Recording(tmp_path / "one").commands]
+    assert "aten::sum" in names
+
+
+def test_work_of_before_and_after_is_not_in_it(tmp_path):
+    library = torch.mps.compile_shader(HEADER + KERNELS)
+    y = torch.ones(8, dtype=torch.float16, device="mps")
+    library.halve(y)
+    recording = record(tmp_path / "r", lambda: library.halve(y))
+    library.halve(y)
+    assert y.cpu().tolist() == [0.125] * 8
+    assert [c["kind"] for c in recording.commands] == ["dispatch"]
+
+
+def test_what_is_no_recording(tmp_path, capsys):
+    assert main(["check", str(tmp_path)]) == cuda.UNUSABLE
+    assert "it has no manifest.json" in capsys.readouterr().out
+    (tmp_path / "manifest.json").write_text('{"version": 99}')
+    assert main(["check", str(tmp_path)]) == cuda.UNUSABLE
+    assert "is of version 99" in capsys.readouterr().out
+
+
+def test_a_prepared_folder(recorded, tmp_path):
+    folder = tmp_path / "prepared"
+    assert main(["prepare", str(recorded), str(folder)]) == 0
+    assert main(["prepare", str(recorded), str(folder)]) == cuda.UNUSABLE
+    original, prepared = map(player.Recording, (recorded, folder))
+    size = len(original.contents)
+    assert np.array_equal(original.contents, prepared.contents[:size])
+    assert original.commands == prepared.commands
+    (program,) = json.loads((folder / "kernels.json").read_text())
+    assert set(program["kernels"]) == {"axpy", "halve"}
+    assert program["kernels"]["axpy"]["numbers"] == {
+        "0": "float", "1": "float", "2": "float",
+    }
+    assert ".entry axpy" in (folder / program["ptx"]).read_text()
+    # By itself, with nothing of the package.
+    done = subprocess.run(
+        [sys.executable, str(folder / "replay.py")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    try:
+        cuda.Driver()
+    except cuda.NoGpu:
+        assert done.returncode == cuda.NO_GPU, done.stderr
+        assert done.stdout.startswith("no GPU: ")
+    else:
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_needs_libdevice(tmp_path, capsys):
+    library = torch.mps.compile_shader(
+        HEADER
+        + """
+kernel void e(device float *x, uint i [[thread_position_in_grid]]) {
+  x[i] = exp(x[i]);
+}
+"""
+    )
+    x = torch.ones(4, device="mps")
+    record(tmp_path / "r", lambda: library.e(x))
+    without = ["prepare", str(tmp_path / "r"), str(tmp_path / "p")]
+    from mps_emulator.replay import prepare
+
+    if prepare.find_libdevice() is None:
+        assert main(without) == cuda.UNUSABLE
+        assert "--libdevice" in capsys.readouterr().out
+    else:
+        assert main(without) == 0
+
+
+def test_the_environment_records_a_whole_program(run_python, tmp_path):
+    done = run_python(
+        "import torch\n"
+        f"library = torch.mps.compile_shader({HEADER + KERNELS!r})\n"
+        "y = torch.ones(8, dtype=torch.float16, device='mps')\n"
+        "library.halve(y)\n",
+        MPS_EMULATOR_RECORD=str(tmp_path / "r"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert main(["check", str(tmp_path / "r")]) == 0
+    assert player.Recording(tmp_path / "r").commands[-1]["kernel"] == "halve"
+
+
+def test_a_disk_that_is_full(run_python, tmp_path):
+    done = run_python(
+        "import resource, torch, mps_emulator, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"library = torch.mps.compile_shader({HEADER + KERNELS!r})\n"
+        "y = torch.ones(1 << 20, dtype=torch.float16, device='mps')\n"
+        "library.halve(y)\n"
+        "torch.mps.synchronize()\n"
+        "try:\n"
+        "    with mps_emulator.record('r'):\n"
+        "        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
+        "        library.halve(y)\n"
+        "except OSError as error:\n"
+        "    print(error)\n"
+        "print(y.cpu()[0].item())\n"
+    )
+    assert "the recording is not complete: " in done.stdout, done.stderr
+    assert "contents.bin: File too large" in done.stdout
+    # The program goes on.
+    assert done.stdout.splitlines()[-1] == "0.25"
