@@ -226,6 +226,9 @@ def ctc_loss_case(device, targets, scores, reduction):
     exact = reduction == 'none'
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
+    if os.environ.get(FORCE) == 'metal':
+        # See test_ctc.py; a sum has a few terms.
+        return [Close(leaf.grad, 1e-6, 0), Close(loss, 1e-12, 4 * EPS)]
     return [leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
             loss if exact else Close(loss, 0, 4 * EPS)]
 

@@ -199,6 +199,21 @@ def test_nothing_waits_and_the_gpu_may_be_busy():
     assert log_probs.grad is not None
 
 
+def test_the_best_path_stays_with_any_beam():
+    case = Case(10, 'ctc', num_frames=200)
+    case.graph = k2.ctc_graph([[1, 2, 1]] * len(case.weights))
+    case.log_probs = (case.log_probs * 1e4)[:, :, :3].contiguous()
+    case.segments[:, 1], case.segments[:, 2] = 0, 200
+    case.beam = 1e-8
+    loss, (grad, *_) = _on_metal(case)
+    dense = k2.DenseFsaVec(case.log_probs, case.segments)
+    lattice = k2.intersect_dense(case.graph, dense, output_beam=1.0)
+    best = -lattice.get_tot_scores(use_double_scores=True, log_semiring=False)
+    # A path or a few, no more than rounding of its score of about -1e5 apart.
+    torch.testing.assert_close(loss.cpu().double(), best, atol=0, rtol=1e-4)
+    assert torch.isfinite(grad).all() and grad.abs().sum() > 0
+
+
 def test_labels_without_scores_are_an_error():
     case = Case(7, 'ctc')
     case.graph = k2.ctc_graph([[1, case.num_symbols]])

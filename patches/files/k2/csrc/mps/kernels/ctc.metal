@@ -45,6 +45,8 @@
 
 using namespace metal;
 
+constant float kEpsilon = 1.1920929e-7f;  // a unit in the last place of 1
+
 static_assert(2 * kCtcMaxCachedStates * sizeof(LogSum) <= 32768,
               "Metal's limit of threadgroup memory");
 
@@ -121,8 +123,14 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      *to_dest = to_src + of_time,
                      *from_dest = from_src - of_time;
   const float start = backward[info.num_rows * of_time],
-              end = forward[info.num_rows * of_time + info.num_states - 1],
-              cutoff = (start < end ? start : end) - params.beam;
+              end = forward[info.num_rows * of_time + info.num_states - 1];
+  // k2 keeps the best path whatever the beam is.  A beam that is no smaller than
+  // what rounding may do to sums along that path keeps it as well.
+  const float rounding =
+      fabs(end - start) + float(info.num_rows + 1) * kEpsilon *
+                              fmax(fabs(start), fabs(end));
+  const float cutoff =
+      (start < end ? start : end) - fmax(params.beam, rounding);
   const int row = info.first_row + t;
   for (int i = int(thread_index);; i += int(num_threads)) {
     // All lanes of a simdgroup go through this loop equally often.

@@ -63,10 +63,6 @@ def _graphs(graphs, num_columns: int) -> List[torch.Tensor]:
 
 def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:
     '''Raise for an earlier call, and remember to look at this one.'''
-    event = torch.mps.Event()
-    flag = is_bad.to('cpu', non_blocking=True)
-    event.record()
-    _unchecked.append((event, flag, num_columns - 2))
     while _unchecked and _unchecked[0][0].query():
         _, flag, largest = _unchecked.popleft()
         if flag.item():
@@ -75,6 +71,10 @@ def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:
                 f'decoding graph with labels that are not within [-1, {largest}]'
                 ', for which dense_fsa_vec has scores. Was the graph made for '
                 'a model with more symbols?')
+    event = torch.mps.Event()
+    flag = is_bad.to('cpu', non_blocking=True)
+    event.record()
+    _unchecked.append((event, flag, num_columns - 2))
 
 
 def _penalized(graphs) -> Optional[torch.Tensor]:
