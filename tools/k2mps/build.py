@@ -488,6 +488,7 @@ class _Plan:
             "CMAKE_PROJECT_k2_INCLUDE": str(
                 self._project.root / "CMakeLists.overlay.cmake"
             ),
+            "K2_ENABLE_BENCHMARK": "OFF",
             "K2_ENABLE_TESTS": "ON" if self._request.tests else "OFF",
             "K2_WITH_CUDA": "OFF",
             "K2_WITH_MPS": "ON" if on_mps else "OFF",
