@@ -35,7 +35,7 @@ def prepare(folder, libdevice):
 
     from k2_mps_tests.kernels import sources
 
-    for name in ('intersect_dense', 'scores', 'arc_post'):
+    for name in ('intersect_dense', 'scores', 'arc_post', 'double_scores'):
         sources.compile_to_ptx(name, folder / (name + '.ptx'), libdevice,
                                'sm_90')
     arrays, sizes = _inputs()
@@ -252,6 +252,48 @@ def _posteriors(inputs, ours, theirs):
            other.grads, False)
 
 
+def _double_scores(inputs, ours, theirs):
+    """Total scores and their gradient in double precision, beside upstream's
+    launches for single precision: those for double take no less."""
+    import torch
+
+    sizes = inputs.sizes
+    fsas, batches = sizes['fsas'], sizes['lattice batches']
+    num_states, num_arcs = sizes['lattice states'], sizes['lattice arcs']
+    threads = min(1024, -(-2 * num_states // (fsas * batches * 32)) * 32)
+    params = torch.tensor(
+        [fsas, batches, num_states, num_arcs, True, True, 1, 0],
+        dtype=torch.int32, device='cuda')
+    begins = inputs.l_state_begins[:-1].long()
+    states = torch.zeros(num_states, 4, device='cuda')
+    totals = torch.zeros(fsas, device='cuda')
+    nothing = torch.zeros(1, dtype=torch.int32, device='cuda')
+    read = [inputs.l_arcs, inputs.l_state_begins, inputs.l_batch_begins,
+            inputs.l_states, inputs.l_out_begins]
+    launch = ours.launcher('double_backward_scores', fsas, threads, [
+        *read, states, totals, nothing, params])
+    scores = theirs.Scores(
+        inputs.l_arcs, inputs.l_src, inputs.l_state_begins,
+        inputs.l_batch_begins, inputs.l_states, inputs.l_leaving_begins,
+        inputs.l_leaving, fsas, False, True)
+    yield ('total scores, double', launch, scores.run, totals,
+           lambda: scores.scores()[begins], False)
+
+    start = torch.zeros(num_states, device='cuda')
+    start[begins] = 1
+    grad = torch.zeros(num_arcs, device='cuda')
+    launch = ours.launcher('double_backward_backprop', fsas, threads, [
+        *read, states, nothing, torch.ones(fsas, device='cuda'),
+        torch.zeros(2 * num_states, dtype=torch.int32, device='cuda'), grad,
+        params])
+    backprop = theirs.Backprop(
+        inputs.l_arcs, inputs.l_src, inputs.l_batch_begins, inputs.l_states,
+        inputs.l_entering_begins, inputs.l_entering, scores.scores(), start,
+        fsas, False)
+    yield ('gradient of total scores, double', launch, backprop.run, grad,
+           backprop.grad, False)
+
+
 def run(folder, output):
     """Measures, prints a table, writes a JSON."""
     import torch
@@ -265,8 +307,8 @@ def run(folder, output):
     theirs = cpp_extension.load('launch_per_step', [str(folder / CUDA)],
                                 extra_cuda_cflags=['-O3'])
     parts = ((_intersections, 'intersect_dense'), (_scores, 'scores'),
-             (_posteriors, 'arc_post'))
-    print('%-30s %14s %8s %6s  %s' % ('', 'launch per step', 'ours', 'times',
+             (_posteriors, 'arc_post'), (_double_scores, 'double_scores'))
+    print('%-34s %14s %8s %6s  %s' % ('', 'launch per step', 'ours', 'times',
                                       'largest difference'))
     rows = []
     for part, name in parts:
@@ -288,7 +330,7 @@ def run(folder, output):
                    'difference': difference,
                    'same bits again': torch.equal(first, result)}
             rows.append(row)
-            print('%-30s %14.0f %9.0f %6.1f  %.1e, %s' % (
+            print('%-34s %14.0f %9.0f %6.1f  %.1e, %s' % (
                 what, row['launch per step'], row['ours'],
                 row['launch per step'] / row['ours'], difference,
                 'same bits again' if row['same bits again'] else
@@ -300,7 +342,7 @@ def run(folder, output):
                    for which in ('ours', 'launch per step'))
     rows.append({'what': 'Fsa.get_arc_post(), log', 'ours': ours,
                  'launch per step': other})
-    print('%-30s %14.0f %9.0f %6.1f  the sum of %s' % (
+    print('%-34s %14.0f %9.0f %6.1f  the sum of %s' % (
         rows[-1]['what'], other, ours, other / ours,
         ', '.join(parts_of_it)))
     if output is not None:

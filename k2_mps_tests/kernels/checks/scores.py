@@ -33,7 +33,7 @@ def cases():
     for layers, fan in SHAPES:
         name = '%d FSAs of up to %d states a batch, %d arcs' % (
             len(layers), max(max(widths) for widths in layers), fan)
-        graph = _Graph(layers, fan)
+        graph = Graph(layers, fan)
         yield _best(name, graph)
         for forward in (True, False):
             way = 'forward' if forward else 'backward'
@@ -44,7 +44,7 @@ def cases():
                     graph, forward, log)
 
 
-class _Graph:
+class Graph:
     """FSAs whose states are in layers, with arcs from each to the next."""
 
     def __init__(self, layers, fan):
@@ -114,7 +114,7 @@ def _gather(name, graph, to_src):
 
 
 def _best(name, graph):
-    scores, best = _reference(graph, forward=False, log=False)
+    scores, best = reference(graph, forward=False, log=False)
     # NaN is never the best, so what leads there is not; -inf is if all are.
     scores[::5] = np.nan
     scores[1::7] = -np.inf
@@ -133,7 +133,7 @@ def _best(name, graph):
 
 def _scores(name, graph, forward, log):
     """The two kernels for one direction and one semiring."""
-    scores, best = _reference(graph, forward, log)
+    scores, best = reference(graph, forward, log)
     threads = min(MAX_THREADS, -(-max(map(len, graph.layers)) // 32) * 32)
     size = 1 + np.abs(scores[np.isfinite(scores)]).max()
     allowed = graph.depth * graph.fan * (size / 2 + 4) * EPS if log else 0.0
@@ -155,7 +155,7 @@ def _scores(name, graph, forward, log):
     random = np.random.default_rng(graph.num_states)
     grad = random.integers(0, WEIGHT, graph.num_states).astype(np.float32)
     scores = scores.astype(np.float32)
-    state_grad, arc_grad = _gradient(graph, forward, log, scores, best, grad)
+    state_grad, arc_grad = gradient(graph, forward, log, scores, best, grad)
     # Of what comes together in a state, all that goes on is at most that.
     allowed = (graph.depth * graph.fan * 2 * size * EPS *
                max(1.0, np.abs(state_grad).max())) if log else 0.0
@@ -167,7 +167,7 @@ def _scores(name, graph, forward, log):
         Buffer(graph.params(not forward, forward, log, not log))])
 
 
-def _reference(graph, forward, log):
+def reference(graph, forward, log):
     """Scores of states, and the last of the best arcs of each."""
     kind = np.float64 if log else np.float32
     scores = np.full(graph.num_states, -np.inf, kind)
@@ -192,9 +192,11 @@ def _reference(graph, forward, log):
     return scores, best
 
 
-def _gradient(graph, forward, log, scores, best, grad):
-    """The gradients of states, with what comes through others, and arcs."""
-    kind = np.float64 if log else np.float32
+def gradient(graph, forward, log, scores, best, grad, kind=None):
+    """The gradients of states, with what comes through others, and arcs.
+
+    Unless told a kind, these are float32 in the tropical semiring."""
+    kind = kind or (np.float64 if log else np.float32)
     state_grad, arc_grad = grad.astype(kind), np.zeros(len(graph.arcs), kind)
     # A state pulls from where its score went.
     mine, others = ((graph.src, graph.dest) if forward else

@@ -24,15 +24,24 @@ enum TwoFloatOperation {
 
 inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
   switch (operation) {
-    case kTwoSum: return TwoSum(a.high, b.high);
-    case kQuickTwoSum: return QuickTwoSum(a.high, b.high);
-    case kAdd: return Add(a, b);
-    case kAddFloat: return Add(a, b.high);
-    case kAddSameSign: return AddSameSign(a, b);
-    case kMul: return Mul(a, b);
-    case kDiv: return Div(a, b);
-    case kExp: return Exp(a);
-    default: return Log(a);
+    case kTwoSum:
+      return TwoSum(a.high, b.high);
+    case kQuickTwoSum:
+      return QuickTwoSum(a.high, b.high);
+    case kAdd:
+      return Add(a, b);
+    case kAddFloat:
+      return Add(a, b.high);
+    case kAddSameSign:
+      return AddSameSign(a, b);
+    case kMul:
+      return Mul(a, b);
+    case kDiv:
+      return Div(a, b);
+    case kExp:
+      return Exp(a);
+    default:
+      return Log(a);
   }
 }
 
@@ -78,10 +87,8 @@ kernel void log_sums(device const LogSum *states [[buffer(0)]],
   sums[i] = Score(MakeLogSum(r, m)).high;
 
   LogSum sum = ToLogSum(-INFINITY);
-  for (int n = begin; n < begin + num_arcs; ++n) {
-    const LogSum state = states[n];
-    sum = LogAdd(sum, LogSum{Add(state.r, scores[n]), state.m});
-  }
+  for (int n = begin; n < begin + num_arcs; ++n)
+    sum = LogAdd(Follow(states[n], scores[n]), sum);
   pairs[i] = Score(sum).high;
 }
 

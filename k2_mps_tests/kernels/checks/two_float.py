@@ -142,7 +142,7 @@ def _special_sums():
                                 larger)
     for name, r, arc_scores in (('states', terms, np.zeros_like(terms)),
                                 ('arcs', np.zeros_like(terms), terms)):
-        yield _sums_case('infinities and NaN of ' + name, _plain(r),
+        yield _sums_case('infinities and NaN of ' + name, log_sums_of(r),
                          arc_scores.astype(np.float32), expected, 1e-6)
 
 
@@ -151,8 +151,8 @@ def _combinations(count):
     return np.array(list(itertools.product(SPECIAL, repeat=count)))
 
 
-def _plain(r):
-    """LogSum of these scores, whose m is 1."""
+def log_sums_of(r):
+    """LogSum of these scores, whose m is 1: [..., 4] floats."""
     return np.concatenate(
         [_pairs(r.astype(LD)), _pairs(np.ones_like(r, LD))], -1)
 
@@ -194,8 +194,8 @@ def _special_posteriors():
                 np.where(total == -INF, -INF, -total))
     # exp(7) is the largest one that is finite.
     return _posteriors_case(
-        'infinities and NaN', _plain(values[:, :3]), arc_scores, np.exp(logs),
-        1e-3, logs, 1e-5)
+        'infinities and NaN', log_sums_of(values[:, :3]), arc_scores,
+        np.exp(logs), 1e-3, logs, 1e-5)
 
 
 def _posteriors_case(name, states, arc_scores, posteriors, allowed, logs,

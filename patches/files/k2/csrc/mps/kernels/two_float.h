@@ -222,7 +222,7 @@ inline TwoFloat Log(TwoFloat x) {
 // to r, about the score of the best path, and is between 1 and kMaxSum.  Where
 // r is infinite or NaN, it is the score.
 //
-// The sum of several arcs is in two passes:
+// The sum of several arcs may be in two passes, which several threads can do:
 //
 //   TwoFloat r = kNoScore;
 //   for (...) r = MaxOfArcs(r, score_of_state, score_of_arc);
@@ -273,10 +273,23 @@ inline LogSum MakeLogSum(TwoFloat r, TwoFloat m) {
                 Ldexp(m, -exponent)};
 }
 
-inline LogSum LogAdd(LogSum a, LogSum b) {
-  const TwoFloat zero = {0.0f, 0.0f};
-  const TwoFloat r = MaxOfArcs(MaxOfArcs(kNoScore, a, 0.0f), b, 0.0f);
-  return MakeLogSum(r, SumOfArcs(SumOfArcs(zero, r, a, 0.0f), r, b, 0.0f));
+// The score of a path to a state and an arc behind it.
+inline LogSum Follow(LogSum state, float arc_score) {
+  const TwoFloat r = Add(state.r, arc_score);
+  return metal::fabs(r.high) < INFINITY ? LogSum{r, state.m} : ToLogSum(r.high);
+}
+
+// As LogAdd in k2/csrc/utils.h, also in what it makes of NaN and infinities:
+// the sum of several arcs in one pass, which a thread does by itself.
+inline LogSum LogAdd(LogSum x, LogSum y) {
+  const TwoFloat diff = Add(x.r, Negative(y.r));
+  if (!(metal::fabs(diff.high) <= kMaxDiff)) return x.r.high < y.r.high ? y : x;
+  const bool is_less = diff.high < 0.0f;
+  const LogSum larger = is_less ? y : x, smaller = is_less ? x : y;
+  return MakeLogSum(
+      larger.r,
+      AddSameSign(larger.m,
+                  Mul(smaller.m, Exp(is_less ? diff : Negative(diff)))));
 }
 
 inline TwoFloat Score(LogSum a) {

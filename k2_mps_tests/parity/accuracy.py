@@ -1,0 +1,151 @@
+"""How near double precision by Metal comes to that of the CPU.
+
+    python -m k2_mps_tests.parity.accuracy --lattices 1000
+
+Makes random lattices of CTC, by intersect_dense on the CPU, and compares what
+mps makes of them with what the CPU makes of them in double precision: total
+scores by get_tot_scores and by ctc_loss, and their gradients.  Prints the worst
+that it has found.
+
+A total score may be off by one unit in the last place of float32, a gradient by
+1e-6 of the largest one of the batch.  In the tropical semiring both have to be
+equal.
+"""
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+
+import k2
+import torch
+
+MAX_ULPS = 1
+MAX_GRADIENT = 1e-6
+# Sequences that are compared at once.
+BATCH = 8
+
+
+@dataclass
+class Worst:
+    """Largest differences, and what they were found with."""
+    ulps: int = 0
+    gradient: float = 0.0
+    tropical: float = 0.0
+    lattices: int = 0
+    arcs: int = 0
+
+    def is_right(self):
+        return (self.lattices > 0 and self.ulps <= MAX_ULPS
+                and self.gradient <= MAX_GRADIENT and self.tropical == 0.0)
+
+    def __str__(self):
+        return ('%d lattices of %d arcs: total scores within %d ulp, gradients '
+                'within %.1e of the largest; tropical %g' % (
+                    self.lattices, self.arcs, self.ulps, self.gradient,
+                    self.tropical))
+
+
+def ulps(a, b):
+    """By how many units in the last place of float32 tensors differ."""
+    def place(x):
+        bits = x.to(torch.float32).cpu().view(torch.int32).long()
+        return torch.where(bits < 0, -(bits & 0x7fffffff), bits)
+
+    return int((place(a) - place(b)).abs().max()) if a.numel() else 0
+
+
+def problem(generator, max_frames):
+    """Returns (graph, log-probs, segments, beam), on the CPU.
+
+    Of up to `max_frames` > 20 frames, beams from 1 to 30, log-probs whose
+    logits have a standard deviation from 0.1 to 20.
+    """
+    def uniform(low, high):
+        return low + (high - low) * torch.rand((), generator=generator).item()
+
+    frames = int(max_frames * 10**uniform(-1.3, 0))
+    symbols = int(uniform(3, 60))
+    scale, beam = 10**uniform(-1, 1.31), uniform(1, 30)
+    lengths = (frames * (1 - 0.5 * torch.rand(BATCH, generator=generator))
+               ).int().clamp(min=1)
+    lengths[0] = frames
+    lengths = lengths.sort(descending=True).values
+    # A CTC path has at least two frames for each symbol if symbols repeat.
+    most = max(1, min(60, int(lengths.min()) // 2))
+    targets = [torch.randint(1, symbols, (int(uniform(1, most + 1)),),
+                             generator=generator).tolist()
+               for _ in range(BATCH)]
+    logits = torch.randn(BATCH, frames, symbols, generator=generator) * scale
+    segments = torch.stack(
+        [torch.arange(BATCH), torch.zeros(BATCH), lengths], 1).int()
+    return k2.ctc_graph(targets), logits.log_softmax(-1), segments, beam
+
+
+def compare(graph, log_probs, segments, beam, generator, worst):
+    """Compares both devices on one problem; updates `worst`."""
+    lattice = k2.intersect_dense(
+        graph, k2.DenseFsaVec(log_probs, segments), beam)
+    weights = torch.rand(BATCH, generator=generator) + 0.5
+    worst.lattices += BATCH
+    worst.arcs += lattice.num_arcs
+
+    def scores(device, log_semiring):
+        fsas = lattice.to(device)
+        fsas.scores = lattice.scores.detach().clone().to(
+            device).requires_grad_(True)
+        ans = fsas.get_tot_scores(use_double_scores=True,
+                                  log_semiring=log_semiring)
+        ans.backward(weights.to(ans.device, ans.dtype))
+        return ans.detach().float().cpu(), fsas.scores.grad.cpu()
+
+    def ctc(device):
+        x = log_probs.clone().to(device).requires_grad_(True)
+        ans = k2.ctc_loss(graph.to(device), k2.DenseFsaVec(x, segments), beam,
+                          reduction='none', use_double_scores=True)
+        ans.backward(weights.to(ans.device, ans.dtype))
+        return ans.detach().float().cpu(), x.grad.cpu()
+
+    for function in (lambda device: scores(device, True), ctc):
+        (cpu, cpu_grad), (mps, mps_grad) = function('cpu'), function('mps')
+        worst.ulps = max(worst.ulps, ulps(mps, cpu))
+        largest = cpu_grad.abs().max()
+        # Not NaN, which is not greater than anything.
+        off = ((mps_grad - cpu_grad).abs().max() / largest).item()
+        worst.gradient = max(worst.gradient, off if off >= 0 else float('inf'))
+    (cpu, cpu_grad), (mps, mps_grad) = [
+        scores(device, False) for device in ('cpu', 'mps')]
+    worst.tropical = max(worst.tropical, (cpu - mps).abs().max().item(),
+                         (cpu_grad - mps_grad).abs().max().item())
+
+
+def run(lattices, seed, max_frames, say=lambda text: None):
+    """Compares so many lattices; returns the Worst."""
+    generator = torch.Generator().manual_seed(seed)
+    worst = Worst()
+    while worst.lattices < lattices:
+        # Every 20th problem is long.
+        is_long = worst.lattices // BATCH % 20 == 0
+        compare(*problem(generator, max_frames if is_long else
+                         max_frames // 10), generator, worst)
+        say(str(worst))
+    return worst
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog='python -m k2_mps_tests.parity.accuracy',
+        description='Compares double precision by Metal with the CPU\'s.')
+    parser.add_argument('--lattices', type=int, default=1000)
+    parser.add_argument('--seed', type=int, default=1)
+    parser.add_argument('--max-frames', type=int, default=2000)
+    options = parser.parse_args()
+    os.environ['K2_MPS_FORCE'] = 'metal'
+    worst = run(options.lattices, options.seed, options.max_frames,
+                lambda text: print(text, flush=True))
+    if not worst.is_right():
+        print('wrong: %s' % worst)
+        sys.exit(1)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,93 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_DOUBLE_SCORES_H_
+#define K2_CSRC_MPS_DOUBLE_SCORES_H_
+
+#include "k2/csrc/fsa.h"
+#include "k2/csrc/ragged.h"
+#include "torch/all.h"
+
+namespace k2 {
+
+// Scores of states nearly in double precision, on the GPU; see
+// kernels/double_scores.metal.  Nothing waits.  Python calls these functions
+// (k2/python/k2/mps/double_scores.py), under K2_WITH_MPS only.
+//
+// What they return differs from what the CPU makes of double by less than
+// rounding to float does.
+
+// An FsaVec with arcs, acyclic.  All of it is on device mps.
+struct BatchedFsas {
+  FsaVec fsas;
+  Ragged<int32_t> state_batches;  // [batch][fsa][state], of idx01 of `fsas`
+  bool log_semiring;              // else tropical
+};
+
+// Scores of all states, as the kernels have them.
+struct DoubleScores {
+  torch::Tensor states;     // float32, [states, 4], see LogSum in two_float.h
+  torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
+                            // without states
+  torch::Tensor best_arcs;  // int32, [states], the last of the best arcs of
+                            // each, -1 if it has none; not of the log semiring
+};
+
+/* Whether the kernels are faster than the host, see placement.h.
+
+   @param [in] num_arcs, num_batches   Of all FSAs.
+ */
+bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
+
+/* Computes forward scores in a dispatch.
+
+   @param [in] fsas             The FSAs.
+   @param [in] entering_begins  int32, [states + 1], into `entering`.
+   @param [in] entering         int32, [arcs], by the states that they enter.
+ */
+DoubleScores DoubleForwardScores(BatchedFsas &fsas,
+                                 torch::Tensor entering_begins,
+                                 torch::Tensor entering);
+
+// Computes backward scores in a dispatch.
+DoubleScores DoubleBackwardScores(BatchedFsas &fsas);
+
+// Returns scores as float32, [states], in a dispatch.
+torch::Tensor RoundDoubleScores(const DoubleScores &scores);
+
+/* Returns the gradient of the arcs' scores, float32, [arcs], in a dispatch.
+
+   @param [in] fsas        As given to the function whose gradient it is.
+   @param [in] is_forward  Whether that was DoubleForwardScores().
+   @param [in] scores      What it returned.
+   @param [in] grad        float32; of the scores, [states], or of the total
+                           scores, [fsas], of any stride.
+   @param [in] of_totals   Which of the two.
+ */
+torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
+                                   const DoubleScores &scores,
+                                   torch::Tensor grad, bool of_totals);
+
+// Returns the logarithms of the posteriors of arcs, float32, [arcs], in a
+// dispatch.
+torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
+                            const DoubleScores &backward);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_DOUBLE_SCORES_H_

@@ -1,0 +1,166 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/double_scores.h"
+
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/kernels/double_scores.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kSource = "double_scores";
+
+// Rough estimates in nanoseconds, for PreferMetal().  The host's is what scores
+// of states take in double precision on one core of an x86-64, with the arcs by
+// states; the kernels' are several times those of an NVIDIA H200.  No Apple
+// device was measured.
+constexpr double kHostTimePerArc = 30.0;
+constexpr double kMetalTimePerBatch = 8000.0;
+constexpr double kMetalTime = 200000.0;  // the dispatch and the wait
+
+// What all kernels read.
+struct Inputs {
+  DoubleScoresParams params;
+  torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins;
+};
+
+Inputs GetInputs(BatchedFsas &batched) {
+  FsaVec &fsas = batched.fsas;
+  Array1<int32_t> state_begins = fsas.RowSplits(1),
+                  leaving_begins = fsas.RowSplits(2),
+                  batch_begins = batched.state_batches.RowSplits(2);
+  return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
+           fsas.NumElements(), batched.log_semiring, 0, 0, 0},
+          ToTorch(fsas.values),
+          ToTorch(state_begins),
+          ToTorch(batch_begins),
+          ToTorch(batched.state_batches.values),
+          ToTorch(leaving_begins)};
+}
+
+// One threadgroup for each FSA, of twice the states of an FSA in an average
+// batch, so that one pass is enough for most.
+mps::Grid GetGrid(const char *kernel, const Inputs &inputs) {
+  const DoubleScoresParams &params = inputs.params;
+  const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
+  return {static_cast<uint32_t>(params.num_fsas),
+          mps::FitThreads(kSource, kernel, inputs.arcs,
+                          (2LL * params.num_states + num_parts - 1) / num_parts,
+                          kDsSimdWidth)};
+}
+
+// Memory for the GPU to write.
+torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
+                  torch::ScalarType dtype = torch::kFloat) {
+  return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
+}
+
+DoubleScores NewScores(const Inputs &inputs) {
+  const DoubleScoresParams &params = inputs.params;
+  // Metal binds no buffer of nothing; in the log semiring it is not written.
+  return {
+      New(inputs, {params.num_states, 4}), New(inputs, {params.num_fsas}),
+      New(inputs, {params.log_semiring ? 1 : params.num_states}, torch::kInt)};
+}
+
+}  // namespace
+
+bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches) {
+  return num_arcs != 0 &&
+         mps::PreferMetal(kHostTimePerArc * num_arcs,
+                          kMetalTimePerBatch * num_batches + kMetalTime);
+}
+
+DoubleScores DoubleForwardScores(BatchedFsas &fsas,
+                                 torch::Tensor entering_begins,
+                                 torch::Tensor entering) {
+  const char *kernel = "double_forward_scores";
+  const Inputs inputs = GetInputs(fsas);
+  DoubleScores ans = NewScores(inputs);
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
+              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+               inputs.states, entering_begins, entering, ans.states, ans.totals,
+               ans.best_arcs, inputs.params});
+  return ans;
+}
+
+DoubleScores DoubleBackwardScores(BatchedFsas &fsas) {
+  const char *kernel = "double_backward_scores";
+  const Inputs inputs = GetInputs(fsas);
+  DoubleScores ans = NewScores(inputs);
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
+              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+               inputs.states, inputs.leaving_begins, ans.states, ans.totals,
+               ans.best_arcs, inputs.params});
+  return ans;
+}
+
+torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
+  DoubleScoresParams params = {};
+  params.num_states = static_cast<int>(scores.states.size(0));
+  torch::Tensor ans =
+      torch::empty({params.num_states}, scores.states.options());
+  mps::Launch(kSource, "double_rounded", mps::GridOf(params.num_states),
+              {scores.states, ans, params});
+  return ans;
+}
+
+torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
+                                   const DoubleScores &scores,
+                                   torch::Tensor grad, bool of_totals) {
+  const char *kernel =
+      is_forward ? "double_forward_backprop" : "double_backward_backprop";
+  Inputs inputs = GetInputs(fsas);
+  inputs.params.of_totals = of_totals;
+  if (of_totals) {
+    inputs.params.grad_stride = static_cast<int>(grad.stride(0));
+  } else {
+    grad = grad.contiguous();
+  }
+  torch::Tensor state_grad = New(inputs, {inputs.params.num_states, 2}),
+                ans = New(inputs, {inputs.params.num_arcs});
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
+              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+               inputs.states, inputs.leaving_begins, scores.states,
+               scores.best_arcs, grad, state_grad, ans, inputs.params});
+  return ans;
+}
+
+torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
+                            const DoubleScores &backward) {
+  constexpr uint32_t kThreads = 256;
+  Inputs inputs = GetInputs(fsas);
+  DoubleScoresParams &params = inputs.params;
+  // So that each thread has an arc of an average FSA.
+  const int64_t threads = int64_t{params.num_fsas} * kThreads;
+  params.num_parts = (params.num_arcs + threads - 1) / threads;
+  torch::Tensor ans = New(inputs, {params.num_arcs});
+  mps::Launch(
+      kSource, "double_arc_post",
+      {static_cast<uint32_t>(params.num_fsas * params.num_parts), kThreads},
+      {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
+       backward.states, ans, params});
+  return ans;
+}
+
+}  // namespace k2

@@ -1,0 +1,40 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_
+#define K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_
+
+// Shared by the host and the kernels of double_scores.metal.  All members have
+// the same size and alignment in C++ and in Metal.
+struct DoubleScoresParams {
+  int num_fsas;
+  int num_batches;  // of states
+  int num_states;
+  int num_arcs;
+  int log_semiring;  // else tropical
+  int of_totals;     // whether a gradient is given of the total scores only
+  int grad_stride;   // from that of one FSA to the next
+  int num_parts;     // threadgroups of an FSA, where it may have several
+};
+
+enum DoubleScoresSizes {
+  kDsSimdWidth = 32,
+  kDsMaxThreads = 1024,
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

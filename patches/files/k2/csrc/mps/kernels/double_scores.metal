@@ -1,0 +1,487 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/arc.h"
+#include "k2/csrc/mps/kernels/double_scores.h"
+#include "k2/csrc/mps/kernels/two_float.h"
+
+// The scores of states, nearly in double precision (see two_float.h), and what
+// is made of them: total scores, posteriors of arcs, and gradients.
+//
+// An FSA depends on no other: one threadgroup goes through the batches of one
+// FSA by itself, with a barrier in between.  No state depends on another one of
+// its batch, so each is a thread.  Two runs give the same bits.
+//
+// In the tropical semiring a state's score is a LogSum whose m is 1.
+
+using namespace metal;
+
+// An arc as seen from the state that pulls over it.
+struct Link {
+  int state;  // at the other end, an idx01
+  float score;
+  int arc;  // its index
+};
+
+// Batches of states.
+struct Batches {
+  device const int *begins;  // [num_batches * num_fsas + 1], into states
+  device const int *states;  // [num_states], an idx01
+  int num_fsas, num_batches, fsa;
+  bool descending;
+};
+
+// A state, which has arcs begin..end - 1; none if it is negative.
+struct Node {
+  int state, begin, end;
+};
+
+// The arcs that leave states.
+struct LeavingArcs {
+  device const Arc *arcs;
+  device const int *begins;  // [num_states + 1], into arcs
+};
+
+inline Link GetLink(LeavingArcs arcs, int state, int position) {
+  const Arc arc = arcs.arcs[position];
+  return Link{state - arc.src_state + arc.dest_state, arc.score, position};
+}
+
+// The arcs that enter states.
+struct EnteringArcs {
+  device const Arc *arcs;
+  device const int *begins;  // [num_states + 1], into list
+  device const int *list;    // [num_arcs], indexes of arcs
+};
+
+inline Link GetLink(EnteringArcs arcs, int state, int position) {
+  const int index = arcs.list[position];
+  const Arc arc = arcs.arcs[index];
+  return Link{state - arc.dest_state + arc.src_state, arc.score, index};
+}
+
+// What a thread does in a batch: a state, and its first arc.
+struct Work {
+  Node node;
+  Link link;
+};
+
+// That of number n of the batches as they come, for the state at `index` of
+// those of the FSA.
+template <typename Arcs>
+inline Work GetWork(Batches batches, Arcs arcs, int n, int index) {
+  const Work none = {{-1, 0, 0}, {0, 0.0f, 0}};
+  if (n >= batches.num_batches) return none;
+  const int batch = batches.descending ? batches.num_batches - 1 - n : n,
+            place = batch * batches.num_fsas + batches.fsa,
+            at = batches.begins[place] + index;
+  if (at >= batches.begins[place + 1]) return none;
+  const int state = batches.states[at];
+  const Node node = {state, arcs.begins[state], arcs.begins[state + 1]};
+  return Work{node, node.begin < node.end
+                        ? GetLink(arcs, node.state, node.begin)
+                        : none.link};
+}
+
+// A sum over arcs.
+struct Sum {
+  LogSum score;
+  int best;  // in the tropical semiring the last of the best arcs, or -1
+};
+
+inline Sum AddArc(bool log_semiring, Sum sum, LogSum state, Link link) {
+  const LogSum score = Follow(state, link.score);
+  if (log_semiring) return Sum{LogAdd(score, sum.score), -1};
+  const bool is_better =
+      score.r.high >= sum.score.r.high && !IsLess(score.r, sum.score.r);
+  return is_better ? Sum{score, link.arc} : sum;
+}
+
+// What ComputeScores() writes.
+struct Scores {
+  device LogSum *states;  // [num_states]
+  device float *totals;   // [num_fsas], -infinity if there is no state
+  device int *best_arcs;  // [num_states], only in the tropical semiring
+};
+
+// Computes the scores of the states of an FSA.  Paths begin in state `initial`;
+// the score of `final` is the total score.
+template <typename Arcs>
+inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
+                          Arcs arcs, int initial, int final, Scores scores,
+                          int thread_index, int num_threads) {
+  Work ahead = GetWork(batches, arcs, 0, thread_index);
+  for (int n = 0; n < batches.num_batches; ++n) {
+    Work work = ahead;
+    ahead = GetWork(batches, arcs, n + 1, thread_index);
+    int index = thread_index;
+    while (work.node.state >= 0) {
+      const Node node = work.node;
+      Link link = work.link;
+      Sum sum = {ToLogSum(-INFINITY), -1};
+      for (int position = node.begin; position < node.end; ++position) {
+        const Link current = link;
+        if (position + 1 < node.end)
+          link = GetLink(arcs, node.state, position + 1);
+        sum = AddArc(params.log_semiring, sum, scores.states[current.state],
+                     current);
+      }
+      if (sum.score.r.high == -INFINITY && node.state == initial)
+        sum.score = ToLogSum(0.0f);
+      scores.states[node.state] = sum.score;
+      if (!params.log_semiring) scores.best_arcs[node.state] = sum.best;
+
+      index += num_threads;
+      work = GetWork(batches, arcs, n, index);
+    }
+    threadgroup_barrier(mem_flags::mem_device);
+  }
+  if (thread_index == 0)
+    scores.totals[batches.fsa] =
+        initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
+}
+
+// The following kernels have one threadgroup for each FSA.  They read
+//
+// arcs            [num_arcs]
+// state_begins    [num_fsas + 1], the row splits of axis 1 of the FSAs
+// leaving_begins  [num_states + 1], those of axis 2
+// batch_begins, states   see Batches
+// entering_begins, entering   see EnteringArcs
+
+// Forward scores, from the arcs that enter states; see Scores.
+[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+kernel void double_forward_scores(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *batch_begins [[buffer(2)]],
+    device const int *states [[buffer(3)]],
+    device const int *entering_begins [[buffer(4)]],
+    device const int *entering [[buffer(5)]],
+    device LogSum *scores [[buffer(6)]], device float *totals [[buffer(7)]],
+    device int *best_arcs [[buffer(8)]],
+    constant DoubleScoresParams &params [[buffer(9)]],
+    uint fsa [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const int begin = state_begins[fsa], last = state_begins[fsa + 1] - 1;
+  ComputeScores(params,
+                Batches{batch_begins, states, params.num_fsas,
+                        params.num_batches, int(fsa), false},
+                EnteringArcs{arcs, entering_begins, entering},
+                begin <= last ? begin : -1, last,
+                Scores{scores, totals, best_arcs}, int(thread_index),
+                int(num_threads));
+}
+
+// Backward scores, from the arcs that leave states; see Scores.
+[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+kernel void double_backward_scores(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *batch_begins [[buffer(2)]],
+    device const int *states [[buffer(3)]],
+    device const int *leaving_begins [[buffer(4)]],
+    device LogSum *scores [[buffer(5)]], device float *totals [[buffer(6)]],
+    device int *best_arcs [[buffer(7)]],
+    constant DoubleScoresParams &params [[buffer(8)]],
+    uint fsa [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const int begin = state_begins[fsa], last = state_begins[fsa + 1] - 1;
+  ComputeScores(params,
+                Batches{batch_begins, states, params.num_fsas,
+                        params.num_batches, int(fsa), true},
+                LeavingArcs{arcs, leaving_begins}, begin <= last ? last : -1,
+                begin, Scores{scores, totals, best_arcs}, int(thread_index),
+                int(num_threads));
+}
+
+// The scores as floats.  Each state is a thread.
+//
+// scores   [num_states]
+// rounded  [num_states]; all are written
+kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
+                           device float *rounded [[buffer(1)]],
+                           constant DoubleScoresParams &params [[buffer(2)]],
+                           uint i [[thread_position_in_grid]]) {
+  if (int(i) < params.num_states) rounded[i] = Score(scores[i]).high;
+}
+
+// Gradients.  What an arc adds to the score of the state that pulls over it
+// makes up a share of that: the arc's gradient is this share of the state's,
+// and a state's is the sum of those of the arcs that lead on from it, and of
+// what the caller gives.
+//
+// grad      the caller's: [num_states], or only that of the total scores,
+//           [num_fsas], params.grad_stride elements apart
+// arc_grad  [num_arcs]; all are written
+
+inline TwoFloat ShareOf(LogSum path, LogSum sum) {
+  if (sum.r.high == -INFINITY) return TwoFloat{0.0f, 0.0f};
+  const TwoFloat diff = Add(path.r, Negative(sum.r));
+  if (!(fabs(diff.high) <= kMaxDiff))
+    return TwoFloat{precise::exp(path.r.high - sum.r.high), 0.0f};
+  return Mul(Exp(diff), Div(path.m, sum.m));
+}
+
+// Returns the product, rounded once; what floats give if it is not finite.
+inline float Scale(TwoFloat a, float b) {
+  const float product = Mul(a, TwoFloat{b, 0.0f}).high;
+  return fabs(product) < INFINITY ? product : a.high * b;
+}
+
+// The gradient of forward scores.  States pull over the arcs that leave them.
+//
+// scores, best_arcs   as double_forward_scores writes them
+// state_grad          [num_states]; is scratch
+[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+kernel void double_forward_backprop(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *batch_begins [[buffer(2)]],
+    device const int *states [[buffer(3)]],
+    device const int *leaving_begins [[buffer(4)]],
+    device const LogSum *scores [[buffer(5)]],
+    device const int *best_arcs [[buffer(6)]],
+    device const float *grad [[buffer(7)]],
+    device TwoFloat *state_grad [[buffer(8)]],
+    device float *arc_grad [[buffer(9)]],
+    constant DoubleScoresParams &params [[buffer(10)]],
+    uint fsa [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const Batches batches = {batch_begins,       states,   params.num_fsas,
+                           params.num_batches, int(fsa), true};
+  const LeavingArcs leaving = {arcs, leaving_begins};
+  const int final = state_begins[fsa + 1] - 1;
+  const float factor =
+      params.of_totals ? grad[long(fsa) * params.grad_stride] : 1.0f;
+
+  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
+  for (int n = 0; n < params.num_batches; ++n) {
+    Work work = ahead;
+    ahead = GetWork(batches, leaving, n + 1, int(thread_index));
+    int index = int(thread_index);
+    while (work.node.state >= 0) {
+      const Node node = work.node;
+      const LogSum score = scores[node.state];
+      Link link = work.link;
+      TwoFloat sum = {0.0f, 0.0f};
+      if (!params.of_totals) {
+        sum.high = grad[node.state];
+      } else if (node.state == final) {
+        sum.high = 1.0f;
+      }
+      for (int position = node.begin; position < node.end; ++position) {
+        const Link current = link;
+        if (position + 1 < node.end)
+          link = GetLink(leaving, node.state, position + 1);
+        TwoFloat share = {0.0f, 0.0f};
+        if (params.log_semiring) {
+          share = ShareOf(Follow(score, current.score), scores[current.state]);
+        } else if (best_arcs[current.state] == current.arc) {
+          share.high = 1.0f;
+        }
+        const TwoFloat part = Mul(share, state_grad[current.state]);
+        arc_grad[current.arc] = Scale(part, factor);
+        sum = Add(sum, part);
+      }
+      state_grad[node.state] = sum;
+
+      index += int(num_threads);
+      work = GetWork(batches, leaving, n, index);
+    }
+    threadgroup_barrier(mem_flags::mem_device);
+  }
+}
+
+// Gradients of states as numbers with a fixed point, in units of 2^-61 of what
+// none of them exceeds.  Threads add them up in any order: the sum is the same.
+struct FixedSums {
+  device atomic_uint *halves;  // [2 * num_states], the lower one first
+};
+
+constant int kFixedBits = 61;
+
+inline void Store(FixedSums sums, int state, long value) {
+  atomic_store_explicit(&sums.halves[2 * state], uint(value),
+                        memory_order_relaxed);
+  atomic_store_explicit(&sums.halves[2 * state + 1], uint(value >> 32),
+                        memory_order_relaxed);
+}
+
+inline long Load(FixedSums sums, int state) {
+  const uint low = atomic_load_explicit(&sums.halves[2 * state],
+                                        memory_order_relaxed),
+             high = atomic_load_explicit(&sums.halves[2 * state + 1],
+                                         memory_order_relaxed);
+  return long((ulong(high) << 32) | low);
+}
+
+inline void AddTo(FixedSums sums, int state, long value) {
+  const uint low = uint(value),
+             before = atomic_fetch_add_explicit(&sums.halves[2 * state], low,
+                                                memory_order_relaxed),
+             carry = before + low < low ? 1 : 0;
+  atomic_fetch_add_explicit(&sums.halves[2 * state + 1],
+                            uint(value >> 32) + carry, memory_order_relaxed);
+}
+
+// For |a| <= 1.
+inline long ToFixed(TwoFloat a) {
+  return long(ldexp(a.high, kFixedBits)) + long(ldexp(a.low, kFixedBits));
+}
+
+inline TwoFloat FromFixed(long value) {
+  const float high = float(value);
+  return Ldexp(TwoFloat{high, float(value - long(high))}, -kFixedBits);
+}
+
+// The gradient of backward scores.  States push over the arcs that leave them,
+// so that arcs by the states that they enter are not needed.
+//
+// scores, best_arcs   as double_backward_scores writes them
+// state_grad          [2 * num_states]; is scratch
+//
+// If a gradient that the caller gives is infinite or NaN, or the total score is
+// infinite in the log semiring, then all gradients of the FSA become NaN.
+[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
+kernel void double_backward_backprop(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *batch_begins [[buffer(2)]],
+    device const int *states [[buffer(3)]],
+    device const int *leaving_begins [[buffer(4)]],
+    device const LogSum *scores [[buffer(5)]],
+    device const int *best_arcs [[buffer(6)]],
+    device const float *grad [[buffer(7)]],
+    device atomic_uint *state_grad [[buffer(8)]],
+    device float *arc_grad [[buffer(9)]],
+    constant DoubleScoresParams &params [[buffer(10)]],
+    uint fsa [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup atomic_uint largest_bits;
+
+  const Batches batches = {batch_begins,       states,   params.num_fsas,
+                           params.num_batches, int(fsa), false};
+  const LeavingArcs leaving = {arcs, leaving_begins};
+  const FixedSums sums = {state_grad};
+  const int begin = state_begins[fsa], end = state_begins[fsa + 1];
+
+  // No gradient of a state exceeds 2^exponent: they are shares of all.
+  if (thread_index == 0)
+    atomic_store_explicit(&largest_bits, 0u, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (!params.of_totals)
+    for (int state = begin + int(thread_index); state < end;
+         state += int(num_threads))
+      // These bits are in the order of the numbers.
+      atomic_fetch_max_explicit(&largest_bits, as_type<uint>(fabs(grad[state])),
+                                memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  const float largest =
+      as_type<float>(atomic_load_explicit(&largest_bits, memory_order_relaxed));
+  const bool is_finite = largest < INFINITY;
+  int exponent = 0, exponent_of_count = 0;
+  if (!params.of_totals && is_finite) {
+    frexp(largest, exponent);
+    frexp(float(end - begin), exponent_of_count);
+    exponent += exponent_of_count;
+  }
+  // Infinite shares have no fixed point either.
+  const bool is_poisoned = !is_finite || (params.log_semiring && begin < end &&
+                                          scores[begin].r.high == INFINITY);
+  const float factor = is_poisoned        ? NAN
+                       : params.of_totals ? grad[long(fsa) * params.grad_stride]
+                                          : 1.0f;
+  for (int state = begin + int(thread_index); state < end;
+       state += int(num_threads)) {
+    float own = state == begin ? 1.0f : 0.0f;
+    if (!params.of_totals)
+      own = is_finite ? ldexp(grad[state], -exponent) : 0.0f;
+    Store(sums, state, ToFixed(TwoFloat{own, 0.0f}));
+  }
+  threadgroup_barrier(mem_flags::mem_device);
+
+  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
+  for (int n = 0; n < params.num_batches; ++n) {
+    Work work = ahead;
+    ahead = GetWork(batches, leaving, n + 1, int(thread_index));
+    int index = int(thread_index);
+    while (work.node.state >= 0) {
+      const Node node = work.node;
+      const LogSum score = scores[node.state];
+      const TwoFloat of_state = FromFixed(Load(sums, node.state));
+      Link link = work.link;
+      for (int position = node.begin; position < node.end; ++position) {
+        const Link current = link;
+        if (position + 1 < node.end)
+          link = GetLink(leaving, node.state, position + 1);
+        TwoFloat share = {0.0f, 0.0f};
+        if (params.log_semiring) {
+          share = ShareOf(Follow(scores[current.state], current.score), score);
+        } else if (best_arcs[node.state] == current.arc) {
+          share.high = 1.0f;
+        }
+        const TwoFloat part = Mul(share, of_state);
+        arc_grad[current.arc] = Scale(Ldexp(part, exponent), factor);
+        // Infinite scores make it NaN.
+        if (fabs(part.high) <= 1.0f) AddTo(sums, current.state, ToFixed(part));
+      }
+
+      index += int(num_threads);
+      work = GetWork(batches, leaving, n, index);
+    }
+    threadgroup_barrier(mem_flags::mem_device);
+  }
+}
+
+// The logarithms of the posteriors of arcs.  Unlike the others, this kernel has
+// params.num_parts threadgroups for each FSA, which do not depend on each
+// other.
+//
+// arc_post     [num_arcs]; all are written
+kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
+                            device const int *state_begins [[buffer(1)]],
+                            device const int *leaving_begins [[buffer(2)]],
+                            device const LogSum *forward_scores [[buffer(3)]],
+                            device const LogSum *backward_scores [[buffer(4)]],
+                            device float *arc_post [[buffer(5)]],
+                            constant DoubleScoresParams &params [[buffer(6)]],
+                            uint group [[threadgroup_position_in_grid]],
+                            uint thread_index [[thread_index_in_threadgroup]],
+                            uint num_threads [[threads_per_threadgroup]]) {
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  const LogSum total = forward_scores[end - 1];
+  for (int i =
+           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
+       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+    const Arc arc = arcs[i];
+    arc_post[i] =
+        LogOf(GetPosterior(forward_scores[begin + arc.src_state], arc.score,
+                           backward_scores[begin + arc.dest_state], total))
+            .high;
+  }
+}

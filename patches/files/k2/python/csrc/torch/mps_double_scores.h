@@ -1,0 +1,49 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_DOUBLE_SCORES_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_DOUBLE_SCORES_H_
+
+#include "k2/csrc/mps/double_scores.h"
+#include "k2/python/csrc/torch.h"
+#include "k2/python/csrc/torch/v2/ragged_any.h"
+
+// See k2/python/k2/mps/double_scores.py for what Python makes of it.
+inline void PybindMpsDoubleScores(py::module &m) {
+#if K2_WITH_MPS
+  using k2::BatchedFsas;
+  using k2::DoubleScores;
+
+  py::class_<BatchedFsas>(m, "BatchedFsas")
+      .def(py::init([](const k2::FsaVec &fsas, k2::RaggedAny &state_batches,
+                       bool log_semiring) {
+        return BatchedFsas{fsas, state_batches.any.Specialize<int32_t>(),
+                           log_semiring};
+      }));
+  py::class_<DoubleScores>(m, "DoubleScores")
+      .def_readonly("totals", &DoubleScores::totals)
+      .def("rounded", &k2::RoundDoubleScores);
+  m.def("prefer_double_scores_mps", &k2::PreferDoubleScoresMps);
+  m.def("double_forward_scores", &k2::DoubleForwardScores);
+  m.def("double_backward_scores", &k2::DoubleBackwardScores);
+  m.def("double_scores_backprop", &k2::DoubleScoresBackprop);
+  m.def("double_arc_post", &k2::DoubleArcPost);
+#endif
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_DOUBLE_SCORES_H_
