@@ -1,7 +1,7 @@
-"""ctc_keep, ctc_sums, ctc_gradient and ctc_arc_gradient.
+"""ctc_best_path, ctc_keep, ctc_sums, ctc_gradient and ctc_arc_gradient.
 
-The reference keeps arcs by k2's rule, in float32 and with its order of
-additions, so kept bits have to be equal.  It sums in float64; a kernel's sums
+The reference follows best paths and keeps arcs by k2's rules, in float32 and
+with its order of additions, so paths and kept bits have to be equal.  It sums in float64; a kernel's sums
 may be any r + log(m), so their sum at the end is what is compared.
 """
 import numpy as np
@@ -17,7 +17,7 @@ SIZES = enumerators('ctc.h')
 CACHED = SIZES['kCtcMaxCachedStates']
 THREADS = SIZES['kCtcThreads']
 SYMBOLS = 6
-BEAM = 4.0
+BEAM, NO_BEAM = 4.0, 1e-7
 
 # States of each FSA, arcs that leave a state, rows of each sequence, lanes for
 # a state: around what fits into threadgroup memory, a word and a threadgroup.
@@ -32,11 +32,13 @@ def cases():
     """Yields case.Case objects."""
     for shape in SHAPES:
         name = '%s states, %d arcs, %s rows, %d lanes' % shape
-        for penalty in (0.0, -0.25):
-            graph = _Graph(*shape, penalty)
-            suffix = ', penalties' if penalty else ''
+        for beam, penalty in ((BEAM, 0.0), (BEAM, -0.25), (NO_BEAM, 0.0)):
+            graph = _Graph(*shape, beam, penalty)
+            suffix = (', penalties' if penalty else
+                      ', the best path alone' if beam == NO_BEAM else '')
             if not penalty:
-                yield graph.keep_case(name)
+                yield graph.best_path_case(name + suffix)
+                yield graph.keep_case(name + suffix)
             for kind in ('float', 'double'):
                 yield graph.sums_case(name + suffix, kind)
             yield graph.gradient_case(name + suffix)
@@ -46,10 +48,10 @@ def cases():
 class _Graph:
     """Random graphs and sequences, and what the kernels make of them."""
 
-    def __init__(self, states, num_arcs, rows, width, penalty):
+    def __init__(self, states, num_arcs, rows, width, beam, penalty):
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
         self.states, self.rows, self.width = states, rows, width
-        self.penalty = np.float32(penalty)
+        self.beam, self.penalty = np.float32(beam), np.float32(penalty)
         self.arcs = _arcs(random, states, num_arcs, SYMBOLS)
         self.state_begins = np.cumsum([0, *states])
         total = int(self.state_begins[-1])
@@ -77,6 +79,7 @@ class _Graph:
         steps = self.most_rows + 1
         self.best = np.full((steps, 2 * self.num_states), UNTOUCHED,
                             np.float32)
+        self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
         self.sums = np.full((2 * steps * self.num_states, 2), UNTOUCHED,
                             np.float32)
@@ -100,9 +103,14 @@ class _Graph:
         for t in range(rows + 1):
             self.best[t, 2 * begin:2 * begin + n] = backward[t]
             self.best[t, 2 * begin + n:2 * (begin + n)] = forward[t]
-        cutoff = min(backward[rows][0], forward[rows][-1]) - np.float32(BEAM)
-        states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
         src, dest = arcs['src'], arcs['dest']
+        start, end = backward[rows][0], forward[rows][-1]
+        cutoff = min(start, end) - self.beam
+        states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
+        path = self._path(arcs, backward, first, rows, start, end)
+        for t, arc in enumerate(path):
+            self.best_arcs[fsa, t] = mine[arc]
+            states[t][src[arc]] = states[t + 1][dest[arc]] = True
 
         kept, scores = [], []
         for t in range(rows):
@@ -110,6 +118,8 @@ class _Graph:
             kept.append(states[t][src] & states[t + 1][dest] & (
                 forward[t][src] + score + backward[rows - t - 1][dest]
                 > cutoff))
+            if t < len(path):
+                kept[t][path[t]] = True
             if self.penalty:
                 late = np.float32(t - (rows - 1) // 2) * self.penalty
                 score = np.where(self.penalized[mine], score + late, score)
@@ -151,12 +161,29 @@ class _Graph:
                 self.a_grad[mine] += grads
                 self.a_sizes[mine] += abs(grads)
 
+    def _path(self, arcs, backward, first, rows, start, end):
+        """The arcs of the best path, if rounding may prune it."""
+        path, state = [], 0
+        if not np.isfinite([start, end]).all():
+            return path
+        rounding = abs(end - start) + np.float32(rows + 1) * np.float32(
+            EPS) * max(abs(start), abs(end))
+        while self.beam <= rounding and len(path) < rows:
+            t = len(path)
+            scores = (backward[rows - t - 1][arcs['dest']] + arcs['score'] +
+                      self.b_scores[first + t, arcs['label'] + 1])
+            found = np.flatnonzero((arcs['src'] == state) &
+                                   (scores == backward[rows - t][state]))
+            path.append(found[0])
+            state = arcs['dest'][found[0]]
+        return path
+
     def _params(self):
         params = np.array([
             len(self.states), self.num_states, len(self.arcs), self.most_rows,
             self.num_words, SYMBOLS + 1, SYMBOLS + 1, self.width,
             bool(self.penalty), 0, 0], np.int32)
-        params[-2:] = np.array([self.penalty, BEAM], np.float32).view(np.int32)
+        params[-2:] = np.array([self.penalty, self.beam], np.float32).view(np.int32)
         return Buffer(params)
 
     def _graph(self):
@@ -166,11 +193,20 @@ class _Graph:
     def _dense(self):
         return [Buffer(self.b_scores), _ints(self.b_begins)]
 
+    def best_path_case(self, name):
+        expected = self.best_arcs.astype(np.int32)
+        return Case(name, 'ctc_best_path', len(self.states),
+                    SIZES['kCtcSimdWidth'], [
+                        *self._graph(), *self._dense(), Buffer(self.best),
+                        Buffer(np.full_like(expected, 9), expected),
+                        self._params()])
+
     def keep_case(self, name):
         expected = self.kept.view(np.int32)
         return Case(name, 'ctc_keep', len(self.states) * self.most_rows,
                     THREADS, [
                         *self._graph(), *self._dense(), Buffer(self.best),
+                        _ints(self.best_arcs),
                         Buffer(np.full_like(expected, 9), expected),
                         self._params()])
 

@@ -47,7 +47,7 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
 
 /* Sums the scores of the paths in the lattice that IntersectDense() would make
    of `graphs` and `dense` without limits of its size, in the log semiring.
-   Three dispatches, and no wait.
+   Four dispatches, and no wait.
 
    @param [in] graphs       As many FSAs as `dense` has sequences.
    @param [in] dense        Scores of frames; in any order.

@@ -99,7 +99,7 @@ uint32_t ThreadsOf(const char *source, const char *kernel,
 }
 
 // Encodes intersect_dense, which computes the best paths to and from each
-// state, and ctc_keep.
+// state, ctc_best_path and ctc_keep.
 torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options(),
@@ -123,12 +123,19 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
            static_cast<int>((inputs.b_scores.size(0) - 1) * params.stride +
                             params.num_columns),
            params.width}});
-  torch::Tensor kept = torch::empty({params.num_rows, params.num_words}, ints);
+  torch::Tensor
+      best_arcs = torch::empty({params.num_fsas, params.num_rows}, ints),
+      kept = torch::empty({params.num_rows, params.num_words}, ints);
+  mps::Launch(kSource, "ctc_best_path",
+              {static_cast<uint32_t>(params.num_fsas), kCtcSimdWidth},
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               inputs.b_scores, inputs.b_begins, best, best_arcs, params});
   mps::Launch(kSource, "ctc_keep",
               {static_cast<uint32_t>(params.num_fsas * params.num_rows),
                kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               inputs.b_scores, inputs.b_begins, best, kept, params});
+               inputs.b_scores, inputs.b_begins, best, best_arcs, kept,
+               params});
   return kept;
 }
 

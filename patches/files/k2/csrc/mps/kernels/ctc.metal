@@ -31,6 +31,7 @@
 // intersect_dense has computed the score of the best path from the start to
 // each state, and from there to the end.  Then
 //
+//   ctc_best_path     finds the best path of an FSA where rounding may prune it,
 //   ctc_keep          tells which arcs k2 keeps in its pruned lattice,
 //   ctc_sums          sums over the paths of kept arcs, from the start to each
 //                     state (forward) and from there to the end (backward),
@@ -88,6 +89,31 @@ inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
   return float(t - ((info.num_rows - 1) >> 1)) * params.penalty;
 }
 
+// The scores of best paths that intersect_dense computed, of one FSA.
+struct BestScores {
+  device const float *backward;  // of its states, no frame before the end
+  device const float *forward;   // likewise, after no frame
+  int of_time;                   // from one number of frames to the next
+  float start, end;              // the total score, by either pass
+};
+
+inline BestScores GetBestScores(constant CtcParams &params, Fsa info,
+                                device const float *best) {
+  const int of_time = 2 * params.num_states, last = info.num_rows * of_time;
+  device const float *backward = best + 2 * info.state_begin,
+                     *forward = backward + info.num_states;
+  return BestScores{backward, forward, of_time, backward[last],
+                    forward[last + info.num_states - 1]};
+}
+
+// As MayCutBestPath() of k2/csrc/best_paths.h.
+inline bool MayCutBestPath(BestScores scores, Fsa info, float beam) {
+  const float apart = fabs(scores.end - scores.start),
+              size = fmax(fabs(scores.start), fabs(scores.end));
+  return scores.start > -INFINITY && scores.end > -INFINITY &&
+         !(beam > apart + (float(info.num_rows) + 1.0f) * kEpsilon * size);
+}
+
 // arcs            [params.num_arcs]
 // state_begins    [params.num_fsas + 1], the row splits of axis 1 of the graphs
 // leaving_begins  [params.num_states + 1], those of axis 2
@@ -95,7 +121,62 @@ inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
 // b_begins        [params.num_fsas + 1], rows of b_scores where sequences begin
 // best            [params.num_rows + 1][2 * params.num_states], what
 //                 intersect_dense calls state_scores
-// kept            [params.num_rows][params.num_words], a bit for each arc
+// best_arcs       [params.num_fsas][params.num_rows], the arc of an FSA's best
+//                 path at each time, where rounding may prune that path; else -1
+//
+// A threadgroup is one simdgroup and follows the best path of one FSA.  Of
+// equal arcs it takes the first one, as GetBestArcs() of k2/csrc/best_paths.h.
+[[max_total_threads_per_threadgroup(kCtcSimdWidth)]]
+kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
+                          device const int *state_begins [[buffer(1)]],
+                          device const int *leaving_begins [[buffer(2)]],
+                          device const float *b_scores [[buffer(3)]],
+                          device const int *b_begins [[buffer(4)]],
+                          device const float *best [[buffer(5)]],
+                          device int *best_arcs [[buffer(6)]],
+                          constant CtcParams &params [[buffer(7)]],
+                          uint group [[threadgroup_position_in_grid]],
+                          uint thread_index [[thread_index_in_threadgroup]]) {
+  const int none = 0x7fffffff, lane = int(thread_index);
+  const Fsa info =
+      GetFsa(int(group), state_begins, leaving_begins, b_begins);
+  device int *path = best_arcs + int(group) * params.num_rows;
+  int t = 0;
+  if (info.num_states != 0) {
+    const BestScores scores = GetBestScores(params, info, best);
+    bool has_arc = MayCutBestPath(scores, info, params.beam);
+    int state = 0;
+    while (has_arc && t < info.num_rows) {
+      device const float *now =
+          scores.backward + (info.num_rows - t) * scores.of_time;
+      device const float *next = now - scores.of_time;
+      const int begin = leaving_begins[info.state_begin + state],
+                end = leaving_begins[info.state_begin + state + 1];
+      int found = none;
+      for (int i = begin; i < end && found == none; i += kCtcSimdWidth) {
+        int mine = none;
+        if (i + lane < end) {
+          const Arc arc = arcs[i + lane];
+          // In the order of intersect_dense, whose maximum this is.
+          if (next[arc.dest_state] + arc.score +
+                  ScoreAt(params, b_scores, info.first_row + t, arc.label) ==
+              now[state])
+            mine = i + lane;
+        }
+        found = simd_min(mine);
+      }
+      has_arc = found != none;
+      if (has_arc) {
+        if (lane == 0) path[t] = found;
+        state = arcs[found].dest_state;
+        ++t;
+      }
+    }
+  }
+  for (int i = t + lane; i < params.num_rows; i += kCtcSimdWidth) path[i] = -1;
+}
+
+// kept   [params.num_rows][params.num_words], a bit for each arc
 //
 // A threadgroup has the arcs that leave the states of one FSA at one time.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
@@ -105,8 +186,9 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      device const float *b_scores [[buffer(3)]],
                      device const int *b_begins [[buffer(4)]],
                      device const float *best [[buffer(5)]],
-                     device uint *kept [[buffer(6)]],
-                     constant CtcParams &params [[buffer(7)]],
+                     device const int *best_arcs [[buffer(6)]],
+                     device uint *kept [[buffer(7)]],
+                     constant CtcParams &params [[buffer(8)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
@@ -115,22 +197,22 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
   const Fsa info = GetFsa(fsa, state_begins, leaving_begins, b_begins);
   if (t >= info.num_rows || info.num_states == 0) return;
 
-  const int of_time = 2 * params.num_states, rest = info.num_rows - t;
-  device const float *backward = best + 2 * info.state_begin,
-                     *forward = backward + info.num_states,
-                     *to_src = forward + t * of_time,
-                     *from_src = backward + rest * of_time,
-                     *to_dest = to_src + of_time,
-                     *from_dest = from_src - of_time;
-  const float start = backward[info.num_rows * of_time],
-              end = forward[info.num_rows * of_time + info.num_states - 1];
-  // k2 keeps the best path whatever the beam is.  A beam that is no smaller than
-  // what rounding may do to sums along that path keeps it as well.
-  const float rounding =
-      fabs(end - start) + float(info.num_rows + 1) * kEpsilon *
-                              fmax(fabs(start), fabs(end));
+  const BestScores scores = GetBestScores(params, info, best);
+  const int rest = info.num_rows - t;
+  device const float *to_src = scores.forward + t * scores.of_time,
+                     *from_src = scores.backward + rest * scores.of_time,
+                     *to_dest = to_src + scores.of_time,
+                     *from_dest = from_src - scores.of_time;
   const float cutoff =
-      (start < end ? start : end) - fmax(params.beam, rounding);
+      (scores.start < scores.end ? scores.start : scores.end) - params.beam;
+
+  device const int *path = best_arcs + fsa * params.num_rows + t;
+  const int best_arc = path[0], before = t == 0 ? -1 : path[-1];
+  const int best_src = best_arc >= 0 ? arcs[best_arc].src_state
+                       : before >= 0 ? arcs[before].dest_state
+                                     : -1,
+            best_dest = best_arc >= 0 ? arcs[best_arc].dest_state : -1;
+
   const int row = info.first_row + t;
   for (int i = int(thread_index);; i += int(num_threads)) {
     // All lanes of a simdgroup go through this loop equally often.
@@ -142,9 +224,10 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
           arc.score + ScoreAt(params, b_scores, row, arc.label);
       const int src = arc.src_state, dest = arc.dest_state;
       // The additions are k2's, in its order.
-      keep = to_src[src] + from_src[src] > cutoff &&
-             to_dest[dest] + from_dest[dest] > cutoff &&
-             to_src[src] + score + from_dest[dest] > cutoff;
+      keep = (to_src[src] + from_src[src] > cutoff || src == best_src) &&
+             (to_dest[dest] + from_dest[dest] > cutoff || dest == best_dest) &&
+             (to_src[src] + score + from_dest[dest] > cutoff ||
+              info.arc_begin + i == best_arc);
     }
     const uint bits = uint(static_cast<simd_vote::vote_t>(simd_ballot(keep)));
     if (i % kCtcSimdWidth == 0)
