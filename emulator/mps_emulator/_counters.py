@@ -27,6 +27,9 @@ class Counters:
     allocated_bytes: int = 0
     command_buffers: int = 0  # command buffers committed
     syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
+    # Of the tensors on mps that aten operators took and made, each of them
+    # once: a copy of n bytes on the device counts 2 * n, x.add_(1) those of x.
+    operator_bytes: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":
         return Counters(

@@ -55,12 +55,15 @@ class Dispatch:
       label: the encoder's.
       pipeline: the label of the pipeline state.
       kernel: the function's name.
+      during: the name of the aten operator that had it run, whose time on the
+        CPU then has the kernel's in it; "" where it was a wait.
       begin, end: in nanoseconds; emulated, so no GPU's time.
     """
 
     label: str
     pipeline: str
     kernel: str
+    during: str
     begin: int
     end: int
 

@@ -619,3 +619,24 @@ def test_operators_copy_nothing_between_devices():
     assert counted.host_to_device_copies == 0
     assert counted.device_to_host_copies == 0
     assert counted.synchronizations == 0
+
+
+def test_bytes_of_operators():
+    def moved(work):
+        with mps_emulator.counters() as counted:
+            work()
+        return counted.operator_bytes
+
+    x = torch.ones(100, 10, device=MPS)
+    y = torch.empty_like(x)
+    assert moved(lambda: y.copy_(x)) == 2 * 4000
+    assert moved(lambda: y.copy_(x[:1].expand(100, 10))) == 4000 + 40
+    assert moved(lambda: x.add_(1)) == 4000
+    assert moved(lambda: x + y) == 3 * 4000
+    assert moved(lambda: x.t()[2:]) == 0
+    index = torch.tensor([1, 2], device=MPS)
+    assert moved(lambda: x.index_select(0, index)) == 4000 + 16 + 80
+    assert moved(lambda: x.cpu()) == 4000
+    assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == (
+        4000
+    )

@@ -134,4 +134,14 @@ def test_a_dispatch_is_traced_when_it_runs(extension):
     with mps_emulator.trace() as run:
         torch.mps.synchronize()
     assert not encoded.dispatches
-    assert [dispatch.kernel for dispatch in run.dispatches] == ["axpy"]
+    assert [(d.kernel, d.during) for d in run.dispatches] == [("axpy", "")]
+    with mps_emulator.trace() as run:
+        extension.axpy(x, y, 2.0)
+        y.sum()
+        extension.axpy(x, y, 2.0)
+        y.cpu()
+        extension.axpy(x, y, 2.0)
+        torch.mps.synchronize()
+    assert [d.during for d in run.dispatches] == [
+        "aten::sum", "aten::copy_", "",
+    ]

@@ -9,6 +9,9 @@ and a JSON to the folder; `--compare FILE` shows what changed since that JSON.
 
 A time is the median of several runs, with the wait for the GPU.  On Linux mps
 is emulated: such times tell nothing of a GPU, and say so wherever they are.
+There a second table has what can be seen on the emulated device: the time of a
+Mac's host beside that of the CPU, dispatches, waits, bytes that torch's
+operators move, and memory (shares.py).
 """
 import argparse
 import contextlib
@@ -23,11 +26,14 @@ from pathlib import Path
 import k2
 import torch
 
+from k2_mps_tests.benchmarks import shares
+
 # Utterances, frames of each, symbols of each target.
 SIZES = {'quick': [(1, 30, 5), (4, 100, 12)],
          'full': [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40),
                   (32, 500, 60)]}
-VOCABULARY = 100
+VOCABULARY = 500
+BEAM = 8.0
 FORCE = 'K2_MPS_FORCE'
 PLACES = {'cpu': ('cpu', None), 'cuda': ('cuda', None),
           'mps-host': ('mps', 'host'), 'mps-metal': ('mps', 'metal')}
@@ -76,24 +82,29 @@ def operations(size, device):
     leaf = logits.log_softmax(-1).to(device).requires_grad_(True)
     segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
                             dtype=torch.int32)
-    dense = k2.DenseFsaVec(leaf, segments)
-    yield 'intersect_dense', lambda: k2.intersect_dense(graph, dense, 8.0)
 
-    def ctc_loss():
-        k2.ctc_loss(graph, dense, output_beam=8.0,
-                    use_double_scores=False).backward(retain_graph=True)
+    def dense():
+        leaf.grad = None
+        return k2.DenseFsaVec(leaf, segments)
 
-    yield 'ctc_loss with gradient, float32', ctc_loss
-    with torch.no_grad():
-        lattice = k2.intersect_dense(graph, dense, 8.0)
-    lattice.requires_grad_(True)
+    def lattice():
+        return k2.intersect_dense(graph, dense(), BEAM)
 
-    def scores():
-        lattice._invalidate_cache_()
-        lattice.get_tot_scores(use_double_scores=False,
-                               log_semiring=True).sum().backward()
+    def scores(double):
+        lattice().get_tot_scores(
+            use_double_scores=double, log_semiring=True).sum().backward()
 
-    yield 'total scores with gradient, float32', scores
+    def ctc_loss(double):
+        k2.ctc_loss(graph, dense(), BEAM,
+                    use_double_scores=double).backward()
+
+    yield 'intersect_dense', lattice
+    for double in (True, False):
+        kind = 'double' if double else 'float'
+        yield ('intersect_dense, total scores, gradient, ' + kind,
+               lambda double=double: scores(double))
+        yield ('ctc_loss with gradient, ' + kind,
+               lambda double=double: ctc_loss(double))
     px = torch.randn(num_seqs, num_symbols, num_frames + 1).to(device)
     py = torch.randn(num_seqs, num_symbols + 1, num_frames).to(device)
     px.requires_grad_(True)
@@ -121,15 +132,22 @@ def measure(function, device, repeats):
 
 
 def run(sizes, repeats):
-    """Yields {operation, size, place, seconds} as they come."""
+    """Yields {operation, size, place, seconds} as they come.
+
+    Where mps is emulated, with what shares.profile() says of the operation.
+    """
+    emulated = where()['mps'] == 'emulated'
     for size in sizes:
         for place in places():
             device, who = PLACES[place]
             with forced(who):
                 for name, function in operations(size, device):
-                    seconds = measure(function, device, repeats)
-                    yield {'operation': name, 'size': list(size),
-                           'place': place, 'seconds': seconds}
+                    row = {'operation': name, 'size': list(size),
+                           'place': place,
+                           'seconds': measure(function, device, repeats)}
+                    if emulated and device != 'cuda':
+                        row.update(shares.profile(function, device))
+                    yield row
 
 
 def table(rows, before=()):
@@ -222,6 +240,11 @@ def main():
         print('in brackets: how many times faster than before')
     if machine['mps'] == 'emulated':
         print('mps is emulated here: these are no times of a GPU')
+        print('\nwhat a Mac\'s host would still do, with one thread: the time '
+              'of emulated mps less\nthat of kernels and of torch\'s '
+              'operators; memory beyond inputs and gradients')
+        for line in shares.table(rows):
+            print(line)
 
 
 if __name__ == '__main__':

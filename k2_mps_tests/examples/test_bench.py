@@ -1,8 +1,10 @@
 """`k2mps bench`: what it measures, shows and refuses."""
 import json
 import sys
+import time
 
 import pytest
+import torch
 
 from k2_mps_tests.benchmarks import bench
 
@@ -10,6 +12,8 @@ from k2_mps_tests.benchmarks import bench
 @pytest.fixture
 def main(monkeypatch, capsys):
     monkeypatch.setattr(bench, 'SIZES', {'full': [(1, 8, 2), (2, 9, 3)]})
+    monkeypatch.setattr(bench.shares, 'REPEATS', 1)
+    monkeypatch.setattr(bench.shares, 'SECONDS', 0)
 
     def run(*arguments):
         monkeypatch.setattr(sys, 'argv', [
@@ -25,13 +29,16 @@ def test_bench(main, tmp_path):
     document = json.loads((tmp_path / 'first' / 'bench.json').read_text())
     rows = document['rows']
     assert {row['place'] for row in rows} == {'cpu', 'mps-host', 'mps-metal'}
-    assert len(rows) == 3 * 2 * 4
+    assert len(rows) == 3 * 2 * 6
     assert all(row['seconds'] > 0 for row in rows)
     for kind in ('png', 'svg'):
         assert (tmp_path / 'first' / ('bench.' + kind)).stat().st_size > 1000
     if sys.platform != 'darwin':
         assert document['where']['mps'] == 'emulated'
         assert 'these are no times of a GPU' in out
+        lines = list(bench.shares.table(rows))
+        assert len(lines) == 1 + 2 * 2 * 6
+        assert all(line in out for line in lines)
 
     out = main('--output', tmp_path / 'second', '--compare',
                tmp_path / 'first' / 'bench.json')
@@ -62,3 +69,39 @@ def test_force_is_put_back(monkeypatch):
     assert bench.os.environ[bench.FORCE] == 'metal'
     with bench.forced(None):
         assert bench.FORCE not in bench.os.environ
+
+
+@pytest.mark.skipif(sys.platform == 'darwin', reason='mps is the real one')
+def test_shares(monkeypatch):
+    """What the host does, and neither what a kernel nor an operator does."""
+    import mps_emulator
+
+    monkeypatch.setattr(bench.shares, 'SECONDS', 0)
+    slow = torch.mps.compile_shader(
+        'kernel void slow(device int *x) {'
+        '  for (int i = 0; i < 50000000; ++i) *(volatile device int *)x += i;'
+        '}').slow
+    x = torch.zeros(1, dtype=torch.int32, device='mps')
+    a = torch.ones(1000, 1000, device='mps')
+
+    def operation(reads):
+        slow(x, threads=1)
+        time.sleep(0.05)
+        b = a.flip(0).sort(1)[0]
+        if reads:
+            b.sum().item()
+
+    operation(True)
+    with mps_emulator.trace() as trace:
+        operation(True)
+    kernel = (trace.dispatches[0].end - trace.dispatches[0].begin) / 1e9
+    for reads in (True, False):
+        row = bench.shares.profile(lambda: operation(reads), 'mps')
+        # Half the kernel's time is for what disturbs the machine.
+        assert 0.05 <= row['host'] < 0.05 + kernel / 2
+        assert (row['dispatches'], row['waits']) == (1, reads)
+        assert row['peak'] >= 8e6
+        assert row['moved'] >= 8e6 + 8e6 + 8e6
+    row = bench.shares.profile(lambda: torch.ones(1000, 1000) + 1, 'cpu')
+    assert 8e6 <= row['peak'] < 9e6
+    assert row.keys() == {'host', 'peak'}

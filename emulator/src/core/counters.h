@@ -23,6 +23,7 @@ enum Counter : unsigned {
   kAllocatedBytes,
   kCommandBuffers,  // command buffers committed
   kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
+  kOperatorBytes,   // of the tensors that torch operators took and made
   kNumCounters
 };
 

@@ -9,6 +9,8 @@ namespace mps_emulator {
 namespace {
 
 thread_local unsigned operator_depth = 0;
+// Of the outermost one.
+thread_local const char *operator_name = "";
 
 // Guarded by the stream's queue.
 std::shared_ptr<CommandBuffer> &Open() {
@@ -40,7 +42,7 @@ void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer) {
   Open() = std::move(buffer);
 }
 
-OperatorScope::OperatorScope(const char *name) : name_(name) {
+OperatorScope::OperatorScope(const char *name) {
   if (operator_depth) {
     ++operator_depth;
     return;
@@ -51,6 +53,7 @@ OperatorScope::OperatorScope(const char *name) : name_(name) {
         "the operator enters that queue itself, so on a Mac it waits for "
         "itself for ever",
         name);
+  operator_name = name;
   turn_.emplace(&StreamDispatchQueue());
   EndStreamCoalescing();
   CommandQueue &commands = StreamCommandQueue();
@@ -69,11 +72,14 @@ OperatorScope::OperatorScope(const char *name) : name_(name) {
 
 OperatorScope::~OperatorScope() {
   if (--operator_depth) return;
-  if (IsRecording()) RecordEvent("operator", name_);
+  if (IsRecording()) RecordEvent("operator", operator_name);
+  operator_name = "";
   execution_.unlock();
   turn_.reset();
   for (CommandBuffer::Handler &handler : handlers_) handler();
 }
+
+const char *CurrentOperator() { return operator_name; }
 
 void SynchronizeInQueue() {
   SerialQueue::Turn turn(&StreamDispatchQueue());

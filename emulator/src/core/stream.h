@@ -60,7 +60,6 @@ class OperatorScope {
   }
 
  private:
-  const char *const name_;
   // Of the outermost scope of a thread.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;
@@ -68,6 +67,10 @@ class OperatorScope {
   // since on a Mac they run on a thread of Metal's.
   std::vector<CommandBuffer::Handler> handlers_;
 };
+
+// The name of the operator in whose scope the calling thread is, or that it
+// runs work for which has to come first; "" if there is none.
+const char *CurrentOperator();
 
 // Commits and waits inside the stream's queue, as a blocking copy does.  The
 // calling thread must not be in an OperatorScope.

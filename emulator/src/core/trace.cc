@@ -44,10 +44,12 @@ void TraceSignpost(const char *kind, const std::string &subsystem,
 }
 
 void TraceDispatch(const std::string &label, const std::string &pipeline,
-                   const std::string &kernel, int64_t begin, int64_t end) {
+                   const std::string &kernel, const std::string &during,
+                   int64_t begin, int64_t end) {
   Record("{\"label\":" + Quoted(label) + ",\"pipeline\":" + Quoted(pipeline) +
-         ",\"kernel\":" + Quoted(kernel) + ",\"begin\":" +
-         std::to_string(begin) + ",\"end\":" + std::to_string(end) + "}");
+         ",\"kernel\":" + Quoted(kernel) + ",\"during\":" + Quoted(during) +
+         ",\"begin\":" + std::to_string(begin) +
+         ",\"end\":" + std::to_string(end) + "}");
 }
 
 }  // namespace mps_emulator

@@ -22,8 +22,10 @@ void TraceSignpost(const char *kind, const std::string &subsystem,
                    const std::string &category, const char *name,
                    const std::string &message, uint64_t id);
 
-// The labels are those of the encoder and of the pipeline.
+// The labels are those of the encoder and of the pipeline; `during` is the name
+// of the operator that it ran in, or "".
 void TraceDispatch(const std::string &label, const std::string &pipeline,
-                   const std::string &kernel, int64_t begin, int64_t end);
+                   const std::string &kernel, const std::string &during,
+                   int64_t begin, int64_t end);
 
 }  // namespace mps_emulator

@@ -10,6 +10,7 @@
 #include "core/counters.h"
 #include "core/fatal.h"
 #include "core/record.h"
+#include "core/stream.h"
 #include "core/trace.h"
 #include "metal/describe.h"
 #include "metal/foundation_internal.h"
@@ -349,8 +350,8 @@ std::string ToString(MTLSize size) {
     int64_t begin = IsTracing() ? TraceTime() : 0;
     msl::Run(*dispatch);
     if (begin)
-      TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name, begin,
-                    TraceTime());
+      TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name,
+                    CurrentOperator(), begin, TraceTime());
   };
   state->buffer->Encode(std::move(command));
 }

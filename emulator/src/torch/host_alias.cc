@@ -10,6 +10,7 @@
 
 #include <cstring>
 
+#include "core/counters.h"
 #include "core/stream.h"
 #include "torch/allocator.h"
 
@@ -62,6 +63,16 @@ size_t SpannedBytes(const at::Tensor &tensor) {
     last += (tensor.size(i) - 1) * tensor.stride(i);
   }
   return static_cast<size_t>(last + 1) * tensor.itemsize();
+}
+
+// How many bytes the elements of `tensor` have, those that it repeats (by a
+// stride of 0) once.
+size_t OwnBytes(const at::Tensor &tensor) {
+  size_t ans = tensor.itemsize();
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.stride(i) != 0 || tensor.size(i) == 0)
+      ans *= static_cast<size_t>(tensor.size(i));
+  return ans;
 }
 
 }  // namespace
@@ -120,6 +131,7 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                  CpuKeys(), tensor);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number())
     alias.unsafeGetTensorImpl()->set_wrapped_number(true);
+  Count(kOperatorBytes, OwnBytes(tensor));
   tensors_.push_back({tensor, alias});
   return alias;
 }
@@ -201,6 +213,7 @@ at::Tensor CopyResultToDevice(const at::Tensor &cpu) {
   char *memory = OperatorScope::Use(buffer, /*writes=*/true,
                                     /*overwrites_all=*/true);
   memcpy(memory, cpu.const_data_ptr(), bytes);
+  Count(kOperatorBytes, bytes);
   return result;
 }
 

@@ -158,6 +158,7 @@ Tensor &CopyImplementation(Tensor &self, const Tensor &source,
   bool flags =
       self.is_conj() || self.is_neg() || from.is_conj() || from.is_neg();
   if (non_blocking && to_device != from_device && !flags) {
+    Count(kOperatorBytes, from.nbytes());
     EncodeCopy(self, from);
     return self;
   }
