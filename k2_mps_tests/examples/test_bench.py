@@ -105,3 +105,21 @@ def test_shares(monkeypatch):
     row = bench.shares.profile(lambda: torch.ones(1000, 1000) + 1, 'cpu')
     assert 8e6 <= row['peak'] < 9e6
     assert row.keys() == {'host', 'peak'}
+
+
+@pytest.mark.skipif(sys.platform == 'darwin', reason='mps is the real one')
+def test_record(monkeypatch, tmp_path):
+    """What is recorded can be done again, with the same bits."""
+    from mps_emulator.replay.__main__ import main as replay
+
+    from k2_mps_tests.benchmarks import record
+
+    monkeypatch.setattr(sys, 'argv', [
+        'record', str(tmp_path), 'ctc_loss with gradient, float', 'mutual_inf',
+        '--size', '2', '9', '3'])
+    record.main()
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ['ctc_loss_with_gradient_float',
+                     'mutual_information_recursion_with_gradient']
+    for name in names:
+        assert replay(['check', str(tmp_path / name)]) == 0
