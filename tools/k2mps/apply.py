@@ -76,6 +76,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         written = checkout.move_to(
             Move.of_series(tip, log), "apply", now.head, refs
         )
+        planned.remember()
     return Applied(tip, True, tuple(written))
 
 
