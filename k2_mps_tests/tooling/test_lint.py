@@ -180,6 +180,12 @@ def test_a_line_that_stands_twice_is_one_finding(sound):
     ]
 
 
+def test_files_of_a_malformed_patch_are_not_called_missing(sound):
+    path = "patches/python-add-only-new-files.patch"
+    replace(sound, path, "Status: Pending", "Status: Maybe")
+    assert findings(sound) == [(path, 4, "form"), (path, 1, "lock")]
+
+
 def test_a_patch_that_is_not_listed(sound):
     (sound.root / "patches/stray.patch").write_text("x")
     assert findings(sound) == [("patches/series", 1, "form")]

@@ -8,9 +8,17 @@ transaction.
 from __future__ import annotations
 
 import dataclasses
+from typing import Optional
 
 from k2mps import errors, operations, status
-from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
+from k2mps.checkout import (
+    BASE_REF,
+    BRANCH,
+    BRANCH_REF,
+    LOG_REF,
+    Checkout,
+    Move,
+)
 from k2mps.commits import Planned, say_series
 from k2mps.project import Project
 from k2mps.series import Series, load
@@ -55,18 +63,20 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         now = status.of_checkout(project, upstream, checkout, planned)
         if _is_applied(project, upstream, checkout, planned, now):
             return Applied(now.head.commit, moved=False)
-        _check_movable(upstream, checkout, now)
+        refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
+        _check_movable(upstream, checkout, now, refs[BRANCH_REF])
         if planned.tip == now.head.commit:
             return Applied(planned.tip, moved=False)
         # The commits and the entry of the log are made together.
         log = operations.record(
             project, checkout, "apply", BRANCH_REF, head=now.head,
-            store=planned.to_write(),
+            store=planned.to_write(), refs=refs,
         )
         tip = planned.tip
         written = checkout.move_to(
-            Move.of_series(tip, log), "apply", now.head
+            Move.of_series(tip, log), "apply", now.head, refs
         )
+        planned.remember()
     return Applied(tip, True, tuple(written))
 
 
@@ -104,9 +114,13 @@ def _is_applied(
 
 
 def _check_movable(
-    upstream: Upstream, checkout: Checkout, now: Status
+    upstream: Upstream, checkout: Checkout, now: Status, tip: Optional[str]
 ) -> None:
-    """Refuses a checkout that holds anything that moving it would hide."""
+    """Refuses a checkout that holds anything that moving it would hide.
+
+    Args:
+      tip: where branch k2-mps is, if anywhere.
+    """
     where = checkout.directory
     operation = checkout.operation_in_progress()
     if operation or now.edited_files:
@@ -131,7 +145,7 @@ def _check_movable(
             f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
             next_command=f"git -C {where} checkout {upstream.pin.commit}",
         )
-    _check_branch(checkout, upstream)
+    _check_branch(checkout, upstream, tip)
 
 
 def _left_by_us(checkout: Checkout) -> bool:
@@ -143,7 +157,9 @@ def _left_by_us(checkout: Checkout) -> bool:
     )
 
 
-def _check_branch(checkout: Checkout, upstream: Upstream) -> None:
+def _check_branch(
+    checkout: Checkout, upstream: Upstream, tip: Optional[str]
+) -> None:
     """Refuses a branch k2-mps that is in use or holds the user's work."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
@@ -152,7 +168,6 @@ def _check_branch(checkout: Checkout, upstream: Upstream) -> None:
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
-    tip = checkout.branch_tip()
     users = checkout.unexported(upstream.pin.commit, tip) if tip else []
     if users:
         raise errors.UserCommitsError(

@@ -473,7 +473,11 @@ class Checkout:
         )
 
     def move_to(
-        self, move: Move, reason: str, head: Optional[Head] = None
+        self,
+        move: Move,
+        reason: str,
+        head: Optional[Head] = None,
+        refs: Optional[Mapping[str, Optional[str]]] = None,
     ) -> list[str]:
         """Takes HEAD, index, files and refs to where `move` says.
 
@@ -484,6 +488,7 @@ class Checkout:
 
         Args:
           head: where it stands, if that is known.
+          refs: where the refs of `move` are, if that is known.
         Returns:
           The paths that were written or removed.
         Raises:
@@ -499,7 +504,7 @@ class Checkout:
             with interrupts.deferred() as check:
                 self._index.take()
                 self._check_unedited()
-                self._swap(files, head, move, changes, reason, check)
+                self._swap(files, head, move, changes, reason, check, refs)
         finally:
             with interrupts.deferred():
                 self._index.forget()
@@ -518,11 +523,13 @@ class Checkout:
             work_tree=True,
         )
 
-    def _swap(self, files, head, move, changes, reason, check) -> None:
+    def _swap(
+        self, files, head, move, changes, reason, check, refs
+    ) -> None:
         """The part that the user's tree sees; undone unless it completes."""
         note = {
             "head": head.branch or head.commit,
-            "refs": self.refs(move.refs),
+            "refs": dict(refs or self.refs(move.refs)),
             "to": move.commit,
             "to_head": move.head,
         }

@@ -38,7 +38,7 @@ _GROUPS = {
     ),
     "follow upstream": ("probe", "rebase", "upstream"),
     "build and run": (
-        "build", "demo", "test", "fuzz", "bench", "kernels", "clean",
+        "build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean",
     ),
     "make wheels": (
         "wheel", "verify-wheel", "compare-wheels", "index", "sbom",

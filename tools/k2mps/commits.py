@@ -88,8 +88,14 @@ class Planned:
             self._plan()
         if self._store is None:
             self._place()
-        self._note.write_text(f"{self._key} {self.tip} {self.tree}\n")
         return self._store or objects.Store()
+
+    def remember(self) -> None:
+        """Notes in the checkout what was made, where there is room."""
+        try:
+            self._note.write_text(f"{self._key} {self.tip} {self.tree}\n")
+        except OSError:
+            self._note.unlink(missing_ok=True)
 
     def make(self) -> str:
         """Makes the commits; changes no ref and no file.
@@ -102,6 +108,7 @@ class Planned:
           PatchConflictError: names the patch, the file and the hunk.
         """
         self.to_write().write(self._checkout.git)
+        self.remember()
         return self.tip
 
     def _place(self) -> None:

@@ -23,6 +23,7 @@ import errno
 import os
 import re
 import subprocess
+import threading
 from pathlib import Path
 from typing import Mapping, Optional, Sequence
 
@@ -323,7 +324,7 @@ class Git:
                     start_new_session=True,
                 )
                 stack.enter_context(_ended(process))
-            stdout, stderr = process.communicate(stdin)
+            stdout, stderr = _communicate(process, stdin)
         return Result(
             process.returncode,
             stdout,
@@ -386,6 +387,26 @@ def _options(settings: Mapping[str, str]) -> list[str]:
     for name, value in settings.items():
         options += ["-c", f"{name}={value}"]
     return options
+
+
+def _communicate(
+    process: subprocess.Popen, stdin: bytes
+) -> tuple[bytes, bytes]:
+    """As the process's own, which writes much input in small pieces."""
+    if len(stdin) <= 1 << 12:
+        return process.communicate(stdin)
+    pipe, process.stdin = process.stdin, None
+
+    def feed() -> None:
+        with contextlib.suppress(BrokenPipeError), pipe:
+            pipe.write(stdin)
+
+    # Should a signal end this, the process goes, and the thread with it.
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    output = process.communicate()
+    feeder.join()
+    return output
 
 
 @contextlib.contextmanager

@@ -115,6 +115,7 @@ class _Reader:
       groups: the group of each by its name, where there are groups.
       files: the bytes of each new file, by path in k2's tree.
       digests: what the lock would say of each.
+      complete: whether it is known which new files there are.
     """
 
     def __init__(self, directory: Path):
@@ -126,6 +127,7 @@ class _Reader:
         self.groups: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
         self.digests: dict[str, str] = {}
+        self.complete = False
 
     def read(self) -> list[Finding]:
         """Reads; what is wrong with the form of what is read."""
@@ -142,7 +144,8 @@ class _Reader:
         )
         for path in owned or ():
             self._try(f"patches/files/{path}", self._read_new_file, path)
-        if owned is not None and len(self.patches) == len(names):
+        self.complete = owned is not None and len(self.patches) == len(names)
+        if self.complete:
             # A patch that cannot be read does not tell what it owns.
             self._try(
                 "patches/series", series.check_nothing_unowned,
@@ -313,7 +316,9 @@ def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
     found = Lock(
         series=sha256(reader.order),
         patches={name: sha256(raw) for name, raw in reader.raw.items()},
-        files=reader.digests,
+        # Those that nobody can be asked for are not missing.
+        files=reader.digests if reader.complete
+        else {**lock.files, **reader.digests},
     )
     for difference in lock.differences(found):
         yield Finding(

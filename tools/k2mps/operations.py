@@ -80,6 +80,7 @@ def record(
     staged: bool = False,
     head: Optional[Head] = None,
     store: Optional[objects.Store] = None,
+    refs: Optional[Mapping[str, Optional[str]]] = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
@@ -89,12 +90,13 @@ def record(
       staged: as in `Operation`.
       head: where the checkout stands, if that is known.
       store: objects that are to be written with it.
+      refs: those that an entry tells of and the log's, if they are known.
     Returns:
       The id of its commit.
     """
     head = head or checkout.head()
     name = head.branch or head.commit
-    refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
+    refs = dict(refs or checkout.refs((BRANCH_REF, BASE_REF, LOG_REF)))
     previous = refs.pop(LOG_REF)
     facts = {
         "project": str(project.root),
