@@ -107,7 +107,7 @@ def test_the_patches_are_in_canonical_form(clone):
     before = contents(clone.root)
     for path in (clone.root / "patches").glob("*.patch"):
         path.unlink()
-    result = clone("export")
+    result = clone("export", "--overwrite")
     assert result.returncode == 0, result.stderr
     assert contents(clone.root) == before
 
