@@ -1,8 +1,9 @@
 """ctc_best_path, ctc_keep, ctc_sums, ctc_gradient and ctc_arc_gradient.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and
-with its order of additions, so paths and kept bits have to be equal.  It sums in float64; a kernel's sums
-may be any r + log(m), so their sum at the end is what is compared.
+with its order of additions, so paths and kept bits have to be equal.  It sums
+in float64; a kernel's sums may be any r + log(m), so their sum at the end is
+what is compared.
 """
 import numpy as np
 
@@ -183,7 +184,7 @@ class _Graph:
             len(self.states), self.num_states, len(self.arcs), self.most_rows,
             self.num_words, SYMBOLS + 1, SYMBOLS + 1, self.width,
             bool(self.penalty), 0, 0], np.int32)
-        params[-2:] = np.array([self.penalty, self.beam], np.float32).view(np.int32)
+        params.view(np.float32)[-2:] = self.penalty, self.beam
         return Buffer(params)
 
     def _graph(self):

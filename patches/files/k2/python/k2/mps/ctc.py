@@ -68,9 +68,9 @@ def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:
         if flag.item():
             raise RuntimeError(
                 'An earlier k2.ctc_loss on mps, whose loss is NaN, had a '
-                f'decoding graph with labels that are not within [-1, {largest}]'
-                ', for which dense_fsa_vec has scores. Was the graph made for '
-                'a model with more symbols?')
+                'decoding graph with labels that are not within '
+                f'[-1, {largest}], for which dense_fsa_vec has scores. Was the '
+                'graph made for a model with more symbols?')
     event = torch.mps.Event()
     flag = is_bad.to('cpu', non_blocking=True)
     event.record()
