@@ -68,6 +68,8 @@ def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
         for how in CONTRACTIONS for square in ('square', 'x[i] * x[i]')}
 
     for case in sources.cases(name):
+        if case.kernel.endswith('_float'):  # has no pairs
+            continue
         contents = [buffer.content for buffer in case.all_buffers()]
         results = {how: [array.tobytes() for array in on_mps._launch(
             library, case.kernel, case.launches(), case.threads, contents)]

@@ -3,6 +3,7 @@ import k2
 import pytest
 import torch
 
+from k2_mps_tests.parity import accuracy
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 SEMIRINGS = pytest.mark.parametrize('log_semiring', [True, False])
@@ -61,7 +62,7 @@ def test_batches(batch):
     assert_same(mps_grad, cpu_grad)
 
 
-def test_a_million_arcs():
+def test_a_million_arcs(placement):
     states, width = 1000, 1000
     src = torch.arange(states).repeat_interleave(width)
     arcs = torch.stack([src, src + 1, torch.arange(width).repeat(states) + 1,
@@ -73,7 +74,9 @@ def test_a_million_arcs():
     cpu, cpu_grad = _scores([fsa], 'cpu', True)
     mps, mps_grad = _scores([fsa], 'mps', True)
     assert_same(mps, cpu.float())
-    assert_same(mps_grad, cpu_grad)
+    # Metal's double precision is as near as accuracy.py says.
+    assert_same(mps_grad, cpu_grad, rtol=0, atol=0 if placement == 'host' else
+                accuracy.MAX_GRADIENT * cpu_grad.abs().max().item())
 
 
 def _ctc(device, segments, targets, num_frames=8, beam=10.0):

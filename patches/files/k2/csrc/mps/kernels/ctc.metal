@@ -666,8 +666,11 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
   const float score_grad = score_grads[fsa];
   float sum = 0.0f;
   for (int t = 0; t < info.num_rows; ++t)
-    sum += score_grad * Posterior(params, fsa, info, t,
-                                  int(position) - info.arc_begin, arc, b_scores,
-                                  kept, penalized, sums, total);
+    // Rounded before it is added, as by the CPU: an fma() is not fused with a
+    // sum.
+    sum += fma(score_grad,
+               Posterior(params, fsa, info, t, int(position) - info.arc_begin,
+                         arc, b_scores, kept, penalized, sums, total),
+               0.0f);
   a_grad[position] = sum;
 }
