@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import email.header
-import mailbox
 import os
 import subprocess
 import time
@@ -55,14 +53,15 @@ def test_who_wrote_a_patch_is_its_author_and_who_sends_it_is_named(
                ).splitlines()[1] == "A Contributor 1700000000 +0100"
     # What the project wrote is by who sends it.
     assert git(k2, "log", "-1", "--format=%an", "for-k2~1") == "Jörg Sender"
-    mails = list(mailbox.mbox(box))
+    text = box.read_text()
+    # git encodes it in all but the cover letter.
+    assert text.count("\nFrom: Jörg Sender <sender@example.org>\n") == 1
+    assert text.count(
+        "\nFrom: =?UTF-8?q?J=C3=B6rg=20Sender?= <sender@example.org>\n"
+    ) == 3
     assert [
-        str(email.header.make_header(email.header.decode_header(mail["From"])))
-        for mail in mails
-    ] == ["Jörg Sender <sender@example.org>"] * 4
-    assert [
-        "\n\nFrom: A Contributor <contributor@example.org>\n" in str(mail)
-        for mail in mails
+        "\n\nFrom: A Contributor <contributor@example.org>\n" in mail
+        for mail in text.split("\nFrom ")
     ] == [False, True, False, True]
 
 
