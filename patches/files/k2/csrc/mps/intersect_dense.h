@@ -19,51 +19,43 @@
 #ifndef K2_CSRC_MPS_INTERSECT_DENSE_H_
 #define K2_CSRC_MPS_INTERSECT_DENSE_H_
 
-#include <vector>
+#include <memory>
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/fsa.h"
-#include "k2/csrc/ragged.h"
+#include "k2/csrc/mps/lattice.h"
 
 namespace k2 {
 
-/* The forward and the backward pass of MultiGraphDenseIntersect on the GPU, in
-   one dispatch that nothing waits for.  The scores are those that the host
-   computes, to the bit.
+/* Tells whether IntersectDenseMps() is to do it; the host otherwise (see
+   placement.h).
 
-   Does nothing and returns false if that is not the context's device, or if
-   the host is to do it (see placement.h; sizes that the kernel does not have
-   are the host's as well).
-
-   @param [in] a_fsas         Decoding graphs.
-   @param [in] incoming_arcs  Result of GetIncomingArcs(a_fsas, ...).
-   @param [in] b_fsas         Scores of frames, sequences by decreasing length.
-   @param [in] a_to_b_map     For each graph the index of its sequence in
-                              b_fsas; nondecreasing.
-   @param [out] state_scores  For each step 0 <= t <= T, T the number of frames
-                              of the first graph's sequence, an array of 2 *
-                              (the number of states of graphs whose sequence
-                              has t frames or more).  The arrays are replaced
-                              by arrays of the same size, which get, for each
-                              graph, its states' backward scores t frames
-                              before its end, then their forward scores after
-                              t frames.
-   @return   Whether the scores have been (or will be, once the context is
-             waited for) written.
+   @param [in] num_arcs   Arcs of all graphs.
+   @param [in] num_rows   Frames of the longest sequence, and one.
  */
-bool IntersectDenseMps(FsaVec &a_fsas, Ragged<int32_t> &incoming_arcs,
-                       DenseFsaVec &b_fsas, Array1<int32_t> a_to_b_map,
-                       const std::vector<Array1<float> *> &state_scores);
+bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
 
-#if !K2_WITH_MPS
+/* IntersectDense() on the GPU.  The host waits once, for the sizes of what it
+   allocates, and once more each time that a limit narrows the beam; nothing
+   waits for the lattice itself.  Its bits are the CPU's.
 
-inline bool IntersectDenseMps(FsaVec &, Ragged<int32_t> &, DenseFsaVec &,
-                              Array1<int32_t>,
-                              const std::vector<Array1<float> *> &) {
-  return false;
-}
+   All tensors are torch.int32 on mps, contiguous.
 
-#endif  // !K2_WITH_MPS
+   @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
+   @param [in] entering_begins, entering   For each state of a_fsas the arcs
+                              that enter it, as GetIncomingArcs() has them:
+                              row splits of axis 2, and values.
+   @param [in] b_fsas         Scores of frames.
+   @param [in] num_rows       Rows of b_fsas of the longest sequence.
+   @param [in] a_to_b_map     For each graph the index of its sequence in
+                              b_fsas; not decreasing.
+   @param [in] output_beam, max_states, max_arcs   As for IntersectDense().
+ */
+std::unique_ptr<Lattice> IntersectDenseMps(
+    FsaVec &a_fsas, const at::Tensor &entering_begins,
+    const at::Tensor &entering, DenseFsaVec &b_fsas, int32_t num_rows,
+    const at::Tensor &a_to_b_map, float output_beam, int32_t max_states,
+    int32_t max_arcs);
 
 }  // namespace k2
 

@@ -1,0 +1,202 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_BEST_PATHS_H_
+#define K2_CSRC_BEST_PATHS_H_
+
+#include <cfloat>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <sstream>
+#include <stdexcept>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/array_ops.h"
+#include "k2/csrc/eval.h"
+#include "k2/csrc/log.h"
+#include "k2/csrc/macros.h"
+
+// What keeps the pruning of intersect_dense from taking the best path of an
+// FSA, by rounding or for a limit of states and arcs.
+
+namespace k2 {
+
+// How much the best paths of all FSAs need.
+struct BestPaths {
+  int64_t num_states = 0;
+  int64_t num_leaving_arcs = 0;  // of the graphs, from these states
+};
+
+/* Tells whether rounding may leave some sum along the best path more than the
+   beam below its total score.  For log-probs, whose sums grow from step to
+   step, this never misses it.
+
+   @param [in] start, end   The total score of an FSA, as its backward score and
+                            as its forward score.
+   @param [in] num_frames   Of its sequence.
+ */
+__host__ __device__ __forceinline__ bool MayCutBestPath(float start, float end,
+                                                        int32_t num_frames,
+                                                        float beam) {
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  const float apart = fabsf(end - start),
+              size = fmaxf(fabsf(start), fabsf(end));
+  return start > minus_infinity && end > minus_infinity &&
+         !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
+}
+
+/* Follows the best path of each FSA by its backward scores; of equal arcs it
+   takes the first one.  FsaInfo and CompressedArc are those of
+   MultiGraphDenseIntersect, and so is what is not explained here.
+
+   @param [in] T    The number of frames of the longest sequence.
+   @param [out] best   Gets what these paths need.
+   @return  Indexed [fsa * (T + 1) + t]: the arc of a_fsas by which the FSA's
+            best path goes from time t to t + 1; -1 if there is none.
+ */
+template <typename FsaInfo, typename CompressedArc>
+Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
+                            const FsaInfo *fsa_info, const CompressedArc *carcs,
+                            const int32_t *row_splits2,
+                            float *const *state_scores,
+                            const Array2<float> &b_scores, BestPaths *best) {
+  Array1<int32_t> ans(c, num_fsas * (T + 1), -1);
+  Array1<int64_t> num_states(c, num_fsas), num_arcs(c, num_fsas);
+  int32_t *ans_data = ans.Data();
+  int64_t *num_states_data = num_states.Data(),
+          *num_arcs_data = num_arcs.Data();
+  const float *scores = b_scores.Data();
+  const int32_t stride = b_scores.ElemStride0(), num_cols = b_scores.Dim1();
+  K2_EVAL(
+      c, num_fsas, lambda_follow_path, (int32_t i)->void {
+        const FsaInfo info = fsa_info[i];
+        const int32_t offset = 2 * info.state_offset;
+        int32_t state = 0;
+        int64_t states = 1, arcs = 0;
+        bool has_path =
+            info.num_states != 0 && state_scores[info.T][offset] >
+                                        -std::numeric_limits<float>::infinity();
+        for (int32_t t = 0; has_path && t != info.T; ++t) {
+          const float score = state_scores[info.T - t][offset + state],
+                      *next = state_scores[info.T - t - 1] + offset,
+                      *row = scores + info.scores_offset +
+                             static_cast<int64_t>(stride) * t;
+          const int32_t begin = row_splits2[info.state_offset + state],
+                        end = row_splits2[info.state_offset + state + 1];
+          states += 1;
+          arcs += end - begin;
+          has_path = false;
+          for (int32_t k = begin; k != end && !has_path; ++k) {
+            const CompressedArc carc = carcs[k];
+            // In the order of DoStep(), whose maximum this is.
+            if (carc.label_plus_one < num_cols &&
+                next[carc.dest_state] + carc.score + row[carc.label_plus_one] ==
+                    score) {
+              ans_data[i * (T + 1) + t] = k;
+              state = carc.dest_state;
+              has_path = true;
+            }
+          }
+        }
+        num_states_data[i] = has_path ? states : 0;
+        num_arcs_data[i] = has_path ? arcs : 0;
+      });
+  best->num_states = Sum(num_states);
+  best->num_leaving_arcs = Sum(num_arcs);
+  return ans;
+}
+
+// Tells whether GetBestArcs() returned this arc; false if best_arcs is nullptr.
+__host__ __device__ __forceinline__ bool IsBestArc(const int32_t *best_arcs,
+                                                   int32_t index, int32_t arc) {
+  return best_arcs != nullptr && best_arcs[index] == arc;
+}
+
+/* Tells whether the best path is in a state at time t; false if best_arcs is
+   nullptr.
+
+   @param [in] begin   The index of the FSA's first arc in best_arcs.
+ */
+template <typename CompressedArc>
+__host__ __device__ __forceinline__ bool IsOnBestPath(
+    const int32_t *best_arcs, const CompressedArc *carcs, int32_t begin,
+    int32_t t, int32_t state) {
+  if (best_arcs == nullptr) return false;
+  const int32_t after = best_arcs[begin + t],
+                before = t == 0 ? -1 : best_arcs[begin + t - 1];
+  return (after >= 0 && carcs[after].src_state == state) ||
+         (before >= 0 && carcs[before].dest_state == state);
+}
+
+// The limits of intersect_dense, and the beam that they leave.
+struct BeamLimits {
+  int32_t max_states, max_arcs;
+  float beam;
+
+  /* Tells whether a limit is exceeded.
+
+     @param [in] num_states   States that are kept, of all FSAs.
+     @param [in] num_arcs     Arcs of the graphs that leave these.
+   */
+  bool Exceeded(int64_t num_states, int64_t num_arcs) const {
+    return num_states > max_states || num_arcs > max_arcs;
+  }
+
+  /* Narrows the beam if a limit is exceeded; in the end to -infinity, which
+     keeps nothing but the best paths.  Throws if they exceed a limit.
+
+     @return  Whether the beam is another now.
+   */
+  bool Narrow(int64_t num_states, int64_t num_arcs, const BestPaths &best) {
+    if (!Exceeded(num_states, num_arcs)) return false;
+    Require("max_states", max_states, "states", best.num_states);
+    Require("max_arcs", max_arcs, "arcs that leave their states",
+            best.num_leaving_arcs);
+    const float before = beam;
+    const bool by_states = num_states > max_states;
+    const double times = by_states ? sqrt(max_states * 1.0 / num_states)
+                                   : sqrt(max_arcs * 1.0 / num_arcs);
+    float next = beam * times;
+    if (next < beam * 0.25) next = beam * 0.25;
+    if (next > beam * 0.75) next = beam * 0.75;
+    // Far below what any score can tell apart.
+    beam = next > 1e-10f ? next : -std::numeric_limits<float>::infinity();
+    K2_LOG(INFO) << (by_states ? "Num-states " : "Num-arcs ")
+                 << (by_states ? num_states : num_arcs) << " exceeds limit "
+                 << (by_states ? max_states : max_arcs)
+                 << ", decreasing beam from " << before << " to " << beam;
+    return true;
+  }
+
+ private:
+  static void Require(const char *name, int32_t limit, const char *what,
+                      int64_t needed) {
+    if (needed <= limit) return;
+    std::ostringstream os;
+    os << "intersect_dense cannot keep to " << name << "=" << limit
+       << ": the best paths alone have " << needed << " " << what
+       << ". Please use a larger " << name
+       << ", or fewer or shorter sequences in a batch.";
+    throw std::runtime_error(os.str());
+  }
+};
+
+}  // namespace k2
+
+#endif  // K2_CSRC_BEST_PATHS_H_

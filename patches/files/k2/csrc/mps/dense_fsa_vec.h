@@ -1,0 +1,64 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_DENSE_FSA_VEC_H_
+#define K2_CSRC_MPS_DENSE_FSA_VEC_H_
+
+#include <vector>
+
+#include "k2/csrc/fsa.h"
+
+namespace at {
+class Tensor;
+}
+
+namespace k2 {
+
+// A part of a sequence that becomes one of a DenseFsaVec.
+struct Segment {
+  int32_t sequence, start_frame, num_frames;
+};
+
+/* Makes a DenseFsaVec on the GPU, in one dispatch for some 200 segments, which
+   nothing waits for.
+
+   @param [in] log_probs   torch.float32 on mps, indexed
+                           [sequence][frame][symbol], of any strides.
+   @param [in] segments    Inside of log_probs; not empty.
+   @param [out] scores     The tensor that shares the answer's memory,
+                           contiguous.
+ */
+DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
+                           const std::vector<Segment> &segments,
+                           at::Tensor *scores);
+
+/* Computes the gradient of log_probs from that of `scores`, in as many
+   dispatches.  Where segments overlap it adds up in their order.
+
+   @param [in] scores_grad   torch.float32 on mps, in the shape of `scores`,
+                             contiguous.
+   @param [out] grad         The same in the shape of log_probs, contiguous; all
+                             are written.
+ */
+void DenseFsaVecGradMps(const at::Tensor &scores_grad,
+                        const std::vector<Segment> &segments,
+                        const at::Tensor &grad);
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_DENSE_FSA_VEC_H_

@@ -1,0 +1,54 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_GPU_ARRAY_H_
+#define K2_CSRC_MPS_GPU_ARRAY_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/mps/mps_context.h"
+#include "k2/csrc/torch_util.h"
+
+// Memory for the GPU to write.  That of the context is the host's to write, so
+// it waits until the GPU is done with what was there before.
+
+namespace k2 {
+
+/* Returns a contiguous tensor on mps with one axis and `dim` elements, or with
+   one if that is 0, since Metal has no empty buffers.  Nothing is written.
+ */
+template <typename T>
+torch::Tensor GpuTensor(int64_t dim) {
+  return torch::empty(
+      {std::max<int64_t>(dim, 1)},
+      torch::dtype(c10::CppTypeToScalarType<T>::value).device(torch::kMPS, 0));
+}
+
+/* Returns an array in the memory of what GpuTensor() returned, `dim` elements
+   of sizeof(T) bytes from the first on.
+ */
+template <typename T>
+Array1<T> GpuArray(const torch::Tensor &tensor, int32_t dim) {
+  return Array1<T>(dim, NewMpsRegion(tensor), 0);
+}
+
+}  // namespace k2
+
+#endif  // K2_CSRC_MPS_GPU_ARRAY_H_

@@ -1,0 +1,47 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_DENSE_FSA_VEC_H_
+#define K2_CSRC_MPS_KERNELS_DENSE_FSA_VEC_H_
+
+// Shared by the host and the kernels of dense_fsa_vec.metal.  All members have
+// the same size and alignment in C++ and in Metal.
+
+enum DenseFsaVecSizes {
+  // Of one dispatch, so that they fit into what Metal takes by value.
+  kDvMaxSegments = 240
+};
+
+struct DenseFsaVecParams {
+  int num_segments;  // here
+  int first_segment;
+  int num_symbols;
+  int sequence_stride, frame_stride, symbol_stride;  // of log_probs
+  int first_rows[kDvMaxSegments + 1];  // in scores; and what is behind the last
+  int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
+};
+
+struct DenseFsaVecGradParams {
+  int num_segments;  // here, in the order of sequences
+  int num_frames, num_symbols;
+  int adds;  // to what an earlier dispatch has written
+  int sequences[kDvMaxSegments], first_rows[kDvMaxSegments];
+  int start_frames[kDvMaxSegments], end_frames[kDvMaxSegments];
+};
+
+#endif  // K2_CSRC_MPS_KERNELS_DENSE_FSA_VEC_H_

@@ -1,0 +1,68 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_MPS_KERNELS_LATTICE_H_
+#define K2_CSRC_MPS_KERNELS_LATTICE_H_
+
+// Shared by the host and the kernels of lattice.metal.  All members have the
+// same size and alignment in C++ and in Metal.
+
+struct LatticeParams {
+  int num_fsas;
+  int num_states;   // of all FSAs
+  int num_steps;    // times: one more than rows of the longest sequence
+  int num_words;    // of 32 states, in a step
+  int stride;       // from a row of b_scores to the next
+  int num_columns;  // of b_scores
+  float beam;       // -infinity keeps nothing but the best paths
+  int has_best_arcs;
+};
+
+struct BatchesParams {
+  int num_fsas;
+  int num_steps;  // which are the batches
+  int num_states;
+  int num_arcs;
+};
+
+struct LatticeGradParams {
+  int num_fsas;
+  int num_steps;
+  int num_sequences;
+  int num_rows;  // of b_scores
+  int num_columns;
+  int num_graph_arcs;
+};
+
+// What the host reads before it allocates a lattice.
+enum LatticeTotals {
+  kLtStates = 0,
+  kLtArcs = 1,
+  kLtLeavingArcs = 2,    // of the graph, from the states that are kept
+  kLtNotProperties = 3,  // bits of FsaBasicProperties that the lattice lacks
+  kLtRounding = 4,       // whether rounding may take an arc of a best path
+  kLtDifference = 5,     // bits of the largest |forward - backward total score|
+  kLtNumTotals = 6
+};
+
+// Added to the bits of kLtNotProperties: the host has to look for itself.
+enum LatticeFlags { kLtUnknown = 0x40000000 };
+
+enum LatticeSizes { kLtSimdWidth = 32, kLtMaxThreads = 1024 };
+
+#endif  // K2_CSRC_MPS_KERNELS_LATTICE_H_

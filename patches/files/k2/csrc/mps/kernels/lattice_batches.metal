@@ -1,0 +1,214 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/arc.h"
+#include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simdgroup.h"
+
+// The batches of states of a lattice, and what enters and leaves them.  Arcs go
+// from a time to the next, so the states of one time, of all FSAs, are a
+// batch; see lattice.metal for frames.
+
+using namespace metal;
+
+// The arcs that enter each state, in the order of arcs: those that leave a
+// frame are sorted by the states of the next one, a counting sort.  A simdgroup
+// does a frame, 32 arcs at a time; of the lanes with the same state the first
+// one counts for all.
+//
+// arcs           [num_arcs]
+// frame_states   [num_fsas * num_steps + 1], into states
+// frame_arcs     [num_fsas * num_steps + 1], into arcs
+// next           [num_states], for this kernel alone
+// row_splits     [num_states + 1], gets where the arcs of each state begin
+// incoming       [num_arcs], gets their indexes
+kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
+                          device const int *frame_states [[buffer(1)]],
+                          device const int *frame_arcs [[buffer(2)]],
+                          device int *next [[buffer(3)]],
+                          device int *row_splits [[buffer(4)]],
+                          device int *incoming [[buffer(5)]],
+                          constant BatchesParams &params [[buffer(6)]],
+                          uint thread_index [[thread_position_in_grid]]) {
+  const int frame = int(thread_index) / kLtSimdWidth,
+            lane = int(thread_index) % kLtSimdWidth;
+  if (frame >= params.num_fsas * params.num_steps) return;
+  const int first_frame = frame - frame % params.num_steps;
+  const int states_begin = frame_states[frame],
+            num_states = frame_states[frame + 1] - states_begin,
+            offset = frame_states[first_frame] - states_begin;
+  const int begin = frame_arcs[frame == first_frame ? frame : frame - 1],
+            end = frame_arcs[frame];
+  device int *mine = next + states_begin;
+
+  for (int s = lane; s < num_states; s += kLtSimdWidth) mine[s] = 0;
+  simdgroup_barrier(mem_flags::mem_device);
+  int place = begin;
+  for (int pass = 0; pass < 2; ++pass) {
+    for (int first = begin; first < end; first += kLtSimdWidth) {
+      const int i = first + lane;
+      const int state = i < end ? arcs[i].dest_state + offset : -1;
+      uint same = 0;
+      for (int j = 0; j < kLtSimdWidth; ++j)
+        same |= uint(simd_broadcast(state, ushort(j)) == state) << j;
+      const int before = int(popcount(Below(same, lane))),
+                count = int(popcount(same));
+      // Read by all lanes before the first one of each state writes.
+      const int from = state >= 0 ? mine[state] : 0;
+      if (pass == 1 && state >= 0) incoming[from + before] = i;
+      simdgroup_barrier(mem_flags::mem_device);
+      if (state >= 0 && before == 0) mine[state] = from + count;
+      simdgroup_barrier(mem_flags::mem_device);
+    }
+    if (pass == 0) {
+      for (int first = 0; first < num_states; first += kLtSimdWidth) {
+        const int s = first + lane;
+        const int count = s < num_states ? mine[s] : 0;
+        const int sum = simd_prefix_inclusive_sum(count);
+        if (s < num_states) {
+          mine[s] = place + sum - count;
+          row_splits[states_begin + s] = place + sum - count;
+        }
+        place += simd_broadcast(sum, ushort(kLtSimdWidth - 1));
+      }
+      simdgroup_barrier(mem_flags::mem_device);
+    }
+  }
+  if (frame == 0 && lane == 0) row_splits[params.num_states] = params.num_arcs;
+}
+
+// How many states and arcs are before each part of a batch that belongs to one
+// FSA; batches are ordered by time, then by FSA.
+//
+// row_splits1   [num_steps + 1], the row splits of axis 1 of all batches
+// states        [num_steps * num_fsas + 1], those of axis 2
+// entering      [num_steps * num_fsas + 1], gets the number of arcs that
+//               enter states before
+// leaving       [num_steps * num_fsas + 1], that of arcs that leave them
+//
+// There is one threadgroup.
+[[max_total_threads_per_threadgroup(kLtMaxThreads)]]
+kernel void place_batches(device const int *frame_states [[buffer(0)]],
+                          device const int *frame_arcs [[buffer(1)]],
+                          device int *row_splits1 [[buffer(2)]],
+                          device int *states [[buffer(3)]],
+                          device int *entering [[buffer(4)]],
+                          device int *leaving [[buffer(5)]],
+                          constant BatchesParams &params [[buffer(6)]],
+                          uint thread_index [[thread_index_in_threadgroup]],
+                          uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup int3 sums[kLtMaxThreads];
+  const int thread_id = int(thread_index), threads = int(num_threads);
+  const int num_parts = params.num_steps * params.num_fsas;
+  for (int i = thread_id; i <= params.num_steps; i += threads)
+    row_splits1[i] = i * params.num_fsas;
+
+  const int each = (num_parts + threads - 1) / threads,
+            begin = min(thread_id * each, num_parts),
+            end = min(begin + each, num_parts);
+  int3 own = int3(0);
+  // Twice: for what is before the thread's parts, then to write.
+  for (int pass = 0; pass < 2; ++pass) {
+    int3 sum = pass == 0 ? int3(0) : sums[thread_id] - own;
+    for (int i = begin; i < end; ++i) {
+      const int fsa = i % params.num_fsas, t = i / params.num_fsas,
+                frame = fsa * params.num_steps + t;
+      if (pass == 1) {
+        states[i] = sum.x;
+        entering[i] = sum.y;
+        leaving[i] = sum.z;
+      }
+      sum.x += frame_states[frame + 1] - frame_states[frame];
+      if (t > 0) sum.y += frame_arcs[frame] - frame_arcs[frame - 1];
+      sum.z += frame_arcs[frame + 1] - frame_arcs[frame];
+    }
+    if (pass == 1) break;
+    own = sum;
+    sums[thread_id] = own;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int distance = 1; distance < threads; distance *= 2) {
+      const int3 more =
+          thread_id >= distance ? sums[thread_id - distance] : int3(0);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      sums[thread_id] += more;
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+  }
+  if (thread_id == threads - 1) {
+    states[num_parts] = params.num_states;
+    entering[num_parts] = params.num_arcs;
+    leaving[num_parts] = params.num_arcs;
+  }
+}
+
+// What is in the batches; a simdgroup does a frame.
+//
+// frame_states, frame_arcs   see incoming_arcs
+// row_splits2      [num_states + 1], where the arcs that leave a state begin
+// incoming_splits, incoming   what incoming_arcs returned
+// part_states, part_entering, part_leaving   what place_batches returned
+// states           [num_states], gets the states of the batches
+// entering_splits, leaving_splits   [num_states + 1], get the row splits of
+//                  axis 3
+// entering, leaving   [num_arcs], get indexes of arcs
+kernel void fill_batches(device const int *frame_states [[buffer(0)]],
+                         device const int *frame_arcs [[buffer(1)]],
+                         device const int *row_splits2 [[buffer(2)]],
+                         device const int *incoming_splits [[buffer(3)]],
+                         device const int *incoming [[buffer(4)]],
+                         device const int *part_states [[buffer(5)]],
+                         device const int *part_entering [[buffer(6)]],
+                         device const int *part_leaving [[buffer(7)]],
+                         device int *states [[buffer(8)]],
+                         device int *entering_splits [[buffer(9)]],
+                         device int *entering [[buffer(10)]],
+                         device int *leaving_splits [[buffer(11)]],
+                         device int *leaving [[buffer(12)]],
+                         constant BatchesParams &params [[buffer(13)]],
+                         uint thread_index [[thread_position_in_grid]]) {
+  const int frame = int(thread_index) / kLtSimdWidth,
+            lane = int(thread_index) % kLtSimdWidth;
+  if (frame >= params.num_fsas * params.num_steps) return;
+  const int fsa = frame / params.num_steps, t = frame % params.num_steps,
+            part = t * params.num_fsas + fsa;
+  const int states_begin = frame_states[frame],
+            num_states = frame_states[frame + 1] - states_begin,
+            leaving_begin = frame_arcs[frame],
+            num_leaving = frame_arcs[frame + 1] - leaving_begin,
+            entering_begin = frame_arcs[t == 0 ? frame : frame - 1],
+            num_entering = leaving_begin - entering_begin;
+  const int at = part_states[part], entering_at = part_entering[part],
+            leaving_at = part_leaving[part];
+  for (int s = lane; s < num_states; s += kLtSimdWidth) {
+    const int state = states_begin + s;
+    states[at + s] = state;
+    entering_splits[at + s] =
+        entering_at + incoming_splits[state] - entering_begin;
+    leaving_splits[at + s] = leaving_at + row_splits2[state] - leaving_begin;
+  }
+  for (int i = lane; i < num_entering; i += kLtSimdWidth)
+    entering[entering_at + i] = incoming[entering_begin + i];
+  for (int i = lane; i < num_leaving; i += kLtSimdWidth)
+    leaving[leaving_at + i] = leaving_begin + i;
+  if (frame == 0 && lane == 0) {
+    entering_splits[params.num_states] = params.num_arcs;
+    leaving_splits[params.num_states] = params.num_arcs;
+  }
+}

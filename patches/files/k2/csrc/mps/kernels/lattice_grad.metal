@@ -1,0 +1,124 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <metal_stdlib>
+
+#include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/kernels/simdgroup.h"
+
+// The gradients of what was intersected from that of the lattice's arcs.  Each
+// element has one owner, which adds up in the order of the lattice's arcs: two
+// runs give the same bits, which are those of IndexAdd() on the CPU.  See
+// lattice.metal for frames.
+
+using namespace metal;
+
+// A row of b_scores is that of a frame, or of as many as FSAs share its
+// sequence.  A simdgroup does it, 32 arcs at a time; of the lanes with the same
+// element the first one adds for all.
+//
+// arc_grad       [number of arcs of the lattice]
+// arc_map_b      [the same], the element of b_scores
+// frame_arcs     [num_fsas * num_steps + 1], into arcs
+// row_begins     [num_sequences + 1], into rows
+// a_to_b_map     [num_fsas], the sequence of an FSA; not decreasing
+// grad           [num_rows][num_columns]; all are written
+kernel void dense_grad(device const float *arc_grad [[buffer(0)]],
+                       device const int *arc_map_b [[buffer(1)]],
+                       device const int *frame_arcs [[buffer(2)]],
+                       device const int *row_begins [[buffer(3)]],
+                       device const int *a_to_b_map [[buffer(4)]],
+                       device float *grad [[buffer(5)]],
+                       constant LatticeGradParams &params [[buffer(6)]],
+                       uint thread_index [[thread_position_in_grid]]) {
+  const int row = int(thread_index) / kLtSimdWidth,
+            lane = int(thread_index) % kLtSimdWidth;
+  if (row >= params.num_rows) return;
+  const int sequence = Find(row_begins, params.num_sequences, row),
+            t = row - row_begins[sequence];
+  const long first = long(row) * params.num_columns;
+  for (int i = lane; i < params.num_columns; i += kLtSimdWidth)
+    grad[first + i] = 0.0f;
+  simdgroup_barrier(mem_flags::mem_device);
+  // The first FSA of this sequence, or of a later one.
+  int fsa = 0;
+  for (int high = params.num_fsas; fsa < high;) {
+    const int middle = (fsa + high) / 2;
+    if (a_to_b_map[middle] < sequence)
+      fsa = middle + 1;
+    else
+      high = middle;
+  }
+  for (; fsa < params.num_fsas && a_to_b_map[fsa] == sequence; ++fsa) {
+    const int frame = fsa * params.num_steps + t, end = frame_arcs[frame + 1];
+    for (int begin = frame_arcs[frame]; begin < end; begin += kLtSimdWidth) {
+      const int i = begin + lane;
+      const int at = i < end ? arc_map_b[i] : -1;
+      const float own = i < end ? arc_grad[i] : 0.0f;
+      float sum = i < end ? grad[at] : 0.0f;
+      bool is_first = true;
+      for (int j = 0; j < kLtSimdWidth; ++j) {
+        const int other = simd_broadcast(at, ushort(j));
+        const float term = simd_broadcast(own, ushort(j));
+        if (other == at) {
+          sum += term;
+          if (j < lane) is_first = false;
+        }
+      }
+      simdgroup_barrier(mem_flags::mem_device);
+      if (i < end && is_first) grad[at] = sum;
+      simdgroup_barrier(mem_flags::mem_device);
+    }
+  }
+}
+
+// A thread does an arc of the graph.  Of an arc of the graph there is at most
+// one in a frame, where arcs are in the graph's order.
+//
+// arc_map_a      [number of arcs of the lattice], the arc of the graph
+// state_begins   [num_fsas + 1], the row splits of axis 1 of the graph
+// leaving_begins   those of axis 2
+// grad           [num_graph_arcs]; all are written
+kernel void graph_grad(device const float *arc_grad [[buffer(0)]],
+                       device const int *arc_map_a [[buffer(1)]],
+                       device const int *frame_arcs [[buffer(2)]],
+                       device const int *state_begins [[buffer(3)]],
+                       device const int *leaving_begins [[buffer(4)]],
+                       device float *grad [[buffer(5)]],
+                       constant LatticeGradParams &params [[buffer(6)]],
+                       uint thread_index [[thread_position_in_grid]]) {
+  const int arc = int(thread_index);
+  if (arc >= params.num_graph_arcs) return;
+  int fsa = 0;
+  for (int high = params.num_fsas; high - fsa > 1;) {
+    const int middle = (fsa + high) / 2;
+    if (leaving_begins[state_begins[middle]] <= arc)
+      fsa = middle;
+    else
+      high = middle;
+  }
+  float sum = 0.0f;
+  for (int frame = fsa * params.num_steps; frame < (fsa + 1) * params.num_steps;
+       ++frame) {
+    const int begin = frame_arcs[frame], end = frame_arcs[frame + 1];
+    if (begin == end || arc_map_a[begin] > arc) continue;
+    const int at = begin + Find(arc_map_a + begin, end - begin, arc);
+    if (arc_map_a[at] == arc) sum += arc_grad[at];
+  }
+  grad[arc] = sum;
+}

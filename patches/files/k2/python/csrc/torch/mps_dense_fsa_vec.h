@@ -1,0 +1,60 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_DENSE_FSA_VEC_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_DENSE_FSA_VEC_H_
+
+#include <tuple>
+#include <vector>
+
+#include "k2/csrc/mps/dense_fsa_vec.h"
+#include "k2/python/csrc/torch.h"
+
+#if K2_WITH_MPS
+
+// Segments in rows of three numbers, on the CPU.
+inline std::vector<k2::Segment> ToSegments(torch::Tensor segments) {
+  segments = segments.contiguous();
+  const int32_t *data = segments.data_ptr<int32_t>();
+  std::vector<k2::Segment> ans;
+  for (int64_t i = 0; i != segments.size(0); ++i, data += 3)
+    ans.push_back({data[0], data[1], data[2]});
+  return ans;
+}
+
+#endif  // K2_WITH_MPS
+
+// See k2/python/k2/mps/dense.py for what Python makes of it.
+inline void PybindMpsDenseFsaVec(py::module &m) {
+#if K2_WITH_MPS
+  m.def("mps_dense_fsa_vec",
+        [](torch::Tensor log_probs, torch::Tensor segments) {
+          torch::Tensor scores;
+          k2::DenseFsaVec ans =
+              k2::DenseFsaVecMps(log_probs, ToSegments(segments), &scores);
+          return std::make_tuple(ans, scores);
+        });
+  m.def("mps_dense_fsa_vec_grad",
+        [](torch::Tensor scores_grad, torch::Tensor segments,
+           torch::Tensor grad) {
+          k2::DenseFsaVecGradMps(scores_grad, ToSegments(segments), grad);
+        });
+#endif  // K2_WITH_MPS
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_DENSE_FSA_VEC_H_

@@ -1,0 +1,61 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
+#define K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
+
+#include <tuple>
+
+#include "k2/csrc/mps/intersect_dense.h"
+#include "k2/csrc/torch_util.h"
+#include "k2/python/csrc/torch.h"
+#include "k2/python/csrc/torch/v2/ragged_any.h"
+
+// See k2/python/k2/mps/lattice.py for what Python makes of it.
+inline void PybindMpsLattice(py::module &m) {
+#if K2_WITH_MPS
+  using k2::Lattice;
+  using k2::RaggedAny;
+  py::class_<Lattice> lattice(m, "MpsLattice");
+  lattice.def_readonly("fsas", &Lattice::fsas);
+  lattice.def_readonly("properties", &Lattice::properties);
+  lattice.def_property_readonly(
+      "arc_map_a", [](Lattice &self) { return k2::ToTorch(self.arc_map_a); });
+  lattice.def_property_readonly(
+      "arc_map_b", [](Lattice &self) { return k2::ToTorch(self.arc_map_b); });
+  lattice.def("incoming_arcs", [](const Lattice &self) {
+    return RaggedAny(self.IncomingArcs().Generic());
+  });
+  // Those of states, of entering arcs and of leaving arcs.
+  lattice.def("batches", [](const Lattice &self, RaggedAny &incoming_arcs) {
+    k2::Ragged<int32_t> states, entering, leaving;
+    self.Batches(incoming_arcs.any.Specialize<int32_t>(), &states, &entering,
+                 &leaving);
+    return std::make_tuple(RaggedAny(states.Generic()),
+                           RaggedAny(entering.Generic()),
+                           RaggedAny(leaving.Generic()));
+  });
+  lattice.def("graph_grad", &Lattice::GraphGrad);
+  lattice.def("dense_grad", &Lattice::DenseGrad);
+
+  m.def("mps_prefers_intersect_dense", &k2::PreferIntersectDenseMps);
+  m.def("mps_intersect_dense", &k2::IntersectDenseMps);
+#endif  // K2_WITH_MPS
+}
+
+#endif  // K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_

@@ -1,0 +1,165 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Lattices that intersect_dense makes on mps, and what is known of them.'''
+from typing import Optional
+from typing import Tuple
+
+import torch
+import _k2
+import k2
+
+# In the cache of an Fsa: the _k2.MpsLattice that it was made from.
+_LATTICE = 'mps_lattice'
+
+
+def _entering_arcs(graphs) -> Tuple[torch.Tensor, torch.Tensor]:
+    '''Return the row splits and the values of GetIncomingArcs().
+
+    All of it is the GPU's work, in torch's operators: a host that reads arcs
+    would have to wait for all that the GPU has to do.
+    '''
+    arcs = graphs.arcs.values()
+    state_begins = graphs.arcs.shape().row_splits(2)
+    count = torch.arange(max(arcs.shape[0], state_begins.shape[0]),
+                         dtype=torch.int32, device=arcs.device)
+    states = torch.searchsorted(state_begins, count[:arcs.shape[0]],
+                                right=True, out_int32=True) - 1
+    dests, entering = torch.sort(states - arcs[:, 0] + arcs[:, 1],
+                                 stable=True)
+    begins = torch.searchsorted(dests, count[:state_begins.shape[0]],
+                                out_int32=True)
+    return begins, entering.to(torch.int32)
+
+
+def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
+          output_beam: float, max_states: int, max_arcs: int):
+    '''Return a _k2.MpsLattice; None where the host is to intersect.
+
+    That is where it is faster, for no FSAs or none that has arcs, and for what
+    k2 refuses.
+    '''
+    if (a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps'
+            or len(a_fsas.shape) != 3 or not output_beam > 0):
+        return None
+    num_fsas, num_seqs = a_fsas.shape[0], b_fsas.dim0()
+    duration = b_fsas.duration
+    if num_fsas == 0 or (duration[1:] > duration[:-1]).any():
+        return None
+    if a_to_b_map is None:
+        if num_fsas != num_seqs:
+            return None
+    elif (a_to_b_map.shape != (num_fsas,) or a_to_b_map.dtype != torch.int32
+          or a_to_b_map.device.type != 'mps'):
+        return None
+    num_rows = int(duration.max()) + 1
+    if not _k2.mps_prefers_intersect_dense(a_fsas.arcs.values().shape[0],
+                                           num_rows):
+        return None
+    if a_to_b_map is None:
+        a_to_b_map = torch.arange(num_fsas, dtype=torch.int32,
+                                  device=a_fsas.device)
+    else:
+        seqs = a_to_b_map.to('cpu')
+        if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
+            return None
+    return _k2.mps_intersect_dense(
+        a_fsas.arcs, *_entering_arcs(a_fsas), b_fsas.dense_fsa_vec, num_rows,
+        a_to_b_map.contiguous(), output_beam, max_states, max_arcs)
+
+
+def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
+                    output_beam: float, max_states: int,
+                    max_arcs: int) -> Tuple:
+    '''Intersect as :func:`k2.intersect_dense` does, without gradients.
+
+    Args:
+      a_fsas, b_fsas, a_to_b_map, output_beam, max_states, max_arcs:
+        As for :func:`k2.intersect_dense`.
+    Returns:
+      The lattice, the arc maps to ``a_fsas`` and to ``b_fsas.scores``, and
+      the ``_k2.MpsLattice`` if the GPU of mps has made it, else None.
+    '''
+    made = _make(a_fsas, b_fsas, a_to_b_map, output_beam, max_states, max_arcs)
+    if made is None:
+        arcs, arc_map_a, arc_map_b = _k2.intersect_dense(
+            a_fsas.arcs, b_fsas.dense_fsa_vec, a_to_b_map, output_beam,
+            max_states, max_arcs)
+        return k2.Fsa(arcs), arc_map_a, arc_map_b, None
+    known = made.properties >= 0
+    ans = k2.Fsa(made.fsas, properties=made.properties if known else None)
+    ans._cache[_LATTICE] = made
+    return ans, made.arc_map_a, made.arc_map_b, made
+
+
+def fill_cache(fsa, name: str) -> bool:
+    '''Make what intersect_dense on mps lets the GPU know without a search.
+
+    Args:
+      fsa:
+        Any k2.Fsa.
+      name:
+        An entry of ``fsa._cache``: incoming_arcs, state_batches,
+        entering_arc_batches or leaving_arc_batches.
+    Returns:
+      Whether the entry is there now.
+    '''
+    cache = fsa._cache
+    made = cache.get(_LATTICE)
+    if made is None:
+        return False
+    if 'incoming_arcs' not in cache:
+        cache['incoming_arcs'] = made.incoming_arcs()
+    if name != 'incoming_arcs':
+        (cache['state_batches'], cache['entering_arc_batches'],
+         cache['leaving_arc_batches']) = made.batches(cache['incoming_arcs'])
+    return True
+
+
+def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
+                made) -> torch.Tensor:
+    '''Return ``value[arc_map]``, on the GPU if that has made the map.
+
+    Args:
+      value:
+        An attribute of arcs.
+      arc_map, made:
+        What :func:`intersect_dense` returned.
+    '''
+    if made is None:
+        return _k2.index_select(value, arc_map)
+    return value.index_select(0, arc_map)
+
+
+def gradients(ctx, grad: torch.Tensor) -> Tuple:
+    '''Return what the backward pass of intersect_dense returns.
+
+    Args:
+      ctx:
+        Of its forward pass, whose ``lattice`` is not None.
+      grad:
+        The gradient of the lattice's scores.
+    '''
+    a_scores, b_scores = ctx.saved_tensors
+    grad = grad.contiguous()
+    ans = [None] * len(ctx.needs_input_grad)
+    # See _IntersectDenseFunction.forward for where they are.
+    for i, scores, add_up in ((6, a_scores, ctx.lattice.graph_grad),
+                              (7, b_scores, ctx.lattice.dense_grad)):
+        if ctx.needs_input_grad[i]:
+            ans[i] = torch.empty(scores.shape, dtype=torch.float32,
+                                 device=scores.device)
+            add_up(grad, ans[i])
+    return tuple(ans)

@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+#
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# To run this single test, use
+#
+#  ctest --verbose -R intersect_dense_limits_test_py
+
+import unittest
+
+import k2
+import torch
+
+
+class TestIntersectDenseLimits(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.devices = [torch.device('cpu')]
+        if torch.cuda.is_available() and k2.with_cuda:
+            cls.devices.append(torch.device('cuda', 0))
+
+    def setUp(self):
+        torch.manual_seed(20261122)
+        self.num_frames = [30, 30, 21]
+        self.log_probs = torch.randn(3, 30, 6).log_softmax(-1)
+
+    def intersect(self, device, log_probs=None, beam=20., **limits):
+        '''Intersect with a topology in which all states have 6 arcs or more.'''
+        if log_probs is None:
+            log_probs = self.log_probs
+        segments = torch.tensor(
+            [[i, 0, n] for i, n in enumerate(self.num_frames)],
+            dtype=torch.int32)
+        dense = k2.DenseFsaVec(log_probs.to(device), segments)
+        graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 3).to(device)
+        return k2.intersect_dense(graphs, dense, beam, **limits)
+
+    def best(self, lattice):
+        return lattice.get_tot_scores(log_semiring=False,
+                                      use_double_scores=True)
+
+    # What the best paths need: a state for each frame, the final row's as
+    # well, and one more; 7 arcs leave each but the last.
+    NUM_STATES = 31 + 31 + 22 + 3
+    NUM_ARCS = 7 * (31 + 31 + 22)
+
+    def test_limits_that_the_best_paths_need(self):
+        for device in self.devices:
+            expected = self.best(self.intersect(device))
+            for limits in (dict(max_states=self.NUM_STATES),
+                           dict(max_arcs=self.NUM_ARCS)):
+                lattice = self.intersect(device, **limits)
+                assert torch.equal(self.best(lattice), expected)
+                assert lattice.num_arcs == self.NUM_STATES - 3
+
+    def test_limits_that_the_best_paths_exceed(self):
+        for device in self.devices:
+            for limits in (dict(max_states=self.NUM_STATES - 1),
+                           dict(max_arcs=self.NUM_ARCS - 1)):
+                self.assertRaises(RuntimeError, self.intersect, device,
+                                  **limits)
+
+    def test_paths_that_are_equally_good(self):
+        '''No beam tells them apart, and one of them has to be left.'''
+        for device in self.devices:
+            for lattice in (
+                    self.intersect(device, torch.zeros(3, 30, 6),
+                                   max_states=self.NUM_STATES),
+                    self.intersect(device, torch.full((3, 30, 6), -1.7),
+                                   max_arcs=self.NUM_ARCS + 5)):
+                assert lattice.num_arcs == self.NUM_STATES - 3
+                assert torch.isfinite(self.best(lattice)).all()
+
+    def test_a_beam_that_rounding_exceeds(self):
+        '''Sums of these are off by much more than the beam.'''
+        for device in self.devices:
+            for offset in (0., 1.0e+06):
+                log_probs = self.log_probs - offset
+                expected = self.best(self.intersect(device, log_probs))
+                for beam in (1.0e-02, 1.0e-05, 1.0e-08):
+                    best = self.best(
+                        self.intersect(device, log_probs, beam=beam))
+                    # There is no path if the best one was cut.
+                    assert torch.allclose(best, expected, rtol=1e-6)
+
+    def test_labels_that_the_scores_do_not_have(self):
+        '''No arc has them; what is behind the scores is not read.'''
+        for device in self.devices:
+            lattice = self.intersect(device, self.log_probs[..., :4])
+            assert lattice.num_arcs > 0
+            assert lattice.labels.max() == 3
+
+
+if __name__ == '__main__':
+    unittest.main()
