@@ -43,8 +43,12 @@ def test_a_build_tells_of_upstream_and_the_patches():
     assert info['upstream'] == config['upstream']['url']
     assert info['upstream_commit'] == config['upstream']['commit']
     edited = '-edited-' in BUILD.parent.name
-    assert info['patched_tree'] == (None if edited
-                                    else config['lock']['tree'])
+    if edited:
+        assert info['patched_tree'] is None
+    else:
+        # The build's folder is named after it.
+        assert re.fullmatch('[0-9a-f]{40}', info['patched_tree'])
+        assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
     assert info['dirty'] or not edited
     assert edited or re.fullmatch('[0-9a-f]{64}', info['series'])
     assert re.fullmatch(r'(Apple)?Clang \d+(\.\d+)*', info['compiler'])

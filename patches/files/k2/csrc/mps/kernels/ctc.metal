@@ -84,9 +84,11 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Added to the score of a symbol at time t, which is late behind the middle.
+// Added to the score of a symbol at time t, which is late behind the middle.  A
+// product that is added elsewhere stands in an fma(), so that contraction does
+// not change a bit.
 inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
-  return float(t - ((info.num_rows - 1) >> 1)) * params.penalty;
+  return fma(float(t - ((info.num_rows - 1) >> 1)), params.penalty, 0.0f);
 }
 
 // The scores of best paths that intersect_dense computed, of one FSA.
@@ -249,7 +251,7 @@ inline float SumOfArcs(float m, float r, FloatLogSum state, float arc_score) {
   // Without the rounding of state.r + arc_score, r is only a reference.
   const TwoFloat score = TwoSum(state.r, arc_score);
   const float diff = (score.high - r) + score.low;
-  return diff > -kMaxDiff ? m + state.m * precise::exp(diff) : m;
+  return diff > -kMaxDiff ? fma(state.m, precise::exp(diff), m) : m;
 }
 
 inline FloatLogSum MakeLogSum(float r, float m) {

@@ -434,11 +434,8 @@ def text(result: Result) -> List[str]:
               each.error or ('ok' if each.ok else 'WRONG')]
              for each in result.comparisons])]
     if result.timings:
-        title = f'milliseconds, size {result.size}'
-        if not result.on_mac:
-            title += ', no GPU involved'
         lines += ['', *_table(
-            [title, 'cpu', result.device, 'dispatches', 'waits'],
+            [f'milliseconds, size {result.size}', 'cpu', result.device, 'dispatches', 'waits'],
             [[each.name, f'{each.cpu * 1e3:.2f}', f'{each.mps * 1e3:.2f}',
               str(each.counted.dispatches), str(each.counted.waits)]
              for each in result.timings])]
