@@ -231,7 +231,8 @@ kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
 // what the caller gives.
 //
 // grad      the caller's: [num_states], or only that of the total scores,
-//           [num_fsas], params.grad_stride elements apart
+//           [num_fsas], params.grad_stride elements apart; where that is
+//           -infinity, there is no path and no gradient
 // arc_grad  [num_arcs]; all are written
 
 inline TwoFloat ShareOf(LogSum path, LogSum sum) {
@@ -287,7 +288,7 @@ kernel void double_forward_backprop(
       TwoFloat sum = {0.0f, 0.0f};
       if (!params.of_totals) {
         sum.high = grad[node.state];
-      } else if (node.state == final) {
+      } else if (node.state == final && score.r.high != -INFINITY) {
         sum.high = 1.0f;
       }
       for (int position = node.begin; position < node.end; ++position) {
@@ -415,7 +416,8 @@ kernel void double_backward_backprop(
                                           : 1.0f;
   for (int state = begin + int(thread_index); state < end;
        state += int(num_threads)) {
-    float own = state == begin ? 1.0f : 0.0f;
+    float own =
+        state == begin && scores[state].r.high != -INFINITY ? 1.0f : 0.0f;
     if (!params.of_totals)
       own = is_finite ? ldexp(grad[state], -exponent) : 0.0f;
     Store(sums, state, ToFixed(TwoFloat{own, 0.0f}));
