@@ -133,7 +133,7 @@ def test_carrying_on_a_full_disk(sandbox, command, room_kib):
     words = {
         "rebase": ["--onto", onto],
         "drop": ["python-add-only-new-files"],
-        "new": ["more: a thing"],
+        "new": ["more: a thing", "k2/new.cu"],
     }[command]
     if command == "new":
         support.write(k2, {"k2/new.cu": "new\n" * 4000})

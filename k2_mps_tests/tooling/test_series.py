@@ -380,3 +380,11 @@ def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
         "k2/csrc/no_newline.txt", "cmake/mps.cmake"))
     with pytest.raises(errors.SeriesError, match="which .* adds"):
         load(sandbox)
+
+
+def test_a_name_that_stands_twice_stays_in_its_first_group():
+    """So that lint has one finding for it, and none about new files."""
+    order = b"# fixes: a\na.patch\n# extras: b\nb.patch\na.patch\n"
+    assert series.parse_groups(order) == {
+        "a.patch": "fixes", "b.patch": "extras",
+    }

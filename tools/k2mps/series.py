@@ -311,7 +311,7 @@ def parse_groups(order: bytes) -> dict[str, str]:
                 )
             current = match[1]
         elif line.strip() and not line.strip().startswith("#"):
-            groups[line.strip()] = current
+            groups.setdefault(line.strip(), current)
     return groups if current else {}
 
 
