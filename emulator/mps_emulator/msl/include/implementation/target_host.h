@@ -90,6 +90,9 @@ float tanf(float);
 float tanhf(float);
 }
 
+// A string literal as MSL has it, in `constant` memory.
+#define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
+
 namespace __msl {
 namespace target {
 
