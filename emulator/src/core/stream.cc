@@ -58,6 +58,7 @@ OperatorScope::OperatorScope(const char *name) : name_(name) {
   commands.Run(/*last=*/nullptr, &handlers_);
   execution_ = std::unique_lock(CommandQueue::execution_lock());
   UsedBlocks::BeginBatch();
+  commands.used().SetCommand(name);
   if (CommandBuffer *open = Open().get()) {
     // The operator opens an encoder of its own.
     open->OpenEncoder(name);
@@ -65,6 +66,10 @@ OperatorScope::OperatorScope(const char *name) : name_(name) {
     open->Run();
   }
   ++operator_depth;
+}
+
+void OperatorScope::LeaveEncoderOpen(const char *name) {
+  if (CommandBuffer *open = Open().get()) open->SetCoalescing(name);
 }
 
 OperatorScope::~OperatorScope() {

@@ -198,6 +198,7 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
                                               : c10::DispatchKey::CPU;
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   aliases.Settle();
+  OperatorScope::LeaveEncoderOpen(schema.name().c_str());
   ResultsToDevice(&aliases, schema.returns().size(), stack);
 }
 

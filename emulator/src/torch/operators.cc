@@ -338,12 +338,12 @@ void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
               "query.dtype: ",
               query.dtype(), " key.dtype: ", key.dtype(),
               " and value.dtype: ", value.dtype(), " instead.");
-  TORCH_CHECK(query.device() == key.device() &&
-                  query.device() == value.device(),
-              "Expected query, key, and value to have the same device type, but "
-              "got query.device: ",
-              query.device(), " key.device: ", key.device(),
-              " and value.device: ", value.device(), " instead.");
+  TORCH_CHECK(
+      query.device() == key.device() && query.device() == value.device(),
+      "Expected query, key, and value to have the same device type, but "
+      "got query.device: ",
+      query.device(), " key.device: ", key.device(),
+      " and value.device: ", value.device(), " instead.");
   TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
               "Expected query, key, and value to all be  at least 2 "
               "dimensional, but got query.dim: ",
@@ -364,9 +364,9 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
   CheckAttention(query, key, value, mask);
-  bool wants_gradient = at::GradMode::is_enabled() &&
-                        (query.requires_grad() || key.requires_grad() ||
-                         value.requires_grad());
+  bool wants_gradient =
+      at::GradMode::is_enabled() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad());
   TORCH_CHECK(wants_gradient || dropout == 0,
               "scaled_dot_product_attention for MPS does not support dropout.");
   // What follows adds the mask.
@@ -386,9 +386,9 @@ Tensor Linear(const Tensor &input, const Tensor &weight,
               "MPS device does not support linear for non-float inputs");
   TORCH_CHECK(IsFloatOrComplexOnMps(weight.scalar_type()),
               "MPS device does not support linear for non-float weights");
-  TORCH_CHECK(!bias || !bias->defined() ||
-                  IsFloatOrComplexOnMps(bias->scalar_type()),
-              "MPS device does not support linear for non-float bias");
+  TORCH_CHECK(
+      !bias || !bias->defined() || IsFloatOrComplexOnMps(bias->scalar_type()),
+      "MPS device does not support linear for non-float bias");
   return at::native::linear(input, weight, bias);
 }
 
@@ -519,12 +519,12 @@ Tensor WeightInt4PackMm(const Tensor &self, const Tensor &packed,
   int64_t rows = packed.size(0) * 8;
   TORCH_CHECK(packed.numel() * 8 == rows * columns, kName,
               " : B does not fit A: ", packed.sizes(), " and ", self.sizes());
-  TORCH_CHECK(
-      group_size > 0 && columns % group_size == 0 &&
-          scales_and_zeros.sizes() ==
-              IntArrayRef({columns / group_size, rows, 2}),
-      kName, " : expect qScaleAndZeros to be [K / qGroupSize, N, 2], got ",
-      scales_and_zeros.sizes());
+  TORCH_CHECK(group_size > 0 && columns % group_size == 0 &&
+                  scales_and_zeros.sizes() ==
+                      IntArrayRef({columns / group_size, rows, 2}),
+              kName,
+              " : expect qScaleAndZeros to be [K / qGroupSize, N, 2], got ",
+              scales_and_zeros.sizes());
   Tensor bytes = packed.view(ScalarType::Byte).view({rows, columns / 2});
   Tensor weights =
       at::stack({at::bitwise_right_shift(bytes, 4), at::bitwise_and(bytes, 15)},
@@ -535,8 +535,7 @@ Tensor WeightInt4PackMm(const Tensor &self, const Tensor &packed,
   Tensor scales = scales_and_zeros.to(ScalarType::Float).transpose(0, 1);
   weights = weights * scales.select(2, 0).unsqueeze(-1) +
             scales.select(2, 1).unsqueeze(-1);
-  return at::mm(self.to(ScalarType::Float),
-                weights.view({rows, columns}).t())
+  return at::mm(self.to(ScalarType::Float), weights.view({rows, columns}).t())
       .to(self.scalar_type());
 }
 

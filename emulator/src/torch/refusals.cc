@@ -84,14 +84,14 @@ void CheckBatchNorm(const Call &call) {
   ScalarType type = call.TypeOf("input");
   TORCH_CHECK_NOT_IMPLEMENTED(type != ScalarType::Long,
                               "Long batch norm is not supported with MPS");
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsComplex(type),
-                              "Batch norm for complex is not supported for MPS");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !IsComplex(type), "Batch norm for complex is not supported for MPS");
 }
 
 void CheckLogSoftmax(const Call &call) {
   ScalarType type = call.TypeOf("self");
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsComplex(type),
-                              "log_softmax for complex is not supported for MPS");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !IsComplex(type), "log_softmax for complex is not supported for MPS");
   TORCH_CHECK_NOT_IMPLEMENTED(type != ScalarType::Bool,
                               "log_softmax for bool is not supported for MPS");
 }
@@ -139,8 +139,9 @@ void CheckGridSampler(const Call &call) {
 }
 
 void CheckHuberLoss(const Call &call) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!IsComplex(call.TypeOf("self")),
-                              "huber_loss for complex is not supported for MPS");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !IsComplex(call.TypeOf("self")),
+      "huber_loss for complex is not supported for MPS");
 }
 
 void CheckUpsample(const Call &call) {
