@@ -211,6 +211,11 @@ def _tensor(tensor):
     if tensor.device.type == "cpu":
         if tensor.dim() != 0:
             raise RuntimeError("Passed CPU tensor to MPS op")
+        # Metal has no double: torch passes one as a float.
+        narrow = {"torch.float64": "float32", "torch.complex128": "complex64"}
+        if str(tensor.dtype) in narrow:
+            torch = _mps_ShaderLibrary._torch
+            tensor = tensor.to(getattr(torch, narrow[str(tensor.dtype)]))
         content = ctypes.string_at(tensor.data_ptr(), tensor.element_size())
         return _Argument(None, 0, content, len(content))
     return _Argument(

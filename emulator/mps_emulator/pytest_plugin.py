@@ -11,6 +11,7 @@ lost.
 import os
 import pickle
 import signal
+import sys
 
 import pytest
 from _pytest.runner import runtestprotocol
@@ -55,6 +56,7 @@ def _run_in_child(item):
         status = 1
         try:
             os.close(readable)
+            _take_device_along()
             reports = runtestprotocol(item, log=False, nextitem=None)
             serialized = [
                 item.config.hook.pytest_report_to_serializable(
@@ -81,6 +83,17 @@ def _run_in_child(item):
             for data in pickle.loads(received)
         ]
     return [_report_of_death(item, status, *captured)]
+
+
+def _take_device_along():
+    """Has the emulated device work in this forked process.
+
+    A Mac's does not survive a fork, so torch.manual_seed() leaves it out in
+    the child of a process that has used it; the emulated one does.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.mps._is_in_bad_fork = lambda: False
 
 
 def _captured(item):

@@ -162,6 +162,12 @@ PLANTED_KINDS = (
     "host access past the gate",
     "write after read on a recycled buffer",
     "synchronize from two threads",
+    "race between queues",
+    "host write in flight",
+    "encoder beside torch's own",
+    "use of what has been freed",
+    "inactive lane",
+    "constant memory that is written",
 )
 
 _planted = {}  # id of a test: kind

@@ -13,12 +13,15 @@ import mps_emulator
 MPS = "mps"
 
 
-def both(function, *tensors, **kwargs):
-    """Runs function on CPU and mps tensors; the results must be equal."""
+def both(function, *tensors, tolerance=0, **kwargs):
+    """Runs function on CPU and mps tensors; the results must be equal, or
+    differ by no more than `tolerance`."""
     expected = function(*[t.clone() for t in tensors], **kwargs)
     got = function(*[t.to(MPS) for t in tensors], **kwargs)
     assert got.device.type == MPS
-    torch.testing.assert_close(got.cpu(), expected, rtol=0, atol=0)
+    torch.testing.assert_close(
+        got.cpu(), expected, rtol=tolerance, atol=tolerance
+    )
 
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
@@ -639,4 +642,78 @@ def test_bytes_of_operators():
     assert moved(lambda: x.cpu()) == 4000
     assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == (
         4000
+    )
+
+
+@pytest.mark.parametrize("rows", [slice(3, 4), slice(0, 8)])
+def test_attention_with_a_boolean_mask(rows):
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 8, 4)
+    mask = torch.tril(torch.ones(8, 8, dtype=torch.bool))[rows]
+    both(
+        lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m),
+        query[..., rows, :],
+        key,
+        value,
+        mask,
+        # The CPU has a kernel of its own for it, which adds in another order.
+        tolerance=1e-6,
+    )
+
+
+def test_indexed_assignment_in_torchscript():
+    @torch.jit.script
+    def fill(x):
+        x[x < 3] = 1.0
+        return x
+
+    @torch.jit.script
+    def accumulate(x, index, value):
+        return x.index_put_([None, index], value, accumulate=True)
+
+    both(fill, torch.arange(6.0))
+    both(
+        accumulate,
+        torch.arange(8.0).reshape(4, 2),
+        torch.tensor([1, 0]),
+        torch.tensor(10.0),
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.int8, torch.int32, torch.float16, torch.float32]
+)
+def test_bincount_keeps_the_type_of_its_weights(dtype):
+    weights = torch.tensor([1, 1, 1, 2], device=MPS, dtype=dtype)
+    counts = torch.bincount(torch.tensor([0, 1, 1, 2], device=MPS), weights)
+    assert counts.dtype == dtype
+    assert counts.tolist() == [1, 2, 2]
+
+
+def test_normal_fills_integers():
+    drawn = torch.empty(1000, dtype=torch.int32, device=MPS).normal_(100, 10)
+    # 1000 draws, each within a few standard deviations.
+    assert 95 < drawn.float().mean().item() < 105
+    assert 40 < drawn.min().item() < drawn.max().item() < 160
+
+
+def test_weights_of_four_bits():
+    torch.manual_seed(0)
+    weights = torch.randint(0, 16, (16, 64), dtype=torch.int32)
+    scales_and_zeros = torch.rand(2, 16, 2)
+    activations = torch.randn(3, 64)
+    grouped = (weights.float() - 8).view(16, 2, 32)
+    dense = grouped * scales_and_zeros[..., 0].t().unsqueeze(-1)
+    dense += scales_and_zeros[..., 1].t().unsqueeze(-1)
+    packed = torch._convert_weight_to_int4pack(
+        (weights[:, ::2] << 4 | weights[:, 1::2]).to(torch.uint8).to(MPS), 2
+    )
+    assert packed.shape == (2, 2, 32, 1) and packed.dtype == torch.int32
+    product = torch._weight_int4pack_mm(
+        activations.to(MPS), packed, 32, scales_and_zeros.to(MPS)
+    )
+    # Sums of 64 products in float32.
+    torch.testing.assert_close(
+        product.cpu(), activations @ dense.view(16, 64).t(),
+        rtol=1e-4, atol=1e-4,
     )

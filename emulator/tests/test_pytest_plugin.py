@@ -37,6 +37,13 @@ def test_after(tensor):
     assert tensor.grad.cpu().tolist() == [1] * 4
 
 
+def test_seed(tensor):
+    torch.manual_seed(230)
+    first = torch.randn(3, device="mps")
+    torch.manual_seed(230)
+    assert torch.equal(first, torch.randn(3, device="mps"))
+
+
 @pytest.mark.skip(reason="some")
 def test_skipped():
     pass
@@ -70,7 +77,7 @@ def run(folder, mark, *options):
 )
 def test_misuse_fails_one_test(tmp_path, mark, options):
     done = run(tmp_path, mark, *options)
-    assert "2 failed, 2 passed, 1 skipped" in done.stdout, done.stdout
+    assert "2 failed, 3 passed, 1 skipped" in done.stdout, done.stdout
     assert done.returncode == 1
     assert (
         "mps emulator: fatal: the CPU dereferenced the handle of" in done.stdout

@@ -59,6 +59,8 @@ def test_views_and_cpu_scalars():
     y = torch.arange(10, dtype=torch.float32, device=MPS)
     library.run(x[2:6], y[5:], torch.tensor(0.5))
     assert x.cpu().tolist() == [0, 0, 5.5, 6.5, 7.5, 8.5, 0, 0, 0, 0]
+    library.run(x[2:4], y, torch.tensor(0.25, dtype=torch.float64))
+    assert x.cpu().tolist()[2:4] == [0.25, 1.25]
 
 
 def test_numbers_have_64_and_32_bits():

@@ -45,7 +45,9 @@ class Parameter:
     components:   1 to 3, for kind "builtin".
     scalar:       "uint" or "ushort", for kind "builtin".
     active:       False where a function constant takes the parameter away.
+    constant:     whether it leads to `constant` memory.
     element_size: bytes of what the pointer or reference leads to.
+    alignment:    of that, in bytes.
     numbers:      what that consists of, like "float" or "uint"; None where it
         is neither numbers, vectors of them nor atomics.
     """
@@ -60,7 +62,9 @@ class Parameter:
         self.writable = False
         self.by_reference = False
         self.active = True
+        self.constant = False
         self.element_size = 0
+        self.alignment = 1
         self.numbers = None
         self.type_spelling = ""
 
@@ -863,7 +867,9 @@ class Analysis:
         element = pointee
         if self._is_array(checked):
             element = pointee.get_array_element_type()
+        parameter.constant = space == CONSTANT
         parameter.element_size = max(element.get_size(), 0)
+        parameter.alignment = max(element.get_align(), 1)
         parameter.numbers = _numbers(element)
         parameter.type_spelling = _plain_type(cursor.type)
         if wanted in annotations:

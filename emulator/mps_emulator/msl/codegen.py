@@ -114,7 +114,7 @@ def _parameter_table(number, kernel):
     ]
     for parameter in kernel.parameters:
         lines.append(
-            '  {"%s", %s, %d, %d, %d, %d, %d},'
+            '  {"%s", %s, %d, %d, %d, %d, %d, %d, %d},'
             % (
                 _escape(parameter.name),
                 kinds[parameter.kind],
@@ -122,7 +122,9 @@ def _parameter_table(number, kernel):
                 parameter.writable,
                 parameter.by_reference,
                 parameter.active,
+                parameter.constant,
                 parameter.element_size,
+                parameter.alignment,
             )
         )
     lines.append("  {}};")

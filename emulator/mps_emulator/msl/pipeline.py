@@ -18,6 +18,9 @@ PROGRAM_SOURCE = "program_source"
 _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
+# What is in namespace metal is known to every program, as Metal's compiler has
+# it; its own headers say nothing more.
+_NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
 
@@ -205,8 +208,10 @@ class Program:
         repairs = Repairs(text)
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
-            source = _PREFACE + rewritten
-            rewritten_map = rewritten_map.shifted(len(_PREFACE.encode()))
+            source = _PREFACE + _NAMES + rewritten
+            rewritten_map = rewritten_map.shifted(
+                len((_PREFACE + _NAMES).encode())
+            )
             unit = cindex.Index.create().parse(
                 _PARSED_FILE,
                 args=options,
@@ -248,6 +253,7 @@ class Program:
             [
                 _PREFACE,
                 _PTX_PREFACE,
+                _NAMES,
                 nvptx.declarations(kernels),
                 rewritten,
                 behind,
@@ -260,6 +266,7 @@ class Program:
         return "".join(
             [
                 _PREFACE,
+                _NAMES,
                 _LIBRARY_PREFACE,
                 codegen.declarations(kernels),
                 rewritten,

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "core/counters.h"
+#include "core/environment.h"
 #include "core/fatal.h"
 #include "core/record.h"
 
@@ -30,7 +31,11 @@ class EndUsesLater {
   const Command &command_;
 };
 
+thread_local HostWrites host_writes;
+
 }  // namespace
+
+const HostWrites &HostWritesInFlight() { return host_writes; }
 
 CommandBuffer::~CommandBuffer() {
   // Commands that were never committed, or committed and never waited for.
@@ -54,6 +59,14 @@ void CommandBuffer::OpenEncoder(const char *kind) {
         "%s: a %s is already encoding to this command buffer; end it with "
         "endEncoding first",
         kind, open_encoder_);
+  if (coalescing_)
+    Fatal(
+        "%s: torch's own encoder is open on this command buffer: %s ran since "
+        "torch::mps::get_command_buffer() gave it away, and torch leaves its "
+        "kernels' encoder open for the next ones.  On a Mac Metal ends the "
+        "program.  Call get_command_buffer() after the last operator, which "
+        "ends that encoder",
+        kind, coalescing_);
   open_encoder_ = kind;
 }
 
@@ -77,7 +90,20 @@ void CommandBuffer::Commit() {
   if (open_encoder_)
     Fatal("commit: the %s of this command buffer lacks endEncoding",
           open_encoder_);
+  if (coalescing_)
+    Fatal(
+        "commit: torch's own encoder, of %s, is open on this command buffer; "
+        "torch::mps::commit() ends it",
+        coalescing_);
   Count(kCommandBuffers);
+  if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"))
+    for (const Command &command : commands_) {
+      // What follows runs when another queue says so, not at any time.
+      if (command.name == "encodeWaitForEvent:value:") break;
+      committed_contents_.Take(command.uses);
+      for (const BufferUse &use : command.uses)
+        queue_->used().NoteCommitted(use, command.name.c_str());
+    }
   Enqueue();
   queue_->NoteWork();
   status_ = Status::kCommitted;
@@ -111,17 +137,34 @@ void CommandBuffer::Run() {
   UsedBlocks::BeginBatch();
   if (start_time_ == 0) start_time_ = Now();
   std::vector<char *> device;
+  std::vector<HostSnapshot::Write> written;
+  if (committed() && ChecksCommands()) written = committed_contents_.Writes();
   while (!commands_.empty()) {
     Command command = std::move(commands_.front());
     commands_.pop_front();
     --queue_->commands_left_;
     EndUsesLater end_uses(command);
     device.clear();
-    for (const BufferUse &use : command.uses)
-      device.push_back(queue_->used().Begin(use));
+    host_writes.clear();
+    queue_->used().SetCommand(command.name.c_str());
+    for (const BufferUse &use : command.uses) {
+      if (!retains_references && !IsAlive(use))
+        Fatal(
+            "%s: MTLBuffer #%lu (%zu bytes) was freed before the command ran: "
+            "its command buffer, of commandBufferWithUnretainedReferences, "
+            "keeps nothing alive.  Keep the buffer until the command buffer "
+            "has completed",
+            command.name.c_str(), use.buffer_id, use.size);
+      char *memory = queue_->used().Begin(use);
+      device.push_back(memory);
+      for (const HostSnapshot::Write &write : written)
+        if (write.buffer_id == use.buffer_id)
+          host_writes.emplace_back(memory + write.begin, memory + write.end);
+    }
     bool recorded = IsRecording();
     if (recorded) RecordBefore(command, device.data());
     command.run(device.data());
+    host_writes.clear();
     if (recorded) RecordAfter(command, device.data());
     for (const BufferUse &use : command.uses)
       if (use.writes) CheckRedzone(use, command.name.c_str());
@@ -156,6 +199,8 @@ void CommandQueue::Run(const CommandBuffer *last,
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
       buffer->status_ = CommandBuffer::Status::kCompleted;
+      // The handlers tell the program.
+      if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
       if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
     }
     // Without the execution lock: a handler may use the device.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/memory.h"
@@ -16,6 +17,11 @@
 namespace mps_emulator {
 
 class CommandQueue;
+
+// While a command runs: device memory [begin, end) of its buffers that the host
+// has written since the command buffer was committed.
+using HostWrites = std::vector<std::pair<const char *, const char *>>;
+const HostWrites &HostWritesInFlight();
 
 // One piece of work.
 struct Command {
@@ -70,6 +76,14 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // Runs what has been encoded so far.  The execution lock is held.
   void Run();
 
+  // torch leaves the encoder of its kernels open on its own command buffer, for
+  // the next ones, until something of its own ends it.  `kernel` names what
+  // was encoded last; nullptr: it is ended.
+  void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
+
+  // Made by commandBufferWithUnretainedReferences.
+  bool retains_references = true;
+
   void AddScheduledHandler(Handler handler);
   void AddCompletedHandler(Handler handler);
 
@@ -87,6 +101,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   CommandQueue *const queue_;
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
+  const char *coalescing_ = nullptr;
+  HostSnapshot committed_contents_;  // where the order of commands is checked
   std::deque<Command> commands_;
   std::vector<Handler> scheduled_handlers_;
   std::vector<Handler> completed_handlers_;  // called after those
@@ -126,7 +142,7 @@ class CommandQueue {
   std::mutex mutex_;  // protects enqueued_
   std::deque<std::shared_ptr<CommandBuffer>> enqueued_;
   std::atomic<size_t> commands_left_{0};  // encoded, not run
-  UsedBlocks used_;
+  UsedBlocks used_{&label};
   std::atomic<bool> has_work_{false};
 };
 

@@ -2,7 +2,10 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <bit>
+#include <cstdint>
+#include <cstdio>
 
 #include "core/environment.h"
 
@@ -23,7 +26,52 @@ char *Map(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : static_cast<char *>(memory);
 }
 
+// What guarded copies there are, and were not long ago, for who asks about a
+// fault.
+struct GuardedCopy {
+  std::atomic<uintptr_t> begin{0};
+  size_t capacity = 0;
+  bool freed = false;
+};
+constexpr size_t kMostGuarded = size_t{1} << 16;
+GuardedCopy guarded_copies[kMostGuarded];
+std::atomic<size_t> guarded_taken{0};
+
+void NoteGuarded(char *memory, size_t capacity) {
+  GuardedCopy &copy = guarded_copies[guarded_taken++ % kMostGuarded];
+  copy.capacity = capacity;
+  copy.freed = false;
+  copy.begin = reinterpret_cast<uintptr_t>(memory);
+}
+
+void NoteFreed(const char *memory) {
+  for (GuardedCopy &copy : guarded_copies)
+    if (copy.begin == reinterpret_cast<uintptr_t>(memory)) copy.freed = true;
+}
+
 }  // namespace
+
+int CopyMemory::DescribeFault(const void *address, char *message, size_t size) {
+  auto at = reinterpret_cast<uintptr_t>(address);
+  for (const GuardedCopy &copy : guarded_copies) {
+    uintptr_t begin = copy.begin;
+    if (begin == 0 || at - begin >= copy.capacity + kPage) continue;
+    if (at - begin < copy.capacity && copy.freed)
+      return snprintf(message, size,
+                      "mps emulator: fatal: the CPU used [buffer contents], at "
+                      "byte +%zu, of an MTLBuffer that has been freed: its "
+                      "memory belongs to nobody, or to another buffer.  Keep a "
+                      "reference to the buffer (or the tensor) as long as the "
+                      "address is used\n",
+                      at - begin);
+    if (at - begin >= copy.capacity)
+      return snprintf(message, size,
+                      "mps emulator: fatal: the CPU accessed byte +%zu of the "
+                      "contents of an MTLBuffer that ends at %zu\n",
+                      at - begin, copy.capacity);
+  }
+  return 0;
+}
 
 SizeClass SizeClassOf(size_t size) {
   if (size <= kSmallestClass) return {0, kSmallestClass};
@@ -49,7 +97,9 @@ char *CopyMemory::Allocate(size_t capacity) {
     if (!memory) return nullptr;
     // Failing here (too many mappings) costs the guard, nothing else.
     mprotect(memory + pages, kPage, PROT_NONE);
-    return guards_everything_ ? memory + pages - capacity : memory;
+    if (!guards_everything_) return memory;
+    NoteGuarded(memory + pages - capacity, capacity);
+    return memory + pages - capacity;
   }
 
   SizeClass size_class = SizeClassOf(capacity);
@@ -78,7 +128,21 @@ void CopyMemory::Free(char *memory, size_t capacity) {
   if (!memory) return;
   if (IsLarge(capacity)) {
     size_t pages = RoundUp(capacity, kPage);
-    if (guards_everything_) memory -= pages - capacity;
+    if (guards_everything_) {
+      NoteFreed(memory);
+      memory -= pages - capacity;
+      // One mapping with no memory behind it: who still has the address is
+      // told so.
+      mmap(memory, pages + kPage, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+      freed_.emplace_back(memory, pages + kPage);
+      // A process may have some 65,000 mappings.
+      if (freed_.size() > kMostFreed) {
+        munmap(freed_.front().first, freed_.front().second);
+        freed_.pop_front();
+      }
+      return;
+    }
     munmap(memory, pages + kPage);
     return;
   }

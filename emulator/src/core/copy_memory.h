@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
+#include <utility>
 #include <vector>
 
 namespace mps_emulator {
@@ -34,7 +36,13 @@ class CopyMemory {
   // initialised.  nullptr: no memory is left.
   char *Allocate(size_t capacity);
 
+  // Where everything is guarded, an address is not used again for long.
   void Free(char *memory, size_t capacity);
+
+  // Writes into `message` what is wrong with an access to `address`, where
+  // that is a copy which has been freed or the page behind one; returns its
+  // length, else 0.  Takes no lock and may be called in a signal handler.
+  static int DescribeFault(const void *address, char *message, size_t size);
 
  private:
   static constexpr size_t kSlabBytes = size_t{4} << 20;
@@ -44,8 +52,11 @@ class CopyMemory {
     return guards_everything_ || capacity >= kLargeBytes;
   }
 
+  static constexpr size_t kMostFreed = 4096;
+
   bool guards_everything_;
-  std::vector<char *> free_[kNumSizeClasses];  // small ones, by class
+  std::deque<std::pair<char *, size_t>> freed_;  // guarded ones, still mapped
+  std::vector<char *> free_[kNumSizeClasses];    // small ones, by class
   char *slab_ = nullptr;
   size_t slab_left_ = 0;
 };

@@ -17,6 +17,8 @@ constexpr int kMaxMessage = 4096;
 
 }  // namespace
 
+std::atomic<bool> fault_is_described{false};
+
 FatalHandler SetFatalHandler(FatalHandler handler) {
   return fatal_handler.exchange(handler);
 }

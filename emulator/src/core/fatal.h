@@ -2,6 +2,8 @@
 // with a crash, a hang or silent corruption.
 #pragma once
 
+#include <atomic>
+
 namespace mps_emulator {
 
 // Prints one line, "mps emulator: fatal: <message>", to stderr and ends the
@@ -9,6 +11,10 @@ namespace mps_emulator {
 // why it is wrong on a Mac where that is not obvious, and what to do instead.
 [[noreturn]] void Fatal(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
+
+// Set, by a signal handler, where what was wrong has been said already: one
+// line is enough.
+extern std::atomic<bool> fault_is_described;
 
 // Called by Fatal() with the finished message (no prefix, no newline) before
 // anything is printed.  A handler that returns lets Fatal() go on to abort; a

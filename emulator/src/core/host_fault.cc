@@ -5,6 +5,8 @@
 
 #include <cstdio>
 
+#include "core/copy_memory.h"
+#include "core/fatal.h"
 #include "core/memory.h"
 
 namespace mps_emulator {
@@ -15,7 +17,7 @@ struct sigaction former_action;
 
 void OnSegmentationFault(int, siginfo_t *info, void *) {
   const void *address = info->si_addr;
-  if (IsHandleAddress(address)) {
+  if (!fault_is_described && IsHandleAddress(address)) {
     char message[320];
     int length;
     if (const Buffer *buffer = FindBuffer(address)) {
@@ -34,6 +36,11 @@ void OnSegmentationFault(int, siginfo_t *info, void *) {
                         address);
     }
     ssize_t written = write(STDERR_FILENO, message, length);
+    static_cast<void>(written);
+  } else if (!fault_is_described) {
+    char message[512];
+    int length = CopyMemory::DescribeFault(address, message, sizeof(message));
+    ssize_t written = length ? write(STDERR_FILENO, message, length) : 0;
     static_cast<void>(written);
   }
   // Returning runs the faulting instruction again, under the former action.

@@ -6,6 +6,7 @@
 
 #include "core/copy_memory.h"
 #include "core/counters.h"
+#include "core/environment.h"
 #include "core/fatal.h"
 #include "core/handle_space.h"
 #include "core/host_fault.h"
@@ -50,6 +51,20 @@ struct Block {
   uint32_t listings = 0;
   UsedBlocks *listed_in = nullptr;
   uint64_t last_use_id = 0;
+
+  // Where the order of commands is checked: who last wrote and read.
+  struct LastUse {
+    const UsedBlocks *by = nullptr;
+    uint64_t done = 0;  // by->done() with it
+    uint64_t buffer_id = 0;
+    std::string command;
+  };
+  LastUse last_write;
+  LastUse last_read;
+  // The same for what has been committed and may run at any time.
+  LastUse committed_write;
+  LastUse committed_read;
+  bool is_owned = false;  // by a buffer that has not been freed
 
   // For Origin::kHost: what tells the program that its memory is free again.
   std::function<void()> deallocator;
@@ -118,12 +133,16 @@ class Memory {
   BufferUse Announce(const BufferUse &use);
   void End(const BufferUse &use);
   void Publish(Block *block);
-  void BeginBatch() { ++batch_; }
+  void BeginBatch() {
+    ++batch_;
+    checks_commands = EnvironmentFlag("MPS_EMULATOR_CHECK_RACES");
+  }
   void ReleaseCached();
   void DestroyFreedHostBlocks() {
     if (!free_host_.empty()) Destroy(&free_host_);
   }
   MemoryStatistics statistics{};
+  bool checks_commands = false;
 
  private:
   Memory() {
@@ -241,6 +260,7 @@ Buffer *Memory::Own(Block *block, size_t size) {
   block->owner_id = buffer->id;
   block->owner_size = size;
   block->owners_pending = 0;
+  block->is_owned = true;
   buffer->origin = block->origin;
   buffer->device_only = false;
   buffer->references.store(1, std::memory_order_release);
@@ -292,12 +312,18 @@ void Memory::Free(Buffer *buffer) {
   if (block->origin == Origin::kTorch)
     statistics.in_use -= block->size_class.capacity;
   buffer->block = nullptr;
+  block->is_owned = false;
   delete buffer->label;
   buffer->label = nullptr;
   handles.GiveBack(buffer);
   if (block->origin == Origin::kHost) {
     free_host_.push_back(block);
     Destroy(&free_host_);
+    return;
+  }
+  if (copies_.guards_everything() && !block->InFlight()) {
+    // Who still uses its contents is found out.
+    Destroy(block);
     return;
   }
   free_[static_cast<int>(block->origin)][block->size_class.index].push_back(
@@ -528,8 +554,95 @@ void CheckRedzone(const BufferUse &use, const char *what) {
   }
 }
 
+bool IsAlive(const BufferUse &use) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  return use.block->is_owned && use.block->owner_id == use.buffer_id;
+}
+
+bool ChecksCommands() { return Memory::Get().checks_commands; }
+
+void HostSnapshot::Take(const std::vector<BufferUse> &uses) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  for (const BufferUse &use : uses) {
+    const Block *block = use.block;
+    if (block->host_user != use.buffer_id) continue;
+    bool is_known = false;
+    for (const Contents &known : contents_)
+      is_known = is_known || known.use.buffer_id == use.buffer_id;
+    if (!is_known)
+      contents_.push_back({use, std::string(block->host, use.size)});
+  }
+}
+
+std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  std::vector<Write> writes;
+  for (const Contents &contents : contents_) {
+    const Block *block = contents.use.block;
+    if (block->host_user != contents.use.buffer_id) continue;
+    const char *before = contents.bytes.data();
+    for (size_t i = 0; i < contents.bytes.size(); ++i) {
+      if (block->host[i] == before[i]) continue;
+      if (!writes.empty() && writes.back().end == i &&
+          writes.back().buffer_id == contents.use.buffer_id)
+        ++writes.back().end;
+      else
+        writes.push_back({contents.use.buffer_id, i, i + 1});
+    }
+  }
+  return writes;
+}
+
+void UsedBlocks::OrderAfter(const UsedBlocks *other, uint64_t done) {
+  uint64_t &known = ordered_after_[other];
+  known = std::max(known, done);
+}
+
+// Ends the program where a command of another queue has used the block, one of
+// the two writes, and the program has not seen to their order.
+void UsedBlocks::CheckOrder(const BufferUse &use) {
+  Block *block = use.block;
+  ++done_;
+  for (const Block::LastUse *last :
+       {&block->last_write, &block->committed_write, &block->last_read,
+        &block->committed_read}) {
+    const bool wrote =
+        last == &block->last_write || last == &block->committed_write;
+    if (!wrote && !use.writes) continue;
+    if (last->by == nullptr || last->by == this ||
+        last->buffer_id != use.buffer_id || last->done <= last->by->known_)
+      continue;
+    auto ordered = ordered_after_.find(last->by);
+    if (ordered != ordered_after_.end() && last->done <= ordered->second)
+      continue;
+    Fatal(
+        "a race between two command queues on MTLBuffer #%lu (%zu bytes): %s "
+        "on queue \"%s\" %s it, %s on queue \"%s\" %s it, and nothing orders "
+        "the two: on a Mac they run at the same time, or the other way round.  "
+        "Commit the one (torch's stream: torch::mps::commit()) and wait for "
+        "it, "
+        "or have the other wait for an MTLEvent that the one signals",
+        use.buffer_id, use.size, last->command.c_str(),
+        last->by->label_->c_str(), wrote ? "writes" : "reads", command_,
+        label_->c_str(), use.writes ? "writes" : "reads");
+  }
+  (use.writes ? block->last_write : block->last_read) = {
+      this, done_, use.buffer_id, command_};
+}
+
+void UsedBlocks::NoteCommitted(const BufferUse &use, const char *command) {
+  Memory &memory = Memory::Get();
+  Memory::Lock lock(&memory);
+  (use.writes ? use.block->committed_write : use.block->committed_read) = {
+      this, ++done_, use.buffer_id, command};
+}
+
 void UsedBlocks::NoteUse(const BufferUse &use) {
   Block *block = use.block;
+  if (Memory::Get().checks_commands) CheckOrder(use);
   if (use.writes) block->unpublished_results = true;
   block->last_use_id = use.buffer_id;
   if (block->listed_in == this) return;
@@ -567,6 +680,7 @@ void UsedBlocks::Publish() {
     if (block->listed_in == this) block->listed_in = nullptr;
   }
   blocks_.clear();
+  NoteKnown();
   memory.DestroyFreedHostBlocks();
 }
 

@@ -52,6 +52,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -148,9 +149,41 @@ void EndUse(const BufferUse &use);
 // names the command.
 void CheckRedzone(const BufferUse &use, const char *what);
 
+// Whether a command's buffer has not been freed since the command was encoded.
+bool IsAlive(const BufferUse &use);
+
+// Whether what has to be ordered by the program is checked: the environment
+// variable MPS_EMULATOR_CHECK_RACES, as it was at the last BeginBatch().
+bool ChecksCommands();
+
+// What the host sees of buffers at one moment, for finding out what it writes
+// later.
+class HostSnapshot {
+ public:
+  void Take(const std::vector<BufferUse> &uses);
+
+  // Bytes [begin, end) of a buffer that the host has written since.
+  struct Write {
+    uint64_t buffer_id;
+    size_t begin;
+    size_t end;
+  };
+  std::vector<Write> Writes() const;
+
+ private:
+  struct Contents {
+    BufferUse use;
+    std::string bytes;
+  };
+  std::vector<Contents> contents_;
+};
+
 // The blocks that commands of one command queue used since its last wait.
 class UsedBlocks {
  public:
+  // `label`: the queue's, for messages.
+  explicit UsedBlocks(const std::string *label) : label_(label) {}
+
   // What follows runs without a break, as far as the waiting thread goes: host
   // writes enter a block's device copy once, at its first use.
   static void BeginBatch();
@@ -166,6 +199,21 @@ class UsedBlocks {
 
   bool empty() const { return blocks_.empty(); }
 
+  // What runs next, for messages.
+  void SetCommand(const char *name) { command_ = name; }
+
+  // A command has been committed that will use a buffer: from now on it may
+  // run at any time.  Noted where the order of commands is checked.
+  void NoteCommitted(const BufferUse &use, const char *command);
+
+  // What this queue has done so far: who waits for that on another queue
+  // (MTLEvent) calls OrderAfter() there.
+  uint64_t done() const { return done_; }
+  void OrderAfter(const UsedBlocks *other, uint64_t done);
+
+  // The program knows that all of it has been done.
+  void NoteKnown() { known_ = done_; }
+
   // A wait returns: makes what commands wrote visible to the host.  Ends the
   // program where the host wrote to a recycled block while a command on its
   // former buffer was in flight.
@@ -173,8 +221,14 @@ class UsedBlocks {
 
  private:
   void NoteUse(const BufferUse &use);
+  void CheckOrder(const BufferUse &use);
 
   std::vector<Block *> blocks_;
+  const std::string *label_;
+  const char *command_ = "a command";
+  uint64_t done_ = 0;   // counts uses
+  uint64_t known_ = 0;  // those that the program knows to be done
+  std::map<const UsedBlocks *, uint64_t> ordered_after_;
 };
 
 // ---- Statistics and limits, in bytes.

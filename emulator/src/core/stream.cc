@@ -61,6 +61,7 @@ OperatorScope::OperatorScope(const char *name) {
   commands.Run(/*last=*/nullptr, &handlers_);
   execution_ = std::unique_lock(CommandQueue::execution_lock());
   UsedBlocks::BeginBatch();
+  commands.used().SetCommand(name);
   if (CommandBuffer *open = Open().get()) {
     // The operator opens an encoder of its own.
     open->OpenEncoder(name);
@@ -68,6 +69,10 @@ OperatorScope::OperatorScope(const char *name) {
     open->Run();
   }
   ++operator_depth;
+}
+
+void OperatorScope::LeaveEncoderOpen(const char *name) {
+  if (CommandBuffer *open = Open().get()) open->SetCoalescing(name);
 }
 
 OperatorScope::~OperatorScope() {

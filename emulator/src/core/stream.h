@@ -54,6 +54,10 @@ class OperatorScope {
   ~OperatorScope();
   OperatorScope(const OperatorScope &) = delete;
 
+  // On a Mac the operator's kernel is encoded with torch's own encoder, which
+  // stays open.  `name` must outlive everything.
+  static void LeaveEncoderOpen(const char *name);
+
   // The device copy of a live buffer.
   static char *Use(Buffer *buffer, bool writes, bool overwrites_all = false) {
     return StreamCommandQueue().used().UseNow(buffer, writes, overwrites_all);

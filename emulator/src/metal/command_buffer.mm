@@ -76,7 +76,10 @@ void LetDeviceProgress() {
 }
 
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
-  return [self commandBuffer];
+  MPSEmulatorCommandBuffer *buffer =
+      (MPSEmulatorCommandBuffer *)[self commandBuffer];
+  (*buffer->_buffer)->retains_references = false;
+  return buffer;
 }
 
 - (id<MTLDevice>)device {
@@ -117,7 +120,7 @@ void LetDeviceProgress() {
 }
 
 - (BOOL)retainedReferences {
-  return YES;
+  return (*_buffer)->retains_references;
 }
 
 - (NSString *)label {
@@ -213,8 +216,9 @@ void LetDeviceProgress() {
   (*_buffer)->OpenEncoder("encodeWaitForEvent:value:");
   (*_buffer)->CloseEncoder();
   MPSEmulatorEvent *waited = [(MPSEmulatorEvent *)event retain];
+  CommandQueue *queue = _queue->_queue;
   (*_buffer)->Encode({"encodeWaitForEvent:value:", {}, [=](char *const *) {
-                        [waited reach:value];
+                        [waited reach:value on:queue];
                         [waited release];
                       }});
 }
@@ -223,9 +227,10 @@ void LetDeviceProgress() {
   (*_buffer)->OpenEncoder("encodeSignalEvent:value:");
   (*_buffer)->CloseEncoder();
   MPSEmulatorEvent *signaled = [(MPSEmulatorEvent *)event retain];
-  [signaled noteSignalFrom:_queue->_queue];
+  CommandQueue *queue = _queue->_queue;
+  [signaled noteSignalFrom:queue];
   (*_buffer)->Encode({"encodeSignalEvent:value:", {}, [=](char *const *) {
-                        [signaled setSignaledValue:value];
+                        [signaled signal:value from:queue];
                         [signaled release];
                       }});
 }

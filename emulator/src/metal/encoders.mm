@@ -56,6 +56,14 @@ struct ComputeState : EncoderState {
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
   std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
+  // Of a concurrent encoder: a number for the dispatches since the last
+  // barrier, which may run at the same time.  0: they run in order.
+  uint64_t concurrent_group = 0;
+
+  void BeginConcurrentGroup() {
+    static std::atomic<uint64_t> last{0};
+    if (dispatch_type == MTLDispatchTypeConcurrent) concurrent_group = ++last;
+  }
 };
 
 void CheckIndex(NSUInteger index, const char *what) {
@@ -309,6 +317,7 @@ std::string ToString(MTLSize size) {
                            static_cast<uint32_t>(group.height),
                            static_cast<uint32_t>(group.depth)};
   dispatch->label = state->label;
+  dispatch->concurrent_group = state->concurrent_group;
 
   Command command;
   command.name = "kernel " + kernel.name;
@@ -346,6 +355,7 @@ std::string ToString(MTLSize size) {
       auto [index, offset] = places[i];
       dispatch->buffers[index] = {device[i] + offset, uses[i].size - offset};
     }
+    dispatch->host_writes = &HostWritesInFlight();
     Count(kDispatches);
     int64_t begin = IsTracing() ? TraceTime() : 0;
     msl::Run(*dispatch);
@@ -371,11 +381,13 @@ std::string ToString(MTLSize size) {
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
                              count:(NSUInteger)count {
   [self checkOpen:"memoryBarrierWithResources:count:"];
+  [self state]->BeginConcurrentGroup();
   [self recordBarrier];
 }
 
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
   [self checkOpen:"memoryBarrierWithScope:"];
+  [self state]->BeginConcurrentGroup();
   [self recordBarrier];
 }
 
@@ -466,6 +478,7 @@ id<MTLComputeCommandEncoder> NewComputeEncoder(
   state->buffer = buffer;
   state->kind = "compute command encoder";
   state->dispatch_type = dispatch_type;
+  state->BeginConcurrentGroup();
   return [[[MPSEmulatorComputeEncoder alloc] initWithState:state] autorelease];
 }
 

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -26,6 +27,8 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
+  // What each queue had done when it last signaled.
+  std::map<CommandQueue *, uint64_t> done;
   std::vector<Listener> listeners;
 };
 
@@ -140,6 +143,21 @@ constexpr std::chrono::seconds kPatience(20);
 - (void)noteSignalFrom:(CommandQueue *)queue {
   std::lock_guard<std::mutex> lock([self state]->mutex);
   [self state]->signalers.insert(queue);
+}
+
+- (void)signal:(uint64_t)value from:(CommandQueue *)queue {
+  {
+    std::lock_guard<std::mutex> lock([self state]->mutex);
+    [self state]->done[queue] = queue->used().done();
+  }
+  [self setSignaledValue:value];
+}
+
+- (void)reach:(uint64_t)value on:(CommandQueue *)queue {
+  [self reach:value];
+  std::lock_guard<std::mutex> lock([self state]->mutex);
+  for (const auto &[other, done] : [self state]->done)
+    queue->used().OrderAfter(&other->used(), done);
 }
 
 - (void)reach:(uint64_t)value {

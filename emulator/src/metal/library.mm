@@ -1,6 +1,9 @@
 // MTLCompileOptions, MTLLibrary, MTLFunction and the compute pipeline.
 #include <Metal/Metal.h>
 
+#include <stdlib.h>
+
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -12,6 +15,21 @@ using namespace mps_emulator;
 using LibraryPointer = std::shared_ptr<const msl::Library>;
 
 NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
+
+namespace {
+
+// What a pipeline allows at most, where the program has not said how many it
+// needs.  On a Mac that depends on the registers that the kernel uses, which
+// nothing here counts: MPS_EMULATOR_MAX_THREADS lowers it for all of them, and
+// who never asks for maxTotalThreadsPerThreadgroup is found out.
+NSUInteger MostThreadsOfAPipeline() {
+  const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
+  NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;
+  // A simdgroup always fits.
+  return most ? std::max<NSUInteger>(most, msl::kSimdWidth) : ~NSUInteger{0};
+}
+
+}  // namespace
 
 @implementation MTLCompileOptions
 
@@ -381,6 +399,8 @@ size_t SizeOf(MTLDataType type) {
   _library = new LibraryPointer(*function->_library);
   _kernel = function->_kernel;
   _maxTotalThreads = _kernel->max_total_threads;
+  if (!maxTotalThreads)
+    _maxTotalThreads = std::min(_maxTotalThreads, MostThreadsOfAPipeline());
   if (maxTotalThreads && maxTotalThreads < _maxTotalThreads)
     _maxTotalThreads = maxTotalThreads;
   _label = [label retain];

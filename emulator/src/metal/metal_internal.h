@@ -76,6 +76,10 @@ void LetDeviceProgress();
 }
 // Called when a command buffer of `queue` will signal the event.
 - (void)noteSignalFrom:(mps_emulator::CommandQueue *)queue;
-// Returns when the event has reached `value`; runs what signals it.
+// A command buffer of `queue` signals the event.
+- (void)signal:(uint64_t)value from:(mps_emulator::CommandQueue *)queue;
+// Returns when the event has reached `value`; runs what signals it.  What
+// follows on `queue` comes after all that the signals stand behind.
+- (void)reach:(uint64_t)value on:(mps_emulator::CommandQueue *)queue;
 - (void)reach:(uint64_t)value;
 @end

@@ -44,7 +44,15 @@ MPSCommandBuffer_t MPSStream::commandBuffer() {
   return _commandBuffer;
 }
 
+// torch's operators leave no encoder here: mps_emulator::CommandBuffer knows
+// where they would have.
+static void TakeCoalescedEncoder() {
+  if (const auto &open = mps_emulator::OpenCommandBuffer())
+    open->SetCoalescing(nullptr);
+}
+
 MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
+  TakeCoalescedEncoder();
   if (!_commandEncoder) {
     @autoreleasepool {
       _commandEncoder = [[commandBuffer() computeCommandEncoder] retain];
@@ -54,6 +62,7 @@ MTLComputeCommandEncoder_t MPSStream::commandEncoder() {
 }
 
 void MPSStream::endKernelCoalescing() {
+  TakeCoalescedEncoder();
   if (!_commandEncoder) return;
   [_commandEncoder endEncoding];
   [_commandEncoder release];
@@ -94,6 +103,17 @@ void MPSStream::commitAndContinue() {
   mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
 }
 
+// Programs keep pointers to command buffers that torch has released: for a
+// while the objects stay, and say what is wrong.
+static void ReleaseLater(MPSCommandBuffer_t buffer) {
+  constexpr size_t kKept = 64;
+  static MPSCommandBuffer_t kept[kKept];
+  static size_t next = 0;
+  [kept[next] release];
+  kept[next] = buffer;
+  next = (next + 1) % kKept;
+}
+
 void MPSStream::commitAndWait() {
   // There is work, but perhaps none that needed a command buffer: operators
   // run at once.
@@ -101,7 +121,7 @@ void MPSStream::commitAndWait() {
   mps_emulator::SetOpenCommandBuffer(nullptr);
   [_commandBuffer commit];
   [_commandBuffer waitUntilCompleted];
-  [_commandBuffer release];
+  ReleaseLater(_commandBuffer);
   _commandBuffer = nil;
   checkLastError();
 }

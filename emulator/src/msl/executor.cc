@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/fatal.h"
+#include "msl/faults.h"
 
 namespace mps_emulator::msl {
 
@@ -20,6 +21,8 @@ constexpr int kPoison = 0xC7;
 constexpr size_t kMemoryBytes = 2 * kMaxThreadgroupBytes;
 constexpr size_t kMemoryAlignment = 256;
 constexpr size_t kVariableAlignment = 16;
+// Behind each piece that the encoder sets; must stay as it was.
+constexpr size_t kRedzone = 64;
 
 __attribute__((tls_model("initial-exec"))) thread_local Executor *executor =
     nullptr;
@@ -45,6 +48,7 @@ Executor &Executor::OfThisThread() {
 const Executor *Executor::OfThisThreadOrNull() { return executor; }
 
 Executor::Executor() : memory_(new char[kMemoryBytes + kMemoryAlignment]) {
+  InstallFaultHandler();
   memory_begin_ = reinterpret_cast<char *>(
       AlignUp(reinterpret_cast<uintptr_t>(memory_.get()), kMemoryAlignment));
 }
@@ -66,6 +70,7 @@ void Executor::Run(const Dispatch &dispatch,
 
   dispatch_ = &dispatch;
   kernel_ = &kernel;
+  watchdog_.Watch();
   schedule_ = Schedule::FromEnvironment();
 
   uint32_t groups[3];
@@ -83,7 +88,7 @@ void Executor::Run(const Dispatch &dispatch,
     checker_ = nullptr;
   } else {
     if (checker_ == nullptr) checker_ = std::make_unique<RaceChecker>();
-    checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes);
+    checker_->Begin(dispatch, &launch_, memory_begin_, kMemoryBytes, &pieces_);
   }
 
   if (kernel.flags & kMpsEmulatorMslNeedsFibers) {
@@ -108,6 +113,7 @@ void Executor::Run(const Dispatch &dispatch,
     for (uint32_t z = 0; z < groups[2]; ++z)
       for (uint32_t y = 0; y < groups[1]; ++y)
         for (uint32_t x = 0; x < groups[0]; ++x) RunThreadgroup(x, y, z);
+    if (checker_ != nullptr) checker_->End();
     return;
   }
   std::vector<uint32_t> order(groups[0] * groups[1] * groups[2]);
@@ -116,18 +122,38 @@ void Executor::Run(const Dispatch &dispatch,
   for (uint32_t group : order)
     RunThreadgroup(group % groups[0], group / groups[0] % groups[1],
                    group / groups[0] / groups[1]);
+  if (checker_ != nullptr) checker_->End();
 }
 
 void Executor::PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel) {
   memory_used_ = 0;
   variables_.clear();
+  pieces_.clear();
   for (unsigned i = 0; i < kernel.parameter_count; ++i) {
     const mps_emulator_msl_parameter &parameter = kernel.parameters[i];
     if (parameter.kind != kMpsEmulatorMslThreadgroup) continue;
+    size_t bytes = dispatch_->threadgroup_bytes[parameter.index];
     launch_.threadgroup_buffers[parameter.index] = memory_begin_ + memory_used_;
-    memory_used_ =
-        AlignUp(memory_used_ + dispatch_->threadgroup_bytes[parameter.index],
-                kVariableAlignment);
+    pieces_.push_back({memory_used_, bytes, static_cast<int>(parameter.index)});
+    memory_used_ = AlignUp(memory_used_ + bytes + kRedzone, kVariableAlignment);
+  }
+}
+
+void Executor::CheckThreadgroupBuffers() const {
+  for (const ThreadgroupPiece &piece : pieces_) {
+    if (piece.argument < 0) continue;
+    const char *behind = memory_begin_ + piece.offset + piece.bytes;
+    for (size_t i = 0; i < kRedzone; ++i) {
+      if (static_cast<unsigned char>(behind[i]) == kPoison) continue;
+      Fatal(
+          "kernel '%s', threadgroup (%u, %u, %u): it wrote to byte %zu of its "
+          "threadgroup memory at index %d, which has %zu bytes: "
+          "setThreadgroupMemoryLength:atIndex: has to be given as many as the "
+          "kernel uses",
+          kernel_->name, launch_.threadgroup_position[0],
+          launch_.threadgroup_position[1], launch_.threadgroup_position[2],
+          piece.bytes + i, piece.argument, piece.bytes);
+    }
   }
 }
 
@@ -148,6 +174,8 @@ void Executor::RunThreadgroup(uint32_t x, uint32_t y, uint32_t z) {
   else
     RunAsLoop();
   if (checker_ != nullptr) checker_->EndThreadgroup();
+  CheckThreadgroupBuffers();
+  progress_ = progress_ + 1;
 }
 
 void Executor::RunAsLoop() {
@@ -388,7 +416,8 @@ void Executor::ThreadgroupBarrier(unsigned flags, unsigned long site) {
 }
 
 const void *Executor::SimdgroupExchange(const void *value, unsigned size,
-                                        unsigned long site, unsigned *active) {
+                                        unsigned long site,
+                                        mps_emulator_msl_lanes *lanes) {
   Executor *self = executor;
   Thread &thread = self->RunningFiber("simdgroup function");
   thread.site = site;
@@ -396,8 +425,11 @@ const void *Executor::SimdgroupExchange(const void *value, unsigned size,
   thread.value_size = size;
   thread.state = State::kAtExchange;
   self->Suspend();
-  *active = thread.active;
   auto index = static_cast<unsigned>(&thread - self->threads_.data());
+  unsigned first = index / kSimdWidth * kSimdWidth;
+  unsigned count = std::min(self->thread_count_ - first, kSimdWidth);
+  lanes->active = thread.active;
+  lanes->present = UINT32_MAX >> (kSimdWidth - count);
   return self->exchange_buffers_[index / kSimdWidth].bytes;
 }
 
@@ -417,6 +449,7 @@ void *Executor::ThreadgroupVariable(unsigned slot, unsigned long size,
   char *variable = self->memory_begin_ + offset;
   memset(variable, kPoison, size);
   self->memory_used_ = offset + size;
+  self->pieces_.push_back({offset, size, -1});
   if (slot >= self->variables_.size()) self->variables_.resize(slot + 1);
   self->variables_[slot] = variable;
   return variable;
@@ -474,6 +507,12 @@ void Executor::SimdgroupBarrier(unsigned flags) {
     self->checker_->PassSimdgroupBarrier(self->RunningThread(), flags);
 }
 
+void Executor::InactiveLane(unsigned lane, unsigned long site) {
+  Executor *self = executor;
+  if (self->checker_ != nullptr)
+    self->checker_->ReadInactiveLane(self->RunningThread(), lane, LineOf(site));
+}
+
 struct RuntimeTable {
   static constexpr mps_emulator_msl_runtime kFunctions = {
       &Executor::ThreadIndex,
@@ -485,6 +524,7 @@ struct RuntimeTable {
       &Executor::Access,
       &Executor::Fence,
       &Executor::SimdgroupBarrier,
+      &Executor::InactiveLane,
   };
 };
 

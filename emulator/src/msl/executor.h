@@ -13,6 +13,7 @@
 #include "msl/msl.h"
 #include "msl/race_checker.h"
 #include "msl/schedule.h"
+#include "msl/watchdog.h"
 
 namespace mps_emulator::msl {
 
@@ -34,6 +35,18 @@ class Executor {
   // What Run() is at, nullptr outside of it.
   const Dispatch *dispatch() const { return dispatch_; }
   const FiberStacks &stacks() const { return stacks_; }
+  // What the checker has found so far, nullptr where there is none.
+  const char *failure() const {
+    return checker_ == nullptr || checker_->failure().empty()
+               ? nullptr
+               : checker_->failure().c_str();
+  }
+  // The threadgroups that have run so far, in all dispatches.
+  uint64_t progress() const { return progress_; }
+  // Of the threadgroup that is running, in threadgroups.
+  const unsigned (&threadgroup_position() const)[3] {
+    return launch_.threadgroup_position;
+  }
 
  private:
   enum class State : uint8_t {
@@ -75,6 +88,8 @@ class Executor {
   };
 
   void PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel);
+  // Ends the program where a kernel wrote behind one of them.
+  void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
   void RunAsLoop();
   void RunOnFibers();
@@ -105,7 +120,8 @@ class Executor {
   static unsigned ThreadIndex();
   static void ThreadgroupBarrier(unsigned flags, unsigned long site);
   static const void *SimdgroupExchange(const void *value, unsigned size,
-                                       unsigned long site, unsigned *active);
+                                       unsigned long site,
+                                       mps_emulator_msl_lanes *lanes);
   static void *ThreadgroupVariable(unsigned slot, unsigned long size,
                                    unsigned long alignment);
   static void EnterCall(unsigned long site);
@@ -114,6 +130,7 @@ class Executor {
                      const void *place);
   static void Fence(unsigned flags);
   static void SimdgroupBarrier(unsigned flags);
+  static void InactiveLane(unsigned lane, unsigned long site);
   Thread &RunningFiber(const char *operation);
   // The index in its threadgroup of the thread that runs.  In a kernel without
   // fibers, only where races are checked.
@@ -123,7 +140,9 @@ class Executor {
   const mps_emulator_msl_kernel *kernel_ = nullptr;
   mps_emulator_msl_launch launch_;
   Schedule schedule_;
+  Watchdog watchdog_{this};
   unsigned thread_count_ = 0;  // of the threadgroup that is running
+  volatile uint64_t progress_ = 0;  // read by a signal handler
 
   FiberStacks stacks_;
   std::vector<Thread> threads_;
@@ -147,6 +166,7 @@ class Executor {
   std::unique_ptr<char[]> memory_;
   char *memory_begin_ = nullptr;
   size_t memory_used_ = 0;
+  std::vector<ThreadgroupPiece> pieces_;  // what of it may be used
   std::vector<void *> variables_;
 
   // Where races are checked.

@@ -61,7 +61,9 @@ Kernel Describe(const mps_emulator_msl_kernel &from) {
     parameter.writable = p.writable != 0;
     parameter.by_reference = p.by_reference != 0;
     parameter.active = p.active != 0;
+    parameter.constant = p.in_constant != 0;
     parameter.element_size = p.element_size;
+    parameter.alignment = p.alignment;
     kernel.parameters.push_back(std::move(parameter));
   }
   for (unsigned i = 0; i < from.function_constant_count; ++i) {

@@ -30,7 +30,9 @@ struct Parameter {
   bool by_reference = false;  // `T &`: one whole element has to be bound
   // False: a function constant takes the parameter away, nothing is bound.
   bool active = true;
+  bool constant = false;    // in `constant` memory
   size_t element_size = 0;  // bytes of the pointee
+  size_t alignment = 1;     // of the pointee
 };
 
 // A program-scope constant with [[function_constant(index)]] that a kernel
@@ -108,6 +110,12 @@ struct Dispatch {
   std::array<uint32_t, 3> grid{1, 1, 1};         // in threads
   std::array<uint32_t, 3> threadgroup{1, 1, 1};  // in threads
   std::string label;  // the encoder's label, for messages; may be empty
+  // Dispatches with the same number, other than 0, that run one after another
+  // here may run at the same time on a Mac.
+  uint64_t concurrent_group = 0;
+  // Memory [begin, end) that the host wrote while the dispatch was in flight.
+  const std::vector<std::pair<const char *, const char *>> *host_writes =
+      nullptr;
 };
 
 // Runs every thread of the dispatch to its end, on the calling thread.

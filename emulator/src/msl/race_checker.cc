@@ -23,7 +23,7 @@ constexpr unsigned kMemThreadgroup = 2;
 constexpr size_t kMostRecords = 8;
 
 // How far from a buffer an access counts as meant for it.
-constexpr uintptr_t kNear = 4096;
+constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
 // "line 12" for an address behind a call, with the help of binutils; what a
 // header of the emulator does counts for the line that calls it.
@@ -54,7 +54,9 @@ bool CheckRaces() { return EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"); }
 void RaceChecker::Begin(const Dispatch &dispatch,
                         const mps_emulator_msl_launch *launch,
                         const char *threadgroup_memory,
-                        size_t threadgroup_bytes) {
+                        size_t threadgroup_bytes,
+                        const std::vector<ThreadgroupPiece> *pieces) {
+  pieces_ = pieces;
   dispatch_ = &dispatch;
   launch_ = reinterpret_cast<uintptr_t>(launch);
   threadgroup_begin_ = reinterpret_cast<uintptr_t>(threadgroup_memory);
@@ -66,6 +68,17 @@ void RaceChecker::Begin(const Dispatch &dispatch,
   failure_.clear();
   words_[kDevice].clear();
   told_.clear();
+  if (dispatch.concurrent_group == 0 ||
+      dispatch.concurrent_group != concurrent_group_)
+    former_.clear();
+  concurrent_group_ = dispatch.concurrent_group;
+}
+
+void RaceChecker::End() {
+  if (concurrent_group_ == 0) return;
+  for (const auto &[word, records] : words_[kDevice])
+    for (const Record &record : records)
+      former_[word].push_back({record, dispatch_->kernel->name});
 }
 
 void RaceChecker::BeginThreadgroup(const uint32_t (&position)[3],
@@ -91,6 +104,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
   Memory memory;
   if (begin - threadgroup_begin_ < threadgroup_bytes_) {
     memory = kThreadgroup;
+    if (!IsInPiece(thread, begin, size, flags, place)) return;
     CheckInitialized(thread, begin, size, flags, place);
   } else {
     if (!IsInBuffer(thread, begin, size, flags, place)) return;
@@ -109,6 +123,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
     unsigned first = word < begin ? begin - word : 0;
     unsigned last = std::min<uintptr_t>(end - word, 4);
     record.bytes = static_cast<uint8_t>((1u << last) - (1u << first));
+    if (memory == kDevice) CheckOthers(word, record);
     AccessWord(thread, word, record, memory);
   }
 
@@ -123,14 +138,19 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
   const Parameter *near = nullptr;  // the nearest
-  uintptr_t distance = kNear;
+  uintptr_t distance = UINTPTR_MAX;
+  const Parameter *hit = nullptr;
+  const Parameter *constant = nullptr;
   for (const Parameter &parameter : dispatch_->kernel->parameters) {
     if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
       continue;
     const Binding &binding = dispatch_->buffers[parameter.index];
     auto data = reinterpret_cast<uintptr_t>(binding.data);
-    if (begin - data < binding.size && size <= binding.size - (begin - data))
-      return true;
+    if (begin - data < binding.size && size <= binding.size - (begin - data)) {
+      hit = &parameter;
+      if (parameter.constant) constant = &parameter;
+      continue;
+    }
     const uintptr_t away =
         begin < data ? data - begin : begin + size - (data + binding.size);
     if (away <= distance) {
@@ -138,19 +158,74 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
       distance = away;
     }
   }
-  if (near == nullptr || begin - launch_ < sizeof(mps_emulator_msl_launch))
-    return false;  // the thread's own
-  const Binding &binding = dispatch_->buffers[near->index];
-  auto offset = static_cast<int64_t>(begin) -
-                static_cast<int64_t>(reinterpret_cast<uintptr_t>(binding.data));
+  if (hit != nullptr) {
+    if (constant != nullptr && (flags & kMpsEmulatorMslWrite))
+      failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+                 DescribeGroup(group_) + " writes to memory that is buffer " +
+                 std::to_string(constant->index) + " ('" + constant->name +
+                 "') as well, in " + LineOf(place) +
+                 ": nothing may write to `constant` memory while a kernel that "
+                 "has it runs, the GPU reads it from a cache.  Declare the "
+                 "parameter `device const`, or bind another buffer";
+    return true;
+  }
+  if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
+  // Constants at program scope lie in the kernel's library.
+  Dl_info library;
+  if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) return false;
+  std::string where = " outside of every buffer of the dispatch";
+  if (near != nullptr && distance <= kNear) {
+    const Binding &binding = dispatch_->buffers[near->index];
+    where = " at byte " +
+            std::to_string(static_cast<int64_t>(
+                begin - reinterpret_cast<uintptr_t>(binding.data))) +
+            " of buffer " + std::to_string(near->index) + " ('" + near->name +
+            "'), which has " + std::to_string(binding.size) + " bytes";
+  }
   failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
              DescribeGroup(group_) +
              (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
-             std::to_string(size) + " bytes at byte " + std::to_string(offset) +
-             " of buffer " + std::to_string(near->index) + " ('" + near->name +
-             "'), which has " + std::to_string(binding.size) + " bytes, in " +
-             LineOf(place);
+             std::to_string(size) + " bytes" + where + ", in " + LineOf(place);
   return false;
+}
+
+void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
+  if (!failure_.empty()) return;
+  bool is_write = record.flags & kMpsEmulatorMslWrite;
+  if (!former_.empty()) {
+    auto found = former_.find(word);
+    if (found != former_.end()) {
+      for (const Former &other : found->second) {
+        const bool races =
+            (other.record.bytes & record.bytes) &&
+            (is_write || (other.record.flags & kMpsEmulatorMslWrite)) &&
+            !(other.record.flags & record.flags & kMpsEmulatorMslAtomic);
+        if (!races) continue;
+        failure_ =
+            "data race between two dispatches of a concurrent encoder "
+            "on " +
+            DescribeAddress(word, kDevice) + ": kernel '" + other.kernel +
+            "', " + DescribeAccess(other.record) + ", and this one, " +
+            DescribeAccess(record) +
+            ": put memoryBarrierWithScope:MTLBarrierScopeBuffers "
+            "between the dispatches, or take a serial encoder";
+        return;
+      }
+    }
+  }
+  if (dispatch_->host_writes == nullptr) return;
+  for (const auto &[begin, end] : *dispatch_->host_writes) {
+    if (word + 4 <= reinterpret_cast<uintptr_t>(begin) ||
+        word >= reinterpret_cast<uintptr_t>(end))
+      continue;
+    failure_ = "the host wrote to " + DescribeAddress(word, kDevice) +
+               " after the command buffer was committed, which " +
+               DescribeAccess(record) +
+               ": whether it sees the old bytes or the new ones is chance on a "
+               "Mac.  Wait for the command buffer first, or write to another "
+               "buffer";
+    return;
+  }
 }
 
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
@@ -214,6 +289,47 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
   return before.epoch < found->second.epoch ||
          (before.epoch == found->second.epoch &&
           found->second.threads.count(before.thread) != 0);
+}
+
+bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
+                            unsigned flags, const void *place) {
+  const size_t offset = begin - threadgroup_begin_;
+  const ThreadgroupPiece *before = nullptr;  // the last that begins no later
+  for (const ThreadgroupPiece &piece : *pieces_)
+    if (piece.offset <= offset &&
+        (before == nullptr || before->offset < piece.offset))
+      before = &piece;
+  if (before != nullptr && offset + size <= before->offset + before->bytes)
+    return true;
+  std::string what = "threadgroup memory that the kernel has not";
+  if (before != nullptr && before->argument >= 0)
+    what = "byte " + std::to_string(offset - before->offset) +
+           " of the threadgroup memory at index " +
+           std::to_string(before->argument) + ", which has " +
+           std::to_string(before->bytes) +
+           " bytes (setThreadgroupMemoryLength:atIndex:)";
+  else if (before != nullptr)
+    what = "byte " + std::to_string(offset - before->offset) +
+           " of a threadgroup variable of " + std::to_string(before->bytes) +
+           " bytes";
+  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+             DescribeGroup(group_) +
+             (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
+             std::to_string(size) + " bytes at " + what + ", in " +
+             LineOf(place);
+  return false;
+}
+
+void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
+                                   unsigned line) {
+  if (!failure_.empty()) return;
+  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
+             DescribeGroup(group_) + " reads the value of lane " +
+             std::to_string(lane) +
+             " of its simdgroup, which takes no part in the shuffle in line " +
+             std::to_string(line) +
+             ": what it gets is undefined on a GPU.  Have all lanes reach the "
+             "call, or read none that does not";
 }
 
 void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,

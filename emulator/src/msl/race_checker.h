@@ -32,15 +32,28 @@ namespace mps_emulator::msl {
 // The environment variable MPS_EMULATOR_CHECK_RACES, read at every call.
 bool CheckRaces();
 
+// A piece of threadgroup memory: an argument at index `argument`, or one of
+// the kernel's variables (-1).
+struct ThreadgroupPiece {
+  size_t offset;
+  size_t bytes;
+  int argument;
+};
+
 class RaceChecker {
  public:
   // A dispatch begins.  Threadgroup memory is the `threadgroup_bytes` from
   // `threadgroup_memory` on.
-  // `launch` is the executor's own, which kernels read.
+  // `launch` is the executor's own, which kernels read, and so are `pieces`,
+  // the parts of threadgroup memory that the kernel has.
   void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
-             const char *threadgroup_memory, size_t threadgroup_bytes);
+             const char *threadgroup_memory, size_t threadgroup_bytes,
+             const std::vector<ThreadgroupPiece> *pieces);
   // A threadgroup of `threads` threads begins.
   void BeginThreadgroup(const uint32_t (&position)[3], unsigned threads);
+
+  // The dispatch has ended.
+  void End();
 
   // A threadgroup has ended.  Calls Fatal() where something was wrong; only
   // here, since an exception could not leave the kernel's code.
@@ -52,10 +65,16 @@ class RaceChecker {
   void Access(unsigned thread, const void *address, size_t size, unsigned flags,
               const void *place);
 
+  // What was wrong first, empty where nothing was.
+  const std::string &failure() const { return failure_; }
+
   // mem_flags as Metal has them.
   void PassThreadgroupBarrier(unsigned mem_flags);
   void PassSimdgroupBarrier(unsigned thread, unsigned mem_flags);
   void Fence(unsigned thread, unsigned mem_flags);
+
+  // A simdgroup function gave a thread the value of a lane that took no part.
+  void ReadInactiveLane(unsigned thread, unsigned lane, unsigned line);
 
  private:
   enum Memory { kDevice, kThreadgroup, kMemories };
@@ -71,6 +90,12 @@ class RaceChecker {
     const void *place;
   };
   using Word = std::vector<Record>;
+
+  // An access of an earlier dispatch that may run at the same time.
+  struct Former {
+    Record record;
+    std::string kernel;
+  };
 
   // How far each threadgroup's accesses are known to have happened: all of
   // earlier epochs, and those of some threads in the epoch itself.
@@ -89,12 +114,18 @@ class RaceChecker {
 
   static void Join(Clock *clock, const Clock &other);
 
+  // Accesses of earlier dispatches, and of the host.
+  void CheckOthers(uintptr_t word, const Record &record);
+
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
   // Whether an access lies within a bound buffer; notes one just outside.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
+  // Whether an access lies within the threadgroup memory that the kernel has.
+  bool IsInPiece(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
+                 const void *place);
   void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
                         unsigned flags, const void *place);
 
@@ -108,6 +139,7 @@ class RaceChecker {
   uintptr_t launch_ = 0;
   uintptr_t threadgroup_begin_ = 0;
   size_t threadgroup_bytes_ = 0;
+  const std::vector<ThreadgroupPiece> *pieces_ = nullptr;
   uint32_t group_count_[3] = {};
   uint32_t group_ = 0;
   uint32_t epoch_[kMemories] = {};
@@ -117,6 +149,8 @@ class RaceChecker {
   std::vector<bool> initialized_;  // bytes of threadgroup memory
   std::unordered_map<uintptr_t, Word> words_[kMemories];
   std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
+  uint64_t concurrent_group_ = 0;
+  std::unordered_map<uintptr_t, std::vector<Former>> former_;
 };
 
 }  // namespace mps_emulator::msl

@@ -31,6 +31,13 @@ void Check(const Dispatch &dispatch) {
             "call setBuffer:offset:atIndex: or setBytes:length:atIndex: before "
             "the dispatch",
             name, parameter.index, parameter.name.c_str());
+      if (reinterpret_cast<uintptr_t>(binding.data) % parameter.alignment)
+        Fatal(
+            "kernel '%s': the offset of the buffer at index %u is not a "
+            "multiple of %zu bytes, to which the type of parameter '%s' is "
+            "aligned: on a Mac its reads and writes go elsewhere.  Copy the "
+            "data to an aligned place, or take a packed type",
+            name, parameter.index, parameter.alignment, parameter.name.c_str());
       if (parameter.by_reference && binding.size < parameter.element_size)
         Fatal(
             "kernel '%s': the buffer at index %u holds %zu bytes, parameter "

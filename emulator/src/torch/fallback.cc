@@ -16,6 +16,7 @@
 #include "torch/host_alias.h"
 #include "torch/mps_operators.inc"
 #include "torch/operators.h"
+#include "torch/refusals.h"
 
 namespace mps_emulator {
 
@@ -54,18 +55,9 @@ class Arguments {
       bool writes = argument.alias_info() && argument.alias_info()->isWrite();
       if (value.isTensor()) {
         value = ToHost(value.toTensor(), writes);
-      } else if (value.isTensorList()) {
-        c10::List<at::Tensor> list;
-        for (const at::Tensor &tensor : value.toTensorVector())
-          list.push_back(ToHost(tensor, writes));
-        value = std::move(list);
-      } else if (value.isOptionalTensorList()) {
-        c10::List<std::optional<at::Tensor>> list;
-        for (const std::optional<at::Tensor> &tensor :
-             value.toOptionalTensorVector())
-          list.push_back(tensor ? std::optional(ToHost(*tensor, writes))
-                                : std::nullopt);
-        value = std::move(list);
+      } else if (value.isList()) {
+        List kind = KindOf(argument.type());
+        if (kind != List::kOfOthers) value = ListToHost(value, kind, writes);
       } else if (value.isGenerator()) {
         if (value.toGenerator().device().is_mps())
           value = CpuEngineOf(value.toGenerator());
@@ -93,6 +85,37 @@ class Arguments {
     return tensor;
   }
 
+  enum class List { kOfOthers, kOfTensors, kOfOptionalTensors };
+
+  static List KindOf(const c10::TypePtr &type) {
+    auto list = type->cast<c10::ListType>();
+    if (!list) return List::kOfOthers;
+    const c10::TypePtr &element = list->getElementType();
+    if (element->kind() == c10::TypeKind::TensorType) return List::kOfTensors;
+    auto optional = element->cast<c10::OptionalType>();
+    return optional && optional->getElementType()->kind() ==
+                           c10::TypeKind::TensorType
+               ? List::kOfOptionalTensors
+               : List::kOfOthers;
+  }
+
+  // TorchScript makes lists whose elements have another type than the
+  // schema's, a narrower one.
+  IValue ListToHost(const IValue &value, List kind, bool writes) {
+    c10::List<at::Tensor> tensors;
+    c10::List<std::optional<at::Tensor>> optionals;
+    for (const IValue &element : value.toListRef()) {
+      std::optional<at::Tensor> host;
+      if (!element.isNone()) host = ToHost(element.toTensor(), writes);
+      if (kind == List::kOfTensors)
+        tensors.push_back(*host);
+      else
+        optionals.push_back(host);
+    }
+    if (kind == List::kOfTensors) return tensors;
+    return optionals;
+  }
+
   const c10::FunctionSchema &schema_;
   HostAliases *aliases_;
   bool saw_mps_ = false;
@@ -113,7 +136,10 @@ void ResultsToDevice(HostAliases *aliases, size_t count, Stack *stack) {
   }
 }
 
-void Run(const c10::OperatorHandle &op, Stack *stack) { RunOnHost(op, stack); }
+void Run(const c10::OperatorHandle &op, Stack *stack) {
+  CheckRefusals(op, *stack);
+  RunOnHost(op, stack);
+}
 
 // An operator without an mps kernel on a Mac.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {
@@ -172,6 +198,7 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
                                               : c10::DispatchKey::CPU;
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
   aliases.Settle();
+  OperatorScope::LeaveEncoderOpen(schema.name().c_str());
   ResultsToDevice(&aliases, schema.returns().size(), stack);
 }
 

@@ -126,6 +126,12 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
   if (tensor._is_zerotensor())
     return at::_efficientzerotensor(tensor.sizes(),
                                     tensor.options().device(at::kCPU));
+  // What is one tensor to the program is one to the operator.
+  for (const TensorAlias &known : tensors_) {
+    if (!known.device.is_same(tensor)) continue;
+    if (writes) AliasStorage(tensor.storage(), true, overwrites_all);
+    return known.host;
+  }
   at::Tensor alias =
       MakeTensor(AliasStorage(tensor.storage(), writes, overwrites_all),
                  CpuKeys(), tensor);

@@ -6,6 +6,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/linear_native.h>
+#include <ATen/ops/lstm_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
 #include <ATen/ops/view_as_real_native.h>
@@ -15,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <tuple>
@@ -23,7 +26,9 @@
 #include "core/counters.h"
 #include "core/stream.h"
 #include "torch/allocator.h"
+#include "torch/generator.h"
 #include "torch/host_alias.h"
+#include "torch/refusals.h"
 
 namespace mps_emulator {
 
@@ -45,6 +50,14 @@ c10::DispatchKeySet MpsKeys() {
 
 // ---- allocation
 
+constexpr size_t kMaxDimensions = 16;
+
+void CheckDimensions(size_t dimensions) {
+  TORCH_CHECK(dimensions <= kMaxDimensions,
+              "MPS supports tensors with dimensions <= ", kMaxDimensions,
+              ", but got ", dimensions, ".");
+}
+
 Tensor EmptyMemoryFormat(SymIntArrayRef sizes, optional<ScalarType> dtype,
                          optional<at::Layout>, optional<at::Device>,
                          optional<bool> pin_memory,
@@ -53,6 +66,7 @@ Tensor EmptyMemoryFormat(SymIntArrayRef sizes, optional<ScalarType> dtype,
               "Only dense CPU tensors can be pinned");
   ScalarType type = c10::dtype_or_default(dtype);
   CheckDtype(type);
+  CheckDimensions(sizes.size());
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(sizes),
                                    &TorchAllocator(), MpsKeys(), type,
                                    memory_format);
@@ -63,6 +77,7 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                             optional<at::Device>, optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false),
               "Only dense CPU tensors can be pinned");
+  CheckDimensions(sizes.size());
   return EmptyStrided(C10_AS_INTARRAYREF_SLOW(sizes),
                       C10_AS_INTARRAYREF_SLOW(strides),
                       c10::dtype_or_default(dtype));
@@ -314,14 +329,80 @@ Tensor &SetNothing(Tensor &self) {
 
 // ---- where torch asks the device which way to go
 
-// torch's own choice between implementations of attention does not know the
-// mps device in builds for Linux.
+// What torch checks of attention's arguments before it chooses a kernel.  That
+// choice fails for the mps device in builds for Linux.
+void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
+                    const optional<Tensor> &mask) {
+  TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
+                  query.scalar_type() == value.scalar_type(),
+              "Expected query, key, and value to have the same dtype, but got "
+              "query.dtype: ",
+              query.dtype(), " key.dtype: ", key.dtype(),
+              " and value.dtype: ", value.dtype(), " instead.");
+  TORCH_CHECK(
+      query.device() == key.device() && query.device() == value.device(),
+      "Expected query, key, and value to have the same device type, but "
+      "got query.device: ",
+      query.device(), " key.device: ", key.device(),
+      " and value.device: ", value.device(), " instead.");
+  TORCH_CHECK(query.dim() >= 2 && key.dim() >= 2 && value.dim() >= 2,
+              "Expected query, key, and value to all be  at least 2 "
+              "dimensional, but got query.dim: ",
+              query.dim(), " key.dim: ", key.dim(),
+              " and value.dim: ", value.dim(), " instead.");
+  if (!mask) return;
+  ScalarType type = mask->scalar_type();
+  TORCH_CHECK(type == ScalarType::Bool || type == ScalarType::Float ||
+                  type == query.scalar_type(),
+              "Expected attn_mask dtype to be bool or float or to match query "
+              "dtype, but got attn_mask.dtype: ",
+              mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
+}
+
+// On a Mac a kernel of its own where no gradient is asked for, which has no
+// dropout; else what torch makes of other operators.
 Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
+  CheckAttention(query, key, value, mask);
+  bool wants_gradient =
+      at::GradMode::is_enabled() &&
+      (query.requires_grad() || key.requires_grad() || value.requires_grad());
+  TORCH_CHECK(wants_gradient || dropout == 0,
+              "scaled_dot_product_attention for MPS does not support dropout.");
+  // What follows adds the mask.
+  optional<Tensor> added = mask;
+  if (mask && mask->scalar_type() == ScalarType::Bool)
+    added = at::zeros_like(*mask, query.options())
+                .masked_fill(mask->logical_not(),
+                             -std::numeric_limits<double>::infinity());
   return std::get<0>(at::_scaled_dot_product_attention_math(
-      query, key, value, mask, dropout, is_causal, std::nullopt, scale,
+      query, key, value, added, dropout, is_causal, std::nullopt, scale,
       enable_gqa));
+}
+
+Tensor Linear(const Tensor &input, const Tensor &weight,
+              const optional<Tensor> &bias) {
+  TORCH_CHECK(IsFloatOrComplexOnMps(input.scalar_type()),
+              "MPS device does not support linear for non-float inputs");
+  TORCH_CHECK(IsFloatOrComplexOnMps(weight.scalar_type()),
+              "MPS device does not support linear for non-float weights");
+  TORCH_CHECK(
+      !bias || !bias->defined() || IsFloatOrComplexOnMps(bias->scalar_type()),
+      "MPS device does not support linear for non-float bias");
+  return at::native::linear(input, weight, bias);
+}
+
+std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor &input, at::TensorList hx,
+                                        at::TensorList parameters,
+                                        bool has_biases, int64_t num_layers,
+                                        double dropout, bool train,
+                                        bool bidirectional, bool batch_first) {
+  TORCH_CHECK(hx.size() != 2 || hx[0].dim() == 0 || hx[1].dim() == 0 ||
+                  hx[0].size(-1) == hx[1].size(-1),
+              "LSTM with projections is not currently supported with MPS.");
+  return at::native::lstm(input, hx, parameters, has_biases, num_layers,
+                          dropout, train, bidirectional, batch_first);
 }
 
 Tensor Convolution(const Tensor &input, const Tensor &weight,
@@ -329,6 +410,7 @@ Tensor Convolution(const Tensor &input, const Tensor &weight,
                    SymIntArrayRef padding, SymIntArrayRef dilation,
                    bool transposed, SymIntArrayRef output_padding,
                    SymInt groups) {
+  CheckConvolution(input, transposed);
   Count(kOperators);
   HostAliases aliases({input, weight, bias.value_or(Tensor())});
   OperatorScope scope("aten::convolution");
@@ -363,6 +445,101 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
           aliases.ToDevice(grad_bias)};
 }
 
+// ---- what the CPU has otherwise, or not at all
+
+// The counts have the type of the weights; the CPU's are float or double.
+Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
+                SymInt min_length) {
+  TORCH_CHECK(self.scalar_type() != ScalarType::Bool,
+              "bincount is not supported for Bool");
+  bool weighted = weights && weights->defined();
+  Count(kOperators);
+  HostAliases aliases({self, weighted ? *weights : Tensor()});
+  OperatorScope scope("aten::bincount");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  Tensor host = aliases.Make(self, false);
+  if (!weighted)
+    return aliases.ToDevice(at::bincount_symint(host, {}, min_length));
+  Tensor counts = at::bincount_symint(
+      host, aliases.Make(*weights, false).to(ScalarType::Float), min_length);
+  return aliases.ToDevice(counts.to(weights->scalar_type()));
+}
+
+// Fills tensors of integers, too.
+Tensor &Normal(Tensor &self, double mean, double deviation,
+               optional<at::Generator> generator) {
+  Count(kOperators);
+  HostAliases aliases({self});
+  OperatorScope scope("aten::normal_");
+  at::AutoDispatchBelowADInplaceOrView guard;
+  at::Generator engine = CpuEngineOf(
+      generator && generator->defined() ? *generator : DefaultGenerator());
+  Tensor host = aliases.Make(self, true);
+  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
+    host.copy_(at::empty(host.sizes(), host.options().dtype(at::kFloat))
+                   .normal_(mean, deviation, engine));
+  else
+    host.normal_(mean, deviation, engine);
+  return self;
+}
+
+// Weights of four bits, two in a byte, the first in the upper half.  How a Mac
+// arranges them in the packed tensor is its own affair: here they keep their
+// order.
+Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
+  constexpr const char *kName = "_convert_weight_to_int4pack_mps";
+  TORCH_CHECK(self.dim() == 2, kName, " : expect weight to be 2D tensor.");
+  TORCH_CHECK(self.scalar_type() == ScalarType::Byte, kName,
+              " : expect weight to be kByte.");
+  TORCH_CHECK(inner_tiles == 2 || inner_tiles == 4 || inner_tiles == 8, kName,
+              " : innerKTiles need to be 2, 4, or 8, got ", inner_tiles);
+  int64_t rows = self.size(0), columns = self.size(1) * 2;
+  constexpr int64_t kRows = 8, kColumns = 16, kLanes = 32;
+  TORCH_CHECK(rows % kRows == 0 && columns % (inner_tiles * kColumns) == 0,
+              kName, " : a weight of ", rows, " x ", columns,
+              " is not made of whole tiles");
+  return self.contiguous()
+      .view(ScalarType::Int)
+      .clone()
+      .view({rows / kRows, columns / (inner_tiles * kColumns), kLanes,
+             inner_tiles / 2});
+}
+
+Tensor WeightInt4PackMm(const Tensor &self, const Tensor &packed,
+                        int64_t group_size, const Tensor &scales_and_zeros) {
+  constexpr const char *kName = "_weight_int4pack_mm_mps";
+  TORCH_CHECK(self.is_contiguous(), kName, " : expect A to be contiguous.");
+  TORCH_CHECK(self.dim() == 2, kName, " : expect A to be 2D tensor.");
+  TORCH_CHECK(c10::isFloatingType(self.scalar_type()), kName,
+              " : expect A to be either 32-bit or 16-bit float tensor.");
+  TORCH_CHECK(packed.scalar_type() == ScalarType::Int, kName,
+              " : expect B to be int32 tensor.");
+  TORCH_CHECK(packed.is_contiguous(), kName, " : expect B to be contiguous.");
+  TORCH_CHECK(packed.dim() == 4, kName, " : expect B to 4d tensor.");
+  int64_t columns = self.size(1);
+  int64_t rows = packed.size(0) * 8;
+  TORCH_CHECK(packed.numel() * 8 == rows * columns, kName,
+              " : B does not fit A: ", packed.sizes(), " and ", self.sizes());
+  TORCH_CHECK(group_size > 0 && columns % group_size == 0 &&
+                  scales_and_zeros.sizes() ==
+                      IntArrayRef({columns / group_size, rows, 2}),
+              kName,
+              " : expect qScaleAndZeros to be [K / qGroupSize, N, 2], got ",
+              scales_and_zeros.sizes());
+  Tensor bytes = packed.view(ScalarType::Byte).view({rows, columns / 2});
+  Tensor weights =
+      at::stack({at::bitwise_right_shift(bytes, 4), at::bitwise_and(bytes, 15)},
+                -1)
+          .view({rows, columns / group_size, group_size})
+          .to(ScalarType::Float)
+          .sub(8);
+  Tensor scales = scales_and_zeros.to(ScalarType::Float).transpose(0, 1);
+  weights = weights * scales.select(2, 0).unsqueeze(-1) +
+            scales.select(2, 1).unsqueeze(-1);
+  return at::mm(self.to(ScalarType::Float), weights.view({rows, columns}).t())
+      .to(self.scalar_type());
+}
+
 // ---- registration
 
 constexpr OwnKernel kOwnKernels[] = {
@@ -389,7 +566,14 @@ constexpr OwnKernel kOwnKernels[] = {
     {"set_.source_Storage_storage_offset", MakeKernel<&SetStorageOffset>},
     {"set_.source_Tensor", MakeKernel<&SetTensor>},
 
+    {"bincount", MakeKernel<&Bincount>},
+    {"normal_", MakeKernel<&Normal>},
+    {"_convert_weight_to_int4pack", MakeKernel<&ConvertWeightToInt4Pack>},
+    {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},
+
     {"scaled_dot_product_attention", MakeKernel<&Attention>},
+    {"linear", MakeKernel<&Linear>},
+    {"lstm.input", MakeKernel<&Lstm>},
     {"convolution_overrideable", MakeKernel<&Convolution>},
     {"convolution_backward_overrideable", MakeKernel<&ConvolutionBackward>},
 };
@@ -399,8 +583,10 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
     m.impl(kernel.name.data(), kernel.make());
 }
 
-// Attention is made of operators that have their own autograd.
+// These are made of operators that have their own autograd.
 TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
+  m.impl("linear", TORCH_FN(Linear));
+  m.impl("lstm.input", TORCH_FN(Lstm));
   m.impl("scaled_dot_product_attention", TORCH_FN(Attention));
 }
 

@@ -69,6 +69,9 @@ void RunMetalCheck(const std::string &name);
 // The compiler's text for a source, "" where it compiles.
 std::string CompileError(const std::string &source);
 
+// ---- commands.mm: a case by its name, done right or wrong
+void BetweenCommands(const std::string &name, bool right);
+
 // ---- misuse.mm: each ends the process
 std::vector<std::string> Misuses();
 void Misuse(const std::string &name);

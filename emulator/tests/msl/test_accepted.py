@@ -13,6 +13,34 @@ HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 # (name, declarations, body, what `out` has then)
 PROGRAMS = [
     (
+        # 1e8 + 1 is no float.
+        "literals_in_templates_are_floats",
+        "template <typename T> T f(T v)"
+        " { return T((v + 100000000.0) - 1e8); }"
+        "template <typename T> T g(float v) { return T(v * 1.5); }",
+        "out[0] = f<float>(1); out[1] = f<float>(1.0); out[2] = g<half>(2);"
+        " out[3] = float(sizeof(1.) + sizeof(0x1p3));",
+        [0, 0, 3, 8],
+    ),
+    (
+        "threadgroup_variables_with_initializers",
+        "struct S { float x; };",
+        "threadgroup float a = 0.0f; threadgroup float b[2] = {1, 2};"
+        " threadgroup S s = {3}; threadgroup uint n{4};"
+        " a = 5; b[0] = 6; b[1] = 7; s.x = 8; n = 9;"
+        " out[0] = a; out[1] = b[0] + b[1]; out[2] = s.x; out[3] = n;",
+        [5, 13, 8, 9],
+    ),
+    (
+        "strings_as_arguments",
+        'uint length(constant const char *text)'
+        " { uint n = 0; while (text[n]) ++n; return n; }",
+        'out[0] = length("four"); out[1] = length("a" "bc");'
+        " out[2] = length(__func__); static_assert(true, \"text\");"
+        ' constant const char *text = "abcdef"; out[3] = text[5];',
+        [4, 3, 1, ord("f")],
+    ),
+    (
         "conversion_between_small_floats",
         "template <typename T, typename U> T to(U x)"
         " { return static_cast<T>(x); }",
@@ -140,3 +168,16 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = SIZE; }
     out = floats(0)
     library.run("k", [out], 1, 1)
     assert out[0] == 4
+
+
+def test_names_without_an_include(metal):
+    """Metal's compiler knows what is in namespace metal by itself."""
+    library = metal.compile(
+        "kernel void k(device float *out) {\n"
+        "  threadgroup float s[2] = {0.0f, 0.0f};\n"
+        "  s[0] = metal::max(out[0], 3.0f);\n"
+        "  out[0] = metal::fma(s[0], 2.0f, 1.0f);\n}"
+    )
+    out = floats(1)
+    library.run("k", [out], 1, 1)
+    assert out[0] == 7

@@ -105,6 +105,34 @@ RACES = {
         "thread 0 of threadgroup (0, 0, 0) writes 4 bytes at byte -4 of "
         "buffer 0 ('a'), which has 512 bytes, in line 9",
     ),
+    "read far out of bounds": (
+        "b[i] = a[i + (1 << 20)];",
+        "thread 0 of threadgroup (0, 0, 0) reads 4 bytes at byte ",
+    ),
+    "threadgroup memory out of bounds": (
+        "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
+        "a[i] = s[l + 1];",
+        "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of the "
+        "threadgroup memory at index 0, which has 256 bytes "
+        "(setThreadgroupMemoryLength:atIndex:), in line 11",
+    ),
+    "threadgroup variable out of bounds": (
+        "threadgroup float t[64];\nt[l] = l;\n"
+        "threadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = t[l + 1];",
+        "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of a "
+        "threadgroup variable of 256 bytes, in line 12",
+    ),
+    "inactive lane": (
+        "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\n"
+        "a[i] = v;",
+        "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
+        "simdgroup, which takes no part in the shuffle in line 10",
+    ),
+    "constant memory that is written": (
+        "a[i] = i;",
+        "thread 0 of threadgroup (0, 0, 0) writes to memory that is buffer 2 "
+        "('c') as well, in line 9",
+    ),
     "uninitialised threadgroup memory": (
         "if (l != 7) s[l] = 1;\n"
         "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
@@ -126,6 +154,8 @@ RIGHT = {
     "threadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = s[0] + a[0];",
     "fences": LAST_GROUP % (FENCE, FENCE),
     "the same memory in every threadgroup": "s[l] = g; a[i] = s[l];",
+    "shuffles of all lanes": "float v = l;\nv += simd_shuffle_xor(v, 16);\n"
+    "if (l % 32 < 16) v += simd_shuffle_xor(v, 8);\na[i] = v;",
     "structures and vectors": "struct P { float4 v; uint n[5]; };\n"
     "threadgroup P shared[2];\n"
     "if (l < 2) { P p = {float4(l), {1, 2, 3, 4, 5}}; shared[l] = p; }\n"
@@ -134,13 +164,20 @@ RIGHT = {
 }
 
 
-def run(metal, body):
-    source = HEADER + "kernel void k" + PARAMETERS + body + "\n}\n"
+def run(metal, body, constant=False):
+    """`constant`: buffer 0 is parameter c, in constant memory, as well."""
+    parameters = PARAMETERS
+    if constant:
+        parameters = PARAMETERS.replace(
+            "[[buffer(1)]],", "[[buffer(1)]], constant float *c [[buffer(2)]],"
+        )
+    source = HEADER + "kernel void k" + parameters + body + "\n}\n"
     library = metal.compile(source)
     # Memory of the process on both sides: an access outside does no harm.
-    a = np.zeros(512, np.float32)[192:320]
+    a = np.zeros(1 << 21, np.float32)[192:320]
     b = np.zeros(129, np.uint32)
-    library.run("k", [a, b], 128, 64, {0: 256})
+    buffers = [a, b, a] if constant else [a, b]
+    library.run("k", buffers, 128, 64, {0: 256})
 
 
 def kind(name):
@@ -150,7 +187,10 @@ def kind(name):
         "barrier for the other memory",
     ):
         return "missing fence"
-    if "uninitialised" in name:
+    if "uninitialised" in name or name in (
+        "inactive lane",
+        "constant memory that is written",
+    ):
         return name
     if "out of bounds" in name:
         return "out of bounds"
@@ -169,7 +209,7 @@ def test_race(metal, schedule, name, order):
     schedule(order)
     body, said = RACES[name]
     with pytest.raises(Fatal) as caught:
-        run(metal, body)
+        run(metal, body, constant="constant memory" in name)
     message = str(caught.value)
     if order == "forward":
         assert said in message

@@ -255,12 +255,6 @@ REFUSED = [
         "can only be declared in a kernel function",
     ),
     (
-        "threadgroup_initializer",
-        "kernel void k(device float *a) {\n  threadgroup float x = 1;\n}",
-        (4, 21),
-        "cannot be initialized",
-    ),
-    (
         "program_scope_variable",
         "float x = 1;",
         (3, 7),

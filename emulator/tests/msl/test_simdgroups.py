@@ -470,3 +470,20 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
     out = uint(*[0] * 32)
     library.run("k", [out], 32, 32)
     assert (out == 496 * 100 + 31).all()
+
+
+@pytest.mark.parametrize("threads", [28, 32, 5])
+def test_filling_beyond_the_last_lane(metal, threads):
+    """As torch's reductions of 64-bit integers have it from a Mac."""
+    library = metal.compile(
+        HEADER + "kernel void k(device int2 *x [[buffer(0)]],"
+        " uint i [[thread_position_in_grid]]) {"
+        "  int2 v = x[i];"
+        "  for (ushort d = 16; d > 0; d /= 2)"
+        "    v += simd_shuffle_and_fill_down(v, int2(0), d);"
+        "  x[i] = simd_broadcast(v, 0);"
+        "}"
+    )
+    x = np.ones((threads, 2), np.int32)
+    library.run("k", [x], threads, threads)
+    assert (x == threads).all()

@@ -93,24 +93,21 @@ class ThreadgroupVariables(Step):
             )
 
     def _take_initializer(self, name, end):
-        """Takes `= {...}` away.
+        """Takes `= ...` and `{...}` away.
 
-        Metal's compiler accepts it.  Whether the memory is set then nobody
-        says, so programs must not rely on it and it stays as it was.
+        Metal's compiler accepts them: kernels that run on Macs have them.
+        Whether the memory is set then nobody says, so programs must not rely
+        on it and it stays as it was.
         """
         s = self._structure
         index = name
         while index < end and s.text(index) not in ("=", "{"):
-            index += 1
-        if index == end:
-            return
-        brace = index + (s.text(index) == "=")
-        if s.text(brace) == "{" and s.end_of_bracket(brace) == end:
-            self._edits.erase(index, end)
-            return
-        self._edits.error(
-            name, "variable in threadgroup address space cannot be initialized"
-        )
+            index = (
+                s.end_of_bracket(index)
+                if s.text(index) in OPENING
+                else index + 1
+            )
+        self._edits.erase(index, end)
 
     def _declared_name(self, index, end):
         """The index of the first declared name, None for a pointer."""

@@ -1,7 +1,16 @@
 """Words: those that MSL has not, and those that C++ for OpenCL has."""
 
+import re
+
 from . import names
 from .edits import Step
+from .structure import OPENING
+
+# A floating-point literal that does not say which type it has.
+_UNSUFFIXED = re.compile(
+    r"[0-9']+\.[0-9']*(e[+-]?[0-9']+)?|\.[0-9']+(e[+-]?[0-9']+)?"
+    r"|[0-9']+e[+-]?[0-9']+|0x[0-9a-f'.]+p[+-]?[0-9']+"
+)
 
 
 class Words(Step):
@@ -12,17 +21,15 @@ class Words(Step):
         self._function_constants = function_constants
 
     def replace_pragmas(self):
-        """The place of the first Metal header is where its names begin."""
+        """Metal's headers are included already, but for <simd/simd.h>."""
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":
                 continue
             words = token.text.split()
-            if words[:2] == ["#pragma", "mps_emulator"]:
-                header = {"metal_stdlib": "stdlib.h", "simd": "simd.h"}
-                self._edits.replace(
-                    index,
-                    '#include "implementation/%s"' % header[words[2]],
-                )
+            if words == ["#pragma", "mps_emulator", "simd"]:
+                self._edits.replace(index, '#include "implementation/simd.h"')
+            elif words[:2] == ["#pragma", "mps_emulator"]:
+                self._edits.replace(index, "")
             elif words[:2] == ["#pragma", "METAL"]:
                 self._edits.replace(index, "")
 
@@ -91,7 +98,9 @@ class Words(Step):
         for index, token in enumerate(self._tokens):
             if index in self._edits.claimed:
                 continue
-            if token.kind == "number":
+            if token.kind == "string" or token.text == "__func__":
+                self._rewrite_text(index)
+            elif token.kind == "number":
                 self._rewrite_number(index, token.text)
                 continue
             if token.kind != "identifier":
@@ -123,12 +132,52 @@ class Words(Step):
             return s.text(following + 1) in names.COHERENCE_SCOPES
         return s.text(following) in names.ADDRESS_SPACES
 
-    def _rewrite_number(self, index, text):
-        """0.5bf and 0.5H; clang knows 0.5h alone."""
-        lower = text.lower()
-        if lower.startswith("0x"):
+    def _rewrite_text(self, index):
+        """A literal that is a value becomes a `constant char *`.
+
+        Literals of clang's are in another address space.
+        """
+        s = self._structure
+        before = s.previous(index)
+        if not s.scope[index].in_function:
             return
-        if lower.endswith("bf"):
+        if s.text(before) in ("(", ","):
+            opening = self._opening_bracket(before)
+            if s.text(opening) != "(" or s.text(s.previous(opening)) in (
+                "static_assert",
+                "_Static_assert",
+                "(",  # __attribute__((...))
+            ):
+                return
+        elif s.text(before) == "=":
+            if s.text(s.previous(before)) == "]":  # an array's contents
+                return
+        elif s.text(before) not in ("return", "?", ":"):
+            return
+        last = index
+        while s.kind(last + 1) == "string":
+            last += 1
+        self._edits.insert_before(index, "MSL_TEXT(")
+        self._edits.insert_after(last, ")")
+
+    def _opening_bracket(self, index):
+        """The bracket that token `index` stands in, or is."""
+        s = self._structure
+        while index >= 0 and s.text(index) not in OPENING:
+            # A closing bracket leads to its opening one.
+            index = s.match.get(index, index)
+            index -= 1
+        return index
+
+    def _rewrite_number(self, index, text):
+        """0.5bf and 0.5H, of which clang knows 0.5h alone; and 0.5, a float in
+        MSL, which clang has as a double where templates are instantiated."""
+        lower = text.lower()
+        if _UNSUFFIXED.fullmatch(lower):
+            self._edits.replace(index, text + "f")
+        elif lower.startswith("0x"):
+            return
+        elif lower.endswith("bf"):
             self._edits.replace(index, "((bfloat)%sf)" % text[:-2])
         elif text.endswith("H"):
             self._edits.replace(index, text[:-1] + "h")

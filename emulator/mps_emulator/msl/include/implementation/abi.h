@@ -13,7 +13,7 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 // Raised with every change of this file: a cached library of another version
 // is not loaded.
-enum { kMpsEmulatorMslAbiVersion = 3 };
+enum { kMpsEmulatorMslAbiVersion = 4 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
@@ -46,12 +46,14 @@ typedef void (*mps_emulator_msl_threadgroup_barrier)(unsigned flags,
 
 // Waits for the other active threads of the simdgroup.  Returns the `size`
 // bytes at `value` of all 32 lanes one after another, valid until this
-// thread's next exchange, and sets bit i of `*active` where lane i takes
-// part; what stands at the other lanes is poison.
-typedef const void *(*mps_emulator_msl_simdgroup_exchange)(const void *value,
-                                                           unsigned size,
-                                                           unsigned long site,
-                                                           unsigned *active);
+// thread's next exchange; what stands at lanes that take no part is poison.
+struct mps_emulator_msl_lanes {
+  unsigned active;   // bit i: lane i takes part
+  unsigned present;  // bit i: the simdgroup has a lane i
+};
+typedef const void *(*mps_emulator_msl_simdgroup_exchange)(
+    const void *value, unsigned size, unsigned long site,
+    mps_emulator_msl_lanes *lanes);
 
 // The address of a threadgroup variable, the same for all threads of a
 // threadgroup.  `slot` tells the variables of a kernel apart.
@@ -78,6 +80,9 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` are metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
+// The thread reads, at `site`, the value of a lane that takes no part.
+typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
+                                               unsigned long site);
 
 struct mps_emulator_msl_runtime {
   mps_emulator_msl_thread_index thread_index;
@@ -89,6 +94,7 @@ struct mps_emulator_msl_runtime {
   mps_emulator_msl_access access;
   mps_emulator_msl_fence fence;
   mps_emulator_msl_simdgroup_barrier simdgroup_barrier;
+  mps_emulator_msl_inactive_lane inactive_lane;
 };
 
 enum {
@@ -103,8 +109,10 @@ struct mps_emulator_msl_parameter {
   unsigned index;  // of [[buffer(i)]] or [[threadgroup(i)]]
   unsigned writable;
   unsigned by_reference;
-  unsigned active;  // 0: taken away by a function constant
+  unsigned active;       // 0: taken away by a function constant
+  unsigned in_constant;  // 1: leads to `constant` memory
   unsigned long element_size;
+  unsigned long alignment;  // of an element, in bytes
 };
 
 struct mps_emulator_msl_function_constant {

@@ -90,6 +90,9 @@ float tanf(float);
 float tanhf(float);
 }
 
+// A string literal as MSL has it, in `constant` memory.
+#define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
+
 namespace __msl {
 namespace target {
 
@@ -155,6 +158,7 @@ template <class T>
 struct lanes {
   T values[32];
   uint active;
+  uint present;
 
   bool takes_part(uint lane) const { return active >> lane & 1; }
 };
@@ -163,8 +167,11 @@ template <class T>
 MSL_NOTE("msl.suspends")
 MSL_INLINE lanes<T> exchange(T value, ulong site) {
   lanes<T> all;
+  mps_emulator_msl_lanes which;
   const void *values = mps_emulator_msl_runtime_in_use->simdgroup_exchange(
-      &value, sizeof(T), site, &all.active);
+      &value, sizeof(T), site, &which);
+  all.active = which.active;
+  all.present = which.present;
   __builtin_memcpy((void *)all.values, values, sizeof(all.values));
   return all;
 }
@@ -184,13 +191,25 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
   return votes & all.active;
 }
 
+#ifdef MSL_CHECK_RACES
+#define MSL_READ_LANE(all, lane, site) \
+  if (!all.takes_part(lane))           \
+    mps_emulator_msl_runtime_in_use->inactive_lane(lane, site);
+#else
+#define MSL_READ_LANE(all, lane, site)
+#endif
+
 // The value of `lane`; of an inactive lane, poison.
 template <class T>
 MSL_INLINE T shuffle(T value, uint lane, ulong site) {
-  return exchange(value, site).values[lane % 32];
+  lanes<T> all = exchange(value, site);
+  MSL_READ_LANE(all, lane % 32, site)
+  return all.values[lane % 32];
 }
 
-// The values of two lanes, each chosen from one of two arguments.
+// The values of two lanes, each chosen from one of two arguments.  Beyond the
+// last lane of a simdgroup that is not full stands the filling: torch's own
+// reductions and their tests have that from a Mac.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
@@ -202,6 +221,8 @@ MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
   mine.data = data;
   mine.filling = filling;
   lanes<pair> all = exchange(mine, site);
+  if (!(all.present >> lane % 32 & 1)) return filling;
+  MSL_READ_LANE(all, lane % 32, site)
   return from_filling ? all.values[lane % 32].filling
                       : all.values[lane % 32].data;
 }

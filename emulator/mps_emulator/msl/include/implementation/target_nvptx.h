@@ -34,6 +34,10 @@ float __nv_nextafterf(float, float);
 float __nv_powf(float, float);
 }
 
+// String literals of clang's are in an address space that is no other's here,
+// so clang refuses what takes one.
+#define MSL_TEXT(text) text
+
 namespace __msl {
 namespace target {
 

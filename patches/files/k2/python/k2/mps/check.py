@@ -435,7 +435,8 @@ def text(result: Result) -> List[str]:
              for each in result.comparisons])]
     if result.timings:
         lines += ['', *_table(
-            [f'milliseconds, size {result.size}', 'cpu', result.device, 'dispatches', 'waits'],
+            [f'milliseconds, size {result.size}', 'cpu', result.device,
+             'dispatches', 'waits'],
             [[each.name, f'{each.cpu * 1e3:.2f}', f'{each.mps * 1e3:.2f}',
               str(each.counted.dispatches), str(each.counted.waits)]
              for each in result.timings])]

@@ -1,0 +1,142 @@
+#include "msl/faults.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+
+#include "core/fatal.h"
+#include "msl/executor.h"
+#include "msl/msl.h"
+
+namespace mps_emulator::msl {
+
+namespace {
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
+struct sigaction former_actions[3];
+
+// The bound buffer that `address` is nearest to.
+const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
+  const Parameter *nearest = nullptr;
+  uintptr_t distance = UINTPTR_MAX;
+  for (const Parameter &parameter : dispatch.kernel->parameters) {
+    if (parameter.kind != Parameter::Kind::kBuffer) continue;
+    const Binding &binding = dispatch.buffers[parameter.index];
+    if (binding.data == nullptr) continue;
+    auto data = reinterpret_cast<uintptr_t>(binding.data);
+    uintptr_t away =
+        address < data ? data - address : address - data - binding.size;
+    if (away >= distance) continue;
+    nearest = &parameter;
+    distance = away;
+  }
+  return nearest;
+}
+
+int Describe(const Dispatch &dispatch, int signal, const siginfo_t &info,
+             char *message, size_t size) {
+  const char *name = dispatch.kernel->name.c_str();
+  // The checker tells at the end of a threadgroup, which there is none of.
+  if (const char *failure = Executor::OfThisThreadOrNull()->failure())
+    return snprintf(message, size, "mps emulator: fatal: kernel '%s': %s\n",
+                    name, failure);
+  constexpr const char *kAdvice = "MPS_EMULATOR_CHECK_RACES=1 tells the line";
+  if (signal == SIGFPE)
+    return snprintf(message, size,
+                    "mps emulator: fatal: kernel '%s' divided an integer by "
+                    "zero, or the smallest by -1: on a GPU the result is "
+                    "undefined\n",
+                    name);
+  if (IsKernelStackOverflow(info.si_addr))
+    return snprintf(message, size,
+                    "mps emulator: fatal: kernel '%s' uses more memory of its "
+                    "own in one thread than the emulator gives it, 256 KiB\n",
+                    name);
+  // The processor does not tell every address.
+  if (info.si_code == SI_KERNEL)
+    return snprintf(message, size,
+                    "mps emulator: fatal: kernel '%s' accessed an address that "
+                    "no memory can have, or a vector at an address that is "
+                    "not aligned to it.  %s\n",
+                    name, kAdvice);
+  auto address = reinterpret_cast<uintptr_t>(info.si_addr);
+  const Parameter *nearest = NearestBuffer(dispatch, address);
+  if (nearest == nullptr)
+    return snprintf(message, size,
+                    "mps emulator: fatal: kernel '%s' accessed memory that it "
+                    "has not, at %p.  %s\n",
+                    name, info.si_addr, kAdvice);
+  const Binding &binding = dispatch.buffers[nearest->index];
+  return snprintf(
+      message, size,
+      "mps emulator: fatal: kernel '%s' accessed memory that it has not: that "
+      "is byte %td of the buffer at index %u ('%s'), the nearest one, which "
+      "has %zu bytes.  %s\n",
+      name,
+      static_cast<char *>(info.si_addr) - static_cast<char *>(binding.data),
+      nearest->index, nearest->name.c_str(), binding.size, kAdvice);
+}
+
+void OnFault(int signal, siginfo_t *info, void *) {
+  if (const Dispatch *dispatch = RunningDispatch()) {
+    char message[1024];
+    int length = Describe(*dispatch, signal, *info, message, sizeof(message));
+    length = std::min<int>(length, sizeof(message) - 1);
+    ssize_t written = write(STDERR_FILENO, message, length);
+    static_cast<void>(written);
+    fault_is_described = true;
+  }
+  // Returning runs the faulting instruction again, under the former action.
+  for (int i = 0; i < 3; ++i)
+    if (kSignals[i] == signal) sigaction(signal, &former_actions[i], nullptr);
+}
+
+bool InstallHandlers() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnFault;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  for (int i = 0; i < 3; ++i)
+    sigaction(kSignals[i], &action, &former_actions[i]);
+  return true;
+}
+
+// A handler needs a stack of its own where a thread's has come to its end.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t present;
+    if (sigaltstack(nullptr, &present) != 0 || !(present.ss_flags & SS_DISABLE))
+      return;
+    memory_.reset(new char[kBytes]);
+    stack_t own = {};
+    own.ss_sp = memory_.get();
+    own.ss_size = kBytes;
+    sigaltstack(&own, nullptr);
+  }
+  ~SignalStack() {
+    if (memory_ == nullptr) return;
+    stack_t none = {};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+  }
+  SignalStack(const SignalStack &) = delete;
+
+ private:
+  static constexpr size_t kBytes = 64 * 1024;
+  std::unique_ptr<char[]> memory_;
+};
+
+}  // namespace
+
+void InstallFaultHandler() {
+  static const bool installed = InstallHandlers();
+  static_cast<void>(installed);
+  static thread_local SignalStack stack;
+}
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,108 @@
+#include "msl/watchdog.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+
+#include "msl/executor.h"
+
+// glibc has the member without the name.
+#ifndef sigev_notify_thread_id
+#define sigev_notify_thread_id _sigev_un._tid
+#endif
+
+namespace mps_emulator::msl {
+
+namespace {
+
+// Grows with each fork: a child has none of its parent's timers.
+std::atomic<unsigned> process{1};
+
+int Signal() { return SIGRTMIN + 9; }
+
+unsigned Limit() {
+  const char *given = getenv("MPS_EMULATOR_WATCHDOG");
+  if (given != nullptr && *given != '\0')
+    return static_cast<unsigned>(strtoul(given, nullptr, 10));
+  return Watchdog::kDefaultSeconds * (CheckRaces() ? 10 : 1);
+}
+
+}  // namespace
+
+Watchdog::~Watchdog() {
+  if (process_ == process) timer_delete(timer_);
+}
+
+void Watchdog::Watch() {
+  if (process_ == process && is_running_) return;
+  if (process_ != process) {
+    static const int once = pthread_atfork(nullptr, nullptr, [] { ++process; });
+    static_cast<void>(once);
+    struct sigaction action = {};
+    action.sa_sigaction = &OnTick;
+    action.sa_flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    sigaction(Signal(), &action, nullptr);
+    sigevent event = {};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = Signal();
+    event.sigev_value.sival_ptr = this;
+    event.sigev_notify_thread_id = static_cast<pid_t>(syscall(SYS_gettid));
+    // Without a timer nothing is watched, which does no harm.
+    if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
+    process_ = process;
+    limit_ = Limit();
+  }
+  if (limit_ == 0) return;
+  ticks_ = 0;
+  progress_ = executor_->progress();
+  is_running_ = 1;
+  Set(1);
+}
+
+void Watchdog::Set(unsigned seconds) {
+  itimerspec period = {};
+  period.it_value.tv_sec = period.it_interval.tv_sec = seconds;
+  timer_settime(timer_, 0, &period, nullptr);
+}
+
+void Watchdog::OnTick(int, siginfo_t *info, void *) {
+  if (info->si_code == SI_TIMER)
+    static_cast<Watchdog *>(info->si_value.sival_ptr)->Tick();
+}
+
+void Watchdog::Tick() {
+  const Dispatch *dispatch = executor_->dispatch();
+  if (dispatch == nullptr) {
+    Set(0);
+    is_running_ = 0;
+    return;
+  }
+  if (progress_ != executor_->progress()) {
+    progress_ = executor_->progress();
+    ticks_ = 0;
+    return;
+  }
+  if (++ticks_ < limit_) return;
+  // The kernel's code cannot be left, so Fatal() is not for this place.
+  const unsigned(&position)[3] = executor_->threadgroup_position();
+  char message[512];
+  int length = snprintf(
+      message, sizeof(message),
+      "mps emulator: fatal: kernel '%s', threadgroup (%u, %u, %u): it has run "
+      "for %u s without coming to its end: a loop that never ends, or one that "
+      "waits for another thread or threadgroup.  Metal does not promise that "
+      "those run meanwhile, so on a Mac it may hang until the GPU's watchdog "
+      "ends it.  MPS_EMULATOR_WATCHDOG=seconds sets the limit (0: none)\n",
+      dispatch->kernel->name.c_str(), position[0], position[1], position[2],
+      limit_);
+  ssize_t written = write(STDERR_FILENO, message, length);
+  static_cast<void>(written);
+  abort();
+}
+
+}  // namespace mps_emulator::msl

@@ -1,0 +1,214 @@
+// Wrong between commands: a race of two dispatches, of two queues or with the
+// host, and what is used longer than it lives.  Each is done right as well;
+// test_commands.py has what the emulator says.
+#include "extension.h"
+
+#include <ATen/ATen.h>
+#include <torch/mps.h>
+
+#include <string>
+#include <vector>
+
+namespace {
+
+const char *const kSource = R"(
+#include <metal_stdlib>
+using namespace metal;
+kernel void increment(device float *x, uint i [[thread_position_in_grid]]) {
+  x[i] += 1;
+}
+kernel void reverse(device const float *x, device float *y,
+                    uint i [[thread_position_in_grid]]) {
+  y[i] = x[63 - i];
+}
+kernel void through_threadgroup(device float *x, threadgroup float *s,
+                                uint t [[thread_position_in_threadgroup]]) {
+  s[t] = x[t];
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  x[t] = s[63 - t];
+}
+)";
+
+id<MTLDevice> Device() {
+  static id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+  return device;
+}
+
+id<MTLComputePipelineState> PipelineOf(NSString *kernel) {
+  static id<MTLLibrary> library =
+      [Device() newLibraryWithSource:[NSString stringWithUTF8String:kSource]
+                             options:nil
+                               error:nil];
+  return [Device()
+      newComputePipelineStateWithFunction:[library newFunctionWithName:kernel]
+                                    error:nil];
+}
+
+id<MTLCommandQueue> Queue() {
+  static id<MTLCommandQueue> queue = [Device() newCommandQueue];
+  [queue setLabel:@"own"];
+  return queue;
+}
+
+at::Tensor OnMps() {
+  at::Tensor tensor = at::zeros({64}, at::TensorOptions().device(at::kMPS));
+  torch::mps::synchronize();
+  return tensor;
+}
+
+void Encode(id<MTLComputeCommandEncoder> encoder, NSString *kernel,
+            const std::vector<id<MTLBuffer>> &buffers) {
+  [encoder setComputePipelineState:PipelineOf(kernel)];
+  for (size_t i = 0; i < buffers.size(); ++i)
+    [encoder setBuffer:buffers[i] offset:0 atIndex:i];
+  [encoder dispatchThreads:MTLSizeMake(64, 1, 1)
+      threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
+}
+
+void EncodeOn(id<MTLCommandBuffer> command_buffer, NSString *kernel,
+              const std::vector<id<MTLBuffer>> &buffers) {
+  id<MTLComputeCommandEncoder> encoder = [command_buffer computeCommandEncoder];
+  Encode(encoder, kernel, buffers);
+  [encoder endEncoding];
+}
+
+void ConcurrentDispatches(bool right) {
+  at::Tensor x = OnMps(), y = OnMps();
+  id<MTLCommandBuffer> buffer = torch::mps::get_command_buffer();
+  id<MTLComputeCommandEncoder> encoder =
+      [buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
+  Encode(encoder, @"increment", {BufferOf(x)});
+  if (right) [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
+  Encode(encoder, @"reverse", {BufferOf(x), BufferOf(y)});
+  [encoder endEncoding];
+  torch::mps::synchronize();
+}
+
+void ConcurrentDispatchesOfOthers(bool) {
+  at::Tensor x = OnMps(), y = OnMps();
+  id<MTLComputeCommandEncoder> encoder = [torch::mps::get_command_buffer()
+      computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent];
+  Encode(encoder, @"increment", {BufferOf(x)});
+  Encode(encoder, @"increment", {BufferOf(y)});
+  [encoder endEncoding];
+  torch::mps::synchronize();
+}
+
+void OwnQueueReadsTorch(bool right) {
+  at::Tensor x = OnMps(), y = OnMps();
+  x.add_(41);
+  if (right) torch::mps::synchronize();
+  id<MTLCommandBuffer> buffer = [Queue() commandBuffer];
+  EncodeOn(buffer, @"reverse", {BufferOf(x), BufferOf(y)});
+  [buffer commit];
+  [buffer waitUntilCompleted];
+}
+
+void TorchReadsOwnQueue(bool right) {
+  at::Tensor x = OnMps();
+  id<MTLCommandBuffer> buffer = [Queue() commandBuffer];
+  EncodeOn(buffer, @"increment", {BufferOf(x)});
+  [buffer commit];
+  if (right) [buffer waitUntilCompleted];
+  x.add(1);
+}
+
+void QueuesWithAnEvent(bool right) {
+  at::Tensor x = OnMps(), y = OnMps();
+  id<MTLEvent> event = [Device() newEvent];
+  id<MTLCommandBuffer> first = torch::mps::get_command_buffer();
+  EncodeOn(first, @"increment", {BufferOf(x)});
+  [first encodeSignalEvent:event value:1];
+  torch::mps::commit();
+  id<MTLCommandBuffer> second = [Queue() commandBuffer];
+  if (right) [second encodeWaitForEvent:event value:1];
+  EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
+  [second commit];
+  torch::mps::commit();
+  [second waitUntilCompleted];
+}
+
+void HostWritesInFlight(bool right) {
+  at::Tensor x = OnMps(), y = OnMps();
+  auto *contents = static_cast<float *>([BufferOf(x) contents]);
+  EncodeOn(torch::mps::get_command_buffer(), @"reverse",
+           {BufferOf(x), BufferOf(y)});
+  torch::mps::commit();
+  if (right) torch::mps::synchronize();
+  contents[3] = 7;
+  torch::mps::synchronize();
+}
+
+void ThreadgroupMemoryTooShort(bool right) {
+  at::Tensor x = OnMps();
+  id<MTLComputeCommandEncoder> encoder =
+      [torch::mps::get_command_buffer() computeCommandEncoder];
+  [encoder setThreadgroupMemoryLength:right ? 256 : 64 atIndex:0];
+  Encode(encoder, @"through_threadgroup", {BufferOf(x)});
+  [encoder endEncoding];
+  torch::mps::synchronize();
+}
+
+void EncoderBesideTorchs(bool right) {
+  at::Tensor x = OnMps();
+  id<MTLCommandBuffer> buffer = torch::mps::get_command_buffer();
+  x.add_(1);
+  if (right) buffer = torch::mps::get_command_buffer();
+  EncodeOn(buffer, @"increment", {BufferOf(x)});
+  torch::mps::synchronize();
+}
+
+void UnretainedBuffer(bool right) {
+  at::Tensor y = OnMps();
+  id<MTLBuffer> buffer = [Device() newBufferWithLength:256 options:0];
+  static_cast<float *>([buffer contents])[0] = 3;
+  id<MTLCommandBuffer> commands =
+      right ? [Queue() commandBuffer]
+            : [Queue() commandBufferWithUnretainedReferences];
+  EncodeOn(commands, @"reverse", {buffer, BufferOf(y)});
+  [buffer release];
+  [commands commit];
+  [commands waitUntilCompleted];
+}
+
+void StaleContents(bool right) {
+  at::Tensor x = OnMps();
+  auto *contents = static_cast<float *>([BufferOf(x) contents]);
+  if (!right) x = at::Tensor();
+  contents[0] = 5;
+}
+
+void ContentsOverrun(bool right) {
+  at::Tensor x = OnMps();
+  auto *contents = static_cast<float *>([BufferOf(x) contents]);
+  contents[right ? 63 : 64] = 5;
+}
+
+struct Case {
+  const char *name;
+  void (*run)(bool right);
+};
+
+constexpr Case kCases[] = {
+    {"concurrent dispatches", ConcurrentDispatches},
+    {"concurrent dispatches on other buffers", ConcurrentDispatchesOfOthers},
+    {"own queue reads what torch wrote", OwnQueueReadsTorch},
+    {"torch reads what an own queue writes", TorchReadsOwnQueue},
+    {"two queues and an event", QueuesWithAnEvent},
+    {"host writes to what is in flight", HostWritesInFlight},
+    {"threadgroup memory too short", ThreadgroupMemoryTooShort},
+    {"encoder beside torch's own", EncoderBesideTorchs},
+    {"buffer released without retained references", UnretainedBuffer},
+    {"contents of a freed buffer", StaleContents},
+    {"contents beyond the end", ContentsOverrun},
+};
+
+}  // namespace
+
+void BetweenCommands(const std::string &name, bool right) {
+  @autoreleasepool {
+    for (const Case &c : kCases)
+      if (c.name == name) return c.run(right);
+  }
+  TORCH_CHECK(false, "no such case: ", name);
+}

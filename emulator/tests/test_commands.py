@@ -1,0 +1,196 @@
+"""What is wrong between commands is reported, and the same done right is not.
+
+Each case is a function of extension/commands.mm.
+"""
+
+import pytest
+
+CHECK = {"MPS_EMULATOR_CHECK_RACES": "1"}
+GUARD = {"MPS_EMULATOR_GUARD": "1"}
+RACE = "a race between two command queues on MTLBuffer #"
+
+# name: (kind for the table of planted bugs, environment, what the line says)
+CASES = {
+    "concurrent dispatches": (
+        "missing barrier",
+        CHECK,
+        [
+            "data race between two dispatches of a concurrent encoder on byte "
+            "252 of buffer 0 ('x')",
+            "kernel 'increment', thread 63",
+            "memoryBarrierWithScope:",
+        ],
+    ),
+    "own queue reads what torch wrote": (
+        "race between queues",
+        CHECK,
+        [
+            RACE,
+            "aten::add_ on queue \"torch's stream\" writes it, "
+            'kernel reverse on queue "own" reads it',
+        ],
+    ),
+    "torch reads what an own queue writes": (
+        "race between queues",
+        CHECK,
+        [
+            RACE,
+            'kernel increment on queue "own" writes it, '
+            "aten::add on queue \"torch's stream\" reads it",
+        ],
+    ),
+    "two queues and an event": (
+        "race between queues",
+        CHECK,
+        [RACE, 'kernel reverse on queue "own" reads it'],
+    ),
+    "host writes to what is in flight": (
+        "host write in flight",
+        CHECK,
+        [
+            "kernel 'reverse': the host wrote to byte 12 of buffer 0 ('x') "
+            "after the command buffer was committed"
+        ],
+    ),
+    "threadgroup memory too short": (
+        "out of bounds",
+        {},
+        [
+            "kernel 'through_threadgroup', threadgroup (0, 0, 0): it wrote to "
+            "byte 64 of its threadgroup memory at index 0, which has 64 bytes"
+        ],
+    ),
+    # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an
+    # encoder once and keeps it, endKernelCoalescing() ends it, and of what a
+    # program calls only get_command_buffer(), commit() and synchronize() do.
+    "encoder beside torch's own": (
+        "encoder beside torch's own",
+        {},
+        [
+            "compute command encoder: torch's own encoder is open on this "
+            "command buffer: aten::add_ ran since"
+        ],
+    ),
+    "buffer released without retained references": (
+        "use of what has been freed",
+        {},
+        [
+            "kernel reverse: MTLBuffer #",
+            "was freed before the command ran",
+        ],
+    ),
+    "contents of a freed buffer": (
+        "use of what has been freed",
+        GUARD,
+        ["used [buffer contents], at byte +0, of an MTLBuffer that has been"],
+    ),
+    "contents beyond the end": (
+        "host access past the gate",
+        GUARD,
+        ["accessed byte +256 of the contents of an MTLBuffer that ends at 256"],
+    ),
+}
+
+
+def fatal_lines(process):
+    return [
+        line
+        for line in process.stderr.splitlines()
+        if line.startswith("mps emulator: fatal: ")
+    ]
+
+
+def code(name, right, environment):
+    return (
+        f"import os; os.environ.update({environment!r})\n"
+        f"extension.between_commands({name!r}, {right})"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.planted(kind))
+        for name, (kind, *_) in CASES.items()
+    ],
+)
+def test_it_is_reported(name, in_child):
+    _, environment, expected = CASES[name]
+    child = in_child(code(name, False, environment))
+    assert child.signal, child.stderr
+    assert len(child.fatal_lines) == 1, child.stderr
+    for text in expected:
+        assert text in child.fatal_lines[0]
+
+
+@pytest.mark.parametrize(
+    "name", [*CASES, "concurrent dispatches on other buffers"]
+)
+def test_done_right_it_passes(name, in_child):
+    child = in_child(code(name, True, {**CHECK, **GUARD}))
+    assert child.code == 0, child.stderr
+    assert not child.fatal_lines
+
+
+def test_a_kernel_that_never_ends(run_python):
+    child = run_python(
+        "import torch\n"
+        "library = torch.mps.compile_shader('''\n"
+        "#include <metal_stdlib>\n"
+        "using namespace metal;\n"
+        "kernel void meet(device atomic_uint *count, uint n\n"
+        "    [[threadgroups_per_grid]]) {\n"
+        "  atomic_fetch_add_explicit(count, 1u, memory_order_relaxed);\n"
+        "  while (atomic_load_explicit(count, memory_order_relaxed) < n) {}\n"
+        "}''')\n"
+        "library.meet(torch.zeros(1, dtype=torch.int32, device='mps'),\n"
+        "             threads=64, group_size=32)\n"
+        "torch.mps.synchronize()\n",
+        MPS_EMULATOR_WATCHDOG="2",
+    )
+    [line] = fatal_lines(child)
+    assert "kernel 'meet', threadgroup (0, 0, 0): it has run for 2 s" in line
+
+
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        ("x[i] = y[i + 4];", "accessed memory that it has not"),
+        ("x[i] = 7 / y[i];", "divided an integer by zero"),
+    ],
+)
+def test_a_kernel_that_faults(run_python, statement, expected):
+    child = run_python(
+        "import torch\n"
+        "library = torch.mps.compile_shader('''\n"
+        "kernel void fault(device int *x, device const int *y,\n"
+        "                  uint i [[thread_position_in_grid]]) {\n"
+        f"  {statement}\n"
+        "}''')\n"
+        "x = torch.zeros(4, dtype=torch.int32, device='mps')\n"
+        "library.fault(x, x.clone())\n"
+        "torch.mps.synchronize()\n",
+        MPS_EMULATOR_GUARD="1",
+    )
+    assert child.returncode < 0
+    [line] = fatal_lines(child)
+    assert "kernel 'fault'" in line and expected in line
+
+
+def test_pipelines_may_allow_fewer_threads(run_python):
+    child = run_python(
+        "import torch\n"
+        "library = torch.mps.compile_shader(\n"
+        "    'kernel void run(device int *x) { x[0] = 1; }')\n"
+        "assert library.run.max_threads_per_threadgroup == 384\n"
+        "x = torch.zeros(4, dtype=torch.int32, device='mps')\n"
+        "library.run(x, threads=384, group_size=384)\n"
+        "try:\n"
+        "    library.run(x, threads=385, group_size=385)\n"
+        "except ValueError as error:\n"
+        "    assert 'exceeds 384 limit' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n",
+        MPS_EMULATOR_MAX_THREADS="384",
+    )
+    assert child.returncode == 0, child.stderr
