@@ -15,7 +15,7 @@ from pathlib import Path
 from k2mps import errors, series
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout
-from k2mps.commits import commit_locked
+from k2mps.commits import commit_series
 from k2mps.project import Project
 from k2mps.upstream import Upstream
 
@@ -61,7 +61,7 @@ def prepare(
     found = series.load(project.patches)
     check_lock(upstream, found)
     with checkout.exclusive():
-        tip = commit_locked(checkout, upstream, found)
+        tip = commit_series(checkout, upstream.pin, found)
     folder.mkdir(parents=True, exist_ok=True)
     base = upstream.pin.commit
     commits = checkout.commits(f"{base}..{tip}")
