@@ -26,8 +26,6 @@ from pathlib import Path
 import k2
 import torch
 
-from k2_mps_tests.benchmarks import shares
-
 # Utterances, frames of each, symbols of each target.
 SIZES = {'quick': [(1, 30, 5), (4, 100, 12)],
          'full': [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40),
@@ -37,6 +35,12 @@ BEAM = 8.0
 FORCE = 'K2_MPS_FORCE'
 PLACES = {'cpu': ('cpu', None), 'cuda': ('cuda', None),
           'mps-host': ('mps', 'host'), 'mps-metal': ('mps', 'metal')}
+
+
+def _shares():
+    # Where `k2mps cuda` puts this file, it stands alone.
+    from k2_mps_tests.benchmarks import shares
+    return shares
 
 
 def places():
@@ -146,7 +150,7 @@ def run(sizes, repeats):
                            'place': place,
                            'seconds': measure(function, device, repeats)}
                     if emulated and device != 'cuda':
-                        row.update(shares.profile(function, device))
+                        row.update(_shares().profile(function, device))
                     yield row
 
 
@@ -243,7 +247,7 @@ def main():
         print('\nwhat a Mac\'s host would still do, with one thread: the time '
               'of emulated mps less\nthat of kernels and of torch\'s '
               'operators; memory beyond inputs and gradients')
-        for line in shares.table(rows):
+        for line in _shares().table(rows):
             print(line)
 
 

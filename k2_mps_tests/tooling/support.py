@@ -293,7 +293,8 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(
             path.name for path in git_dir.iterdir()
-            if path.name not in ("ORIG_HEAD", "logs", "gc.log")
+            # Git's own, and the ids of the last series, which save time.
+            if path.name not in ("ORIG_HEAD", "logs", "gc.log", "k2mps-series")
         ),
         "worktrees": git(directory, "worktree", "list"),
     }

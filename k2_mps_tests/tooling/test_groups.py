@@ -81,6 +81,7 @@ def grouped(sandbox):
         f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n"
         f"{names[2]}\n"
     )
+    sandbox.ok("lock")
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
     support.commit(sandbox.checkout, "context: say more",

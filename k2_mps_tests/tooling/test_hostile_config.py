@@ -263,13 +263,13 @@ def _circle(sandbox, reference, env=None):
     assert _result(sandbox) == reference
     assert '"state": "applied"' in sandbox.ok("status", "--json", env=env)
     assert "already applied" in sandbox.ok("apply", env=env)
-    sandbox.ok("export", env=env)
+    sandbox.ok("export", "--overwrite", env=env)
     assert support.patches(sandbox) == before
     # Exported with nothing to go by, the patches are the same but for what
     # only they say.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
-    sandbox.ok("export", "--prune", env=env)
+    sandbox.ok("export", "--overwrite", "--prune", env=env)
     assert support.patches(sandbox) == before
     sandbox.ok("lock", env=env)
     assert support.patches(sandbox) == before
