@@ -417,7 +417,7 @@ def bench_command(
 )
 @click.option(
     "--moderngpu", required=True, metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     help="a checkout of github.com/moderngpu/moderngpu",
 )
 @click.pass_obj
