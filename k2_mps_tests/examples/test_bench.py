@@ -6,14 +6,14 @@ import time
 import pytest
 import torch
 
-from k2_mps_tests.benchmarks import bench
+from k2_mps_tests.benchmarks import bench, shares
 
 
 @pytest.fixture
 def main(monkeypatch, capsys):
     monkeypatch.setattr(bench, 'SIZES', {'full': [(1, 8, 2), (2, 9, 3)]})
-    monkeypatch.setattr(bench.shares, 'REPEATS', 1)
-    monkeypatch.setattr(bench.shares, 'SECONDS', 0)
+    monkeypatch.setattr(shares, 'REPEATS', 1)
+    monkeypatch.setattr(shares, 'SECONDS', 0)
 
     def run(*arguments):
         monkeypatch.setattr(sys, 'argv', [
@@ -36,7 +36,7 @@ def test_bench(main, tmp_path):
     if sys.platform != 'darwin':
         assert document['where']['mps'] == 'emulated'
         assert 'these are no times of a GPU' in out
-        lines = list(bench.shares.table(rows))
+        lines = list(shares.table(rows))
         assert len(lines) == 1 + 2 * 2 * 6
         assert all(line in out for line in lines)
 
@@ -76,7 +76,7 @@ def test_shares(monkeypatch):
     """What the host does, and neither what a kernel nor an operator does."""
     import mps_emulator
 
-    monkeypatch.setattr(bench.shares, 'SECONDS', 0)
+    monkeypatch.setattr(shares, 'SECONDS', 0)
     slow = torch.mps.compile_shader(
         'kernel void slow(device int *x) {'
         '  for (int i = 0; i < 50000000; ++i) *(volatile device int *)x += i;'
@@ -96,13 +96,13 @@ def test_shares(monkeypatch):
         operation(True)
     kernel = (trace.dispatches[0].end - trace.dispatches[0].begin) / 1e9
     for reads in (True, False):
-        row = bench.shares.profile(lambda: operation(reads), 'mps')
+        row = shares.profile(lambda: operation(reads), 'mps')
         # Half the kernel's time is for what disturbs the machine.
         assert 0.05 <= row['host'] < 0.05 + kernel / 2
         assert (row['dispatches'], row['waits']) == (1, reads)
         assert row['peak'] >= 8e6
         assert row['moved'] >= 8e6 + 8e6 + 8e6
-    row = bench.shares.profile(lambda: torch.ones(1000, 1000) + 1, 'cpu')
+    row = shares.profile(lambda: torch.ones(1000, 1000) + 1, 'cpu')
     assert 8e6 <= row['peak'] < 9e6
     assert row.keys() == {'host', 'peak'}
 
