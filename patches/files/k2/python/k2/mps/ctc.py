@@ -21,6 +21,8 @@ from typing import Optional
 import torch
 import _k2
 
+from .lattice import entering_arcs
+
 # Of intersect_dense, as k2.ctc_loss calls it.
 _MAX_STATES = 15000000
 _MAX_ARCS = 1 << 30
@@ -35,30 +37,17 @@ def _graphs(graphs, num_columns: int) -> List[torch.Tensor]:
     All of it is the GPU's work, in torch's operators: a host that reads arcs
     would have to wait for all that the GPU has to do.
     '''
-    arcs = graphs.arcs.values()
-    shape = graphs.arcs.shape()
-    fsa_begins, arc_begins = shape.row_splits(1), shape.row_splits(2)
-
-    def count(n):
-        return torch.arange(n, dtype=torch.int32, device=arcs.device)
-
-    def bucket(begins, values):
-        return torch.searchsorted(begins, values, right=True,
-                                  out_int32=True) - 1
-
-    source, target, label = arcs[:, 0], arcs[:, 1], arcs[:, 2]
-    state = bucket(arc_begins, count(arcs.shape[0]))
-    fsa = bucket(fsa_begins, state)
-    targets, entering = torch.sort(state - source + target, stable=True)
-    entering_begins = torch.searchsorted(targets, count(arc_begins.shape[0]),
-                                         out_int32=True)
+    entering_begins, entering, state = entering_arcs(graphs)
+    fsa = torch.searchsorted(graphs.arcs.shape().row_splits(1), state,
+                             right=True, out_int32=True) - 1
+    label = graphs.arcs.values()[:, 2]
     is_bad = ((label < -1) | (label > num_columns - 2)).any()
     # Labels without a column are all the same here.
     columns = label.clamp(-1, num_columns - 1) + 1
     key = fsa.to(torch.int64) * (num_columns + 1) + columns
     by_label = torch.sort(key, stable=True).indices
-    return [entering_begins, entering.to(torch.int32),
-            by_label.to(torch.int32), fsa, is_bad.to(torch.uint8).reshape(1)]
+    return [entering_begins, entering, by_label.to(torch.int32), fsa,
+            is_bad.to(torch.uint8).reshape(1)]
 
 
 def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:

@@ -25,8 +25,10 @@ import k2
 _LATTICE = 'mps_lattice'
 
 
-def _entering_arcs(graphs) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Return the row splits and the values of GetIncomingArcs().
+def entering_arcs(
+        graphs) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    '''Return the row splits and the values of GetIncomingArcs(), and for each
+    arc the state that it leaves, counted over all FSAs; all torch.int32.
 
     All of it is the GPU's work, in torch's operators: a host that reads arcs
     would have to wait for all that the GPU has to do.
@@ -41,7 +43,7 @@ def _entering_arcs(graphs) -> Tuple[torch.Tensor, torch.Tensor]:
                                  stable=True)
     begins = torch.searchsorted(dests, count[:state_begins.shape[0]],
                                 out_int32=True)
-    return begins, entering.to(torch.int32)
+    return begins, entering.to(torch.int32), states
 
 
 def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
@@ -76,7 +78,7 @@ def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
         if (seqs[1:] < seqs[:-1]).any() or seqs[0] < 0 or seqs[-1] >= num_seqs:
             return None
     return _k2.mps_intersect_dense(
-        a_fsas.arcs, *_entering_arcs(a_fsas), b_fsas.dense_fsa_vec, num_rows,
+        a_fsas.arcs, *entering_arcs(a_fsas)[:2], b_fsas.dense_fsa_vec, num_rows,
         a_to_b_map.contiguous(), output_beam, max_states, max_arcs)
 
 
