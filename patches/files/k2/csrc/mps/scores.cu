@@ -18,14 +18,11 @@
 
 #include "k2/csrc/mps/scores.h"
 
-#include <limits>
-
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/scores.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
-#include "k2/csrc/utils.h"
 
 namespace k2 {
 
@@ -59,46 +56,6 @@ bool UseMetal(FsaVec &fsas, Ragged<int32_t> &state_batches,
          mps::PreferMetal(
              host_time_per_arc * num_arcs + host_time_per_batch * num_batches,
              kMetalTimePerBatch * num_batches + kMetalTime);
-}
-
-// The scores by the host.  The loop over all states does what upstream's code
-// does for each batch, without what that allocates and asks for each of them,
-// which takes longer than the states of a small batch do.
-template <typename T>
-void StateScoresHost(ScoresDirection direction, FsaVec &fsas,
-                     Ragged<int32_t> &state_batches,
-                     Ragged<int32_t> &arc_batches, bool log_semiring,
-                     Array1<T> &scores, Array1<int32_t> *best_arcs) {
-  fsas.Context()->Sync();
-  const bool forward = direction == ScoresDirection::kForward;
-  const int32_t num_states = state_batches.NumElements(),
-                *states = state_batches.values.Data(),
-                *arc_begins = arc_batches.RowSplits(3).Data(),
-                *list = arc_batches.values.Data();
-  const Arc *arcs = fsas.values.Data();
-  T *scores_data = scores.Data();
-  int32_t *best_data = best_arcs == nullptr ? nullptr : best_arcs->Data();
-  const T minus_infinity = -std::numeric_limits<T>::infinity();
-
-  for (int32_t n = 0; n != num_states; ++n) {
-    const int32_t at = forward ? n : num_states - 1 - n, state = states[at];
-    T sum = minus_infinity;
-    int32_t best = -1;
-    for (int32_t i = arc_begins[at]; i != arc_begins[at + 1]; ++i) {
-      const Arc &arc = arcs[list[i]];
-      const int32_t length = arc.dest_state - arc.src_state;
-      const T score =
-          scores_data[forward ? state - length : state + length] + arc.score;
-      if (log_semiring) {
-        sum = LogAdd<T>()(score, sum);
-      } else if (score > sum || (best_data != nullptr && score == sum)) {
-        sum = score;
-        best = list[i];
-      }
-    }
-    if (best_data != nullptr) best_data[state] = best;
-    if (sum != minus_infinity) scores_data[state] = sum;
-  }
 }
 
 // Encodes gather_arcs.
@@ -146,14 +103,10 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
                     Ragged<int32_t> &state_batches,
                     Ragged<int32_t> &arc_batches, bool log_semiring,
                     Array1<float> &scores, Array1<int32_t> *best_arcs) {
-  if (fsas.Context()->GetDeviceType() != kMps) return false;
   if (!UseMetal(fsas, state_batches,
                 log_semiring ? kHostTimePerArcLog : kHostTimePerArcTropical,
-                0.0)) {
-    StateScoresHost(direction, fsas, state_batches, arc_batches, log_semiring,
-                    scores, best_arcs);
-    return true;
-  }
+                0.0))
+    return false;
   const char *kernel = "state_scores";
   const bool forward = direction == ScoresDirection::kForward;
   Inputs inputs = Gather(kernel, fsas, state_batches, arc_batches,
@@ -164,16 +117,6 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
               {inputs.state_begins, inputs.batch_begins, inputs.states,
                inputs.arc_begins, inputs.list, inputs.links, ToTorch(scores),
                best_arcs ? ToTorch(*best_arcs) : inputs.states, inputs.params});
-  return true;
-}
-
-bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
-                    Ragged<int32_t> &state_batches,
-                    Ragged<int32_t> &arc_batches, bool log_semiring,
-                    Array1<double> &scores, Array1<int32_t> *best_arcs) {
-  if (fsas.Context()->GetDeviceType() != kMps) return false;
-  StateScoresHost(direction, fsas, state_batches, arc_batches, log_semiring,
-                  scores, best_arcs);
   return true;
 }
 

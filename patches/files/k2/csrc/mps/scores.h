@@ -28,12 +28,11 @@
 //
 // On the GPU that is one dispatch that brings arcs into order, and one that
 // goes through the batches.  The gradient of backward scores in the tropical
-// semiring takes one more, to find the best arcs.  Nothing waits for them.  The
-// host is to do it if it is faster (see placement.h), and in double precision,
-// which Metal does not have.
+// semiring takes one more, to find the best arcs.  Nothing waits for them.
 //
-// Each does nothing and returns false if the context's device is another;
-// StateScoresBackpropMps() also where the host is to do it.
+// Each does nothing and returns false if the context's device is another; if
+// the host is faster (see placement.h); and in double precision, which Metal
+// does not have.
 
 namespace k2 {
 
@@ -42,8 +41,8 @@ enum class ScoresDirection { kForward, kBackward };
 
 /* Computes the scores of states.
 
-   The results are the CPU's to the bit, but on the GPU in the log semiring,
-   where they are those of its log() and exp().
+   The results are the CPU's to the bit, but in the log semiring, where they
+   are those of the GPU's log() and exp().
 
    @param [in] direction      kForward for the sums over entering arcs.
    @param [in] fsas           An FsaVec, acyclic.
@@ -63,10 +62,12 @@ bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
                     Ragged<int32_t> &state_batches,
                     Ragged<int32_t> &arc_batches, bool log_semiring,
                     Array1<float> &scores, Array1<int32_t> *best_arcs);
-bool StateScoresMps(ScoresDirection direction, FsaVec &fsas,
-                    Ragged<int32_t> &state_batches,
-                    Ragged<int32_t> &arc_batches, bool log_semiring,
-                    Array1<double> &scores, Array1<int32_t> *best_arcs);
+
+inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
+                           Ragged<int32_t> &, bool, Array1<double> &,
+                           Array1<int32_t> *) {
+  return false;
+}
 
 /* Computes the gradient of the arcs' scores from that of the states' scores.
 
@@ -101,12 +102,6 @@ inline bool StateScoresBackpropMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
 
 inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
                            Ragged<int32_t> &, bool, Array1<float> &,
-                           Array1<int32_t> *) {
-  return false;
-}
-
-inline bool StateScoresMps(ScoresDirection, FsaVec &, Ragged<int32_t> &,
-                           Ragged<int32_t> &, bool, Array1<double> &,
                            Array1<int32_t> *) {
   return false;
 }
