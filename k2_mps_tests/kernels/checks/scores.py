@@ -8,6 +8,7 @@ each of up to FAN arcs.  Each rounds by eps / 2 of a score, and exp() and log()
 are off by 4 eps of a result of at most log(2).  A gradient is a product of one
 exp() a layer, off by the error of two scores, and at most WEIGHT.
 """
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
@@ -15,33 +16,43 @@ from k2_mps_tests.kernels.sources import enumerators
 
 EPS = float(np.finfo(np.float32).eps)
 UNTOUCHED = 9.0
-MAX_THREADS = enumerators('scores.h')['kScMaxThreads']
-AHEAD = enumerators('scores.h')['kScArcsAhead']
+MAX_THREADS = enumerators("scores.h")["kScMaxThreads"]
+AHEAD = enumerators("scores.h")["kScArcsAhead"]
 WEIGHT = 4
 
 # Widths of the layers of states of each FSA, and the most arcs of a state: more
 # states than threads, more arcs than are loaded ahead, FSAs of other depths.
 SHAPES = [
-    ([[1, 1]], 1), ([[1, 3, 1], [1, 1]], AHEAD),
+    ([[1, 1]], 1),
+    ([[1, 3, 1], [1, 1]], AHEAD),
     ([[1, 5, 6, 2, 1], [1, 40, 33, 1], [1, 2, 3, 4, 5, 6, 7, 1]], AHEAD + 1),
     ([[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], 2),
-    ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3), ([[1, 9, 1]], 40)]
+    ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3),
+    ([[1, 9, 1]], 40),
+]
+
+
+def _name(layers, fan):
+    widest = max(max(widths) for widths in layers)
+    return f"{len(layers)} FSAs of up to {widest} states a batch, {fan} arcs"
 
 
 def cases():
     """Yields case.Case objects."""
     for layers, fan in SHAPES:
-        name = '%d FSAs of up to %d states a batch, %d arcs' % (
-            len(layers), max(max(widths) for widths in layers), fan)
+        name = _name(layers, fan)
         graph = Graph(layers, fan)
         yield _best(name, graph)
         for forward in (True, False):
-            way = 'forward' if forward else 'backward'
-            yield _gather(name + ', ' + way, graph, forward)
+            way = "forward" if forward else "backward"
+            yield _gather(name + ", " + way, graph, forward)
             for log in (True, False):
                 yield from _scores(
-                    '%s, %s, %s' % (name, way, 'log' if log else 'tropical'),
-                    graph, forward, log)
+                    "{}, {}, {}".format(name, way, "log" if log else "tropical"),
+                    graph,
+                    forward,
+                    log,
+                )
 
 
 class Graph:
@@ -68,23 +79,28 @@ class Graph:
                         src.append(state)
                         dest.append(random.integers(ends[n], ends[n + 1]))
         self.src, self.dest = np.array(src), np.array(dest)
-        first = self.state_begins[
-            np.searchsorted(self.state_begins, self.src, 'right') - 1]
-        self.arcs = np.zeros(len(src), [
-            ('src', np.int32), ('dest', np.int32), ('label', np.int32),
-            ('score', np.float32)])
-        self.arcs['src'] = self.src - first
-        self.arcs['dest'] = self.dest - first
+        first = self.state_begins[np.searchsorted(self.state_begins, self.src, "right") - 1]
+        self.arcs = np.zeros(
+            len(src),
+            [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)],
+        )
+        self.arcs["src"] = self.src - first
+        self.arcs["dest"] = self.dest - first
         # Multiples of 1/4, so that there are ties.
-        self.arcs['score'] = random.integers(-8, 9, len(src)) / 4
+        self.arcs["score"] = random.integers(-8, 9, len(src)) / 4
         self.num_fsas = len(layers)
         parts = {(n, fsa): states for n, fsa, states in batches}
-        parts = [parts.get((n, fsa), np.zeros(0, int))
-                 for n in range(self.depth) for fsa in range(self.num_fsas)]
+        parts = [
+            parts.get((n, fsa), np.zeros(0, int))
+            for n in range(self.depth)
+            for fsa in range(self.num_fsas)
+        ]
         self.batch_begins = np.cumsum([0, *map(len, parts)])
         self.states = np.concatenate(parts)
-        self.layers = [np.concatenate(parts[n:n + self.num_fsas])
-                       for n in range(0, len(parts), self.num_fsas)]
+        self.layers = [
+            np.concatenate(parts[n : n + self.num_fsas])
+            for n in range(0, len(parts), self.num_fsas)
+        ]
 
     def links(self, to_src):
         """The arcs of the states as they come in batches: where each state's
@@ -93,24 +109,32 @@ class Graph:
         order = [np.flatnonzero(ends == state) for state in self.states]
         begins = np.cumsum([0, *map(len, order)])
         order = np.concatenate(order)
-        links = np.zeros(len(order),
-                         [('state', np.int32), ('score', np.float32)])
-        links['state'] = (self.src if to_src else self.dest)[order]
-        links['score'] = self.arcs['score'][order]
+        links = np.zeros(len(order), [("state", np.int32), ("score", np.float32)])
+        links["state"] = (self.src if to_src else self.dest)[order]
+        links["score"] = self.arcs["score"][order]
         return begins, order, links.view(np.int32)
 
     def params(self, to_src, descending, log, has_best):
-        return np.array([self.num_fsas, self.depth, len(self.arcs), to_src,
-                         descending, log, has_best], np.int32)
+        return np.array(
+            [self.num_fsas, self.depth, len(self.arcs), to_src, descending, log, has_best], np.int32
+        )
 
 
 def _gather(name, graph, to_src):
     _, order, links = graph.links(to_src)
-    return Case(name, 'gather_arcs', -(-len(order) // 256), 256, [
-        Buffer(graph.arcs.view(np.int32)), Buffer(graph.src.astype(np.int32)),
-        Buffer(order.astype(np.int32)),
-        Buffer(np.full(len(links), 7, np.int32), links),
-        Buffer(graph.params(to_src, 0, 0, 0))])
+    return Case(
+        name,
+        "gather_arcs",
+        -(-len(order) // 256),
+        256,
+        [
+            Buffer(graph.arcs.view(np.int32)),
+            Buffer(graph.src.astype(np.int32)),
+            Buffer(order.astype(np.int32)),
+            Buffer(np.full(len(links), 7, np.int32), links),
+            Buffer(graph.params(to_src, 0, 0, 0)),
+        ],
+    )
 
 
 def _best(name, graph):
@@ -120,15 +144,23 @@ def _best(name, graph):
     scores[1::7] = -np.inf
     for state in range(graph.num_states):
         arcs = np.flatnonzero(graph.src == state)
-        reached = scores[graph.dest[arcs]] + graph.arcs['score'][arcs]
+        reached = scores[graph.dest[arcs]] + graph.arcs["score"][arcs]
         arcs, reached = arcs[~np.isnan(reached)], reached[~np.isnan(reached)]
-        best[state] = (arcs[len(arcs) - 1 - reached[::-1].argmax()]
-                       if len(arcs) else -1)
+        best[state] = arcs[len(arcs) - 1 - reached[::-1].argmax()] if len(arcs) else -1
     begins = np.searchsorted(graph.src, np.arange(graph.num_states + 1))
-    return Case(name, 'best_leaving_arcs', -(-graph.num_states // 256), 256, [
-        Buffer(graph.arcs.view(np.int32)), Buffer(begins.astype(np.int32)),
-        Buffer(scores), Buffer(np.full(graph.num_states, 7, np.int32), best),
-        Buffer(np.array([graph.num_states], np.int32))])
+    return Case(
+        name,
+        "best_leaving_arcs",
+        -(-graph.num_states // 256),
+        256,
+        [
+            Buffer(graph.arcs.view(np.int32)),
+            Buffer(begins.astype(np.int32)),
+            Buffer(scores),
+            Buffer(np.full(graph.num_states, 7, np.int32), best),
+            Buffer(np.array([graph.num_states], np.int32)),
+        ],
+    )
 
 
 def _scores(name, graph, forward, log):
@@ -140,16 +172,24 @@ def _scores(name, graph, forward, log):
     begins, order, links = graph.links(forward)
 
     def inputs():
-        return [Buffer(x.astype(np.int32)) for x in (
-            graph.batch_begins, graph.states, begins, order)]
+        return [
+            Buffer(x.astype(np.int32)) for x in (graph.batch_begins, graph.states, begins, order)
+        ]
 
-    yield Case(name, 'state_scores', graph.num_fsas, threads, [
-        Buffer(graph.state_begins.astype(np.int32)), *inputs(), Buffer(links),
-        Buffer(np.full(graph.num_states, UNTOUCHED, np.float32), scores,
-               allowed),
-        Buffer(np.full(graph.num_states, 7, np.int32),
-               None if log else best),
-        Buffer(graph.params(forward, not forward, log, not log))])
+    yield Case(
+        name,
+        "state_scores",
+        graph.num_fsas,
+        threads,
+        [
+            Buffer(graph.state_begins.astype(np.int32)),
+            *inputs(),
+            Buffer(links),
+            Buffer(np.full(graph.num_states, UNTOUCHED, np.float32), scores, allowed),
+            Buffer(np.full(graph.num_states, 7, np.int32), None if log else best),
+            Buffer(graph.params(forward, not forward, log, not log)),
+        ],
+    )
 
     begins, order, links = graph.links(not forward)
     random = np.random.default_rng(graph.num_states)
@@ -157,14 +197,26 @@ def _scores(name, graph, forward, log):
     scores = scores.astype(np.float32)
     state_grad, arc_grad = gradient(graph, forward, log, scores, best, grad)
     # Of what comes together in a state, all that goes on is at most that.
-    allowed = (graph.depth * graph.fan * 2 * size * EPS *
-               max(1.0, np.abs(state_grad).max())) if log else 0.0
-    yield Case(name, 'state_scores_backprop', graph.num_fsas, threads, [
-        *inputs(), Buffer(links), Buffer(scores), Buffer(best),
-        Buffer(grad, state_grad, allowed),
-        Buffer(np.full(len(graph.arcs), UNTOUCHED, np.float32), arc_grad,
-               allowed),
-        Buffer(graph.params(not forward, forward, log, not log))])
+    allowed = (
+        (graph.depth * graph.fan * 2 * size * EPS * max(1.0, np.abs(state_grad).max()))
+        if log
+        else 0.0
+    )
+    yield Case(
+        name,
+        "state_scores_backprop",
+        graph.num_fsas,
+        threads,
+        [
+            *inputs(),
+            Buffer(links),
+            Buffer(scores),
+            Buffer(best),
+            Buffer(grad, state_grad, allowed),
+            Buffer(np.full(len(graph.arcs), UNTOUCHED, np.float32), arc_grad, allowed),
+            Buffer(graph.params(not forward, forward, log, not log)),
+        ],
+    )
 
 
 def reference(graph, forward, log):
@@ -172,15 +224,13 @@ def reference(graph, forward, log):
     kind = np.float64 if log else np.float32
     scores = np.full(graph.num_states, -np.inf, kind)
     best = np.full(graph.num_states, -1, np.int32)
-    ends, others = ((graph.dest, graph.src) if forward else
-                    (graph.src, graph.dest))
-    initial = (graph.state_begins[:-1] if forward else
-               graph.state_begins[1:] - 1)
+    ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
+    initial = graph.state_begins[:-1] if forward else graph.state_begins[1:] - 1
     layers = graph.layers if forward else graph.layers[::-1]
     for layer in layers:
         for state in layer:
             arcs = np.flatnonzero(ends == state)
-            reached = scores[others[arcs]] + graph.arcs['score'][arcs]
+            reached = scores[others[arcs]] + graph.arcs["score"][arcs]
             if len(arcs):
                 if log:
                     scores[state] = np.logaddexp.reduce(reached)
@@ -199,8 +249,7 @@ def gradient(graph, forward, log, scores, best, grad, kind=None):
     kind = kind or (np.float64 if log else np.float32)
     state_grad, arc_grad = grad.astype(kind), np.zeros(len(graph.arcs), kind)
     # A state pulls from where its score went.
-    mine, others = ((graph.src, graph.dest) if forward else
-                    (graph.dest, graph.src))
+    mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)
     layers = graph.layers[::-1] if forward else graph.layers
     for layer in layers:
         for state in layer:
@@ -211,9 +260,11 @@ def gradient(graph, forward, log, scores, best, grad, kind=None):
                 elif scores[other] == -np.inf:
                     part = 0
                 else:
-                    part = np.exp(float(scores[state]) +
-                                  float(graph.arcs['score'][arc]) -
-                                  float(scores[other]))
+                    part = np.exp(
+                        float(scores[state])
+                        + float(graph.arcs["score"][arc])
+                        - float(scores[other])
+                    )
                 arc_grad[arc] = part * state_grad[other]
                 state_grad[state] += arc_grad[arc]
     return state_grad, arc_grad
