@@ -70,7 +70,7 @@ DoubleScores DoubleBackwardScores(BatchedFsas &fsas);
 // Returns scores as float32, [states], in a dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], in a dispatch.
+/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches.
 
    @param [in] fsas        As given to the function whose gradient it is.
    @param [in] is_forward  Whether that was DoubleForwardScores().
