@@ -30,11 +30,12 @@ SHAPES = [
     ([[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], 2),
     ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3),
     ([[1, 9, 1]], 40),
+    ([[], [1, 3, 1], [], [1]], 3),
 ]
 
 
 def _name(layers, fan):
-    widest = max(max(widths) for widths in layers)
+    widest = max(max(widths, default=0) for widths in layers)
     return f"{len(layers)} FSAs of up to {widest} states a batch, {fan} arcs"
 
 
@@ -51,6 +52,10 @@ def cases():
                 )
             for parts in (1, 3):
                 yield _arc_post(name, graph, log, parts)
+        for parts in (1, 3):
+            yield _arc_post_backprop(_name(layers, fan), graph, parts)
+    for value in (-np.inf, np.inf, np.nan):
+        yield _arc_post_backprop(f"a gradient of {value!r}", graph, 2, value)
 
 
 class Graph:
@@ -63,6 +68,7 @@ class Graph:
         sizes = [sum(widths) for widths in layers]
         self.state_begins = np.cumsum([0, *sizes])
         self.num_states = int(self.state_begins[-1])
+        self.has_states = np.array(sizes) > 0
         src, dest, batches = [], [], []
         for fsa, widths in enumerate(layers):
             ends = np.cumsum(widths) + self.state_begins[fsa]
@@ -168,7 +174,7 @@ def _scores(name, graph, forward, log):
             *arcs,
             # In the log semiring many pairs of r and m are right.
             _new(states.shape, states, np.inf if log else 0.0),
-            _new(len(ends), scores[ends], allowed[ends]),
+            _new(len(ends), np.where(graph.has_states, scores[ends], -np.inf), allowed[ends]),
             Buffer(np.full(graph.num_states, 7, np.int32), None if log else best),
             _params(graph, log),
         ],
@@ -212,7 +218,8 @@ def _scores(name, graph, forward, log):
     of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
     totals = np.zeros(graph.num_states)
     # As k2.shortest_path: without a path there is no gradient.
-    totals[ends] = np.where(scores[ends] == -np.inf, 0, of_fsas[::3])
+    has_path = graph.has_states & (scores[ends] != -np.inf)
+    totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
@@ -263,6 +270,38 @@ def _arc_post(name, graph, log, parts):
                 np.where(np.isfinite(post), np.abs(post), 0) * HALF + 4 * size * PAIR,
             ),
             _params(graph, log, parts=parts),
+        ],
+    )
+
+
+def _arc_post_backprop(name, graph, parts, value=None):
+    random = np.random.default_rng(graph.num_states)
+    # Multiples of 1/8, of which sums are exact.
+    grad = random.integers(-128, 129, len(graph.arcs)).astype(np.float32) / 8
+    if value is not None:
+        grad[::7] = value
+    expected = []
+    begins, lasts = graph.state_begins[:-1], graph.state_begins[1:] - 1
+    fsas = np.searchsorted(graph.state_begins, graph.src, "right") - 1
+    of_fsas = np.bincount(fsas, grad, graph.num_fsas)
+    for ends, own in ((graph.src, lasts), (graph.dest, begins)):
+        expected.append(np.bincount(ends, grad, graph.num_states))
+        expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
+    return Case(
+        f"{name}, {parts} parts",
+        "double_arc_post_backprop",
+        graph.num_fsas * parts,
+        2 * SIMD_WIDTH,
+        [
+            Buffer(grad),
+            *_int32(
+                graph.state_begins,
+                _begins(graph, graph.src),
+                _begins(graph, graph.dest),
+                np.argsort(graph.dest, kind="stable"),
+            ),
+            *(_new(graph.num_states, states, 0.0) for states in expected),
+            _params(graph, 0, parts=parts),
         ],
     )
 

@@ -86,11 +86,11 @@ DoubleScores NewScores(const Inputs &inputs) {
 // A grid over arcs of several threadgroups for each FSA, so that each thread has
 // an arc of an average FSA.
 mps::Grid GetArcGrid(Inputs *inputs) {
-  constexpr uint32_t kThreads = 256;
   DoubleScoresParams &params = inputs->params;
-  const int64_t threads = int64_t{params.num_fsas} * kThreads;
+  const int64_t threads = int64_t{params.num_fsas} * kDsArcThreads;
   params.num_parts = (params.num_arcs + threads - 1) / threads;
-  return {static_cast<uint32_t>(params.num_fsas * params.num_parts), kThreads};
+  return {static_cast<uint32_t>(params.num_fsas * params.num_parts),
+          kDsArcThreads};
 }
 
 }  // namespace
@@ -173,6 +173,21 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
        backward.states, ans, inputs.params});
   return ans;
+}
+
+std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
+    BatchedFsas &fsas, torch::Tensor entering_begins, torch::Tensor entering,
+    torch::Tensor grad) {
+  Inputs inputs = GetInputs(fsas);
+  const int64_t num_states = inputs.params.num_states;
+  torch::Tensor forward_grad = New(inputs, {num_states}),
+                backward_grad = New(inputs, {num_states});
+  const mps::Grid grid = GetArcGrid(&inputs);
+  mps::Launch(kSource, "double_arc_post_backprop", grid,
+              {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
+               entering_begins, entering, forward_grad, backward_grad,
+               inputs.params});
+  return {forward_grad, backward_grad};
 }
 
 }  // namespace k2

@@ -36,6 +36,7 @@ struct DoubleScoresParams {
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
   kDsMaxThreads = 1024,
+  kDsArcThreads = 256,  // where an FSA may have several threadgroups
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

@@ -537,3 +537,60 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
             .high;
   }
 }
+
+// The gradient of what double_arc_post does for the scores of states.  For the
+// scores of arcs it is arc_grad itself.
+//
+// A state's forward score counts in the arcs that leave it, its backward score
+// in those that enter it.  The forward score of an FSA's final state and the
+// backward score of its initial state count as its total score instead, by one
+// half each, in all of its arcs.  All sums are in the order of the arcs.
+//
+// This kernel has params.num_parts threadgroups for each FSA, as
+// double_arc_post has.
+//
+// arc_grad       [num_arcs], the gradient of arc_post
+// forward_grad   [num_states], the gradient of forward scores; all are written
+// backward_grad  [num_states], that of backward scores; all are written
+[[max_total_threads_per_threadgroup(kDsArcThreads)]]
+kernel void double_arc_post_backprop(
+    device const float *arc_grad [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device const int *entering_begins [[buffer(3)]],
+    device const int *entering [[buffer(4)]],
+    device float *forward_grad [[buffer(5)]],
+    device float *backward_grad [[buffer(6)]],
+    constant DoubleScoresParams &params [[buffer(7)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup float sums[kDsArcThreads];
+
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  for (int state = begin + part * int(num_threads) + int(thread_index);
+       state < end; state += params.num_parts * int(num_threads)) {
+    float leave = 0.0f, enter = 0.0f;
+    for (int i = leaving_begins[state]; i < leaving_begins[state + 1]; ++i)
+      leave += arc_grad[i];
+    for (int i = entering_begins[state]; i < entering_begins[state + 1]; ++i)
+      enter += arc_grad[entering[i]];
+    if (state != end - 1) forward_grad[state] = leave;
+    if (state != begin) backward_grad[state] = enter;
+  }
+  if (part != 0) return;
+
+  float sum = 0.0f;
+  for (int i = leaving_begins[begin] + int(thread_index);
+       i < leaving_begins[end]; i += int(num_threads))
+    sum += arc_grad[i];
+  sums[thread_index] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_index != 0) return;
+  sum = 0.0f;
+  for (uint i = 0; i < num_threads; ++i) sum += sums[i];
+  forward_grad[end - 1] = backward_grad[begin] = -0.5f * sum;
+}
