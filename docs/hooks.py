@@ -22,13 +22,10 @@ def on_files(files, config):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "timeline.svg")
         outcome = subprocess.run(
-            [sys.executable, "-m", "k2_mps_tests.timeline", str(path)],
-            capture_output=True,
+            [sys.executable, "-m", "k2_mps_tests.timeline", str(path)], capture_output=True
         )
         if outcome.returncode == 0:
-            files.append(
-                File.generated(config, NAME, content=path.read_text())
-            )
+            files.append(File.generated(config, NAME, content=path.read_text()))
     return files
 
 

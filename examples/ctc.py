@@ -6,14 +6,12 @@ speakers that training has not heard, before and after.
 
     python examples/ctc.py build/ctc --device mps
 """
-from typing import List
 
 import k2
 import torch
-from torch import nn
-
 from common import speech, training
 from common.encoder import Encoder
+from torch import nn
 
 DIM = 64
 
@@ -36,16 +34,15 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     log_probs, num_frames = model(batch)
     # Where each utterance lies in log_probs: its row, first frame, frames.
     segments = torch.stack(
-        [torch.arange(len(num_frames)), torch.zeros_like(num_frames),
-         num_frames], dim=1).to(torch.int32)
+        [torch.arange(len(num_frames)), torch.zeros_like(num_frames), num_frames], dim=1
+    ).to(torch.int32)
     graph = k2.ctc_graph(batch.phones, device=log_probs.device)
-    loss = k2.ctc_loss(graph, k2.DenseFsaVec(log_probs, segments),
-                       output_beam=10, reduction='sum')
+    loss = k2.ctc_loss(graph, k2.DenseFsaVec(log_probs, segments), output_beam=10, reduction="sum")
     return loss / sum(map(len, batch.phones))
 
 
 @torch.no_grad()
-def recognise(model: Model, batch: speech.Batch) -> List[List[int]]:
+def recognise(model: Model, batch: speech.Batch) -> list[list[int]]:
     """The phones of the best path through ctc_topo."""
     log_probs, num_frames = model(batch)
     topo = k2.ctc_topo(len(speech.PHONES) - 1, device=log_probs.device)
@@ -53,6 +50,5 @@ def recognise(model: Model, batch: speech.Batch) -> List[List[int]]:
     return k2.get_aux_labels(k2.one_best_decoding(lattice))
 
 
-if __name__ == '__main__':
-    training.main(__doc__.split('\n')[0], Model, loss_of, recognise,
-                  steps=300, learning_rate=4e-3)
+if __name__ == "__main__":
+    training.main(__doc__.split("\n")[0], Model, loss_of, recognise, steps=300, learning_rate=4e-3)

@@ -1,45 +1,40 @@
 """Draws the loss curves of several runs over one another.
 
-    python examples/curves.py build/ctc-cpu build/ctc-mps --output build/c.png
+python examples/curves.py build/ctc-cpu build/ctc-mps --output build/c.png
 """
+
 import argparse
 import json
 from pathlib import Path
-from typing import List
 
 import matplotlib
-
 from common import training
 
-matplotlib.use('Agg')  # no window
+matplotlib.use("Agg")  # no window
 from matplotlib import pyplot  # noqa: E402
 
 
-def draw(folders: List[Path], output: Path) -> float:
+def draw(folders: list[Path], output: Path) -> float:
     """Draws the curves, and how far each is from the first one.
 
     Returns:
       The largest difference, relative to the first curve's loss.
     """
-    runs = [json.loads((folder / training.CURVE).read_text())
-            for folder in folders]
-    figure, (upper, lower) = pyplot.subplots(
-        2, sharex=True, figsize=(8, 6), height_ratios=(3, 1))
-    first, largest = runs[0]['losses'], 0.0
+    runs = [json.loads((folder / training.CURVE).read_text()) for folder in folders]
+    figure, (upper, lower) = pyplot.subplots(2, sharex=True, figsize=(8, 6), height_ratios=(3, 1))
+    first, largest = runs[0]["losses"], 0.0
     for number, run in enumerate(runs):
-        upper.plot(run['losses'], label=run['device'],
-                   linestyle='-' if number == 0 else '--')
+        upper.plot(run["losses"], label=run["device"], linestyle="-" if number == 0 else "--")
         if number == 0:
             continue
-        differences = [abs(a - b) / abs(a)
-                       for a, b in zip(first, run['losses'])]
+        differences = [abs(a - b) / abs(a) for a, b in zip(first, run["losses"])]
         largest = max([largest, *differences])
-        lower.plot(differences, label=run['device'])
-    upper.set_ylabel('loss per phone')
+        lower.plot(differences, label=run["device"])
+    upper.set_ylabel("loss per phone")
     upper.legend()
-    lower.set_ylabel(f'difference to {runs[0]["device"]}')
-    lower.set_xlabel('step')
-    lower.set_yscale('symlog', linthresh=1e-8)
+    lower.set_ylabel(f"difference to {runs[0]['device']}")
+    lower.set_xlabel("step")
+    lower.set_yscale("symlog", linthresh=1e-8)
     figure.tight_layout()
     figure.savefig(output, dpi=150)
     pyplot.close(figure)
@@ -47,14 +42,15 @@ def draw(folders: List[Path], output: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('folder', type=Path, nargs='+',
-                        help='where ctc.py or transducer.py has trained')
-    parser.add_argument('--output', type=Path, default=Path('curves.png'))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument(
+        "folder", type=Path, nargs="+", help="where ctc.py or transducer.py has trained"
+    )
+    parser.add_argument("--output", type=Path, default=Path("curves.png"))
     options = parser.parse_args()
     largest = draw(options.folder, options.output)
-    print(f'{options.output}: largest relative difference {largest:.1e}')
+    print(f"{options.output}: largest relative difference {largest:.1e}")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -6,27 +6,25 @@ the n best, from which the path with the best total score is taken.
 
     python examples/decode.py build/ctc --device mps
 """
+
 import argparse
 from pathlib import Path
-from typing import List, Tuple
-
-import k2
-import torch
 
 import ctc
+import k2
+import torch
 from common import speech, training
 
 
 def grammar() -> k2.Fsa:
     """An acceptor of words: a verb, then two to four digits."""
-    arcs = [f'0 1 {speech.WORDS.index(word)} 0' for word in speech.VERBS]
+    arcs = [f"0 1 {speech.WORDS.index(word)} 0" for word in speech.VERBS]
     final = speech.MAX_DIGITS + 2
     for state in range(1, speech.MAX_DIGITS + 1):
-        arcs += [f'{state} {state + 1} {speech.WORDS.index(word)} 0'
-                 for word in speech.DIGITS]
+        arcs += [f"{state} {state + 1} {speech.WORDS.index(word)} 0" for word in speech.DIGITS]
         if state >= speech.MIN_DIGITS:
-            arcs.append(f'{state + 1} {final} -1 0')
-    return k2.arc_sort(k2.Fsa.from_str('\n'.join([*arcs, str(final)])))
+            arcs.append(f"{state + 1} {final} -1 0")
+    return k2.arc_sort(k2.Fsa.from_str("\n".join([*arcs, str(final)])))
 
 
 def lexicon() -> k2.Fsa:
@@ -44,10 +42,8 @@ def lexicon() -> k2.Fsa:
             state, output, states = states, 0, states + 1
         arcs.append((state, 0, speech.PHONES.index(phones[-1]), output))
     arcs.append((0, final, -1, -1))
-    lines = [f'{src} {dest} {phone} {word} 0'
-             for src, dest, phone, word in sorted(arcs)]
-    return k2.arc_sort(k2.Fsa.from_str('\n'.join([*lines, str(final)]),
-                                       acceptor=False))
+    lines = [f"{src} {dest} {phone} {word} 0" for src, dest, phone, word in sorted(arcs)]
+    return k2.arc_sort(k2.Fsa.from_str("\n".join([*lines, str(final)]), acceptor=False))
 
 
 def decoding_graph() -> k2.Fsa:
@@ -58,7 +54,7 @@ def decoding_graph() -> k2.Fsa:
     return k2.connect(k2.compose(k2.arc_sort(h), k2.arc_sort(lg)))
 
 
-def n_best(lattice: k2.Fsa, num_paths: int) -> Tuple[k2.Fsa, k2.Nbest]:
+def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
     """The best of a sampled list of paths for each utterance, and the list.
 
     An entry of the list is a word sequence.  Its score is the total over all
@@ -68,35 +64,35 @@ def n_best(lattice: k2.Fsa, num_paths: int) -> Tuple[k2.Fsa, k2.Nbest]:
     nbest = k2.Nbest.from_lattice(lattice, num_paths, nbest_scale=0.5)
     words = k2.linear_fsa(k2.get_aux_labels(nbest.fsa), device=lattice.device)
     by_words = k2.intersect_device(
-        k2.arc_sort(k2.invert(lattice)), k2.add_epsilon_self_loops(words),
-        b_to_a_map=nbest.shape.row_ids(1), sorted_match_a=True)
-    scores = by_words.get_tot_scores(use_double_scores=True,
-                                     log_semiring=True)
+        k2.arc_sort(k2.invert(lattice)),
+        k2.add_epsilon_self_loops(words),
+        b_to_a_map=nbest.shape.row_ids(1),
+        sorted_match_a=True,
+    )
+    scores = by_words.get_tot_scores(use_double_scores=True, log_semiring=True)
     scores = k2.RaggedTensor(nbest.shape, scores.float())
     return k2.index_fsa(nbest.fsa, scores.argmax()), nbest
 
 
-def oracle(nbest: k2.Nbest, references: List[List[int]]) -> float:
+def oracle(nbest: k2.Nbest, references: list[list[int]]) -> float:
     """The error rate if the best entry of each list were known."""
     lists = nbest.shape.row_splits(1).tolist()
     words = k2.get_aux_labels(nbest.fsa)
     wrong = 0
     for reference, begin, end in zip(references, lists, lists[1:]):
-        distances = speech.edit_distances([reference] * (end - begin),
-                                          words[begin:end])
+        distances = speech.edit_distances([reference] * (end - begin), words[begin:end])
         wrong += min(distances)
     return wrong / sum(map(len, references))
 
 
 @torch.no_grad()
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split('\n')[0])
-    parser.add_argument('folder', type=Path, help='where ctc.py has trained')
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, help="where ctc.py has trained")
     training.add_device(parser)
-    parser.add_argument('--seed', type=int, default=1, help='of the data')
-    parser.add_argument('--utterances', type=int, default=64)
-    parser.add_argument('--num-paths', type=int, default=50,
-                        help='how many to sample')
+    parser.add_argument("--seed", type=int, default=1, help="of the data")
+    parser.add_argument("--utterances", type=int, default=64)
+    parser.add_argument("--num-paths", type=int, default=50, help="how many to sample")
     options = parser.parse_args()
 
     model = ctc.Model()
@@ -106,20 +102,19 @@ def main() -> None:
     log_probs, num_frames = model(batch.to(options.device))
 
     graph = decoding_graph().to(options.device)
-    print(f'HLG: {graph.shape[0]} states, {graph.num_arcs} arcs')
+    print(f"HLG: {graph.shape[0]} states, {graph.num_arcs} arcs")
     lattice = k2.get_lattice(log_probs, num_frames, graph)
     best = k2.get_aux_labels(k2.one_best_decoding(lattice))
-    print(f'word error rate, best path: '
-          f'{speech.error_rate(batch.words, best):.1%}')
+    print(f"word error rate, best path: {speech.error_rate(batch.words, best):.1%}")
     path, nbest = n_best(lattice, options.num_paths)
-    print(f'word error rate, n-best: '
-          f'{speech.error_rate(batch.words, k2.get_aux_labels(path)):.1%}')
-    print(f'word error rate, n-best, if the best entry were known: '
-          f'{oracle(nbest, batch.words):.1%}')
+    print(f"word error rate, n-best: {speech.error_rate(batch.words, k2.get_aux_labels(path)):.1%}")
+    print(
+        f"word error rate, n-best, if the best entry were known: {oracle(nbest, batch.words):.1%}"
+    )
     for reference, words in list(zip(batch.words, best))[:3]:
-        print(f'  said:  {" ".join(speech.WORDS[w] for w in reference)}')
-        print(f'  heard: {" ".join(speech.WORDS[w] for w in words)}')
+        print(f"  said:  {' '.join(speech.WORDS[w] for w in reference)}")
+        print(f"  heard: {' '.join(speech.WORDS[w] for w in words)}")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

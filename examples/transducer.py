@@ -6,14 +6,12 @@ on speakers that training has not heard, before and after.
 
     python examples/transducer.py build/transducer --device mps
 """
-from typing import List
 
 import k2
 import torch
-from torch import nn
-
 from common import speech, training
 from common.encoder import Encoder
+from torch import nn
 
 DIM = 64
 BLANK = 0
@@ -59,28 +57,32 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     device = encoded.device
     lengths = [len(phones) for phones in batch.phones]
     symbols = nn.utils.rnn.pad_sequence(
-        [torch.tensor(phones) for phones in batch.phones], batch_first=True,
-        padding_value=BLANK)
+        [torch.tensor(phones) for phones in batch.phones], batch_first=True, padding_value=BLANK
+    )
     # The region of each utterance: from symbol 0 and frame 0 to its ends.
     zeros = torch.zeros_like(num_frames)
-    boundary = torch.stack(
-        [zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
+    boundary = torch.stack([zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
     # The predictor starts from blanks.
     shifted = nn.functional.pad(symbols, (CONTEXT, 0), value=BLANK).to(device)
     symbols = symbols.to(device)
     predicted = model.predictor(shifted)
 
     simple, (px_grad, py_grad) = k2.rnnt_loss_smoothed(
-        lm=model.simple_lm(predicted), am=model.simple_am(encoded),
-        symbols=symbols, termination_symbol=BLANK, lm_only_scale=0.1,
-        am_only_scale=0.1, boundary=boundary, reduction='sum',
-        return_grad=True)
+        lm=model.simple_lm(predicted),
+        am=model.simple_am(encoded),
+        symbols=symbols,
+        termination_symbol=BLANK,
+        lm_only_scale=0.1,
+        am_only_scale=0.1,
+        boundary=boundary,
+        reduction="sum",
+        return_grad=True,
+    )
     ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, boundary, S_RANGE)
-    am, lm = k2.do_rnnt_pruning(model.am(encoded), model.lm(predicted),
-                                ranges)
+    am, lm = k2.do_rnnt_pruning(model.am(encoded), model.lm(predicted), ranges)
     pruned = k2.rnnt_loss_pruned(
-        model.join(am, lm), symbols, ranges, BLANK, boundary,
-        reduction='sum')
+        model.join(am, lm), symbols, ranges, BLANK, boundary, reduction="sum"
+    )
     # The ranges mean little before the simple loss has learnt something.
     warm = min(1.0, done / 0.3)
     total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
@@ -88,7 +90,7 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
 
 
 @torch.no_grad()
-def recognise(model: Model, batch: speech.Batch) -> List[List[int]]:
+def recognise(model: Model, batch: speech.Batch) -> list[list[int]]:
     """Greedy search, at most one phone a frame, all utterances at once."""
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
     am = model.am(encoded)
@@ -103,6 +105,5 @@ def recognise(model: Model, batch: speech.Batch) -> List[List[int]]:
     return [phones[CONTEXT:] for phones in found]
 
 
-if __name__ == '__main__':
-    training.main(__doc__.split('\n')[0], Model, loss_of, recognise,
-                  steps=400, learning_rate=6e-3)
+if __name__ == "__main__":
+    training.main(__doc__.split("\n")[0], Model, loss_of, recognise, steps=400, learning_rate=6e-3)

@@ -12,9 +12,8 @@ import subprocess
 import sys
 import time
 
-import torch
-
 import mps_emulator
+import torch
 
 
 def best(function, repetitions, rounds=5):
@@ -62,9 +61,7 @@ def small_operators():
 def training_step():
     def step(device):
         torch.manual_seed(0)
-        network = torch.nn.Sequential(
-            *[torch.nn.Linear(32, 32) for _ in range(8)]
-        ).to(device)
+        network = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(8)]).to(device)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
         x = torch.ones(16, 32, device=device)
 
@@ -82,9 +79,7 @@ def large_buffers():
     elements = 25 << 20  # 100 MiB
     compare(
         "100 MiB: x.add_(1)",
-        lambda device: (
-            lambda x: lambda: x.add_(1)
-        )(torch.ones(elements, device=device)),
+        lambda device: (lambda x: lambda: x.add_(1))(torch.ones(elements, device=device)),
         3,
     )
     x = torch.ones(elements, device="mps")
@@ -156,8 +151,7 @@ def kernels():
     """A library that an earlier process has compiled, and a launch."""
     code = (
         "import time, torch; start = time.perf_counter();"
-        "torch.mps.compile_shader(%r); print(time.perf_counter() - start)"
-        % SHADER
+        f"torch.mps.compile_shader({SHADER!r}); print(time.perf_counter() - start)"
     )
     show("cached kernel library", in_new_processes(code) * 1e6)
     add = torch.mps.compile_shader(SHADER).add
@@ -176,16 +170,10 @@ def many_tensors():
     count = 200_000
     start = time.perf_counter()
     tensors = [torch.empty(4, device="mps") for _ in range(count)]
-    show(
-        "one of 200,000 live tensors, empty(4)",
-        (time.perf_counter() - start) / count * 1e6,
-    )
+    show("one of 200,000 live tensors, empty(4)", (time.perf_counter() - start) / count * 1e6)
     start = time.perf_counter()
     del tensors
-    show(
-        "    and freeing it",
-        (time.perf_counter() - start) / count * 1e6,
-    )
+    show("    and freeing it", (time.perf_counter() - start) / count * 1e6)
 
 
 def main():

@@ -16,7 +16,6 @@ checked (see check()).
 
 import re
 import sys
-from typing import Dict, List
 
 # Registered by hand in torch, not through native_functions.yaml: on a Mac these
 # run on the CPU.
@@ -30,12 +29,12 @@ class Operator:
         self.name = signature.split("(", 1)[0].strip()
         self.delegate = ""
         self.structured = False
-        self.kernels: Dict[str, str] = {}  # dispatch key -> kernel
+        self.kernels: dict[str, str] = {}  # dispatch key -> kernel
 
 
-def read(lines: List[str]) -> Dict[str, Operator]:
+def read(lines: list[str]) -> dict[str, Operator]:
     """The operators of a native_functions.yaml, by name."""
-    operators: Dict[str, Operator] = {}
+    operators: dict[str, Operator] = {}
     current = None
     in_dispatch = False
     for line in lines:
@@ -43,7 +42,7 @@ def read(lines: List[str]) -> Dict[str, Operator]:
         if not line.strip():
             continue
         if line.startswith("- func:"):
-            current = Operator(line[len("- func:"):])
+            current = Operator(line[len("- func:") :])
             operators[current.name] = current
             in_dispatch = False
         elif re.match(r"  \w", line):
@@ -60,7 +59,7 @@ def read(lines: List[str]) -> Dict[str, Operator]:
     return operators
 
 
-def with_key(operators: Dict[str, Operator], key: str) -> List[str]:
+def with_key(operators: dict[str, Operator], key: str) -> list[str]:
     """The operators that have a kernel for a dispatch key, sorted.
 
     Without those that the CPU makes of others, together with their autograd:
@@ -70,28 +69,19 @@ def with_key(operators: Dict[str, Operator], key: str) -> List[str]:
 
     def has(operator, wanted):
         delegate = operators.get(operator.delegate)
-        return wanted in operator.kernels or (
-            delegate is not None and wanted in delegate.kernels
-        )
+        return wanted in operator.kernels or (delegate is not None and wanted in delegate.kernels)
 
     return sorted(
         operator.name
         for operator in operators.values()
         if has(operator, key)
-        and not (
-            has(operator, "CompositeImplicitAutograd")
-            and not has(operator, "CPU")
-        )
+        and not (has(operator, "CompositeImplicitAutograd") and not has(operator, "CPU"))
     )
 
 
-def check(operators: Dict[str, Operator], mps: List[str]) -> None:
+def check(operators: dict[str, Operator], mps: list[str]) -> None:
     """Refuses a file that was not understood."""
-    dangling = [
-        o.name
-        for o in operators.values()
-        if o.delegate and o.delegate not in operators
-    ]
+    dangling = [o.name for o in operators.values() if o.delegate and o.delegate not in operators]
     landmarks = {"add.Tensor", "add.out", "add_.Tensor", "mm", "sort.stable"}
     if len(operators) < 2000 or dangling or not landmarks <= set(mps):
         raise SystemExit(
@@ -102,7 +92,7 @@ def check(operators: Dict[str, Operator], mps: List[str]) -> None:
         )
 
 
-def _macro(name: str, operators: List[str]) -> str:
+def _macro(name: str, operators: list[str]) -> str:
     rows = "".join(f' \\\n  X("{operator}")' for operator in operators)
     return f"#define {name}(X){rows}\n"
 
@@ -114,9 +104,7 @@ def main() -> None:
     # A structured operator's sparse kernels are listed one by one; nothing is
     # delegated.
     mps = sorted(with_key(operators, "MPS") + _BY_HAND)
-    sparse = sorted(
-        o.name for o in operators.values() if "SparseMPS" in o.kernels
-    )
+    sparse = sorted(o.name for o in operators.values() if "SparseMPS" in o.kernels)
     check(operators, mps)
     text = (
         "// Written by mps_operators.py; do not edit.\n"

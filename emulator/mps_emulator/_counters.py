@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import dataclasses
-from typing import Iterator
+from collections.abc import Iterator
 
 from ._load import load
 
@@ -33,12 +33,7 @@ class Counters:
 
     def __sub__(self, other: "Counters") -> "Counters":
         return Counters(
-            *(
-                a - b
-                for a, b in zip(
-                    dataclasses.astuple(self), dataclasses.astuple(other)
-                )
-            )
+            *(a - b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other)))
         )
 
 

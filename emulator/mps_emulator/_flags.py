@@ -2,12 +2,11 @@
 
 import json
 import os
-from typing import Dict, List
 
 from ._paths import include_dir, library_path
 
 
-def cpp_extension_flags() -> Dict[str, List[str]]:
+def cpp_extension_flags() -> dict[str, list[str]]:
     """Keyword arguments for torch.utils.cpp_extension.load() and its like.
 
     They let Objective-C++ sources (.mm) compile and link against the emulator

@@ -7,7 +7,7 @@ import os
 _LIBRARY = "libmps_emulator.so"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _root() -> str:
     """The installed package's directory.
 
@@ -18,11 +18,7 @@ def _root() -> str:
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):
         return here
-    installed = str(
-        importlib.metadata.distribution("mps-emulator").locate_file(
-            "mps_emulator"
-        )
-    )
+    installed = str(importlib.metadata.distribution("mps-emulator").locate_file("mps_emulator"))
     if os.path.exists(os.path.join(installed, _LIBRARY)):
         return installed
     raise RuntimeError(

@@ -3,14 +3,14 @@
 import contextlib
 import ctypes
 import os
-from typing import Iterator, Union
+from collections.abc import Iterator
 
 from ._load import load
 from ._shaders import take_text
 
 
 @contextlib.contextmanager
-def record(folder: Union[str, os.PathLike]) -> Iterator[None]:
+def record(folder: str | os.PathLike) -> Iterator[None]:
     """Record what the device runs inside a `with` block.
 
     What was encoded before the block runs before it, and what torch's stream
@@ -33,16 +33,14 @@ def record(folder: Union[str, os.PathLike]) -> Iterator[None]:
         stop()
 
 
-def start(folder: Union[str, os.PathLike]) -> None:
+def start(folder: str | os.PathLike) -> None:
     """Begins a recording; see record()."""
     library = load()
     library.mps_emulator_start_record.restype = ctypes.c_void_p
     library.mps_emulator_stop_record.restype = ctypes.c_void_p
     folder = os.path.abspath(folder)
     if os.path.exists(folder) and os.listdir(folder):
-        raise FileExistsError(
-            f"{folder} is not empty: a recording needs a folder of its own"
-        )
+        raise FileExistsError(f"{folder} is not empty: a recording needs a folder of its own")
     problem = take_text(library.mps_emulator_start_record(os.fsencode(folder)))
     if problem is not None:
         raise RuntimeError(f"nothing is recorded to {folder}: {problem}")

@@ -73,11 +73,8 @@ class _mps_ShaderLibrary:
         refused = ctypes.c_int()
         message = take_text(
             self._native.mps_emulator_compile_shader(
-                source.encode(),
-                _fast_math(),
-                ctypes.byref(self._library),
-                ctypes.byref(refused),
-            ),
+                source.encode(), _fast_math(), ctypes.byref(self._library), ctypes.byref(refused)
+            )
         )
         if message is not None:
             raise (SyntaxError if refused.value else RuntimeError)(message)
@@ -125,11 +122,8 @@ class _mps_MetalKernel:
         limits = (ctypes.c_uint64 * 3)()
         message = take_text(
             self._native.mps_emulator_shader_kernel(
-                library._library,
-                name.encode(),
-                ctypes.byref(self._pipeline),
-                limits,
-            ),
+                library._library, name.encode(), ctypes.byref(self._pipeline), limits
+            )
         )
         if message is not None:
             raise RuntimeError(message)
@@ -141,14 +135,7 @@ class _mps_MetalKernel:
         if self.__dict__.get("_pipeline"):
             self._native.mps_emulator_release(self._pipeline)
 
-    def __call__(
-        self,
-        *args,
-        threads=None,
-        group_size=None,
-        arg_casts=None,
-        error_buf_idx=None,
-    ):
+    def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)
         group = _sizes(group_size)
         casts = _Casts(arg_casts)
@@ -162,19 +149,14 @@ class _mps_MetalKernel:
                 content = casts.bytes(self._torch, index, argument)
                 arguments[index] = _Argument(None, 0, content, len(content))
         if threads is None:
-            raise RuntimeError(
-                "Number of threads is undefined or has wrong dimension"
-            )
+            raise RuntimeError("Number of threads is undefined or has wrong dimension")
         if group is not None and len(group) != len(threads):
-            raise RuntimeError(
-                "threads and group_size must have the same number of "
-                "dimensions"
-            )
+            raise RuntimeError("threads and group_size must have the same number of dimensions")
         most = self.max_threads_per_threadgroup
         if group is None:
             group = [min(threads[0], most) if len(threads) == 1 else most]
         if math.prod(group) > most:
-            raise ValueError("Threadgroup size exceeds %d limit" % most)
+            raise ValueError(f"Threadgroup size exceeds {most} limit")
         message = take_text(
             self._native.mps_emulator_run_shader(
                 self._pipeline,
@@ -183,7 +165,7 @@ class _mps_MetalKernel:
                 ctypes.c_int64(-1 if error_buf_idx is None else error_buf_idx),
                 _three(threads),
                 _three(max(size, 1) for size in group),
-            ),
+            )
         )
         if message is not None:
             raise RuntimeError(message)
@@ -231,9 +213,7 @@ class _Casts:
 
     def __init__(self, given):
         if given is not None and not isinstance(given, (str, dict)):
-            raise RuntimeError(
-                "Unexpected caster arg type " + type(given).__name__
-            )
+            raise RuntimeError("Unexpected caster arg type " + type(given).__name__)
         self._all = given if isinstance(given, str) else None
         self._of = given if isinstance(given, dict) else {}
 
@@ -242,9 +222,7 @@ class _Casts:
         values = argument
         if isinstance(argument, (tuple, list)):
             if not argument:
-                raise RuntimeError(
-                    "Empty list/tuple can not be an argument to metal kernel"
-                )
+                raise RuntimeError("Empty list/tuple can not be an argument to metal kernel")
             if isinstance(argument[0], torch.Tensor):
                 raise RuntimeError(
                     "lists of tensors need buffers' addresses on the GPU, "
@@ -264,9 +242,7 @@ class _Casts:
                 raise RuntimeError("Unsupported cast instruction " + cast)
             cast = {"fp16": "float16", "bf16": "bfloat16"}.get(cast, cast)
             tensor = tensor.to(getattr(torch, cast))
-        return ctypes.string_at(
-            tensor.data_ptr(), tensor.numel() * tensor.element_size()
-        )
+        return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _host_alias_storage(storage):

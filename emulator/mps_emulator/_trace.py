@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import dataclasses
 import json
-from typing import Iterator, List
+from collections.abc import Iterator
 
 from ._load import load
 
@@ -72,10 +72,10 @@ class Dispatch:
 class Trace:
     """What was recorded, each list in its order in time."""
 
-    signposts: List[Signpost] = dataclasses.field(default_factory=list)
-    dispatches: List[Dispatch] = dataclasses.field(default_factory=list)
+    signposts: list[Signpost] = dataclasses.field(default_factory=list)
+    dispatches: list[Dispatch] = dataclasses.field(default_factory=list)
 
-    def intervals(self) -> List[Interval]:
+    def intervals(self) -> list[Interval]:
         """The intervals, by begin.
 
         Raises:
@@ -94,10 +94,7 @@ class Trace:
                 if key not in opened:
                     raise ValueError(f"it has not begun: {post}")
                 first = opened.pop(key)
-                found.append(
-                    Interval(*key[:3], first.message, first.thread,
-                             first.time, post.time)
-                )
+                found.append(Interval(*key[:3], first.message, first.thread, first.time, post.time))
         if opened:
             raise ValueError(f"it has no end: {next(iter(opened.values()))}")
         return sorted(found, key=lambda interval: interval.begin)

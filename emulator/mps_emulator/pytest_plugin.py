@@ -36,9 +36,7 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    if not item.config.option.mps_isolate and (
-        item.get_closest_marker("mps_isolate") is None
-    ):
+    if not item.config.option.mps_isolate and (item.get_closest_marker("mps_isolate") is None):
         return None
     hook = item.ihook
     hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -59,9 +57,7 @@ def _run_in_child(item):
             _take_device_along()
             reports = runtestprotocol(item, log=False, nextitem=None)
             serialized = [
-                item.config.hook.pytest_report_to_serializable(
-                    config=item.config, report=report
-                )
+                item.config.hook.pytest_report_to_serializable(config=item.config, report=report)
                 for report in reports
             ]
             with os.fdopen(writable, "wb") as pipe:
@@ -77,9 +73,7 @@ def _run_in_child(item):
     captured = _captured(item)
     if received:
         return [
-            item.config.hook.pytest_report_from_serializable(
-                config=item.config, data=data
-            )
+            item.config.hook.pytest_report_from_serializable(config=item.config, data=data)
             for data in pickle.loads(received)
         ]
     return [_report_of_death(item, status, *captured)]
@@ -105,23 +99,13 @@ def _captured(item):
 
 
 def _report_of_death(item, status, out, err):
-    fatal = [
-        line
-        for line in err.splitlines()
-        if line.startswith("mps emulator: fatal: ")
-    ]
+    fatal = [line for line in err.splitlines() if line.startswith("mps emulator: fatal: ")]
     if os.WIFSIGNALED(status):
-        end = "the test's process ended with " + (
-            signal.Signals(os.WTERMSIG(status)).name
-        )
+        end = "the test's process ended with " + (signal.Signals(os.WTERMSIG(status)).name)
     else:
-        end = "the test's process ended with status %d" % (
-            os.waitstatus_to_exitcode(status)
-        )
+        end = f"the test's process ended with status {os.waitstatus_to_exitcode(status)}"
     sections = [
-        ("Captured %s call" % name, text)
-        for name, text in (("stdout", out), ("stderr", err))
-        if text
+        (f"Captured {name} call", text) for name, text in (("stdout", out), ("stderr", err)) if text
     ]
     return pytest.TestReport(
         nodeid=item.nodeid,

@@ -9,9 +9,7 @@ import torch
 
 
 def _load(path):
-    specification = importlib.util.spec_from_file_location(
-        "emulator_test_extension", path
-    )
+    specification = importlib.util.spec_from_file_location("emulator_test_extension", path)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
     return module

@@ -15,9 +15,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def _build_extension(directory: pathlib.Path) -> pathlib.Path:
-    import torch
-
     import mps_emulator
+    import torch
 
     torch_root = pathlib.Path(torch.__file__).parent
     compiler = os.environ.get("MPS_EMULATOR_TEST_CLANG", "/usr/bin/clang++-19")
@@ -101,9 +100,7 @@ class Child:
     @property
     def fatal_lines(self):
         return [
-            line
-            for line in self.stderr.splitlines()
-            if line.startswith("mps emulator: fatal: ")
+            line for line in self.stderr.splitlines() if line.startswith("mps emulator: fatal: ")
         ]
 
 
@@ -192,10 +189,10 @@ def pytest_terminal_summary(terminalreporter, config):
         return
     write = terminalreporter.write_line
     terminalreporter.section("planted bugs (emulated)")
-    write("%-40s %8s %8s" % ("kind", "planted", "caught"))
+    write(f"{'kind':<40} {'planted':>8} {'caught':>8}")
     everything = []
     for kind in PLANTED_KINDS:
         outcomes = _planted_outcomes.get(kind, [])
         everything += outcomes
-        write("%-40s %8d %8d" % (kind, len(outcomes), sum(outcomes)))
-    write("%-40s %8d %8d" % ("all", len(everything), sum(everything)))
+        write(f"{kind:<40} {len(outcomes):8d} {sum(outcomes):8d}")
+    write(f"{'all':<40} {len(everything):8d} {sum(everything):8d}")

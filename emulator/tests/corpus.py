@@ -36,24 +36,8 @@ _MLX_KERNELS = "mlx/backend/metal/kernels/"
 _MLX_BEFORE = (
     (r"steel/.*nax", ["utils.h", "steel/gemm/gemm_nax.h"]),
     (r"steel/gemm/kernels/", ["utils.h", "steel/gemm/gemm.h"]),
-    (
-        r"steel/conv/",
-        [
-            "utils.h",
-            "steel/gemm/mma.h",
-            "steel/conv/conv.h",
-            "steel/conv/params.h",
-        ],
-    ),
-    (
-        r"quantized.*nax",
-        [
-            "utils.h",
-            "steel/gemm/gemm.h",
-            "quantized_utils.h",
-            "steel/gemm/nax.h",
-        ],
-    ),
+    (r"steel/conv/", ["utils.h", "steel/gemm/mma.h", "steel/conv/conv.h", "steel/conv/params.h"]),
+    (r"quantized.*nax", ["utils.h", "steel/gemm/gemm.h", "quantized_utils.h", "steel/gemm/nax.h"]),
     (r"quantized", ["utils.h", "steel/gemm/gemm.h", "quantized_utils.h"]),
     (r"searchsorted", ["utils.h", "sort.h"]),
     (r"reduc", ["defines.h", "utils.h", "atomic.h", "reduction/ops.h"]),
@@ -64,11 +48,7 @@ _MLX_BEFORE = (
     (r"", ["defines.h", "utils.h"]),
 )
 # How ATen's .metal files begin.
-_ATEN_BEFORE = [
-    "#include <metal_stdlib>",
-    "using namespace metal;",
-    "#include <c10/metal/utils.h>",
-]
+_ATEN_BEFORE = ["#include <metal_stdlib>", "using namespace metal;", "#include <c10/metal/utils.h>"]
 _ATEN_SORT_BEFORE = ["#include <ATen/native/mps/kernels/SortMerge.h>"]
 
 _KERNEL = re.compile(r"\[\[\s*kernel\b|^\s*kernel\s+\w", re.MULTILINE)
@@ -110,7 +90,7 @@ def _first_error(text):
         match = _ERROR.match(line)
         if match is not None:
             name = pathlib.PurePath(match["place"]).name
-            return "%s: %s" % (name, match["message"])
+            return "{}: {}".format(name, match["message"])
     return text.strip()
 
 
@@ -126,7 +106,7 @@ def headers(group, root, pattern, before):
         program = pathlib.Path(folder) / "program.metal"
         for path in sorted(root.glob(pattern)):
             name = path.relative_to(root).as_posix()
-            include = "#include <%s>" % name
+            include = f"#include <{name}>"
             lines = [line for line in before(name) if line != include]
             program.write_text("\n".join(lines + [include, ""]))
             kernels = len(_KERNEL.findall(path.read_text()))
@@ -140,8 +120,7 @@ def mlx_before(name):
     for pattern, included in _MLX_BEFORE:
         if re.search(pattern, short):
             return ["#include <metal_stdlib>"] + [
-                "#include <%s%s>" % (_MLX_KERNELS, other)
-                for other in included
+                f"#include <{_MLX_KERNELS}{other}>" for other in included
             ]
     raise AssertionError("the last pattern matches everything")
 
@@ -153,10 +132,7 @@ def read_mlx(wheel):
                 if name.startswith("mlx/include/mlx/backend/metal/"):
                     archive.extract(name, folder)
         return headers(
-            "mlx",
-            pathlib.Path(folder) / "mlx" / "include",
-            _MLX_KERNELS + "**/*.h",
-            mlx_before,
+            "mlx", pathlib.Path(folder) / "mlx" / "include", _MLX_KERNELS + "**/*.h", mlx_before
         )
 
 
@@ -169,13 +145,8 @@ def read_torch(aten="*"):
     import torch
 
     root = pathlib.Path(torch.__file__).parent / "include"
-    return headers(
-        "torch c10/metal", root, "c10/metal/*.h", lambda name: []
-    ) + headers(
-        "torch ATen/native/mps",
-        root,
-        "ATen/native/mps/kernels/%s.h" % aten,
-        aten_before,
+    return headers("torch c10/metal", root, "c10/metal/*.h", lambda name: []) + headers(
+        "torch ATen/native/mps", root, f"ATen/native/mps/kernels/{aten}.h", aten_before
     )
 
 
@@ -185,9 +156,7 @@ def read_sources(folder):
     for path in sorted(folder.rglob("*.metal")):
         name = path.relative_to(folder).as_posix()
         kernels = len(_KERNEL.findall(path.read_text()))
-        found.append(
-            Result(folder.name, name, kernels, read(path, [folder]))
-        )
+        found.append(Result(folder.name, name, kernels, read(path, [folder])))
     return found
 
 
@@ -207,7 +176,7 @@ def download_mlx(folder):
             "--no-deps",
             "--only-binary=:all:",
             "--platform=macosx_14_0_arm64",
-            "--dest=%s" % folder,
+            f"--dest={folder}",
             "mlx-metal",
         ],
         stdout=subprocess.PIPE,
@@ -218,18 +187,14 @@ def download_mlx(folder):
     if result.returncode != 0 or not wheels:
         raise Unavailable(
             "pip cannot download mlx-metal's macOS wheel (is there a network?)"
-            ": %s\nDownload it elsewhere and give it with --mlx."
-            % result.stdout.strip()
+            f": {result.stdout.strip()}\nDownload it elsewhere and give it with --mlx."
         )
     return wheels[-1]
 
 
 def report(results):
     """The table and the reasons, as text."""
-    lines = [
-        "%-24s %12s %8s %14s %8s"
-        % ("emulated", "files read", "", "kernels read", "")
-    ]
+    lines = [f"{'emulated':<24} {'files read':>12} {'':>8} {'kernels read':>14} {'':>8}"]
     groups = collections.OrderedDict()
     for result in results:
         groups.setdefault(result.group, []).append(result)
@@ -241,26 +206,17 @@ def report(results):
         kernels = sum(r.kernels for r in members)
         good_kernels = sum(r.kernels for r in good)
         lines.append(
-            "%-24s %5d of %-4d %5.1f%%   %5d of %-6d %5.1f%%"
-            % (
-                group,
-                len(good),
-                len(members),
-                _percent(len(good), len(members)),
-                good_kernels,
-                kernels,
-                _percent(good_kernels, kernels),
-            )
+            f"{group:<24} {len(good):5d} of {len(members):<4d} "
+            f"{_percent(len(good), len(members)):5.1f}%   {good_kernels:5d} of {kernels:<6d} "
+            f"{_percent(good_kernels, kernels):5.1f}%"
         )
     reasons = {}
     for result in results:
         if result.reason is not None:
             reasons.setdefault(result.reason, []).append(result.name)
-    for reason, names in sorted(
-        reasons.items(), key=lambda item: -len(item[1])
-    ):
+    for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         lines.append("")
-        lines.append("not read (%d): %s" % (len(names), reason))
+        lines.append(f"not read ({len(names)}): {reason}")
         lines += ["    " + name for name in names]
     return "\n".join(lines) + "\n"
 
@@ -270,9 +226,7 @@ def _percent(part, whole):
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0],
-    )
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mlx", metavar="WHEEL", help="mlx-metal's wheel")
     parser.add_argument(
         "--sources",
@@ -287,7 +241,7 @@ def main():
         try:
             wheel = options.mlx or download_mlx(folder)
         except Unavailable as unavailable:
-            sys.exit("error: %s" % unavailable)
+            sys.exit(f"error: {unavailable}")
         results = read_mlx(wheel)
     results += read_torch()
     for folder in options.sources:

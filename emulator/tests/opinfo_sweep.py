@@ -37,16 +37,13 @@ EXPLAINED = {
 }
 # The math version of attention is compared with the CPU's fused kernel: sums
 # of some hundred products of rounding error 6e-8 in another order.
-TOLERANCES = {
-    "nn.functional.scaled_dot_product_attention": dict(rtol=1e-5, atol=5e-5)
-}
+TOLERANCES = {"nn.functional.scaled_dot_product_attention": dict(rtol=1e-5, atol=5e-5)}
 # The same kernels run on both sides, on copies of other alignment: vector
 # instructions may begin elsewhere and add in another order.
 TOLERANCE = dict(rtol=1e-5, atol=1e-5)
 
 _RANDOM = re.compile(
-    "empty|rand|dropout|bernoulli|normal|multinomial|uniform|exponential|"
-    "cauchy|geometric"
+    "empty|rand|dropout|bernoulli|normal|multinomial|uniform|exponential|cauchy|geometric"
 )
 _MISSING = re.compile(r"operator '(aten::[\w.]+)' is not currently implemented")
 
@@ -65,11 +62,7 @@ def name_of(op):
 
 
 def tensors(values):
-    return [
-        leaf
-        for leaf in pytree.tree_leaves(values)
-        if isinstance(leaf, torch.Tensor)
-    ]
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def moved(values, device):
@@ -92,26 +85,18 @@ def compare(what, found, expected, values, tolerance):
     """values: whether the values themselves have to agree."""
     if found.shape != expected.shape or found.dtype != expected.dtype:
         raise Difference(
-            "%s is %s %s instead of %s %s"
-            % (
-                what,
-                found.dtype,
-                tuple(found.shape),
-                expected.dtype,
-                tuple(expected.shape),
-            )
+            f"{what} is {found.dtype} {tuple(found.shape)} instead of {expected.dtype} "
+            f"{tuple(expected.shape)}"
         )
     if found.device.type != "mps" and expected.numel():
-        raise Difference("%s is on %s" % (what, found.device))
+        raise Difference(f"{what} is on {found.device}")
     if not values:
         return
     try:
-        torch.testing.assert_close(
-            found.cpu(), expected, equal_nan=True, **tolerance
-        )
+        torch.testing.assert_close(found.cpu(), expected, equal_nan=True, **tolerance)
     except AssertionError as error:
         first = " ".join(str(error).split())
-        raise Difference("%s: %s" % (what, first)) from None
+        raise Difference(f"{what}: {first}") from None
 
 
 def run_sample(op, sample, with_gradient, tolerance):
@@ -146,16 +131,11 @@ def run_sample(op, sample, with_gradient, tolerance):
     torch.manual_seed(1)
     seeds = [torch.randn_like(output) for output in outputs]
     try:
-        expected = torch.autograd.grad(
-            outputs, inputs, seeds, allow_unused=True
-        )
+        expected = torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
     except Exception:
         return True
     found = torch.autograd.grad(
-        leaves(found),
-        leaves(there),
-        [seed.to("mps") for seed in seeds],
-        allow_unused=True,
+        leaves(found), leaves(there), [seed.to("mps") for seed in seeds], allow_unused=True
     )
     for a, b in zip(found, expected):
         if (a is None) != (b is None):
@@ -170,22 +150,18 @@ def run(op, samples, seconds):
     name = name_of(op)
     if torch.float32 not in op.supported_dtypes("cpu"):
         return "no float32 on the CPU", ""
-    with_gradient = op.supports_autograd and (
-        torch.float32 in op.supported_backward_dtypes("cpu")
-    )
+    with_gradient = op.supports_autograd and (torch.float32 in op.supported_backward_dtypes("cpu"))
     tolerance = TOLERANCES.get(name, TOLERANCE)
     signal.alarm(seconds)
     compared = 0
     try:
-        inputs = op.sample_inputs(
-            "cpu", torch.float32, requires_grad=with_gradient
-        )
+        inputs = op.sample_inputs("cpu", torch.float32, requires_grad=with_gradient)
         for number, sample in enumerate(inputs):
             if number == samples:
                 break
             compared += run_sample(op, sample, with_gradient, tolerance)
     except Slow:
-        return "unexplained", "took more than %d s" % seconds
+        return "unexplained", f"took more than {seconds} s"
     except NotImplementedError as error:
         if name in EXPLAINED:
             return "explained", EXPLAINED[name]
@@ -202,10 +178,7 @@ def run(op, samples, seconds):
     except Exception as error:
         if name in EXPLAINED:
             return "explained", EXPLAINED[name]
-        return "unexplained", "%s: %s" % (
-            type(error).__name__,
-            _first_line(error),
-        )
+        return "unexplained", f"{type(error).__name__}: {_first_line(error)}"
     finally:
         signal.alarm(0)
     if not compared:
@@ -224,9 +197,7 @@ def _on_alarm(*_):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators", nargs="*")
-    parser.add_argument(
-        "--samples", type=int, default=12, help="of each operator, at most"
-    )
+    parser.add_argument("--samples", type=int, default=12, help="of each operator, at most")
     parser.add_argument("--seconds", type=int, default=60, help="for each")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -241,11 +212,11 @@ def main():
         category, detail = run(op, options.samples, options.seconds)
         table[category] += 1
         if category != "same as on the CPU":
-            write("%-44s %s%s" % (name, category, detail and ": " + detail))
-    write("\n%-44s %8s" % ("OpInfo entries, float32 (emulated)", "number"))
+            write(f"{name:<44} {category}{detail and ': ' + detail}")
+    write(f"\n{'OpInfo entries, float32 (emulated)':<44} {'number':>8}")
     for category, number in table.most_common():
-        write("%-44s %8d" % (category, number))
-    write("%-44s %8d" % ("all", sum(table.values())))
+        write(f"{category:<44} {number:8d}")
+    write(f"{'all':<44} {sum(table.values()):8d}")
     return 1 if table["unexplained"] else 0
 
 

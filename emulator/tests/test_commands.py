@@ -26,7 +26,7 @@ CASES = {
         CHECK,
         [
             RACE,
-            "aten::add_ on queue \"torch's stream\" writes it, "
+            'aten::add_ on queue "torch\'s stream" writes it, '
             'kernel reverse on queue "own" reads it',
         ],
     ),
@@ -36,7 +36,7 @@ CASES = {
         [
             RACE,
             'kernel increment on queue "own" writes it, '
-            "aten::add on queue \"torch's stream\" reads it",
+            'aten::add on queue "torch\'s stream" reads it',
         ],
     ),
     "two queues and an event": (
@@ -74,10 +74,7 @@ CASES = {
     "buffer released without retained references": (
         "use of what has been freed",
         {},
-        [
-            "kernel reverse: MTLBuffer #",
-            "was freed before the command ran",
-        ],
+        ["kernel reverse: MTLBuffer #", "was freed before the command ran"],
     ),
     "contents of a freed buffer": (
         "use of what has been freed",
@@ -94,9 +91,7 @@ CASES = {
 
 def fatal_lines(process):
     return [
-        line
-        for line in process.stderr.splitlines()
-        if line.startswith("mps emulator: fatal: ")
+        line for line in process.stderr.splitlines() if line.startswith("mps emulator: fatal: ")
     ]
 
 
@@ -109,10 +104,7 @@ def code(name, right, environment):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.planted(kind))
-        for name, (kind, *_) in CASES.items()
-    ],
+    [pytest.param(name, marks=pytest.mark.planted(kind)) for name, (kind, *_) in CASES.items()],
 )
 def test_it_is_reported(name, in_child):
     _, environment, expected = CASES[name]
@@ -123,9 +115,7 @@ def test_it_is_reported(name, in_child):
         assert text in child.fatal_lines[0]
 
 
-@pytest.mark.parametrize(
-    "name", [*CASES, "concurrent dispatches on other buffers"]
-)
+@pytest.mark.parametrize("name", [*CASES, "concurrent dispatches on other buffers"])
 def test_done_right_it_passes(name, in_child):
     child = in_child(code(name, True, {**CHECK, **GUARD}))
     assert child.code == 0, child.stderr

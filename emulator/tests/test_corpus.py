@@ -31,9 +31,7 @@ def test_mlx():
         )
     results = corpus.read_mlx(wheel)
     tensors = "'MetalPerformancePrimitives/MetalPerformancePrimitives.h'"
-    assert_all_read(
-        [r for r in results if r.reason is None or tensors not in r.reason]
-    )
+    assert_all_read([r for r in results if r.reason is None or tensors not in r.reason])
     assert sum(r.reason is None for r in results) >= 84
 
 
@@ -46,10 +44,7 @@ def test_report(tmp_path):
     )
     (tmp_path / "bad.metal").write_text("kernel void c() { double x; }\n")
     results = corpus.read_sources(tmp_path)
-    assert [(r.name, r.kernels) for r in results] == [
-        ("bad.metal", 1),
-        ("good.metal", 2),
-    ]
+    assert [(r.name, r.kernels) for r in results] == [("bad.metal", 1), ("good.metal", 2)]
     text = corpus.report(results)
     assert "1 of 2     50.0%       2 of 3       66.7%" in text
     assert "'double' is not supported in Metal\n    bad.metal" in text

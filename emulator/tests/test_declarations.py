@@ -19,9 +19,8 @@ import subprocess
 import sys
 import zipfile
 
-import pytest
-
 import mps_emulator
+import pytest
 from mps_emulator.msl import toolchain
 
 PACKAGES = {
@@ -44,7 +43,7 @@ def wheel(tmp_path_factory):
             _download(PACKAGES[name], folder)
         found = sorted(folder.glob(name + "-*.whl"))
         if not found:
-            pytest.skip("%s has no wheel of %s" % (folder, PACKAGES[name]))
+            pytest.skip(f"{folder} has no wheel of {PACKAGES[name]}")
         with zipfile.ZipFile(found[-1]) as archive:
             return {
                 entry: archive.read(entry).decode()
@@ -57,7 +56,7 @@ def wheel(tmp_path_factory):
 
 def _download(package, folder):
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--only-binary=:all:", "--dest=%s" % folder, package]
+    command += ["--only-binary=:all:", f"--dest={folder}", package]
     if package != "tinygrad":
         command += [
             "--platform=macosx_14_0_arm64",
@@ -65,14 +64,9 @@ def _download(package, folder):
             "--implementation=cp",
             "--python-version=3.11",
         ]
-    result = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode != 0:
-        pytest.skip(
-            "pip cannot download %s (no network?): %s"
-            % (package, result.stdout.strip()[-300:])
-        )
+        pytest.skip(f"pip cannot download {package} (no network?): {result.stdout.strip()[-300:]}")
 
 
 class Headers:
@@ -92,9 +86,7 @@ class Headers:
         unit = self.cindex.Index.create().parse(
             "declarations.mm",
             args=options,
-            unsaved_files=[
-                ("declarations.mm", "#include <%s/%s.h>\n" % (name, name))
-            ],
+            unsaved_files=[("declarations.mm", f"#include <{name}/{name}.h>\n")],
         )
         errors = [d.spelling for d in unit.diagnostics if d.severity >= 3]
         assert errors == []
@@ -103,13 +95,10 @@ class Headers:
         kinds = self.cindex.CursorKind
         for cursor in unit.cursor.get_children():
             if cursor.location.file is None or not (
-                cursor.location.file.name.endswith("/%s.h" % name)
+                cursor.location.file.name.endswith(f"/{name}.h")
             ):
                 continue
-            if cursor.kind in (
-                kinds.OBJC_PROTOCOL_DECL,
-                kinds.OBJC_INTERFACE_DECL,
-            ):
+            if cursor.kind in (kinds.OBJC_PROTOCOL_DECL, kinds.OBJC_INTERFACE_DECL):
                 self._read_methods(cursor)
             elif cursor.kind == kinds.ENUM_DECL:
                 for constant in cursor.get_children():
@@ -119,10 +108,7 @@ class Headers:
     def _read_methods(self, owner):
         kinds = self.cindex.CursorKind
         for method in owner.get_children():
-            if method.kind not in (
-                kinds.OBJC_INSTANCE_METHOD_DECL,
-                kinds.OBJC_CLASS_METHOD_DECL,
-            ):
+            if method.kind not in (kinds.OBJC_INSTANCE_METHOD_DECL, kinds.OBJC_CLASS_METHOD_DECL):
                 continue
             arguments = [
                 self._encode(child.type)
@@ -130,10 +116,7 @@ class Headers:
                 if child.kind == kinds.PARM_DECL
             ]
             key = (owner.spelling, method.spelling)
-            self.methods[key] = (
-                self._encode(method.result_type),
-                *arguments,
-            )
+            self.methods[key] = (self._encode(method.result_type), *arguments)
 
     def _encode(self, written):
         types = self.cindex.TypeKind
@@ -146,7 +129,7 @@ class Headers:
         plain = written.get_canonical()
         if plain.kind == types.RECORD:
             fields = [self._encode(f.type) for f in plain.get_fields()]
-            return "{%s}" % "".join(fields)
+            return "{{{}}}".format("".join(fields))
         if plain.kind == types.ENUM:
             plain = plain.get_declaration().enum_type.get_canonical()
         return {
@@ -197,7 +180,7 @@ def _shortened(encoding):
     if encoding.startswith("@"):
         return "@"
     if encoding.startswith("{"):
-        return "{%s}" % re.sub(r"\{\w+=|[{}]", "", encoding)
+        return "{{{}}}".format(re.sub(r"\{\w+=|[{}]", "", encoding))
     # Z, z and T are pyobjc's own: a BOOL, a byte that Python sees as a number,
     # and a character of UTF-16.
     own = {"Z": "B", "z": "C", "T": "S", "L": "Q", "l": "q"}
@@ -218,9 +201,7 @@ def pyobjc_methods(text):
     found = collections.defaultdict(list)
     for node in ast.walk(ast.parse(text)):
         if not (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "r"
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "r"
         ):
             continue
         _, selector, facts = (ast.literal_eval(a) for a in node.args[:3])
@@ -230,17 +211,12 @@ def pyobjc_methods(text):
             for number, argument in facts.get("arguments", {}).items()
             if "type" in argument
         }
-        found[selector.decode()].append(
-            (_shortened(result) if result else None, arguments)
-        )
+        found[selector.decode()].append((_shortened(result) if result else None, arguments))
     return found
 
 
 def pyobjc_enums(text):
-    return {
-        name: int(value)
-        for name, value in re.findall(r"\$((?:MTL|NS)\w+)@(-?\d+)", text)
-    }
+    return {name: int(value) for name, value in re.findall(r"\$((?:MTL|NS)\w+)@(-?\d+)", text)}
 
 
 def check_encodings(headers, known):
@@ -266,7 +242,7 @@ def check_encodings(headers, known):
         ):
             wrong.append((owner, selector, signature, candidates))
     assert wrong == []
-    print("\n%d of %d methods" % (checked, len(headers.methods)))
+    print(f"\n{checked} of {len(headers.methods)} methods")
     return checked
 
 
@@ -285,10 +261,7 @@ def test_enums(headers, wheel):
     (tinygrad,) = wheel("tinygrad").values()
     sources = [
         pyobjc_enums(pyobjc),
-        {
-            name: int(value)
-            for name, value in re.findall(r"\((MTL\w+):=(-?\d+)\)", tinygrad)
-        },
+        {name: int(value) for name, value in re.findall(r"\((MTL\w+):=(-?\d+)\)", tinygrad)},
     ]
     unknown = []
     for name, value in headers.enums.items():
@@ -321,22 +294,16 @@ class Tinygrad:
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef):
                 self._read_class(node)
-            elif isinstance(node, ast.AnnAssign) and (
-                ast.unparse(node.annotation) == "TypeAlias"
-            ):
+            elif isinstance(node, ast.AnnAssign) and (ast.unparse(node.annotation) == "TypeAlias"):
                 self._aliases[node.target.id] = node.value
         for node in ast.parse(text).body:
-            if isinstance(node, ast.Assign) and isinstance(
-                node.targets[0], ast.Attribute
-            ):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Attribute):
                 self._read_methods(node)
 
     def _read_class(self, node):
         if any(ast.unparse(base) == "c.Struct" for base in node.bases):
             self._records[node.name] = [
-                field.annotation
-                for field in node.body
-                if isinstance(field, ast.AnnAssign)
+                field.annotation for field in node.body if isinstance(field, ast.AnnAssign)
             ]
         else:
             self._objects.add(node.name)
@@ -359,7 +326,7 @@ class Tinygrad:
             return self._encode(self._aliases[text])
         if text in self._records:
             fields = [self._encode(f) for f in self._records[text]]
-            return "{%s}" % "".join(fields)
+            return "{{{}}}".format("".join(fields))
         if text in self._objects or text == "objc.id_":
             return "@"
         return {
@@ -390,7 +357,7 @@ def test_signatures(headers, wheel):
         if other != signature:
             wrong.append((key, signature, other))
     assert wrong == []
-    print("\n%d of %d methods" % (checked, len(headers.methods)))
+    print(f"\n{checked} of {len(headers.methods)} methods")
     assert checked > 60
 
 
@@ -398,9 +365,7 @@ def test_signatures(headers, wheel):
 
 
 def selectors_of_metal_cpp(text):
-    return set(
-        re.findall(r"_DEF_SEL\(\s*\w+,\s*\"([^\"]+)\"\s*\)", text)
-    )
+    return set(re.findall(r"_DEF_SEL\(\s*\w+,\s*\"([^\"]+)\"\s*\)", text))
 
 
 def test_selectors(headers, wheel):
@@ -442,6 +407,5 @@ def test_selectors_of_foundation(foundation, wheel):
     for text in wheel("mlx_metal").values():
         known |= selectors_of_metal_cpp(text)
     unknown = {key for key in foundation.methods if key[1] not in known}
-    print("\n%d of %d methods" % (
-        len(foundation.methods) - len(unknown), len(foundation.methods)))
+    print(f"\n{len(foundation.methods) - len(unknown)} of {len(foundation.methods)} methods")
     assert unknown == NAMED_NOWHERE

@@ -4,10 +4,9 @@ import gc
 import signal
 import time
 
+import mps_emulator
 import pytest
 import torch
-
-import mps_emulator
 
 MPS = "mps"
 
@@ -136,8 +135,7 @@ def test_a_commit_is_no_wait(extension):
         lambda x, extension: torch.zeros(3).to(MPS),
         lambda x, extension: _wait_for_event(),
     ],
-    ids=["synchronize", "in queue", "accelerator", "cpu()", "item()", "to mps",
-         "event"],
+    ids=["synchronize", "in queue", "accelerator", "cpu()", "item()", "to mps", "event"],
 )
 def test_what_waits(wait, extension):
     x = torch.zeros(4, device=MPS)
@@ -195,7 +193,7 @@ def test_copies_of_every_size_merge(elements, extension):
     extension.read_contents(x[:1])
     ones = torch.ones(elements, device=MPS)
     extension.axpy(ones, x[:elements], 1.0)
-    extension.write_contents(x[2 * elements - 1:], [9.0])
+    extension.write_contents(x[2 * elements - 1 :], [9.0])
     torch.mps.synchronize()
     expected = torch.cat([torch.ones(elements), torch.zeros(elements)])
     expected[-1] = 9.0
@@ -386,9 +384,7 @@ def load_extension(path):
 
 @pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("element", [20, 1 << 20])
-def test_guard_mode_ends_a_kernel_at_the_access(
-    element, run_python, extension_path
-):
+def test_guard_mode_ends_a_kernel_at_the_access(element, run_python, extension_path):
     code = load_extension(extension_path) + (
         "x = torch.zeros(20, device='mps')\n"
         "extension.poke_at(x, 19)\n"

@@ -17,26 +17,19 @@ EXPECTED = {
     "encoder is already encoding to this command buffer",
     "nested encoders": "blit command encoder: a compute command encoder is "
     "already encoding to this command buffer",
-    "encoder after commit": "compute command encoder: the command buffer was "
-    "committed before",
-    "encoder after synchronize": "compute command encoder: the command buffer "
-    "was committed before",
+    "encoder after commit": "compute command encoder: the command buffer was committed before",
+    "encoder after synchronize": "compute command encoder: the command buffer was committed before",
     "use after endEncoding": "setBytes:length:atIndex:: this compute command "
     "encoder was ended by endEncoding before",
     "endEncoding twice": "endEncoding: this compute command encoder was ended",
-    "encoder released unended": "a compute command encoder was released "
-    "without endEncoding",
+    "encoder released unended": "a compute command encoder was released without endEncoding",
     "commit twice": "commit: the command buffer was committed before",
-    "wait without commit": "waitUntilCompleted: the command buffer was not "
-    "committed",
-    "handler after commit": "addCompletedHandler:: the command buffer was "
-    "committed before",
+    "wait without commit": "waitUntilCompleted: the command buffer was not committed",
+    "handler after commit": "addCompletedHandler:: the command buffer was committed before",
     "buffer index 31": "setBuffer:offset:atIndex:: index 31 is not below 31",
     "bytes index 31": "setBytes:length:atIndex:: index 31 is not below 31",
-    "threadgroup memory index 31": "setThreadgroupMemoryLength:atIndex:: "
-    "index 31 is not below 31",
-    "setBytes of 4097 bytes": "a length of 4097 bytes is over the limit of "
-    "4096",
+    "threadgroup memory index 31": "setThreadgroupMemoryLength:atIndex:: index 31 is not below 31",
+    "setBytes of 4097 bytes": "a length of 4097 bytes is over the limit of 4096",
     "CPU pointer as a buffer": "is not an MTLBuffer of the emulated device; "
     "is it the data pointer of a CPU tensor?",
     "view's data pointer as a buffer": "message -contents: ",
@@ -48,24 +41,18 @@ EXPECTED = {
     "unknown method of a buffer": "-[MTLBuffer UTF8String]: the emulator's "
     "MTLBuffer has no such method",
     "nil pipeline": "setComputePipelineState: got nil",
-    "nil function": "newComputePipelineStateWithFunction:error: the function "
-    "is nil",
-    "private contents in newBufferWithBytes": "private storage cannot be "
-    "filled by the CPU",
+    "nil function": "newComputePipelineStateWithFunction:error: the function is nil",
+    "private contents in newBufferWithBytes": "private storage cannot be filled by the CPU",
     "buffer of no bytes": "a length of 0 bytes is outside 1 .. ",
-    "dispatch without a pipeline": "no pipeline is set; call "
-    "setComputePipelineState: first",
-    "1025 threads in a threadgroup": "a threadgroup of 1025 x 1 x 1 threads is "
-    "outside 1 .. 1024",
-    "no threads in a threadgroup": "a threadgroup of 0 x 1 x 1 threads is "
-    "outside 1 .. 1024",
+    "dispatch without a pipeline": "no pipeline is set; call setComputePipelineState: first",
+    "1025 threads in a threadgroup": "a threadgroup of 1025 x 1 x 1 threads is outside 1 .. 1024",
+    "no threads in a threadgroup": "a threadgroup of 0 x 1 x 1 threads is outside 1 .. 1024",
     "more threads than the pipeline takes": "a threadgroup of 128 x 1 x 1 "
     "threads is outside 1 .. 64, the limit of kernel at_most_64_threads's "
     "pipeline",
     "too much threadgroup memory": "gets 32784 bytes of threadgroup memory "
     "(16384 of them its own), over the limit of 32768",
-    "threadgroup memory not a multiple of 16": "the length, 20 bytes, must be "
-    "a multiple of 16",
+    "threadgroup memory not a multiple of 16": "the length, 20 bytes, must be a multiple of 16",
     "unbound buffer": "scale",
     "blit beyond the source": "bytes 8 + 16 are beyond the source",
     "blit beyond the destination": "bytes 8 + 16 are beyond the destination",
@@ -76,7 +63,7 @@ EXPECTED = {
     'stream" from work that runs on that queue',
     "operator inside dispatch_sync": "aten::add on an mps tensor inside "
     "dispatch_sync on torch's dispatch queue",
-    "exception out of dispatch_sync": 'a C++ exception left a block given to '
+    "exception out of dispatch_sync": "a C++ exception left a block given to "
     'queue "metal gpu stream" (the reason)',
     "synchronize while another thread is in the queue": "synchronizing torch's "
     'stream ran outside the dispatch queue "metal gpu stream" on one thread '
@@ -89,10 +76,8 @@ EXPECTED = {
     "synchronize on two threads": "synchronizing torch's stream ran outside "
     'the dispatch queue "metal gpu stream" on one thread while another thread '
     "did the same",
-    "kernel writes past the end": "kernel poke_at wrote past the end of "
-    "MTLBuffer",
-    "host write to recycled memory in flight": "while the device was still at "
-    "work on its memory",
+    "kernel writes past the end": "kernel poke_at wrote past the end of MTLBuffer",
+    "host write to recycled memory in flight": "while the device was still at work on its memory",
     "host write to recycled memory that is freed again": "while the device "
     "was still at work on its memory",
     "host write to recycled memory, then a kernel on it": "while the device "
@@ -117,9 +102,7 @@ def planted(name):
     return []
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=planted(name)) for name in EXPECTED]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=planted(name)) for name in EXPECTED])
 def test_misuse(name, in_child):
     child = in_child(f"extension.misuse({name!r})")
     assert child.signal == signal.SIGABRT, child.stderr

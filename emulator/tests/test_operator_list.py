@@ -31,9 +31,7 @@ def test_agrees_with_torchgen(script, operators):
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import DispatchKey, NativeFunctionsGroup
 
-    parsed = parse_native_yaml(
-        str(NATIVE / "native_functions.yaml"), str(NATIVE / "tags.yaml")
-    )
+    parsed = parse_native_yaml(str(NATIVE / "native_functions.yaml"), str(NATIVE / "tags.yaml"))
     indices = parsed.backend_indices
 
     def has(function, key):
@@ -51,20 +49,14 @@ def test_agrees_with_torchgen(script, operators):
             kernels = [function, *delegates]
             if any(has(f, DispatchKey.MPS) for f in kernels):
                 mps.add(name)
-            if has(
-                function, DispatchKey.CompositeImplicitAutograd
-            ) and not any(has(f, DispatchKey.CPU) for f in kernels):
+            if has(function, DispatchKey.CompositeImplicitAutograd) and not any(
+                has(f, DispatchKey.CPU) for f in kernels
+            ):
                 composite.add(name)
 
     assert set(script.with_key(operators, "MPS")) == mps - composite
-    sparse = {
-        str(f.func.name)
-        for f in parsed.native_functions
-        if has(f, DispatchKey.SparseMPS)
-    }
-    assert {
-        o.name for o in operators.values() if "SparseMPS" in o.kernels
-    } == sparse
+    sparse = {str(f.func.name) for f in parsed.native_functions if has(f, DispatchKey.SparseMPS)}
+    assert {o.name for o in operators.values() if "SparseMPS" in o.kernels} == sparse
 
 
 def test_structured_operators_count_with_all_their_variants(script, operators):

@@ -4,11 +4,10 @@ import copy
 import io
 import pickle
 
+import mps_emulator
 import pytest
 import torch
 import torch.nn.functional as F
-
-import mps_emulator
 
 MPS = "mps"
 
@@ -19,9 +18,7 @@ def both(function, *tensors, tolerance=0, **kwargs):
     expected = function(*[t.clone() for t in tensors], **kwargs)
     got = function(*[t.to(MPS) for t in tensors], **kwargs)
     assert got.device.type == MPS
-    torch.testing.assert_close(
-        got.cpu(), expected, rtol=tolerance, atol=tolerance
-    )
+    torch.testing.assert_close(got.cpu(), expected, rtol=tolerance, atol=tolerance)
 
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
@@ -169,8 +166,7 @@ def test_empty_tensors():
         lambda: torch.zeros(3, device=MPS).double(),
         lambda: torch.zeros(3, dtype=torch.float64).to(MPS),
         lambda: torch.zeros(3, device=MPS).to(torch.complex128),
-        lambda: torch.empty_strided((2,), (1,), dtype=torch.float64,
-                                    device=MPS),
+        lambda: torch.empty_strided((2,), (1,), dtype=torch.float64, device=MPS),
     ],
 )
 def test_float64_is_refused(make):
@@ -215,15 +211,12 @@ REFUSED = {
 def test_operator_without_an_mps_kernel(name):
     """Each of these fails on a Mac, by torch's own list of failures."""
     with pytest.raises(
-        NotImplementedError,
-        match="is not currently implemented for the MPS device",
+        NotImplementedError, match="is not currently implemented for the MPS device"
     ):
         REFUSED[name](X.to(MPS))
 
 
-@pytest.mark.parametrize(
-    "switch", ["MPS_EMULATOR_ALL_OPS", "PYTORCH_ENABLE_MPS_FALLBACK"]
-)
+@pytest.mark.parametrize("switch", ["MPS_EMULATOR_ALL_OPS", "PYTORCH_ENABLE_MPS_FALLBACK"])
 def test_switches_that_run_every_operator(switch, run_python):
     done = run_python(
         "import torch\n"
@@ -312,9 +305,7 @@ def test_convolution(dimensions, transposed):
     bias = torch.randn(4 if transposed else 6, generator=generator)
 
     def gradients(device):
-        leaves = [
-            t.detach().to(device).requires_grad_() for t in (x, weight, bias)
-        ]
+        leaves = [t.detach().to(device).requires_grad_() for t in (x, weight, bias)]
         out = convolution(*leaves, stride=2, padding=1, groups=2)
         out.square().sum().backward()
         return [out, *(leaf.grad for leaf in leaves)]
@@ -330,16 +321,12 @@ def test_attention():
 
     def gradient(device, **kwargs):
         leaf = q.detach().to(device).requires_grad_()
-        out = F.scaled_dot_product_attention(
-            leaf, k.to(device), v.to(device), **kwargs
-        )
+        out = F.scaled_dot_product_attention(leaf, k.to(device), v.to(device), **kwargs)
         out.sum().backward()
         return out.detach(), leaf.grad
 
     for kwargs in ({}, {"is_causal": True}):
-        for got, expected in zip(
-            gradient(MPS, **kwargs), gradient("cpu", **kwargs)
-        ):
+        for got, expected in zip(gradient(MPS, **kwargs), gradient("cpu", **kwargs)):
             # The CPU takes a fused kernel, which sums in another order.
             torch.testing.assert_close(got.cpu(), expected)
 
@@ -368,17 +355,12 @@ def test_packed_sequences():
     torch.testing.assert_close(run("cpu"), run(MPS).cpu())
 
 
-@pytest.mark.parametrize(
-    "optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW]
-)
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW])
 def test_training(optimizer):
     def losses(device):
         torch.manual_seed(0)
         network = torch.nn.Sequential(
-            torch.nn.Linear(5, 8),
-            torch.nn.ReLU(),
-            torch.nn.BatchNorm1d(8),
-            torch.nn.Linear(8, 1),
+            torch.nn.Linear(5, 8), torch.nn.ReLU(), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
         ).to(device)
         steps = optimizer(network.parameters(), lr=1e-2)
         result = []
@@ -445,9 +427,7 @@ def test_generators():
     state = generator.get_state()
     first = torch.randn(4, device=MPS, generator=generator)
     generator.set_state(state)
-    assert torch.equal(
-        first, torch.randn(4, device=MPS, generator=generator)
-    )
+    assert torch.equal(first, torch.randn(4, device=MPS, generator=generator))
     state = torch.mps.get_rng_state()
     first = torch.randperm(10, device=MPS)
     torch.mps.set_rng_state(state)
@@ -497,9 +477,7 @@ def test_save_and_load(weights_only):
         file = io.BytesIO()
         torch.save(saved, file)
         file.seek(0)
-        loaded = torch.load(
-            file, map_location=where, weights_only=weights_only
-        )
+        loaded = torch.load(file, map_location=where, weights_only=weights_only)
         if isinstance(saved, list):
             # Views stay views.
             loaded[1].fill_(0)
@@ -524,9 +502,7 @@ def test_storages():
     storage = torch.UntypedStorage(8, device=MPS)
     assert storage.device.type == MPS and len(storage) == 8
     storage.fill_(3)
-    assert torch.tensor([], dtype=torch.uint8, device=MPS).set_(
-        storage
-    ).tolist() == [3] * 8
+    assert torch.tensor([], dtype=torch.uint8, device=MPS).set_(storage).tolist() == [3] * 8
     assert torch.arange(4).untyped_storage().mps().device.type == MPS
     assert storage.cpu().tolist() == [3] * 8
 
@@ -583,8 +559,7 @@ def test_sparse_parts():
         lambda x: x.abs().to_dense(),
         lambda x: x.clone().mul_(3).to_dense(),
         lambda x: torch.cat([x, x]).to_dense(),
-        lambda x: x.index_select(1, torch.tensor([2], device=x.device))
-        .to_dense(),
+        lambda x: x.index_select(1, torch.tensor([2], device=x.device)).to_dense(),
         lambda x: x.to_dense().to_sparse().to_dense(),
     ],
 )
@@ -604,9 +579,7 @@ def test_sparse_gradients():
     def gradient(device):
         values = torch.tensor([3.0, 4.0], device=device, requires_grad=True)
         indices = torch.tensor([[0, 1], [2, 0]], device=device)
-        x = torch.sparse_coo_tensor(
-            indices, values, (2, 3), check_invariants=False
-        )
+        x = torch.sparse_coo_tensor(indices, values, (2, 3), check_invariants=False)
         dense = torch.arange(6.0, device=device).view(3, 2)
         torch.sparse.mm(x, dense).sum().backward()
         return values.grad
@@ -640,9 +613,7 @@ def test_bytes_of_operators():
     index = torch.tensor([1, 2], device=MPS)
     assert moved(lambda: x.index_select(0, index)) == 4000 + 16 + 80
     assert moved(lambda: x.cpu()) == 4000
-    assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == (
-        4000
-    )
+    assert moved(lambda: y.copy_(torch.ones(100, 10), non_blocking=True)) == (4000)
 
 
 @pytest.mark.parametrize("rows", [slice(3, 4), slice(0, 8)])
@@ -672,17 +643,10 @@ def test_indexed_assignment_in_torchscript():
         return x.index_put_([None, index], value, accumulate=True)
 
     both(fill, torch.arange(6.0))
-    both(
-        accumulate,
-        torch.arange(8.0).reshape(4, 2),
-        torch.tensor([1, 0]),
-        torch.tensor(10.0),
-    )
+    both(accumulate, torch.arange(8.0).reshape(4, 2), torch.tensor([1, 0]), torch.tensor(10.0))
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.int8, torch.int32, torch.float16, torch.float32]
-)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.float16, torch.float32])
 def test_bincount_keeps_the_type_of_its_weights(dtype):
     weights = torch.tensor([1, 1, 1, 2], device=MPS, dtype=dtype)
     counts = torch.bincount(torch.tensor([0, 1, 1, 2], device=MPS), weights)
@@ -709,11 +673,8 @@ def test_weights_of_four_bits():
         (weights[:, ::2] << 4 | weights[:, 1::2]).to(torch.uint8).to(MPS), 2
     )
     assert packed.shape == (2, 2, 32, 1) and packed.dtype == torch.int32
-    product = torch._weight_int4pack_mm(
-        activations.to(MPS), packed, 32, scales_and_zeros.to(MPS)
-    )
+    product = torch._weight_int4pack_mm(activations.to(MPS), packed, 32, scales_and_zeros.to(MPS))
     # Sums of 64 products in float32.
     torch.testing.assert_close(
-        product.cpu(), activations @ dense.view(16, 64).t(),
-        rtol=1e-4, atol=1e-4,
+        product.cpu(), activations @ dense.view(16, 64).t(), rtol=1e-4, atol=1e-4
     )

@@ -4,10 +4,9 @@ import pathlib
 import subprocess
 import sys
 
+import mps_emulator
 import pytest
 import torch
-
-import mps_emulator
 
 
 def test_command_line(run_python, tmp_path):
@@ -45,9 +44,7 @@ def test_works_from_the_source_directory():
     assert done.stdout == "tensor([1., 1.], device='mps:0')\n", done.stderr
 
 
-def test_kernels_are_compiled_by_the_interpreter_that_runs(
-    run_python, extension_path, tmp_path
-):
+def test_kernels_are_compiled_by_the_interpreter_that_runs(run_python, extension_path, tmp_path):
     """Not by what is first in PATH, which has no clang package."""
     done = run_python(
         "import importlib.util, torch\n"
@@ -93,8 +90,7 @@ def test_too_late_says_so(run_python):
 
 def test_refuses_macos(run_python):
     done = run_python(
-        "import sys; sys.platform = 'darwin'\n"
-        "import mps_emulator; mps_emulator.load()\n",
+        "import sys; sys.platform = 'darwin'\nimport mps_emulator; mps_emulator.load()\n",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert done.returncode == 1
@@ -106,14 +102,7 @@ def test_refuses_macos(run_python):
 def test_build_refuses_macos(tmp_path):
     source = pathlib.Path(__file__).resolve().parent.parent
     done = subprocess.run(
-        [
-            "cmake",
-            "-S",
-            str(source),
-            "-B",
-            str(tmp_path),
-            "-DCMAKE_HOST_APPLE=1",
-        ],
+        ["cmake", "-S", str(source), "-B", str(tmp_path), "-DCMAKE_HOST_APPLE=1"],
         capture_output=True,
         text=True,
     )
@@ -211,15 +200,10 @@ def test_a_program_without_python(tmp_path):
         stdout=subprocess.DEVNULL,
     )
     subprocess.run(
-        ["cmake", "--build", str(tmp_path / "build")],
-        check=True,
-        stdout=subprocess.DEVNULL,
+        ["cmake", "--build", str(tmp_path / "build")], check=True, stdout=subprocess.DEVNULL
     )
     done = subprocess.run(
-        [tmp_path / "build" / "hello"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [tmp_path / "build" / "hello"], capture_output=True, text=True, check=True
     )
     assert done.stdout == "Emulated Metal device\n16\navailable\n"
 
@@ -238,7 +222,7 @@ def test_cpp_extension(tmp_path, monkeypatch):
         "                                       x.storage().data());\n"
         "  return [[[b device] name] UTF8String];\n"
         "}\n"
-        "TORCH_LIBRARY(device_name_test, m) { m.def(\"of\", &Name); }\n"
+        'TORCH_LIBRARY(device_name_test, m) { m.def("of", &Name); }\n'
     )
     monkeypatch.setenv("CXX", "clang++-19")
     flags = mps_emulator.cpp_extension_flags()

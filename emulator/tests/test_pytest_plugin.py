@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-SUITE = '''
+SUITE = """
 import ctypes
 
 import pytest
@@ -47,7 +47,7 @@ def test_seed(tensor):
 @pytest.mark.skip(reason="some")
 def test_skipped():
     pass
-'''
+"""
 
 
 def run(folder, mark, *options):
@@ -79,9 +79,7 @@ def test_misuse_fails_one_test(tmp_path, mark, options):
     done = run(tmp_path, mark, *options)
     assert "2 failed, 3 passed, 1 skipped" in done.stdout, done.stdout
     assert done.returncode == 1
-    assert (
-        "mps emulator: fatal: the CPU dereferenced the handle of" in done.stdout
-    )
+    assert "mps emulator: fatal: the CPU dereferenced the handle of" in done.stdout
     assert "before the end" in done.stdout
     assert "assert 4.0 == 5" in done.stdout
 

@@ -17,68 +17,76 @@ def eye(dtype):
 
 
 REFUSED = {
-    "Adaptive pool MPS: input sizes must be divisible by output sizes":
-        lambda: F.adaptive_avg_pool2d(ones(1, 1, 7, 7), 3),
-    "Adaptive pool MPS: output sizes must be divisible by input sizes":
-        lambda: F.adaptive_avg_pool2d(ones(1, 1, 3, 3), 7),
-    "Adaptive pool MPS: Input height and width must both be greater than":
-        lambda: F.adaptive_avg_pool2d(ones(1, 1, 4, 3), (2, 6)),
-    "ConvTranspose 3D with BF16 or FP16 types is not supported on MPS":
-        lambda: F.conv_transpose3d(ones(1, 2, 3, 3, 3, dtype=torch.half),
-                                   ones(2, 2, 2, 2, 2, dtype=torch.half)),
-    "Convolution is supported only for Floating types":
-        lambda: F.conv2d(ones(1, 1, 3, 3, dtype=torch.long),
-                         ones(1, 1, 2, 2, dtype=torch.long)),
-    "MPS device does not support linear for non-float inputs":
-        lambda: F.linear(ones(2, 3, dtype=torch.int), ones(4, 3)),
-    "MPS device does not support linear for non-float weights":
-        lambda: F.linear(ones(2, 3), ones(4, 3, dtype=torch.int8)),
-    "MPS device does not support linear for non-float bias":
-        lambda: F.linear(ones(2, 3), ones(4, 3), ones(4, dtype=torch.int)),
-    "MPS device does not support addr for non-float input":
-        lambda: torch.addr(ones(2, 3, dtype=torch.int), ones(2), ones(3)),
-    "MPS device does not support addbmm or baddbmm for this input type":
-        lambda: torch.baddbmm(*[ones(2, 2, 2, dtype=torch.int)] * 3),
-    "MPS supports tensors with dimensions <= 16, but got 17.":
-        lambda: ones(*[1] * 17),
-    "LSTM with projections is not currently supported with MPS.":
-        lambda: torch.nn.LSTM(4, 4, proj_size=2).to("mps")(ones(3, 1, 4)),
-    "Long batch norm is not supported with MPS":
-        lambda: F.batch_norm(ones(2, 3, dtype=torch.long), None, None,
-                             training=True),
-    "Batch norm for complex is not supported for MPS":
-        lambda: F.batch_norm(ones(2, 3, dtype=torch.cfloat), None, None,
-                             training=True),
-    "log_softmax for bool is not supported for MPS":
-        lambda: F.log_softmax(ones(3, dtype=torch.bool), 0),
-    "log_softmax for complex is not supported for MPS":
-        lambda: F.log_softmax(ones(3, dtype=torch.cfloat), 0),
-    "softmax with half to float conversion is not supported on MPS":
-        lambda: torch._softmax(ones(3, dtype=torch.half), 0, True),
-    "linalg.lu_factor(): MPS doesn't support complex types.":
-        lambda: torch.linalg.lu_factor(eye(torch.cfloat)),
-    "cholesky_inverse: MPS only supports float type!":
-        lambda: torch.cholesky_inverse(eye(torch.cfloat)),
-    "linalg_qr: MPS currently supports float32 only":
-        lambda: torch.linalg.qr(eye(torch.cfloat)),
-    "linalg_inv: not supported for complex types yet!":
-        lambda: torch.linalg.inv(eye(torch.cfloat)),
-    "index_reduce for MPS does not support torch.long dtype":
-        lambda: ones(3, dtype=torch.long).index_reduce(
-            0, torch.tensor([0, 1], device="mps"),
-            ones(2, dtype=torch.long), "amax"),
-    "scaled_dot_product_attention for MPS does not support dropout.":
-        lambda: F.scaled_dot_product_attention(*[ones(1, 1, 4, 8)] * 3,
-                                               dropout_p=0.5),
-    "Failed to create function state object for: upsample_bilinear2d_aa_uchar":
-        lambda: F.interpolate(ones(1, 1, 4, 4, dtype=torch.uint8),
-                              scale_factor=0.5, mode="bilinear",
-                              antialias=True),
-    "bincount is not supported for Bool":
-        lambda: torch.bincount(ones(3, dtype=torch.bool)),
-    "huber_loss for complex is not supported for MPS":
-        lambda: F.huber_loss(ones(3, dtype=torch.cfloat),
-                             ones(3, dtype=torch.cfloat)),
+    "Adaptive pool MPS: input sizes must be divisible by output sizes": lambda: F.adaptive_avg_pool2d(
+        ones(1, 1, 7, 7), 3
+    ),
+    "Adaptive pool MPS: output sizes must be divisible by input sizes": lambda: F.adaptive_avg_pool2d(
+        ones(1, 1, 3, 3), 7
+    ),
+    "Adaptive pool MPS: Input height and width must both be greater than": lambda: F.adaptive_avg_pool2d(
+        ones(1, 1, 4, 3), (2, 6)
+    ),
+    "ConvTranspose 3D with BF16 or FP16 types is not supported on MPS": lambda: F.conv_transpose3d(
+        ones(1, 2, 3, 3, 3, dtype=torch.half), ones(2, 2, 2, 2, 2, dtype=torch.half)
+    ),
+    "Convolution is supported only for Floating types": lambda: F.conv2d(
+        ones(1, 1, 3, 3, dtype=torch.long), ones(1, 1, 2, 2, dtype=torch.long)
+    ),
+    "MPS device does not support linear for non-float inputs": lambda: F.linear(
+        ones(2, 3, dtype=torch.int), ones(4, 3)
+    ),
+    "MPS device does not support linear for non-float weights": lambda: F.linear(
+        ones(2, 3), ones(4, 3, dtype=torch.int8)
+    ),
+    "MPS device does not support linear for non-float bias": lambda: F.linear(
+        ones(2, 3), ones(4, 3), ones(4, dtype=torch.int)
+    ),
+    "MPS device does not support addr for non-float input": lambda: torch.addr(
+        ones(2, 3, dtype=torch.int), ones(2), ones(3)
+    ),
+    "MPS device does not support addbmm or baddbmm for this input type": lambda: torch.baddbmm(
+        *[ones(2, 2, 2, dtype=torch.int)] * 3
+    ),
+    "MPS supports tensors with dimensions <= 16, but got 17.": lambda: ones(*[1] * 17),
+    "LSTM with projections is not currently supported with MPS.": lambda: torch.nn.LSTM(
+        4, 4, proj_size=2
+    ).to("mps")(ones(3, 1, 4)),
+    "Long batch norm is not supported with MPS": lambda: F.batch_norm(
+        ones(2, 3, dtype=torch.long), None, None, training=True
+    ),
+    "Batch norm for complex is not supported for MPS": lambda: F.batch_norm(
+        ones(2, 3, dtype=torch.cfloat), None, None, training=True
+    ),
+    "log_softmax for bool is not supported for MPS": lambda: F.log_softmax(
+        ones(3, dtype=torch.bool), 0
+    ),
+    "log_softmax for complex is not supported for MPS": lambda: F.log_softmax(
+        ones(3, dtype=torch.cfloat), 0
+    ),
+    "softmax with half to float conversion is not supported on MPS": lambda: torch._softmax(
+        ones(3, dtype=torch.half), 0, True
+    ),
+    "linalg.lu_factor(): MPS doesn't support complex types.": lambda: torch.linalg.lu_factor(
+        eye(torch.cfloat)
+    ),
+    "cholesky_inverse: MPS only supports float type!": lambda: torch.cholesky_inverse(
+        eye(torch.cfloat)
+    ),
+    "linalg_qr: MPS currently supports float32 only": lambda: torch.linalg.qr(eye(torch.cfloat)),
+    "linalg_inv: not supported for complex types yet!": lambda: torch.linalg.inv(eye(torch.cfloat)),
+    "index_reduce for MPS does not support torch.long dtype": lambda: ones(
+        3, dtype=torch.long
+    ).index_reduce(0, torch.tensor([0, 1], device="mps"), ones(2, dtype=torch.long), "amax"),
+    "scaled_dot_product_attention for MPS does not support dropout.": lambda: F.scaled_dot_product_attention(
+        *[ones(1, 1, 4, 8)] * 3, dropout_p=0.5
+    ),
+    "Failed to create function state object for: upsample_bilinear2d_aa_uchar": lambda: F.interpolate(
+        ones(1, 1, 4, 4, dtype=torch.uint8), scale_factor=0.5, mode="bilinear", antialias=True
+    ),
+    "bincount is not supported for Bool": lambda: torch.bincount(ones(3, dtype=torch.bool)),
+    "huber_loss for complex is not supported for MPS": lambda: F.huber_loss(
+        ones(3, dtype=torch.cfloat), ones(3, dtype=torch.cfloat)
+    ),
 }
 
 

@@ -8,11 +8,10 @@ import json
 import subprocess
 import sys
 
+import mps_emulator
 import numpy as np
 import pytest
 import torch
-
-import mps_emulator
 from mps_emulator.replay import cuda, player
 from mps_emulator.replay.__main__ import main
 
@@ -91,7 +90,9 @@ def test_what_a_recording_has(recorded):
     y, x = player.uses(first)
     assert player.written(first) == [y]
     assert [a.get("bytes") for a in second["arguments"]] == [
-        None, None, np.float32(0.5).tobytes().hex(),
+        None,
+        None,
+        np.float32(0.5).tobytes().hex(),
     ]
     # What is new of both buffers, then only what the operator changed.
     assert {change[0] for change in first["before"]} == {x, y}
@@ -102,9 +103,7 @@ def test_the_same_again(recorded, capsys):
     assert main(["check", str(recorded)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("same bits")
-    assert lines[1].split() == [
-        "aten::mul_,", "end", "of", "command", "buffer,", "wait",
-    ]
+    assert lines[1].split() == ["aten::mul_,", "end", "of", "command", "buffer,", "wait"]
     assert lines[-1] == "2 commands, all as recorded"
 
 
@@ -112,7 +111,7 @@ def test_a_planted_difference(recorded, capsys):
     """A result that is another one than the recording says."""
 
     def change(commands, contents):
-        (_, _, _, place), = commands[-1]["after"][:1]
+        ((_, _, _, place),) = commands[-1]["after"][:1]
         contents[place + 8] ^= 1
 
     edit(recorded, change)
@@ -151,7 +150,7 @@ def test_a_buffer_that_nobody_was_to_write(recorded, capsys):
 def test_tolerances(recorded, capsys):
     def change(commands, contents):
         for _, _, size, place in commands[-1]["after"]:
-            content = contents[place:place + size].view(np.float32)
+            content = contents[place : place + size].view(np.float32)
             content *= np.float32(1 + 1e-6)
 
     edit(recorded, change)
@@ -169,17 +168,15 @@ def test_tolerances(recorded, capsys):
 
 def test_kinds_of_numbers():
     def difference(found, expected, numbers, tolerance=1e-3):
-        judge = player.Judge(
-            [{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)]
-        )
+        judge = player.Judge([{"k": {"numbers": {"3": numbers}}}], [("k", tolerance)])
         command = {
-            "kind": "dispatch", "program": 0, "kernel": "k",
+            "kind": "dispatch",
+            "program": 0,
+            "kernel": "k",
             "arguments": [{"index": 3, "use": 0, "offset": 0}],
             "uses": [{"buffer": 7, "writes": True}],
         }
-        return judge.difference(
-            command, 7, found.view(np.uint8), expected.view(np.uint8)
-        )
+        return judge.difference(command, 7, found.view(np.uint8), expected.view(np.uint8))
 
     nan, inf = np.nan, np.inf
     expected = np.array([1, nan, inf, -2000], np.float32)
@@ -189,8 +186,10 @@ def test_kinds_of_numbers():
     assert found.allowed and found.elements == 3 and found.first == 0
     assert found.largest == 1
     for wrong in (
-        [1.002, nan, inf, -2000], [1, 0, inf, -2000],
-        [1, nan, -inf, -2000], [nan, nan, inf, -2000],
+        [1.002, nan, inf, -2000],
+        [1, 0, inf, -2000],
+        [1, nan, -inf, -2000],
+        [nan, nan, inf, -2000],
     ):
         wrong = np.array(wrong, np.float32)
         assert not difference(wrong, expected, "float").allowed
@@ -243,14 +242,8 @@ def test_kinds_of_commands(extension, tmp_path):
     dispatches = [c for c in recording.commands if c["kind"] == "dispatch"]
     assert any(c["label"] == "scale four" for c in dispatches)
     assert any(c["pipeline"] == "pipeline of scale" for c in dispatches)
-    (constants,) = [
-        p["function_constants"]
-        for p in recording.programs
-        if p["function_constants"]
-    ]
-    assert constants == [
-        {"index": 3, "bytes": np.float32(5).tobytes().hex()}
-    ]
+    (constants,) = [p["function_constants"] for p in recording.programs if p["function_constants"]]
+    assert constants == [{"index": 3, "bytes": np.float32(5).tobytes().hex()}]
 
 
 def test_threadgroup_memory_and_what_the_cpu_writes(extension, tmp_path):
@@ -314,16 +307,11 @@ def test_a_prepared_folder(recorded, tmp_path):
     assert original.commands == prepared.commands
     (program,) = json.loads((folder / "kernels.json").read_text())
     assert set(program["kernels"]) == {"axpy", "halve"}
-    assert program["kernels"]["axpy"]["numbers"] == {
-        "0": "float", "1": "float", "2": "float",
-    }
+    assert program["kernels"]["axpy"]["numbers"] == {"0": "float", "1": "float", "2": "float"}
     assert ".entry axpy" in (folder / program["ptx"]).read_text()
     # By itself, with nothing of the package.
     done = subprocess.run(
-        [sys.executable, str(folder / "replay.py")],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
+        [sys.executable, str(folder / "replay.py")], cwd=tmp_path, capture_output=True, text=True
     )
     try:
         cuda.Driver()

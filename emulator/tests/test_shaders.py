@@ -4,22 +4,20 @@ What they are compared with is torch's documentation and what its own tests of
 Metal libraries expect.
 """
 
+import mps_emulator
 import pytest
 import torch
-
-import mps_emulator
 
 MPS = torch.device("mps")
 
 
 def compile_shader(body, signature="device float *x", **builtins):
     names = "".join(
-        ", %s %s [[%s]]" % (kind, name, attribute)
-        for name, (kind, attribute) in builtins.items()
+        f", {kind} {name} [[{attribute}]]" for name, (kind, attribute) in builtins.items()
     )
     return torch.mps.compile_shader(
         "#include <metal_stdlib>\nusing namespace metal;\n"
-        "kernel void run(%s%s) {\n%s\n}\n" % (signature, names, body)
+        f"kernel void run({signature}{names}) {{\n{body}\n}}\n"
     )
 
 
@@ -51,9 +49,7 @@ def test_it_waits_for_nothing():
 
 def test_views_and_cpu_scalars():
     library = compile_shader(
-        "x[i] = y[i] + z;",
-        "device float *x, device const float *y, constant float &z",
-        i=INDEX,
+        "x[i] = y[i] + z;", "device float *x, device const float *y, constant float &z", i=INDEX
     )
     x = torch.zeros(10, device=MPS)
     y = torch.arange(10, dtype=torch.float32, device=MPS)
@@ -66,8 +62,7 @@ def test_views_and_cpu_scalars():
 def test_numbers_have_64_and_32_bits():
     library = compile_shader(
         "x[0] = a; x[1] = b[1]; x[2] = long(c * 4); x[3] = long(d[2] * 4);",
-        "device long *x, constant long &a, constant long *b, "
-        "constant float &c, constant float *d",
+        "device long *x, constant long &a, constant long *b, constant float &c, constant float *d",
     )
     x = torch.zeros(4, dtype=torch.int64, device=MPS)
     library.run(x, 1 << 40, [1, -(1 << 41)], 0.75, (1.0, 2.0, 2.5), threads=1)
@@ -89,7 +84,7 @@ def test_numbers_have_64_and_32_bits():
 def test_casts(cast, kind, given, expected):
     library = compile_shader(
         "x[0] = float(a); x[1] = float(b[1]);",
-        "device float *x, constant %s &a, constant %s *b" % (kind, kind),
+        f"device float *x, constant {kind} &a, constant {kind} *b",
     )
     x = torch.zeros(2, device=MPS)
     library.run(x, given, [given, given], threads=1, arg_casts=cast)

@@ -2,10 +2,9 @@
 
 import threading
 
+import mps_emulator
 import pytest
 import torch
-
-import mps_emulator
 
 MPS = "mps"
 
@@ -75,9 +74,7 @@ def test_kernels_and_operators_run_in_order(extension):
 def test_kernel_with_barriers_and_an_offset(extension):
     x = torch.arange(1000, dtype=torch.float32, device=MPS)
     sums = extension.block_sums(x[10:])
-    expected = [
-        sum(range(b, min(b + 256, 1000))) for b in range(10, 1000, 256)
-    ]
+    expected = [sum(range(b, min(b + 256, 1000))) for b in range(10, 1000, 256)]
     assert sums.tolist() == expected
 
 
@@ -88,9 +85,7 @@ def test_idle_wait_is_cheap(extension):
     """Under 100 ns in C++; five tries, since other processes share the CPU."""
     best = min(extension.nanoseconds_of_idle_wait(20_000) for _ in range(5))
     assert best < 100
-    best = min(
-        extension.nanoseconds_of_idle_wait_in_queue(20_000) for _ in range(5)
-    )
+    best = min(extension.nanoseconds_of_idle_wait_in_queue(20_000) for _ in range(5))
     assert best < 200
 
 
@@ -148,9 +143,7 @@ def _in_threads(count, work):
         except BaseException as error:
             errors.append(error)
 
-    threads = [
-        threading.Thread(target=run, args=(i,)) for i in range(count)
-    ]
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -2,10 +2,9 @@
 
 import threading
 
+import mps_emulator
 import pytest
 import torch
-
-import mps_emulator
 
 POINTS = "PointsOfInterest"
 DYNAMIC = "DynamicTracing"
@@ -20,8 +19,13 @@ def test_an_interval_has_what_the_program_said(extension):
     assert begin.id == end.id == id_
     (interval,) = trace.intervals()
     assert interval == mps_emulator.Interval(
-        "org.example", POINTS, "interval", 'a "message"\n\\',
-        threading.get_native_id(), begin.time, end.time,
+        "org.example",
+        POINTS,
+        "interval",
+        'a "message"\n\\',
+        threading.get_native_id(),
+        begin.time,
+        end.time,
     )
     assert begin.time <= end.time
 
@@ -39,8 +43,7 @@ def test_intervals_may_be_nested_and_overlap(extension):
 def test_messages(extension):
     with mps_emulator.trace() as trace:
         extension.post_events("text")
-    assert [(post.kind, post.name, post.message)
-            for post in trace.signposts] == [
+    assert [(post.kind, post.name, post.message) for post in trace.signposts] == [
         ("event", "plain", ""),
         # Private unless the format says otherwise, as on a Mac.
         ("event", "strings", "<private> text and more %"),
@@ -74,9 +77,7 @@ def test_an_interval_without_an_end_or_with_two_begins(extension):
 
 def test_traces_may_be_nested(extension):
     def post(message):
-        extension.end_interval(
-            POINTS, extension.begin_interval(POINTS, message)
-        )
+        extension.end_interval(POINTS, extension.begin_interval(POINTS, message))
 
     with mps_emulator.trace() as outer:
         post("one")
@@ -104,9 +105,7 @@ def test_threads(extension):
         for thread in threads:
             thread.join()
     intervals = trace.intervals()
-    assert {i.message for i in intervals} == {
-        f"{n}.{i}" for n in range(4) for i in range(200)
-    }
+    assert {i.message for i in intervals} == {f"{n}.{i}" for n in range(4) for i in range(200)}
     by_thread = {}
     for interval in intervals:
         number = interval.message.split(".")[0]
@@ -142,6 +141,4 @@ def test_a_dispatch_is_traced_when_it_runs(extension):
         y.cpu()
         extension.axpy(x, y, 2.0)
         torch.mps.synchronize()
-    assert [d.during for d in run.dispatches] == [
-        "aten::sum", "aten::copy_", "",
-    ]
+    assert [d.during for d in run.dispatches] == ["aten::sum", "aten::copy_", ""]

@@ -1,4 +1,5 @@
 """What the examples share: speech to train on, an encoder, a training loop."""
+
 import torch
 
 # Their tensors are small: several threads would wait for one another more

@@ -1,5 +1,4 @@
 """A small encoder in the manner of the conformer, with k2's Swoosh."""
-from typing import Tuple
 
 import k2
 import torch
@@ -21,8 +20,9 @@ class SwooshR(nn.Module):
 
 
 def _feed_forward(dim: int) -> nn.Module:
-    return nn.Sequential(nn.LayerNorm(dim), nn.Linear(dim, 3 * dim),
-                         SwooshL(), nn.Linear(3 * dim, dim))
+    return nn.Sequential(
+        nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), SwooshL(), nn.Linear(3 * dim, dim)
+    )
 
 
 class _Attention(nn.Module):
@@ -35,10 +35,9 @@ class _Attention(nn.Module):
 
     def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         N, T, dim = x.shape
-        q, k, v = self.inputs(self.norm(x)).view(
-            N, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = self.inputs(self.norm(x)).view(N, T, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         scores = q @ k.transpose(-2, -1) * (dim // self.num_heads) ** -0.5
-        scores = scores.masked_fill(padding[:, None, None, :], float('-inf'))
+        scores = scores.masked_fill(padding[:, None, None, :], float("-inf"))
         mixed = scores.softmax(dim=-1) @ v
         return self.output(mixed.transpose(1, 2).reshape(N, T, dim))
 
@@ -50,8 +49,7 @@ class _Convolution(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(dim)
         self.gate = nn.Linear(dim, 2 * dim)
-        self.depthwise = nn.Conv1d(dim, dim, kernel, padding=kernel // 2,
-                                   groups=dim)
+        self.depthwise = nn.Conv1d(dim, dim, kernel, padding=kernel // 2, groups=dim)
         self.output = nn.Sequential(SwooshR(), nn.Linear(dim, dim))
 
     def forward(self, x: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
@@ -86,15 +84,13 @@ class Encoder(nn.Module):
 
     def __init__(self, dim: int, num_blocks: int = 2, num_heads: int = 4):
         super().__init__()
-        self.subsample = nn.Conv1d(NUM_FILTERS, dim, 5, stride=SUBSAMPLING,
-                                   padding=2)
+        self.subsample = nn.Conv1d(NUM_FILTERS, dim, 5, stride=SUBSAMPLING, padding=2)
         self.activation = SwooshR()
-        self.blocks = nn.ModuleList(
-            _Block(dim, num_heads) for _ in range(num_blocks))
+        self.blocks = nn.ModuleList(_Block(dim, num_heads) for _ in range(num_blocks))
 
     def forward(
         self, features: torch.Tensor, num_frames: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Encodes utterances.
 
         Args:

@@ -11,7 +11,8 @@ same: to look through speaker, rate, coarticulation and noise.
 All draws come from one torch.Generator on the CPU, so that a seed gives the
 same features for every device.
 """
-from typing import Dict, List, NamedTuple, Tuple
+
+from typing import NamedTuple
 
 import k2
 import torch
@@ -22,59 +23,57 @@ FRAME_SECONDS = 0.010
 # Each target: formants 1 to 3 (Hz), voicing, noise, centre of the noise (Hz),
 # seconds.  Formants and durations are those of textbooks, roughly.
 _VOWELS = {
-    'IY': [(280, 2250, 2950)],
-    'IH': [(400, 1950, 2550)],
-    'EH': [(550, 1800, 2500)],
-    'AH': [(640, 1200, 2400)],
-    'AO': [(570, 850, 2400)],
-    'UW': [(310, 900, 2250)],
-    'OW': [(520, 900, 2350), (350, 800, 2250)],
-    'EY': [(500, 1850, 2550), (320, 2150, 2800)],
-    'AY': [(730, 1150, 2450), (370, 2050, 2650)],
+    "IY": [(280, 2250, 2950)],
+    "IH": [(400, 1950, 2550)],
+    "EH": [(550, 1800, 2500)],
+    "AH": [(640, 1200, 2400)],
+    "AO": [(570, 850, 2400)],
+    "UW": [(310, 900, 2250)],
+    "OW": [(520, 900, 2350), (350, 800, 2250)],
+    "EY": [(500, 1850, 2550), (320, 2150, 2800)],
+    "AY": [(730, 1150, 2450), (370, 2050, 2650)],
 }
 _OTHERS = {
-    'R': [(350, 1100, 1500, 0.8, 0.0, 3000, 0.070)],
-    'W': [(300, 650, 2200, 0.7, 0.0, 3000, 0.070)],
-    'L': [(380, 1000, 2800, 0.7, 0.0, 3000, 0.070)],
-    'N': [(260, 1450, 2300, 0.5, 0.0, 3000, 0.070)],
-    'D': [(250, 1700, 2600, 0.2, 0.0, 3500, 0.040),
-          (300, 1700, 2600, 0.5, 0.4, 4000, 0.030)],
-    'T': [(300, 1700, 2600, 0.0, 0.0, 4500, 0.050),
-          (300, 1700, 2600, 0.0, 0.8, 4500, 0.040)],
-    'K': [(300, 1500, 2200, 0.0, 0.0, 2000, 0.050),
-          (300, 1500, 2200, 0.0, 0.8, 2000, 0.040)],
-    'F': [(300, 1100, 2200, 0.0, 0.35, 7000, 0.100)],
-    'V': [(300, 1100, 2200, 0.4, 0.25, 7000, 0.070)],
-    'TH': [(300, 1400, 2500, 0.0, 0.3, 5800, 0.090)],
-    'S': [(300, 1600, 2500, 0.0, 1.0, 6200, 0.110)],
-    'Z': [(280, 1600, 2500, 0.4, 0.7, 6000, 0.080)],
+    "R": [(350, 1100, 1500, 0.8, 0.0, 3000, 0.070)],
+    "W": [(300, 650, 2200, 0.7, 0.0, 3000, 0.070)],
+    "L": [(380, 1000, 2800, 0.7, 0.0, 3000, 0.070)],
+    "N": [(260, 1450, 2300, 0.5, 0.0, 3000, 0.070)],
+    "D": [(250, 1700, 2600, 0.2, 0.0, 3500, 0.040), (300, 1700, 2600, 0.5, 0.4, 4000, 0.030)],
+    "T": [(300, 1700, 2600, 0.0, 0.0, 4500, 0.050), (300, 1700, 2600, 0.0, 0.8, 4500, 0.040)],
+    "K": [(300, 1500, 2200, 0.0, 0.0, 2000, 0.050), (300, 1500, 2200, 0.0, 0.8, 2000, 0.040)],
+    "F": [(300, 1100, 2200, 0.0, 0.35, 7000, 0.100)],
+    "V": [(300, 1100, 2200, 0.4, 0.25, 7000, 0.070)],
+    "TH": [(300, 1400, 2500, 0.0, 0.3, 5800, 0.090)],
+    "S": [(300, 1600, 2500, 0.0, 1.0, 6200, 0.110)],
+    "Z": [(280, 1600, 2500, 0.4, 0.7, 6000, 0.080)],
 }
 _PHONES = {
-    **{name: [(*formants, 1.0, 0.0, 3000, 0.130 / len(targets))
-              for formants in targets]
-       for name, targets in _VOWELS.items()},
+    **{
+        name: [(*formants, 1.0, 0.0, 3000, 0.130 / len(targets)) for formants in targets]
+        for name, targets in _VOWELS.items()
+    },
     **_OTHERS,
 }
 
 # Symbol 0 is the blank of CTC and RNN-T, and epsilon in FSAs.
-PHONES = ['<blk>', *_PHONES]
-LEXICON: Dict[str, List[str]] = {
-    'zero': ['Z', 'IY', 'R', 'OW'],
-    'one': ['W', 'AH', 'N'],
-    'two': ['T', 'UW'],
-    'three': ['TH', 'R', 'IY'],
-    'four': ['F', 'AO', 'R'],
-    'five': ['F', 'AY', 'V'],
-    'six': ['S', 'IH', 'K', 'S'],
-    'seven': ['S', 'EH', 'V', 'AH', 'N'],
-    'eight': ['EY', 'T'],
-    'nine': ['N', 'AY', 'N'],
-    'call': ['K', 'AO', 'L'],
-    'save': ['S', 'EY', 'V'],
-    'find': ['F', 'AY', 'N', 'D'],
+PHONES = ["<blk>", *_PHONES]
+LEXICON: dict[str, list[str]] = {
+    "zero": ["Z", "IY", "R", "OW"],
+    "one": ["W", "AH", "N"],
+    "two": ["T", "UW"],
+    "three": ["TH", "R", "IY"],
+    "four": ["F", "AO", "R"],
+    "five": ["F", "AY", "V"],
+    "six": ["S", "IH", "K", "S"],
+    "seven": ["S", "EH", "V", "AH", "N"],
+    "eight": ["EY", "T"],
+    "nine": ["N", "AY", "N"],
+    "call": ["K", "AO", "L"],
+    "save": ["S", "EY", "V"],
+    "find": ["F", "AY", "N", "D"],
 }
-WORDS = ['<eps>', *LEXICON]
-VERBS = ['call', 'save', 'find']
+WORDS = ["<eps>", *LEXICON]
+VERBS = ["call", "save", "find"]
 DIGITS = [word for word in LEXICON if word not in VERBS]
 # Who says "call one two three" says two to four digits.
 MIN_DIGITS, MAX_DIGITS = 2, 4
@@ -91,10 +90,10 @@ class Batch(NamedTuple):
 
     features: torch.Tensor
     num_frames: torch.Tensor
-    words: List[List[int]]
-    phones: List[List[int]]
+    words: list[list[int]]
+    phones: list[list[int]]
 
-    def to(self, device: torch.device) -> 'Batch':
+    def to(self, device: torch.device) -> "Batch":
         return self._replace(features=self.features.to(device))
 
 
@@ -117,8 +116,7 @@ def make_batch(seed: int, size: int, held_out: bool = False) -> Batch:
         torch.nn.utils.rnn.pad_sequence(features, batch_first=True),
         torch.tensor([len(entry) for entry in features]),
         [[WORDS.index(word) for word in entry] for entry in words],
-        [[PHONES.index(phone) for word in entry for phone in LEXICON[word]]
-         for entry in words],
+        [[PHONES.index(phone) for word in entry for phone in LEXICON[word]] for entry in words],
     )
 
 
@@ -126,9 +124,7 @@ def _uniform(generator: torch.Generator, low: float, high: float) -> float:
     return low + (high - low) * torch.rand((), generator=generator).item()
 
 
-def _utterance(
-    generator: torch.Generator, held_out: bool
-) -> Tuple[torch.Tensor, List[str]]:
+def _utterance(generator: torch.Generator, held_out: bool) -> tuple[torch.Tensor, list[str]]:
     """Returns features, (T, NUM_FILTERS), and words."""
 
     def choose(words):
@@ -145,8 +141,7 @@ def _utterance(
     for word in words:
         for phone in LEXICON[word]:
             stretch = rate * _uniform(generator, 0.85, 1.15)
-            targets += [(*target[:6], target[6] * stretch)
-                        for target in _PHONES[phone]]
+            targets += [(*target[:6], target[6] * stretch) for target in _PHONES[phone]]
     targets.append(targets[0])
     features = _filter_bank(torch.tensor(targets), tract, generator)
     tilt = _uniform(generator, -0.5, 0.5)
@@ -159,17 +154,20 @@ def _mel(hertz: torch.Tensor) -> torch.Tensor:
     return 2595 * torch.log10(1 + hertz / 700)
 
 
-def _filter_bank(
-    targets: torch.Tensor, tract: float, generator: torch.Generator
-) -> torch.Tensor:
+def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator) -> torch.Tensor:
     """Turns targets, a row of seven numbers each, into log energies."""
     frames = (targets[:, 6] / FRAME_SECONDS).round().long().clamp(min=2)
     tracks = targets[:, :6].repeat_interleave(frames, dim=0)
     # The articulators take their time: 50 ms.
     kernel = torch.hann_window(7, periodic=False)[1:-1]
-    tracks = torch.nn.functional.conv1d(
-        torch.nn.functional.pad(tracks.t().unsqueeze(1), (2, 2), 'replicate'),
-        (kernel / kernel.sum()).view(1, 1, -1)).squeeze(1).t()
+    tracks = (
+        torch.nn.functional.conv1d(
+            torch.nn.functional.pad(tracks.t().unsqueeze(1), (2, 2), "replicate"),
+            (kernel / kernel.sum()).view(1, 1, -1),
+        )
+        .squeeze(1)
+        .t()
+    )
     formants, voicing, noise, centre = tracks.split([3, 1, 1, 1], dim=1)
 
     filters = torch.linspace(100, 2800, NUM_FILTERS)  # mel
@@ -179,19 +177,17 @@ def _filter_bank(
         return torch.exp(-0.5 * (distance / width) ** 2)
 
     gains = torch.tensor([1.0, 0.5, 0.25]).unsqueeze(-1)
-    energy = (voicing * (bumps(formants, 90) * gains).sum(dim=1)
-              + noise * bumps(centre, 300).squeeze(1))
+    energy = voicing * (bumps(formants, 90) * gains).sum(dim=1) + noise * bumps(
+        centre, 300
+    ).squeeze(1)
     # Each frame of a real spectrum is a draw, not its expectation.
     energy *= torch.exp(0.4 * torch.randn(energy.shape, generator=generator))
     room = 10 ** _uniform(generator, -2.5, -1.2)
-    energy += room * torch.exp(
-        0.4 * torch.randn(energy.shape, generator=generator))
+    energy += room * torch.exp(0.4 * torch.randn(energy.shape, generator=generator))
     return torch.log(energy)
 
 
-def edit_distances(
-    references: List[List[int]], hypotheses: List[List[int]]
-) -> List[int]:
+def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> list[int]:
     """The numbers of insertions, deletions and substitutions between pairs.
 
     Symbols are greater than 0.  Found by k2 as the best paths through
@@ -200,17 +196,16 @@ def edit_distances(
     # A penalty of 0.5, rather than a little more, makes all three cost 1.
     graphs = k2.levenshtein_graph(references, ins_del_score=-0.5)
     alignment = k2.levenshtein_alignment(
-        graphs, k2.levenshtein_graph(hypotheses, ins_del_score=-0.5),
+        graphs,
+        k2.levenshtein_graph(hypotheses, ins_del_score=-0.5),
         hyp_to_ref_map=torch.arange(len(references), dtype=torch.int32),
-        sorted_match_ref=True)
-    scores = alignment.get_tot_scores(use_double_scores=False,
-                                      log_semiring=False)
+        sorted_match_ref=True,
+    )
+    scores = alignment.get_tot_scores(use_double_scores=False, log_semiring=False)
     return [round(-score) for score in scores.tolist()]
 
 
-def error_rate(
-    references: List[List[int]], hypotheses: List[List[int]]
-) -> float:
+def error_rate(references: list[list[int]], hypotheses: list[list[int]]) -> float:
     """Edit distance over the length of the references, of all together."""
     total = sum(len(reference) for reference in references)
     return sum(edit_distances(references, hypotheses)) / total

@@ -1,10 +1,11 @@
 """The training loop of the examples: seeds, checkpoints, progress, curves."""
+
 import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, List
 
 import torch
 from rich import progress
@@ -12,8 +13,8 @@ from torch import nn
 
 from common.speech import Batch, error_rate, make_batch
 
-CHECKPOINT = 'checkpoint.pt'
-CURVE = 'curve.json'
+CHECKPOINT = "checkpoint.pt"
+CURVE = "curve.json"
 WARM_UP = 0.1  # of all steps
 
 
@@ -21,7 +22,7 @@ def main(
     description: str,
     make_model: Callable[[], nn.Module],
     loss_of: Callable[[nn.Module, Batch, float], torch.Tensor],
-    recognise: Callable[[nn.Module, Batch], List[List[int]]],
+    recognise: Callable[[nn.Module, Batch], list[list[int]]],
     steps: int,
     learning_rate: float,
 ) -> None:
@@ -42,51 +43,51 @@ def main(
     def tell(when: str) -> None:
         batch = make_batch(options.seed, options.held_out, held_out=True)
         found = recognise(model, batch.to(options.device))
-        print(f'phone error rate {when}: '
-              f'{error_rate(batch.phones, found):.1%}')
+        print(f"phone error rate {when}: {error_rate(batch.phones, found):.1%}")
 
     if not options.resume:
-        tell('before')
+        tell("before")
     losses = train(model, loss_of, options)
-    print(f'loss: {losses[0]:.3f} to {losses[-1]:.3f}')
-    tell('after')
+    print(f"loss: {losses[0]:.3f} to {losses[-1]:.3f}")
+    tell("after")
 
 
-def _parser(
-    description: str, steps: int, learning_rate: float
-) -> argparse.ArgumentParser:
+def _parser(description: str, steps: int, learning_rate: float) -> argparse.ArgumentParser:
     ans = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    ans.add_argument('folder', type=Path,
-                     help='where checkpoint and loss curve go')
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    ans.add_argument("folder", type=Path, help="where checkpoint and loss curve go")
     add_device(ans)
-    ans.add_argument('--seed', type=int, default=1, help='of weights and data')
-    ans.add_argument('--steps', type=int, default=steps,
-                     help='how long to train, in batches')
-    ans.add_argument('--stop-after', type=int, metavar='STEPS',
-                     help='stop early; --resume goes on from there')
-    ans.add_argument('--save-every', type=int, default=50, metavar='STEPS',
-                     help='how often to write a checkpoint')
-    ans.add_argument('--resume', action='store_true',
-                     help='go on from the checkpoint in the folder')
-    ans.add_argument('--batch', type=int, default=16, help='utterances')
-    ans.add_argument('--held-out', type=int, default=64,
-                     help='utterances to test with')
-    ans.add_argument('--learning-rate', type=float, default=learning_rate)
+    ans.add_argument("--seed", type=int, default=1, help="of weights and data")
+    ans.add_argument("--steps", type=int, default=steps, help="how long to train, in batches")
+    ans.add_argument(
+        "--stop-after", type=int, metavar="STEPS", help="stop early; --resume goes on from there"
+    )
+    ans.add_argument(
+        "--save-every",
+        type=int,
+        default=50,
+        metavar="STEPS",
+        help="how often to write a checkpoint",
+    )
+    ans.add_argument(
+        "--resume", action="store_true", help="go on from the checkpoint in the folder"
+    )
+    ans.add_argument("--batch", type=int, default=16, help="utterances")
+    ans.add_argument("--held-out", type=int, default=64, help="utterances to test with")
+    ans.add_argument("--learning-rate", type=float, default=learning_rate)
     return ans
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:
     """Adds the option --device."""
-    parser.add_argument('--device', default='cpu', type=torch.device,
-                        help='cpu, cuda or mps')
+    parser.add_argument("--device", default="cpu", type=torch.device, help="cpu, cuda or mps")
 
 
 def name_of(device: torch.device) -> str:
     """How results on a device are called: there is no mps but on a Mac."""
-    if device.type == 'mps' and sys.platform != 'darwin':
-        return 'mps (emulated)'
+    if device.type == "mps" and sys.platform != "darwin":
+        return "mps (emulated)"
     return device.type
 
 
@@ -94,7 +95,7 @@ def train(
     model: nn.Module,
     loss_of: Callable[[nn.Module, Batch, float], torch.Tensor],
     options: argparse.Namespace,
-) -> List[float]:
+) -> list[float]:
     """Trains a model, or goes on doing so.
 
     Batch and random numbers of a step follow from the seed and the number of
@@ -112,9 +113,9 @@ def train(
     options.folder.mkdir(parents=True, exist_ok=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1.0, eps=1e-6)
     schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: options.learning_rate * _rate(
-            step / options.steps))
-    losses: List[float] = []
+        optimizer, lambda step: options.learning_rate * _rate(step / options.steps)
+    )
+    losses: list[float] = []
     if options.resume:
         losses = _load(model, optimizer, schedule, options)
     end = min(options.steps, options.stop_after or options.steps)
@@ -123,16 +124,16 @@ def train(
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeRemainingColumn(),
-        progress.TextColumn('loss {task.fields[loss]:.3f}'),
+        progress.TextColumn("loss {task.fields[loss]:.3f}"),
     ) as bar:
-        task = bar.add_task('', total=end, completed=len(losses),
-                            loss=losses[-1] if losses else float('nan'))
+        task = bar.add_task(
+            "", total=end, completed=len(losses), loss=losses[-1] if losses else float("nan")
+        )
         for step in range(len(losses), end):
             # Swoosh rounds its derivative to 8 bits at random.
             torch.manual_seed(options.seed * 1_000_003 + step)
             batch = make_batch(options.seed * 1_000_003 + step, options.batch)
-            loss = loss_of(model, batch.to(options.device),
-                           step / options.steps)
+            loss = loss_of(model, batch.to(options.device), step / options.steps)
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(model.parameters(), 5.0)
@@ -142,14 +143,14 @@ def train(
             bar.update(task, completed=step + 1, loss=losses[-1])
             if (step + 1) % options.save_every == 0 or step + 1 == end:
                 _save(model, optimizer, schedule, losses, options)
-    text = json.dumps({'device': name_of(options.device), 'losses': losses})
-    (options.folder / CURVE).write_text(text + '\n')
+    text = json.dumps({"device": name_of(options.device), "losses": losses})
+    (options.folder / CURVE).write_text(text + "\n")
     return losses
 
 
 def load_model(model: nn.Module, folder: Path) -> None:
     """Gives a model the weights of the checkpoint in a folder."""
-    model.load_state_dict(_read(folder)['model'])
+    model.load_state_dict(_read(folder)["model"])
 
 
 def _rate(done: float) -> float:
@@ -162,37 +163,36 @@ def _rate(done: float) -> float:
 
 def _save(model, optimizer, schedule, losses, options) -> None:
     state = {
-        'model': model.state_dict(),
-        'optimizer': optimizer.state_dict(),
-        'schedule': schedule.state_dict(),
-        'losses': losses,
-        'settings': _settings(options),
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": schedule.state_dict(),
+        "losses": losses,
+        "settings": _settings(options),
     }
     path = options.folder / CHECKPOINT
-    draft = path.with_suffix('.draft')
+    draft = path.with_suffix(".draft")
     torch.save(state, draft)
     os.replace(draft, path)  # one who is killed here leaves the old one
 
 
 def _settings(options: argparse.Namespace) -> dict:
     """What must not change when a run is resumed."""
-    names = ('seed', 'steps', 'batch', 'learning_rate')
+    names = ("seed", "steps", "batch", "learning_rate")
     return {name: getattr(options, name) for name in names}
 
 
-def _load(model, optimizer, schedule, options) -> List[float]:
+def _load(model, optimizer, schedule, options) -> list[float]:
     state = _read(options.folder)
-    if state['settings'] != _settings(options):
-        sys.exit(f'error: the run in {options.folder} has other settings:'
-                 f' {state["settings"]}')
-    model.load_state_dict(state['model'])
-    optimizer.load_state_dict(state['optimizer'])
-    schedule.load_state_dict(state['schedule'])
-    return state['losses']
+    if state["settings"] != _settings(options):
+        sys.exit(f"error: the run in {options.folder} has other settings: {state['settings']}")
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    schedule.load_state_dict(state["schedule"])
+    return state["losses"]
 
 
 def _read(folder: Path) -> dict:
     try:
-        return torch.load(folder / CHECKPOINT, map_location='cpu')
+        return torch.load(folder / CHECKPOINT, map_location="cpu")
     except FileNotFoundError:
-        sys.exit(f'error: there is no {CHECKPOINT} in {folder}')
+        sys.exit(f"error: there is no {CHECKPOINT} in {folder}")

@@ -13,6 +13,7 @@ There a second table has what can be seen on the emulated device: the time of a
 Mac's host beside that of the CPU, dispatches, waits, bytes that torch's
 operators move, and memory (shares.py).
 """
+
 import argparse
 import contextlib
 import json
@@ -27,39 +28,51 @@ import k2
 import torch
 
 # Utterances, frames of each, symbols of each target.
-SIZES = {'quick': [(1, 30, 5), (4, 100, 12)],
-         'full': [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40),
-                  (32, 500, 60)]}
+SIZES = {
+    "quick": [(1, 30, 5), (4, 100, 12)],
+    "full": [(1, 50, 10), (4, 100, 20), (8, 200, 30), (16, 300, 40), (32, 500, 60)],
+}
 VOCABULARY = 500
 BEAM = 8.0
-FORCE = 'K2_MPS_FORCE'
-PLACES = {'cpu': ('cpu', None), 'cuda': ('cuda', None),
-          'mps-host': ('mps', 'host'), 'mps-metal': ('mps', 'metal')}
+FORCE = "K2_MPS_FORCE"
+PLACES = {
+    "cpu": ("cpu", None),
+    "cuda": ("cuda", None),
+    "mps-host": ("mps", "host"),
+    "mps-metal": ("mps", "metal"),
+}
 
 
 def _shares():
     # Where `k2mps cuda` puts this file, it stands alone.
     from k2_mps_tests.benchmarks import shares
+
     return shares
 
 
 def places():
     """The names of the places that this k2 can use."""
-    has = {'cpu': True, 'cuda': k2.with_cuda and torch.cuda.is_available(),
-           'mps': k2.with_mps and torch.backends.mps.is_available()}
+    has = {
+        "cpu": True,
+        "cuda": k2.with_cuda and torch.cuda.is_available(),
+        "mps": k2.with_mps and torch.backends.mps.is_available(),
+    }
     return [name for name, (device, _) in PLACES.items() if has[device]]
 
 
 def where():
     """What was measured; times of two different ones are not compared."""
-    mps = 'real'
-    if 'mps-metal' not in places():
-        mps = 'none'
-    elif sys.platform != 'darwin':
-        mps = 'emulated'
-    return {'mps': mps, 'machine': platform.machine(),
-            'system': platform.system(),
-            'cuda': torch.cuda.get_device_name() if 'cuda' in places() else ''}
+    mps = "real"
+    if "mps-metal" not in places():
+        mps = "none"
+    elif sys.platform != "darwin":
+        mps = "emulated"
+    return {
+        "mps": mps,
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cuda": torch.cuda.get_device_name() if "cuda" in places() else "",
+    }
 
 
 @contextlib.contextmanager
@@ -84,8 +97,7 @@ def operations(size, device):
     graph = k2.ctc_graph(targets, device=device)
     logits = torch.randn(num_seqs, num_frames, VOCABULARY) * 2
     leaf = logits.log_softmax(-1).to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32)
 
     def dense():
         leaf.grad = None
@@ -95,31 +107,32 @@ def operations(size, device):
         return k2.intersect_dense(graph, dense(), BEAM)
 
     def scores(double):
-        lattice().get_tot_scores(
-            use_double_scores=double, log_semiring=True).sum().backward()
+        lattice().get_tot_scores(use_double_scores=double, log_semiring=True).sum().backward()
 
     def ctc_loss(double):
-        k2.ctc_loss(graph, dense(), BEAM,
-                    use_double_scores=double).backward()
+        k2.ctc_loss(graph, dense(), BEAM, use_double_scores=double).backward()
 
-    yield 'intersect_dense', lattice
+    yield "intersect_dense", lattice
     for double in (True, False):
-        kind = 'double' if double else 'float'
-        yield ('intersect_dense, total scores, gradient, ' + kind,
-               lambda double=double: scores(double))
-        yield ('ctc_loss with gradient, ' + kind,
-               lambda double=double: ctc_loss(double))
+        kind = "double" if double else "float"
+        yield (
+            "intersect_dense, total scores, gradient, " + kind,
+            lambda double=double: scores(double),
+        )
+        yield ("ctc_loss with gradient, " + kind, lambda double=double: ctc_loss(double))
     px = torch.randn(num_seqs, num_symbols, num_frames + 1).to(device)
     py = torch.randn(num_seqs, num_symbols + 1, num_frames).to(device)
     px.requires_grad_(True)
     py.requires_grad_(True)
-    yield 'mutual_information_recursion with gradient', lambda: (
-        k2.mutual_information_recursion(px, py).sum().backward())
+    yield (
+        "mutual_information_recursion with gradient",
+        lambda: (k2.mutual_information_recursion(px, py).sum().backward()),
+    )
 
 
 def wait(device):
     """Waits for a device."""
-    if device != 'cpu':
+    if device != "cpu":
         getattr(torch, device).synchronize()
 
 
@@ -140,116 +153,124 @@ def run(sizes, repeats):
 
     Where mps is emulated, with what shares.profile() says of the operation.
     """
-    emulated = where()['mps'] == 'emulated'
+    emulated = where()["mps"] == "emulated"
     for size in sizes:
         for place in places():
             device, who = PLACES[place]
             with forced(who):
                 for name, function in operations(size, device):
-                    row = {'operation': name, 'size': list(size),
-                           'place': place,
-                           'seconds': measure(function, device, repeats)}
-                    if emulated and device != 'cuda':
+                    row = {
+                        "operation": name,
+                        "size": list(size),
+                        "place": place,
+                        "seconds": measure(function, device, repeats),
+                    }
+                    if emulated and device != "cuda":
                         row.update(_shares().profile(function, device))
                     yield row
 
 
 def table(rows, before=()):
     """The table as lines, in milliseconds."""
-    names = [place for place in PLACES
-             if any(row['place'] == place for row in rows)]
-    old = {_key(row): row['seconds'] for row in before}
-    yield ' '.join(['%-42s %-14s' % ('', 'B, T, S')] +
-                   ['%18s' % name for name in names])
+    names = [place for place in PLACES if any(row["place"] == place for row in rows)]
+    old = {_key(row): row["seconds"] for row in before}
+    yield " ".join([f"{'':<42} {'B, T, S':<14}"] + [f"{name:>18}" for name in names])
     cells = {}
     for row in rows:
-        text = '%.2f ms' % (row['seconds'] * 1e3)
+        text = f"{row['seconds'] * 1e3:.2f} ms"
         if _key(row) in old:
-            text += ' (%.2fx)' % (old[_key(row)] / row['seconds'])
-        cells.setdefault((row['operation'], tuple(row['size'])),
-                         {})[row['place']] = text
+            text += f" ({old[_key(row)] / row['seconds']:.2f}x)"
+        cells.setdefault((row["operation"], tuple(row["size"])), {})[row["place"]] = text
     for operation, size in sorted(cells):
-        yield ' '.join(
-            ['%-42s %-14s' % (operation, ', '.join(map(str, size)))] +
-            ['%18s' % cells[operation, size].get(name, '') for name in names])
+        yield " ".join(
+            [f"{operation:<42} {', '.join(map(str, size)):<14}"]
+            + [f"{cells[operation, size].get(name, ''):>18}" for name in names]
+        )
 
 
 def _key(row):
-    return row['operation'], tuple(row['size']), row['place']
+    return row["operation"], tuple(row["size"]), row["place"]
 
 
 def plot(rows, machine, folder):
     """Writes times over sizes, one picture for each operation."""
     import matplotlib
-    matplotlib.use('Agg')
+
+    matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    names = sorted({row['operation'] for row in rows})
-    figure, axes = pyplot.subplots(1, len(names), squeeze=False,
-                                   figsize=(4.5 * len(names), 4))
+    names = sorted({row["operation"] for row in rows})
+    figure, axes = pyplot.subplots(1, len(names), squeeze=False, figsize=(4.5 * len(names), 4))
     for axis, name in zip(axes[0], names):
         for place in PLACES:
-            mine = [row for row in rows
-                    if (row['operation'], row['place']) == (name, place)]
+            mine = [row for row in rows if (row["operation"], row["place"]) == (name, place)]
             if mine:
                 label = place
-                if place.startswith('mps') and machine['mps'] == 'emulated':
-                    label += ' (emulated)'
-                axis.loglog([row['size'][0] * row['size'][1] for row in mine],
-                            [row['seconds'] * 1e3 for row in mine],
-                            marker='o', label=label)
+                if place.startswith("mps") and machine["mps"] == "emulated":
+                    label += " (emulated)"
+                axis.loglog(
+                    [row["size"][0] * row["size"][1] for row in mine],
+                    [row["seconds"] * 1e3 for row in mine],
+                    marker="o",
+                    label=label,
+                )
         axis.set_title(name, fontsize=9)
-        axis.set_xlabel('frames of all utterances')
-    axes[0][0].set_ylabel('ms')
+        axis.set_xlabel("frames of all utterances")
+    axes[0][0].set_ylabel("ms")
     axes[0][0].legend()
-    if machine['mps'] == 'emulated':
-        figure.suptitle('mps is emulated: no times of a GPU', color='red')
+    if machine["mps"] == "emulated":
+        figure.suptitle("mps is emulated: no times of a GPU", color="red")
     figure.tight_layout()
-    for kind in ('png', 'svg'):
-        figure.savefig(folder / ('bench.' + kind))
+    for kind in ("png", "svg"):
+        figure.savefig(folder / ("bench." + kind))
     pyplot.close(figure)
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument('--output', type=Path, required=True, metavar='FOLDER')
-    parser.add_argument('--compare', type=Path, metavar='FILE',
-                        help='a bench.json of an earlier run')
-    parser.add_argument('--quick', action='store_true',
-                        help='two small sizes only')
-    parser.add_argument('--repeats', type=int, default=5)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument(
+        "--compare", type=Path, metavar="FILE", help="a bench.json of an earlier run"
+    )
+    parser.add_argument("--quick", action="store_true", help="two small sizes only")
+    parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
     machine, before = where(), []
     if options.compare is not None:
         document = json.loads(options.compare.read_text())
-        if document['where'] != machine:
-            sys.exit('%s is of another machine: %s, and this is %s' % (
-                options.compare, document['where'], machine))
-        before = document['rows']
+        if document["where"] != machine:
+            sys.exit(
+                "{} is of another machine: {}, and this is {}".format(
+                    options.compare, document["where"], machine
+                )
+            )
+        before = document["rows"]
     rows = []
-    for row in run(SIZES['quick' if options.quick else 'full'],
-                   options.repeats):
+    for row in run(SIZES["quick" if options.quick else "full"], options.repeats):
         rows.append(row)
-        print('%(operation)s %(size)s %(place)s' % row, flush=True)
+        print("{operation} {size} {place}".format(**row), flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / 'bench.json').write_text(json.dumps(
-        {'where': machine, 'torch': torch.__version__, 'rows': rows},
-        indent=1) + '\n')
+    (options.output / "bench.json").write_text(
+        json.dumps({"where": machine, "torch": torch.__version__, "rows": rows}, indent=1) + "\n"
+    )
     plot(rows, machine, options.output)
     print()
     for line in table(rows, before):
         print(line)
     if before:
-        print('in brackets: how many times faster than before')
-    if machine['mps'] == 'emulated':
-        print('mps is emulated here: these are no times of a GPU')
-        print('\nwhat a Mac\'s host would still do, with one thread: the time '
-              'of emulated mps less\nthat of kernels and of torch\'s '
-              'operators; memory beyond inputs and gradients')
+        print("in brackets: how many times faster than before")
+    if machine["mps"] == "emulated":
+        print("mps is emulated here: these are no times of a GPU")
+        print(
+            "\nwhat a Mac's host would still do, with one thread: the time "
+            "of emulated mps less\nthat of kernels and of torch's "
+            "operators; memory beyond inputs and gradients"
+        )
         for line in _shares().table(rows):
             print(line)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -13,6 +13,7 @@ on another machine, with PyTorch for CUDA and nvcc but without clang.
 
 What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 """
+
 import json
 import sys
 import tarfile
@@ -27,12 +28,18 @@ from k2_mps_tests.kernels import sources  # noqa: E402
 from k2_mps_tests.kernels.slices import slices  # noqa: E402
 
 # B, S, T
-SHAPES = [(1, 50, 300), (8, 50, 300), (32, 50, 300), (32, 100, 1000),
-          (128, 100, 500), (32, 500, 1000)]
-VARIANTS = ['plain', 'boundary', 'modified', '-inf', 'float16', 'bfloat16']
-PTX = 'mutual_information.ptx'
+SHAPES = [
+    (1, 50, 300),
+    (8, 50, 300),
+    (32, 50, 300),
+    (32, 100, 1000),
+    (128, 100, 500),
+    (32, 500, 1000),
+]
+VARIANTS = ["plain", "boundary", "modified", "-inf", "float16", "bfloat16"]
+PTX = "mutual_information.ptx"
 
-BINDING = '''
+BINDING = """
 #include "fast_rnnt/csrc/mutual_information.h"
 
 #include <torch/extension.h>
@@ -41,30 +48,31 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("forward", &fast_rnnt::MutualInformationCuda);
   m.def("backward", &fast_rnnt::MutualInformationBackwardCuda);
 }
-'''
+"""
 
 
 def prepare(folder, libdevice):
     """Fills the folder: PTX and upstream's source."""
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
-        kernels = sources.compile_to_ptx(
-            'mutual_information', folder / PTX, libdevice, 'sm_90')
-        source = download(scratch, 'fast_rnnt==1.3', '--no-binary', ':all:')
-        upstream = folder / 'upstream' / 'fast_rnnt' / 'csrc'
+        kernels = sources.compile_to_ptx("mutual_information", folder / PTX, libdevice, "sm_90")
+        source = download(scratch, "fast_rnnt==1.3", "--no-binary", ":all:")
+        upstream = folder / "upstream" / "fast_rnnt" / "csrc"
         upstream.mkdir(parents=True, exist_ok=True)
         with tarfile.open(source) as archive:
             for member in archive:
                 path = Path(member.name)
-                if path.name in ('mutual_information.h',
-                                 'mutual_information_cuda.cu') and (
-                                     path.parts[-3:-1] == ('fast_rnnt',
-                                                           'csrc')):
+                if path.name in ("mutual_information.h", "mutual_information_cuda.cu") and (
+                    path.parts[-3:-1] == ("fast_rnnt", "csrc")
+                ):
                     content = archive.extractfile(member).read()
                     (upstream / path.name).write_bytes(content)
-    (folder / 'upstream' / 'binding.cc').write_text(BINDING)
-    print('%s: %s' % (folder, ', '.join(
-        '%s (%d threads)' % (k['name'], k['max_threads']) for k in kernels)))
+    (folder / "upstream" / "binding.cc").write_text(BINDING)
+    print(
+        "{}: {}".format(
+            folder, ", ".join(f"{k['name']} ({k['max_threads']} threads)" for k in kernels)
+        )
+    )
 
 
 class Ours:
@@ -85,16 +93,15 @@ class Ours:
 
         B, S = px.shape[:2]
         T = py.shape[2]
-        cores = torch.cuda.get_device_properties('cuda').multi_processor_count
+        cores = torch.cuda.get_device_properties("cuda").multi_processor_count
         plan = slices(B, S, T, cores)
-        scratch = torch.empty(B, plan.scratch_stride, device='cuda')
+        scratch = torch.empty(B, plan.scratch_stride, device="cuda")
         params = [
-            (groups, torch.tensor(values, dtype=torch.int32, device='cuda'))
-            for groups, values in plan.params(
-                B, S, T, px.shape[2] - T - 1, boundary is not None)]
-        suffix = {torch.float16: '_half', torch.bfloat16: '_bfloat'}.get(
-            px.dtype, '') + plan.suffix
-        p = torch.empty(B, S + 1, T + 1, device='cuda')
+            (groups, torch.tensor(values, dtype=torch.int32, device="cuda"))
+            for groups, values in plan.params(B, S, T, px.shape[2] - T - 1, boundary is not None)
+        ]
+        suffix = {torch.float16: "_half", torch.bfloat16: "_bfloat"}.get(px.dtype, "") + plan.suffix
+        p = torch.empty(B, S + 1, T + 1, device="cuda")
         ans, ans_grad = p.new_empty(B), p.new_ones(B)
         px_grad, py_grad = torch.zeros_like(px), torch.zeros_like(py)
         where = p if boundary is None else boundary
@@ -102,9 +109,10 @@ class Ours:
         def all_of(name, tensors):
             dispatches = [
                 self._module.launcher(
-                    'mutual_information_' + name + suffix, groups,
-                    plan.threads, tensors + [values])
-                for groups, values in params]
+                    "mutual_information_" + name + suffix, groups, plan.threads, tensors + [values]
+                )
+                for groups, values in params
+            ]
 
             def run():
                 for dispatch in dispatches:
@@ -112,22 +120,27 @@ class Ours:
 
             return run
 
-        return (all_of('forward', [px, py, where, p, ans, scratch]),
-                all_of('backward', [where, p, ans_grad, px_grad, py_grad,
-                                    scratch]),
-                [ans, px_grad, py_grad])
+        return (
+            all_of("forward", [px, py, where, p, ans, scratch]),
+            all_of("backward", [where, p, ans_grad, px_grad, py_grad, scratch]),
+            [ans, px_grad, py_grad],
+        )
 
 
 def load_upstream(folder):
     """Compiles upstream's kernel, which takes a minute or two."""
     from torch.utils import cpp_extension
 
-    upstream = folder / 'upstream'
+    upstream = folder / "upstream"
     return cpp_extension.load(
-        'upstream_mutual_information',
-        [str(upstream / 'binding.cc'),
-         str(upstream / 'fast_rnnt' / 'csrc' / 'mutual_information_cuda.cu')],
-        extra_include_paths=[str(upstream)], extra_cuda_cflags=['-O3'])
+        "upstream_mutual_information",
+        [
+            str(upstream / "binding.cc"),
+            str(upstream / "fast_rnnt" / "csrc" / "mutual_information_cuda.cu"),
+        ],
+        extra_include_paths=[str(upstream)],
+        extra_cuda_cflags=["-O3"],
+    )
 
 
 def make(B, S, T, variant):
@@ -135,22 +148,22 @@ def make(B, S, T, variant):
     import torch
 
     torch.manual_seed(B * S * T)
-    px = torch.randn(B, S, T + (variant != 'modified'), device='cuda') - 1
-    py = torch.randn(B, S + 1, T, device='cuda') - 1
+    px = torch.randn(B, S, T + (variant != "modified"), device="cuda") - 1
+    py = torch.randn(B, S + 1, T, device="cuda") - 1
     boundary = None
-    if variant == 'boundary':
+    if variant == "boundary":
         s_end = torch.randint(S // 2, S + 1, (B,))
         t_end = torch.randint(T // 2, T + 1, (B,))
         # The longest is as long as without a boundary.
         s_end[0], t_end[0] = S, T
         zeros = torch.zeros_like(s_end)
         boundary = torch.stack([zeros, zeros, s_end, t_end], 1).cuda()
-    if variant == '-inf':
+    if variant == "-inf":
         # As pruning leaves it: a band of rows in each column.
-        s = torch.arange(S, device='cuda')[:, None]
-        t = torch.arange(px.shape[2], device='cuda')[None, :]
-        px[:, ((s - t * S / T).abs() > S / 4)] = float('-inf')
-    if variant in ('float16', 'bfloat16'):
+        s = torch.arange(S, device="cuda")[:, None]
+        t = torch.arange(px.shape[2], device="cuda")[None, :]
+        px[:, ((s - t * S / T).abs() > S / 4)] = float("-inf")
+    if variant in ("float16", "bfloat16"):
         px, py = (x.to(getattr(torch, variant)) for x in (px, py))
     return px, py, boundary
 
@@ -173,36 +186,43 @@ def compare(ours, upstream, shape, variant):
     backward()
     torch.cuda.synchronize()
     first = [result.clone() for result in results]
-    row = {'B': B, 'S': S, 'T': T, 'variant': variant,
-           'forward': measure(forward), 'backward': measure(backward)}
-    row['same bits again'] = all(
-        torch.equal(a, b) for a, b in zip(first, results))
+    row = {
+        "B": B,
+        "S": S,
+        "T": T,
+        "variant": variant,
+        "forward": measure(forward),
+        "backward": measure(backward),
+    }
+    row["same bits again"] = all(torch.equal(a, b) for a, b in zip(first, results))
     # For each row of p a path crosses it once, and so for each column.
-    if variant == 'plain':
-        row['error of sums'] = max(
-            (first[1].sum(2) - 1).abs().max().item(),
-            (first[2].sum(1) - 1).abs().max().item())
+    if variant == "plain":
+        row["error of sums"] = max(
+            (first[1].sum(2) - 1).abs().max().item(), (first[2].sum(1) - 1).abs().max().item()
+        )
     if upstream is None:
         return row
 
     def recursion(dtype):
-        p = torch.empty(B, S + 1, T + 1, device='cuda', dtype=dtype)
-        ans_grad = torch.ones(B, device='cuda', dtype=dtype)
+        p = torch.empty(B, S + 1, T + 1, device="cuda", dtype=dtype)
+        ans_grad = torch.ones(B, device="cuda", dtype=dtype)
         x, y = px.to(dtype), py.to(dtype)
-        return (lambda: upstream.forward(x, y, boundary, p),
-                lambda: upstream.backward(x, y, boundary, p, ans_grad, False))
+        return (
+            lambda: upstream.forward(x, y, boundary, p),
+            lambda: upstream.backward(x, y, boundary, p, ans_grad, False),
+        )
 
     upstream_forward, upstream_backward = recursion(torch.float32)
-    row['upstream forward'] = measure(upstream_forward)
-    row['upstream backward'] = measure(upstream_backward)
-    row['times'] = ((row['upstream forward'] + row['upstream backward']) /
-                    (row['forward'] + row['backward']))
+    row["upstream forward"] = measure(upstream_forward)
+    row["upstream backward"] = measure(upstream_backward)
+    row["times"] = (row["upstream forward"] + row["upstream backward"]) / (
+        row["forward"] + row["backward"]
+    )
     exact_forward, exact_backward = recursion(torch.float64)
     exact = [exact_forward(), *exact_backward()]
     single = [upstream_forward(), *upstream_backward()]
-    for name, results in (('error', first), ('upstream error', single)):
-        row[name] = max((a.double() - b).abs().max().item()
-                        for a, b in zip(results, exact))
+    for name, results in (("error", first), ("upstream error", single)):
+        row[name] = max((a.double() - b).abs().max().item() for a, b in zip(results, exact))
     return row
 
 
@@ -211,45 +231,55 @@ def run(folder, output):
     import torch
     from ptx_module import REPEATS, WARMUPS
 
-    print('%s, torch %s; microseconds, mean of %d calls after %d' % (
-        torch.cuda.get_device_name(), torch.__version__, REPEATS, WARMUPS))
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}; microseconds, mean of "
+        f"{REPEATS} calls after {WARMUPS}"
+    )
     ours = Ours(folder)
     try:
         upstream = load_upstream(folder)
     except Exception as error:  # ours is worth a measurement without it
-        print("upstream's kernel does not build, so nothing is compared: %s" %
-              error)
+        print(f"upstream's kernel does not build, so nothing is compared: {error}")
         upstream = None
-    columns = ['upstream forward', 'forward', 'upstream backward', 'backward',
-               'times', 'beside plain', 'upstream error', 'error',
-               'error of sums', 'same bits again']
-    print('  '.join(['   B   S    T  variant '] + columns))
+    columns = [
+        "upstream forward",
+        "forward",
+        "upstream backward",
+        "backward",
+        "times",
+        "beside plain",
+        "upstream error",
+        "error",
+        "error of sums",
+        "same bits again",
+    ]
+    print("  ".join(["   B   S    T  variant "] + columns))
     rows = []
-    cases = [(shape, 'plain') for shape in SHAPES]
-    cases += [(shape, variant) for shape in SHAPES[2:]
-              for variant in VARIANTS[1:]]
+    cases = [(shape, "plain") for shape in SHAPES]
+    cases += [(shape, variant) for shape in SHAPES[2:] for variant in VARIANTS[1:]]
     plain = {}
     for shape, variant in cases:
         row = compare(ours, upstream, shape, variant)
-        time = row['forward'] + row['backward']
-        row['beside plain'] = time / plain.setdefault(shape, time)
+        time = row["forward"] + row["backward"]
+        row["beside plain"] = time / plain.setdefault(shape, time)
         rows.append(row)
-        cells = ['%4d %3d %4d  %-8s' % (*shape, variant)]
+        cells = ["{:4d} {:3d} {:4d}  {:<8}".format(*shape, variant)]
         for name in columns:
-            value = row.get(name, '')
+            value = row.get(name, "")
             if isinstance(value, float):
-                form = ('%.1e' if 'error' in name else
-                        '%.2f' if name == 'beside plain' else '%.1f')
-                value = form % value
+                form = ".1e" if "error" in name else ".2f" if name == "beside plain" else ".1f"
+                value = format(value, form)
             cells.append(str(value).rjust(len(name)))
-        print('  '.join(cells), flush=True)
-    print("times: upstream forward + backward by ours.  beside plain: ours by "
-          "that of the\nsame shape without variant.  error: largest difference "
-          "to upstream's in\nfloat64, of scores and gradients; half types "
-          "round gradients.")
+        print("  ".join(cells), flush=True)
+    print(
+        "times: upstream forward + backward by ours.  beside plain: ours by "
+        "that of the\nsame shape without variant.  error: largest difference "
+        "to upstream's in\nfloat64, of scores and gradients; half types "
+        "round gradients."
+    )
     if output is not None:
-        output.write_text(json.dumps(rows, indent=1) + '\n')
+        output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main(__doc__, prepare, run)

@@ -1,4 +1,5 @@
 """Launches kernels of a PTX file from PyTorch, by CUDA's driver API."""
+
 import ctypes
 
 import torch
@@ -16,16 +17,15 @@ class PtxModule:
     """
 
     def __init__(self, path):
-        self._cuda = ctypes.CDLL('libcuda.so.1')
-        torch.zeros(1, device='cuda')  # makes the context
+        self._cuda = ctypes.CDLL("libcuda.so.1")
+        torch.zeros(1, device="cuda")  # makes the context
         self._module = ctypes.c_void_p()
-        self._call('cuModuleLoadData', ctypes.byref(self._module),
-                   path.read_bytes() + b'\0')
+        self._call("cuModuleLoadData", ctypes.byref(self._module), path.read_bytes() + b"\0")
 
     def _call(self, name, *arguments):
         error = getattr(self._cuda, name)(*arguments)
         if error != 0:
-            raise RuntimeError('%s: CUDA error %d' % (name, error))
+            raise RuntimeError(f"{name}: CUDA error {error}")
 
     def launcher(self, kernel, groups, threads, tensors):
         """Returns a function that launches a kernel on torch's stream.
@@ -36,18 +36,17 @@ class PtxModule:
           tensors: the arguments, in the order of their indexes.
         """
         function = ctypes.c_void_p()
-        self._call('cuModuleGetFunction', ctypes.byref(function), self._module,
-                   kernel.encode())
+        self._call("cuModuleGetFunction", ctypes.byref(function), self._module, kernel.encode())
         values = [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
         # Behind the buffers an entry takes the grid in threads.
         values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
-        arguments = (ctypes.c_void_p * len(values))(
-            *[ctypes.addressof(value) for value in values])
+        arguments = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
         def launch(keep=(tensors, values)):
-            self._call('cuLaunchKernel', function, groups, 1, 1, threads, 1,
-                       1, 0, stream, arguments, None)
+            self._call(
+                "cuLaunchKernel", function, groups, 1, 1, threads, 1, 1, 0, stream, arguments, None
+            )
 
         return launch
 

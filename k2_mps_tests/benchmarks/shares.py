@@ -5,6 +5,7 @@ kernels, less that of torch's own operators: a Mac's GPU does both.  Its share
 of the same operation's time on the CPU bounds how much faster the operation
 gets, however fast the GPU is.
 """
+
 import time
 
 import torch
@@ -29,7 +30,7 @@ def profile(function, device):
       'waits': those that find work, 'moved': bytes of the tensors that
       torch's operators take and make}.
     """
-    look = _on_cpu if device == 'cpu' else _on_mps
+    look = _on_cpu if device == "cpu" else _on_mps
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rows = []
@@ -39,7 +40,7 @@ def profile(function, device):
             rows.append(look(function))
     finally:
         torch.set_num_threads(threads)
-    return min(rows, key=lambda row: row['host'])
+    return min(rows, key=lambda row: row["host"])
 
 
 def _on_cpu(function):
@@ -48,18 +49,18 @@ def _on_cpu(function):
         begin = time.perf_counter()
         function()
         wall = time.perf_counter() - begin
-    with profiler(activities=[ProfilerActivity.CPU],
-                  profile_memory=True) as profiled:
+    with profiler(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         function()
     changes = sorted(
         (event.start_ns(), event.nbytes())
         for event in profiled.profiler.kineto_results.events()
-        if event.name() == '[memory]')
+        if event.name() == "[memory]"
+    )
     used = peak = 0
     for _, change in changes:
         used += change
         peak = max(peak, used)
-    return {'host': wall, 'peak': peak}
+    return {"host": wall, "peak": peak}
 
 
 def _on_mps(function):
@@ -68,45 +69,61 @@ def _on_mps(function):
     torch.mps.synchronize()
     before = torch.accelerator.memory_allocated()
     torch.accelerator.reset_peak_memory_stats()
-    with mps_emulator.trace() as trace, profiler(
-            activities=[ProfilerActivity.CPU]) as profiled:
+    with mps_emulator.trace() as trace, profiler(activities=[ProfilerActivity.CPU]) as profiled:
         begin = time.perf_counter()
         with mps_emulator.counters() as counted:
             function()
         torch.mps.synchronize()
         wall = time.perf_counter() - begin
     # Those that an operator had run are in its time.
-    kernels = sum(d.end - d.begin for d in trace.dispatches
-                  if not d.during) / 1e9
-    operators = sum(
-        event.self_cpu_time_total for event in profiled.key_averages()
-        if event.key.startswith('aten::')) / 1e6
-    return {'host': wall - kernels - operators,
-            'peak': torch.accelerator.max_memory_allocated() - before,
-            'dispatches': len(trace.dispatches),
-            'waits': counted.waits_with_work,
-            'moved': counted.operator_bytes}
+    kernels = sum(d.end - d.begin for d in trace.dispatches if not d.during) / 1e9
+    operators = (
+        sum(
+            event.self_cpu_time_total
+            for event in profiled.key_averages()
+            if event.key.startswith("aten::")
+        )
+        / 1e6
+    )
+    return {
+        "host": wall - kernels - operators,
+        "peak": torch.accelerator.max_memory_allocated() - before,
+        "dispatches": len(trace.dispatches),
+        "waits": counted.waits_with_work,
+        "moved": counted.operator_bytes,
+    }
+
+
+COLUMNS = (
+    "B, T, S: operation, who does it on mps",
+    "cpu ms",
+    "host ms",
+    "share",
+    "dispatches",
+    "waits",
+    "torch MB",
+    "peak MB",
+    "cpu peak",
+)
 
 
 def table(rows):
     """Yields lines: of each operation on mps, beside the CPU's."""
-    cpu = {_key(row): row for row in rows if row['place'] == 'cpu'}
-    yield '%-68s %9s %9s %6s %10s %5s %9s %9s %9s' % (
-        'B, T, S: operation, who does it on mps', 'cpu ms', 'host ms', 'share',
-        'dispatches', 'waits', 'torch MB', 'peak MB', 'cpu peak')
-    for row in sorted(rows, key=lambda row: (
-            row['size'], row['operation'], row['place'])):
-        if 'dispatches' not in row or _key(row) not in cpu:
+    cpu = {_key(row): row for row in rows if row["place"] == "cpu"}
+    yield "{:<68} {:>9} {:>9} {:>6} {:>10} {:>5} {:>9} {:>9} {:>9}".format(*COLUMNS)
+    for row in sorted(rows, key=lambda row: (row["size"], row["operation"], row["place"])):
+        if "dispatches" not in row or _key(row) not in cpu:
             continue
         beside = cpu[_key(row)]
-        yield '%-68s %9.2f %9.2f %5.0f%% %10d %5d %9.2f %9.2f %9.2f' % (
-            '%s: %s, %s' % (', '.join(map(str, row['size'])),
-                            row['operation'], row['place']),
-            beside['host'] * 1e3, row['host'] * 1e3,
-            100 * row['host'] / beside['host'], row['dispatches'],
-            row['waits'], row['moved'] / MEGABYTE, row['peak'] / MEGABYTE,
-            beside['peak'] / MEGABYTE)
+        size = ", ".join(map(str, row["size"]))
+        what = f"{size}: {row['operation']}, {row['place']}"
+        yield (
+            f"{what:<68} {beside['host'] * 1e3:9.2f} "
+            f"{row['host'] * 1e3:9.2f} {row['host'] / beside['host']:6.0%} "
+            f"{row['dispatches']:10d} {row['waits']:5d} {row['moved'] / MEGABYTE:9.2f} "
+            f"{row['peak'] / MEGABYTE:9.2f} {beside['peak'] / MEGABYTE:9.2f}"
+        )
 
 
 def _key(row):
-    return row['operation'], tuple(row['size'])
+    return row["operation"], tuple(row["size"])

@@ -6,6 +6,7 @@ Times the function that stands behind ``Context::WaitForHost()`` on mps, called
 in a loop of compiled code, by a thread that holds the GIL, which a wait gives
 up, and by one that does not.
 """
+
 import ctypes
 import os
 import subprocess
@@ -19,13 +20,13 @@ import torch
 
 CALLS = 1_000_000
 REPEATS = 7
-SYNCHRONIZE = '_ZN2k23mps11SynchronizeEv'
-LOOP = 'void loop(void (*f)(void), long n) { while (n--) f(); }'
+SYNCHRONIZE = "_ZN2k23mps11SynchronizeEv"
+LOOP = "void loop(void (*f)(void), long n) { while (n--) f(); }"
 
 
 def _nanoseconds(loop, function):
     """Returns the least time of a call, of all repeats."""
-    best = float('inf')
+    best = float("inf")
     for _ in range(REPEATS):
         begin = time.perf_counter_ns()
         loop(function, ctypes.c_long(CALLS))
@@ -34,22 +35,23 @@ def _nanoseconds(loop, function):
 
 
 def main():
-    suffix = 'dylib' if sys.platform == 'darwin' else 'so'
-    library = Path(_k2.__file__).parent / f'libk2context.{suffix}'
-    torch.zeros(1, device='mps').cpu()  # starts the device
-    function = ctypes.cast(getattr(ctypes.CDLL(library), SYNCHRONIZE),
-                           ctypes.c_void_p)
+    suffix = "dylib" if sys.platform == "darwin" else "so"
+    library = Path(_k2.__file__).parent / f"libk2context.{suffix}"
+    torch.zeros(1, device="mps").cpu()  # starts the device
+    function = ctypes.cast(getattr(ctypes.CDLL(library), SYNCHRONIZE), ctypes.c_void_p)
     with tempfile.TemporaryDirectory() as directory:
-        loop = Path(directory) / f'loop.{suffix}'
-        subprocess.run([os.environ.get('CC', 'cc'), '-O2', '-shared', '-fPIC',
-                        '-x', 'c', '-', '-o', loop], input=LOOP, text=True,
-                       check=True)
-        emulated = '' if sys.platform == 'darwin' else ' (emulated)'
-        for text, kind in (('without the GIL', ctypes.CDLL),
-                           ('with the GIL', ctypes.PyDLL)):
+        loop = Path(directory) / f"loop.{suffix}"
+        subprocess.run(
+            [os.environ.get("CC", "cc"), "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", loop],
+            input=LOOP,
+            text=True,
+            check=True,
+        )
+        emulated = "" if sys.platform == "darwin" else " (emulated)"
+        for text, kind in (("without the GIL", ctypes.CDLL), ("with the GIL", ctypes.PyDLL)):
             cost = _nanoseconds(kind(loop).loop, function)
-            print(f'{text}: {cost:.0f} ns a call{emulated}')
+            print(f"{text}: {cost:.0f} ns a call{emulated}")
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

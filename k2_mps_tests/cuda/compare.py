@@ -5,6 +5,7 @@ the machine meanwhile meets both.  An operation's time is the least of its
 medians, since anything else that the machine does only adds to it.  Ends with 1
 if one is slower with the series by more than --limit.
 """
+
 import argparse
 import json
 import os
@@ -25,18 +26,18 @@ def operations(size):
     import k2
     import torch
 
-    yield from bench.operations(size, 'cuda')
+    yield from bench.operations(size, "cuda")
     num_seqs, num_frames, num_symbols = size
     torch.manual_seed(1)
-    targets = torch.randint(1, bench.VOCABULARY,
-                            (num_seqs, num_symbols)).tolist()
-    graph = k2.ctc_graph(targets, device='cuda')
+    targets = torch.randint(1, bench.VOCABULARY, (num_seqs, num_symbols)).tolist()
+    graph = k2.ctc_graph(targets, device="cuda")
     scores = torch.randn(num_seqs, num_frames, bench.VOCABULARY).log_softmax(-1)
-    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32)
     dense = k2.DenseFsaVec(scores.cuda().requires_grad_(True), segments)
-    yield 'ctc_loss with gradient, float64', lambda: k2.ctc_loss(
-        graph, dense, output_beam=8.0).backward(retain_graph=True)
+    yield (
+        "ctc_loss with gradient, float64",
+        lambda: k2.ctc_loss(graph, dense, output_beam=8.0).backward(retain_graph=True),
+    )
     with torch.no_grad():
         lattice = k2.intersect_dense(graph, dense, 8.0)
 
@@ -44,29 +45,39 @@ def operations(size):
         lattice._invalidate_cache_()
         lattice.get_arc_post(use_double_scores=True, log_semiring=True)
 
-    yield 'posteriors of arcs, float64', posteriors
-    yield 'shortest_path', lambda: k2.shortest_path(lattice, False)
+    yield "posteriors of arcs, float64", posteriors
+    yield "shortest_path", lambda: k2.shortest_path(lattice, False)
 
     seqs, symbols, frames = 8, 60, 200
-    am = torch.randn(seqs, frames, 100, device='cuda', requires_grad=True)
-    lm = torch.randn(seqs, symbols + 1, 100, device='cuda', requires_grad=True)
-    labels = torch.randint(1, 100, (seqs, symbols), device='cuda')
-    boundary = torch.zeros(seqs, 4, dtype=torch.int64, device='cuda')
+    am = torch.randn(seqs, frames, 100, device="cuda", requires_grad=True)
+    lm = torch.randn(seqs, symbols + 1, 100, device="cuda", requires_grad=True)
+    labels = torch.randint(1, 100, (seqs, symbols), device="cuda")
+    boundary = torch.zeros(seqs, 4, dtype=torch.int64, device="cuda")
     boundary[:, 2], boundary[:, 3] = symbols, frames
 
     def transducer():
         simple, (px, py) = k2.rnnt_loss_smoothed(
-            lm=lm, am=am, symbols=labels, termination_symbol=0,
-            boundary=boundary, reduction='sum', return_grad=True)
-        ranges = k2.get_rnnt_prune_ranges(
-            px_grad=px, py_grad=py, boundary=boundary, s_range=5)
+            lm=lm,
+            am=am,
+            symbols=labels,
+            termination_symbol=0,
+            boundary=boundary,
+            reduction="sum",
+            return_grad=True,
+        )
+        ranges = k2.get_rnnt_prune_ranges(px_grad=px, py_grad=py, boundary=boundary, s_range=5)
         pruned_am, pruned_lm = k2.do_rnnt_pruning(am=am, lm=lm, ranges=ranges)
         pruned = k2.rnnt_loss_pruned(
-            logits=pruned_am + pruned_lm, symbols=labels, ranges=ranges,
-            termination_symbol=0, boundary=boundary, reduction='sum')
+            logits=pruned_am + pruned_lm,
+            symbols=labels,
+            ranges=ranges,
+            termination_symbol=0,
+            boundary=boundary,
+            reduction="sum",
+        )
         (simple + pruned).backward()
 
-    yield 'pruned transducer loss with gradient', transducer
+    yield "pruned transducer loss with gradient", transducer
 
 
 def measure():
@@ -89,44 +100,42 @@ def measure():
 def run(root, tree, preload):
     """Returns what measure() prints for a build."""
     here = Path(__file__).resolve()
-    path = [root / tree / 'k2' / 'python', root / f'build-{tree}' / 'lib',
-            here.parent]
+    path = [root / tree / "k2" / "python", root / f"build-{tree}" / "lib", here.parent]
     result = subprocess.run(
-        [sys.executable, here, '--measure'], stdout=subprocess.PIPE,
-        text=True, check=True,
-        env={**os.environ, 'PYTHONPATH': ':'.join(map(str, path)),
-             'LD_PRELOAD': preload})
+        [sys.executable, here, "--measure"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, path)), "LD_PRELOAD": preload},
+    )
     return json.loads(result.stdout.splitlines()[-1])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument('--root', type=Path, help='where run.sh has built')
-    parser.add_argument('--preload', default='', help='a library to load')
-    parser.add_argument('--limit', type=float, default=0.03)
-    parser.add_argument('--measure', action='store_true')
+    parser.add_argument("--root", type=Path, help="where run.sh has built")
+    parser.add_argument("--preload", default="", help="a library to load")
+    parser.add_argument("--limit", type=float, default=0.03)
+    parser.add_argument("--measure", action="store_true")
     options = parser.parse_args()
     if options.measure:
         return measure()
-    best = {'base': {}, 'series': {}}
+    best = {"base": {}, "series": {}}
     for _ in range(ROUNDS):
         for tree, least in best.items():
-            for name, seconds in run(options.root, tree,
-                                     options.preload).items():
+            for name, seconds in run(options.root, tree, options.preload).items():
                 least[name] = min(seconds, least.get(name, seconds))
     slower = []
-    print('%-45s %10s %10s %8s' % ('milliseconds', 'without', 'with', ''))
-    for name, without in best['base'].items():
-        seconds = best['series'][name]
+    print(f"{'milliseconds':<45} {'without':>10} {'with':>10} {'':>8}")
+    for name, without in best["base"].items():
+        seconds = best["series"][name]
         change = seconds / without - 1
-        print('%-45s %10.3f %10.3f %+7.1f%%' % (
-            name, without * 1e3, seconds * 1e3, change * 100))
+        print(f"{name:<45} {without * 1e3:10.3f} {seconds * 1e3:10.3f} {change * 100:+7.1f}%")
         if change > options.limit:
             slower.append(name)
     if slower:
-        sys.exit('slower by more than %g%%: %s' % (
-            options.limit * 100, ', '.join(slower)))
+        sys.exit("slower by more than {:g}%: {}".format(options.limit * 100, ", ".join(slower)))
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

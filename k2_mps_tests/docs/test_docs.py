@@ -1,4 +1,5 @@
 """The documentation is true: tables, links, commands, code."""
+
 import itertools
 import re
 import shlex
@@ -15,11 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = docs.pages(PROJECT)
 # What people read on a repository's page, besides.
-TEXTS = [*PAGES, ROOT / 'README.md', ROOT / 'examples/README.md']
+TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
 # Opened by three backticks at the beginning of a line, with a language or not.
-FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
-LINK = re.compile(r'\]\(([^)\s]+)\)')
-PROGRAM = '.venv/bin/k2mps'
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PROGRAM = ".venv/bin/k2mps"
 
 
 def ids(path):
@@ -27,142 +28,143 @@ def ids(path):
 
 
 def blocks(path, language):
-    text = path.read_text(encoding='utf-8')
+    text = path.read_text(encoding="utf-8")
     return [code for found, code in FENCE.findall(text) if found == language]
 
 
-@pytest.mark.parametrize('page', PAGES, ids=ids)
+@pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_tables_are_what_the_code_says(page):
-    assert docs.fresh(PROJECT, page) == page.read_text(encoding='utf-8'), (
-        'k2mps docs writes it anew')
+    assert docs.fresh(PROJECT, page) == page.read_text(encoding="utf-8"), (
+        "k2mps docs writes it anew"
+    )
 
 
 def build(root, site):
     return subprocess.run(
-        [sys.executable, '-m', 'mkdocs', 'build', '--strict',
-         '--site-dir', str(site)], cwd=root, capture_output=True, text=True)
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
 
 
 def test_the_site_builds_without_warnings(tmp_path):
-    result = build(ROOT, tmp_path / 'site')
+    result = build(ROOT, tmp_path / "site")
     assert result.returncode == 0, result.stdout + result.stderr
     for page in PAGES:
-        name = '' if page.stem == 'index' else page.stem
-        html = (tmp_path / 'site' / name / 'index.html').read_text()
+        name = "" if page.stem == "index" else page.stem
+        html = (tmp_path / "site" / name / "index.html").read_text()
         # Of other hosts there are links only.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
-    if sys.platform == 'linux':
-        picture = (tmp_path / 'site/images/timeline.svg').read_text()
-        assert 'emulated' in picture and 'k2 intersect_dense' in picture
+    if sys.platform == "linux":
+        picture = (tmp_path / "site/images/timeline.svg").read_text()
+        assert "emulated" in picture and "k2 intersect_dense" in picture
 
 
 def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
-    shutil.copytree(ROOT / 'docs', tmp_path / 'docs')
-    shutil.copy(ROOT / 'mkdocs.yml', tmp_path)
-    monkeypatch.delenv('PYTHONPATH', raising=False)
-    result = build(tmp_path, tmp_path / 'site')
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    result = build(tmp_path, tmp_path / "site")
     assert result.returncode == 0, result.stdout + result.stderr
-    assert not (tmp_path / 'site/images/timeline.svg').exists()
+    assert not (tmp_path / "site/images/timeline.svg").exists()
 
 
-@pytest.mark.parametrize('wrong', [
-    '[gone](gone.md)', '[gone](errors.md#gone)', '![gone](images/gone.svg)'])
+@pytest.mark.parametrize(
+    "wrong", ["[gone](gone.md)", "[gone](errors.md#gone)", "![gone](images/gone.svg)"]
+)
 def test_a_link_that_leads_nowhere_fails_the_build(tmp_path, wrong):
-    shutil.copytree(ROOT / 'docs', tmp_path / 'docs')
-    shutil.copy(ROOT / 'mkdocs.yml', tmp_path)
-    with (tmp_path / 'docs/index.md').open('a') as stream:
-        stream.write(f'\n{wrong}\n')
-    result = build(tmp_path, tmp_path / 'site')
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    with (tmp_path / "docs/index.md").open("a") as stream:
+        stream.write(f"\n{wrong}\n")
+    result = build(tmp_path, tmp_path / "site")
     assert result.returncode != 0
-    assert 'gone' in result.stdout + result.stderr
+    assert "gone" in result.stdout + result.stderr
 
 
 def anchors(path):
     """The anchors of a page's headings, as GitHub makes them."""
-    text = FENCE.sub('', path.read_text(encoding='utf-8'))
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
     return {
-        re.sub(r'[^\w\- ]', '', heading.lower()).strip().replace(' ', '-')
-        for heading in re.findall(r'^#+ (.*)$', text, re.MULTILINE)
+        re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     }
 
 
-@pytest.mark.parametrize('path', TEXTS, ids=ids)
+@pytest.mark.parametrize("path", TEXTS, ids=ids)
 def test_links_between_files(path):
-    for link in LINK.findall(FENCE.sub('', path.read_text(encoding='utf-8'))):
-        if re.match(r'https?:', link):
+    for link in LINK.findall(FENCE.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"https?:", link):
             continue
-        name, _, anchor = link.partition('#')
+        name, _, anchor = link.partition("#")
         target = path.parent / name if name else path
         assert target.exists(), link
-        if anchor and target.stem != 'profiling':
+        if anchor and target.stem != "profiling":
             assert anchor in anchors(target), link
 
 
-@pytest.mark.parametrize(
-    'path', [path for path in TEXTS if blocks(path, 'python')], ids=ids)
+@pytest.mark.parametrize("path", [path for path in TEXTS if blocks(path, "python")], ids=ids)
 def test_python_in_the_text_runs(path):
     """The blocks of a page, one after another, in one program."""
-    code = '\n'.join(blocks(path, 'python'))
-    result = subprocess.run([sys.executable, '-c', code], cwd=ROOT,
-                            capture_output=True, text=True)
+    code = "\n".join(blocks(path, "python"))
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
 
 
 def commands(path):
     """The command lines in a file's blocks, as lists of words."""
-    for code in blocks(path, ''):
-        for line in code.replace('\\\n', ' ').splitlines():
+    for code in blocks(path, ""):
+        for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             # What comes before sets variables.
-            while words and re.fullmatch(r'[A-Z_0-9]+=\S*', words[0]):
+            while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
                 words = words[1:]
             if words:
                 yield words
 
 
-@pytest.mark.parametrize('path', TEXTS, ids=ids)
+@pytest.mark.parametrize("path", TEXTS, ids=ids)
 def test_commands_in_the_text_exist(path):
-    targets = set(re.findall(r'^(\w+):', (ROOT / 'Makefile').read_text(),
-                             re.MULTILINE))
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in commands(path):
-        if words[0] == 'make':
-            assert {word for word in words[1:] if '=' not in word} <= targets
+        if words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets
         elif words[0] == PROGRAM:
             with click.Context(cli.main) as context:
                 if words[1:]:
                     command = cli.main.get_command(context, words[1])
                     assert command, words
                     command.make_context(words[1], words[2:])
-        elif words[0] == '.venv/bin/python' and words[1] != '-c':
+        elif words[0] == ".venv/bin/python" and words[1] != "-c":
             name = words[1]
-            if name == '-m':
-                name = words[2].replace('.', '/')
-                assert name in ('k2/mps/check', 'k2/version') or list(
-                    ROOT.glob(f'{name}*')), words
+            if name == "-m":
+                name = words[2].replace(".", "/")
+                assert name in ("k2/mps/check", "k2/version") or list(ROOT.glob(f"{name}*")), words
             else:
                 assert (ROOT / name).exists(), words
 
 
 def test_the_readme_lists_all_commands_and_suites():
-    text = (ROOT / 'README.md').read_text(encoding='utf-8')
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
 
     def first_words(section):
-        rows = text.split(f'## {section}\n')[1].split('\n## ')[0]
-        return sorted(re.findall(r'^\| `([\w-]+)', rows, re.MULTILINE))
+        rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
+        return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
 
-    assert first_words('The tool') == sorted(cli.main.commands)
-    assert first_words('The suites') == sorted(
-        suite.name for suite in suites.SUITES)
+    assert first_words("The tool") == sorted(cli.main.commands)
+    assert first_words("The suites") == sorted(suite.name for suite in suites.SUITES)
 
 
 def sentences(path):
     """Its longer sentences, without tables and code."""
-    text = FENCE.sub('', path.read_text(encoding='utf-8'))
-    text = ' '.join(line for line in text.splitlines()
-                    if not line.startswith(('|', '#')))
-    return {' '.join(sentence.split())
-            for sentence in re.split(r'(?<=[.:]) ', text)
-            if len(sentence.split()) > 8}
+    text = FENCE.sub("", path.read_text(encoding="utf-8"))
+    text = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
+    return {
+        " ".join(sentence.split())
+        for sentence in re.split(r"(?<=[.:]) ", text)
+        if len(sentence.split()) > 8
+    }
 
 
 def test_nothing_is_said_twice():

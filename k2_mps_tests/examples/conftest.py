@@ -1,4 +1,5 @@
 """The examples as a reader runs them: programs with a command line."""
+
 import os
 import subprocess
 import sys
@@ -6,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).resolve().parents[2] / 'examples'
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope="session")
 def run():
     """Runs an example; returns what it prints."""
 
     def run(name, *arguments, status=0):
         result = subprocess.run(
             [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
-            capture_output=True, text=True,
+            capture_output=True,
+            text=True,
             # A width at which no line is folded.
-            env={**os.environ, 'COLUMNS': '200'})
+            env={**os.environ, "COLUMNS": "200"},
+        )
         assert result.returncode == status, result.stdout + result.stderr
         return result.stdout if status == 0 else result.stderr
 

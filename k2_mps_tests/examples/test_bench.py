@@ -1,4 +1,5 @@
 """`k2mps bench`: what it measures, shows and refuses."""
+
 import json
 import sys
 import time
@@ -11,13 +12,12 @@ from k2_mps_tests.benchmarks import bench, shares
 
 @pytest.fixture
 def main(monkeypatch, capsys):
-    monkeypatch.setattr(bench, 'SIZES', {'full': [(1, 8, 2), (2, 9, 3)]})
-    monkeypatch.setattr(shares, 'REPEATS', 1)
-    monkeypatch.setattr(shares, 'SECONDS', 0)
+    monkeypatch.setattr(bench, "SIZES", {"full": [(1, 8, 2), (2, 9, 3)]})
+    monkeypatch.setattr(shares, "REPEATS", 1)
+    monkeypatch.setattr(shares, "SECONDS", 0)
 
     def run(*arguments):
-        monkeypatch.setattr(sys, 'argv', [
-            'bench', '--repeats', '1', *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["bench", "--repeats", "1", *map(str, arguments)])
         bench.main()
         return capsys.readouterr().out
 
@@ -25,64 +25,62 @@ def main(monkeypatch, capsys):
 
 
 def test_bench(main, tmp_path):
-    out = main('--output', tmp_path / 'first')
-    document = json.loads((tmp_path / 'first' / 'bench.json').read_text())
-    rows = document['rows']
-    assert {row['place'] for row in rows} == {'cpu', 'mps-host', 'mps-metal'}
+    out = main("--output", tmp_path / "first")
+    document = json.loads((tmp_path / "first" / "bench.json").read_text())
+    rows = document["rows"]
+    assert {row["place"] for row in rows} == {"cpu", "mps-host", "mps-metal"}
     assert len(rows) == 3 * 2 * 6
-    assert all(row['seconds'] > 0 for row in rows)
-    for kind in ('png', 'svg'):
-        assert (tmp_path / 'first' / ('bench.' + kind)).stat().st_size > 1000
-    if sys.platform != 'darwin':
-        assert document['where']['mps'] == 'emulated'
-        assert 'these are no times of a GPU' in out
+    assert all(row["seconds"] > 0 for row in rows)
+    for kind in ("png", "svg"):
+        assert (tmp_path / "first" / ("bench." + kind)).stat().st_size > 1000
+    if sys.platform != "darwin":
+        assert document["where"]["mps"] == "emulated"
+        assert "these are no times of a GPU" in out
         lines = list(shares.table(rows))
         assert len(lines) == 1 + 2 * 2 * 6
         assert all(line in out for line in lines)
 
-    out = main('--output', tmp_path / 'second', '--compare',
-               tmp_path / 'first' / 'bench.json')
-    assert out.count('x)') == len(rows)
+    out = main("--output", tmp_path / "second", "--compare", tmp_path / "first" / "bench.json")
+    assert out.count("x)") == len(rows)
 
 
 def test_another_machine_is_refused(main, tmp_path):
-    where = dict(bench.where(), machine='another')
-    (tmp_path / 'old.json').write_text(
-        json.dumps({'where': where, 'rows': []}))
-    with pytest.raises(SystemExit, match='is of another machine'):
-        main('--output', tmp_path, '--compare', tmp_path / 'old.json')
-    assert not (tmp_path / 'bench.json').exists()
+    where = dict(bench.where(), machine="another")
+    (tmp_path / "old.json").write_text(json.dumps({"where": where, "rows": []}))
+    with pytest.raises(SystemExit, match="is of another machine"):
+        main("--output", tmp_path, "--compare", tmp_path / "old.json")
+    assert not (tmp_path / "bench.json").exists()
 
 
 def test_what_changed():
-    row = {'operation': 'x', 'size': [1, 2, 3], 'place': 'cpu',
-           'seconds': 2e-3}
+    row = {"operation": "x", "size": [1, 2, 3], "place": "cpu", "seconds": 2e-3}
     head, line = bench.table([row], [dict(row, seconds=5e-3)])
-    assert 'cpu' in head and '2.00 ms (2.50x)' in line
-    assert '(' not in list(bench.table([row]))[1]
+    assert "cpu" in head and "2.00 ms (2.50x)" in line
+    assert "(" not in list(bench.table([row]))[1]
 
 
 def test_force_is_put_back(monkeypatch):
-    monkeypatch.setenv(bench.FORCE, 'metal')
-    with bench.forced('host'):
-        assert bench.os.environ[bench.FORCE] == 'host'
-    assert bench.os.environ[bench.FORCE] == 'metal'
+    monkeypatch.setenv(bench.FORCE, "metal")
+    with bench.forced("host"):
+        assert bench.os.environ[bench.FORCE] == "host"
+    assert bench.os.environ[bench.FORCE] == "metal"
     with bench.forced(None):
         assert bench.FORCE not in bench.os.environ
 
 
-@pytest.mark.skipif(sys.platform == 'darwin', reason='mps is the real one')
+@pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_shares(monkeypatch):
     """What the host does, and neither what a kernel nor an operator does."""
     import mps_emulator
 
-    monkeypatch.setattr(shares, 'SECONDS', 0)
+    monkeypatch.setattr(shares, "SECONDS", 0)
     slow = torch.mps.compile_shader(
-        'kernel void slow(device int *x) {'
-        '  for (int i = 0; i < 50000000; ++i) *(volatile device int *)x += i;'
-        '}').slow
-    x = torch.zeros(1, dtype=torch.int32, device='mps')
-    a = torch.ones(1000, 1000, device='mps')
+        "kernel void slow(device int *x) {"
+        "  for (int i = 0; i < 50000000; ++i) *(volatile device int *)x += i;"
+        "}"
+    ).slow
+    x = torch.zeros(1, dtype=torch.int32, device="mps")
+    a = torch.ones(1000, 1000, device="mps")
 
     def operation(reads):
         slow(x, threads=1)
@@ -96,30 +94,40 @@ def test_shares(monkeypatch):
         operation(True)
     kernel = (trace.dispatches[0].end - trace.dispatches[0].begin) / 1e9
     for reads in (True, False):
-        row = shares.profile(lambda: operation(reads), 'mps')
+        row = shares.profile(lambda: operation(reads), "mps")
         # Half the kernel's time is for what disturbs the machine.
-        assert 0.05 <= row['host'] < 0.05 + kernel / 2
-        assert (row['dispatches'], row['waits']) == (1, reads)
-        assert row['peak'] >= 8e6
-        assert row['moved'] >= 8e6 + 8e6 + 8e6
-    row = shares.profile(lambda: torch.ones(1000, 1000) + 1, 'cpu')
-    assert 8e6 <= row['peak'] < 9e6
-    assert row.keys() == {'host', 'peak'}
+        assert 0.05 <= row["host"] < 0.05 + kernel / 2
+        assert (row["dispatches"], row["waits"]) == (1, reads)
+        assert row["peak"] >= 8e6
+        assert row["moved"] >= 8e6 + 8e6 + 8e6
+    row = shares.profile(lambda: torch.ones(1000, 1000) + 1, "cpu")
+    assert 8e6 <= row["peak"] < 9e6
+    assert row.keys() == {"host", "peak"}
 
 
-@pytest.mark.skipif(sys.platform == 'darwin', reason='mps is the real one')
+@pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_record(monkeypatch, tmp_path):
     """What is recorded can be done again, with the same bits."""
     from mps_emulator.replay.__main__ import main as replay
 
     from k2_mps_tests.benchmarks import record
 
-    monkeypatch.setattr(sys, 'argv', [
-        'record', str(tmp_path), 'ctc_loss with gradient, float', 'mutual_inf',
-        '--size', '2', '9', '3'])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        [
+            "record",
+            str(tmp_path),
+            "ctc_loss with gradient, float",
+            "mutual_inf",
+            "--size",
+            "2",
+            "9",
+            "3",
+        ],
+    )
     record.main()
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ['ctc_loss_with_gradient_float',
-                     'mutual_information_recursion_with_gradient']
+    assert names == ["ctc_loss_with_gradient_float", "mutual_information_recursion_with_gradient"]
     for name in names:
-        assert replay(['check', str(tmp_path / name)]) == 0
+        assert replay(["check", str(tmp_path / name)]) == 0

@@ -1,4 +1,5 @@
 """The examples learn, on the CPU and on mps, and learn the same."""
+
 import json
 import re
 import sys
@@ -6,36 +7,37 @@ import sys
 import pytest
 import torch
 
-RESULT = re.compile(r'phone error rate (before|after): ([\d.]+)%')
+RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
-STEPS = {'ctc': 150, 'transducer': 20}
+STEPS = {"ctc": 150, "transducer": 20}
 
 # By how much, relatively, loss curves may differ.  On the CPU, weights changed
 # by 1e-6 change the curve of the 150 steps of CTC by up to 6e-5; a tenfold of
 # that is rounding, more is not.  On a Mac, the derivative of Swoosh is rounded
 # to 8 bits with other random numbers than on the CPU; there, other random
 # numbers change the curve by up to 5e-3.
-TOLERANCE = 5e-2 if sys.platform == 'darwin' else 6e-4
+TOLERANCE = 5e-2 if sys.platform == "darwin" else 6e-4
 
 
 def losses(folder):
-    return json.loads((folder / 'curve.json').read_text())['losses']
+    return json.loads((folder / "curve.json").read_text())["losses"]
 
 
 def error_rates(text):
     return {when: float(rate) for when, rate in RESULT.findall(text)}
 
 
-@pytest.fixture(scope='module')
+@pytest.fixture(scope="module")
 def trained(run, tmp_path_factory):
     """Trains an example once on a device; its folder and what it prints."""
     done = {}
 
     def train(name, device):
         if (name, device) not in done:
-            folder = tmp_path_factory.mktemp(f'{name}-{device}')
-            text = run(f'{name}.py', folder, '--device', device, '--steps',
-                       STEPS[name], '--held-out', 32)
+            folder = tmp_path_factory.mktemp(f"{name}-{device}")
+            text = run(
+                f"{name}.py", folder, "--device", device, "--steps", STEPS[name], "--held-out", 32
+            )
             done[name, device] = folder, text
         return done[name, device]
 
@@ -43,74 +45,69 @@ def trained(run, tmp_path_factory):
 
 
 def test_ctc_learns_on_mps(trained):
-    folder, text = trained('ctc', 'mps')
+    folder, text = trained("ctc", "mps")
     rates = error_rates(text)
     # At first it hears phones at random, more than there are.
-    assert rates['before'] >= 100
-    assert rates['after'] < 10
+    assert rates["before"] >= 100
+    assert rates["after"] < 10
 
 
 def test_both_devices_learn_the_same(trained, run, tmp_path):
-    cpu, mps = (trained('ctc', device)[0] for device in ('cpu', 'mps'))
-    plot = tmp_path / 'curves.png'
-    text = run('curves.py', cpu, mps, '--output', plot)
-    assert plot.read_bytes().startswith(b'\x89PNG')
+    cpu, mps = (trained("ctc", device)[0] for device in ("cpu", "mps"))
+    plot = tmp_path / "curves.png"
+    text = run("curves.py", cpu, mps, "--output", plot)
+    assert plot.read_bytes().startswith(b"\x89PNG")
     differences = [abs(a - b) / a for a, b in zip(losses(cpu), losses(mps))]
-    assert len(differences) == STEPS['ctc']
-    assert f'difference {max(differences):.1e}' in text
+    assert len(differences) == STEPS["ctc"]
+    assert f"difference {max(differences):.1e}" in text
     # Nothing is learnt yet: sums in float32 over about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     assert max(differences) < TOLERANCE
 
 
-@pytest.mark.parametrize('device', ['cpu', 'mps'])
+@pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_the_transducer_learns(trained, device):
-    curve = losses(trained('transducer', device)[0])
-    assert len(curve) == STEPS['transducer']
+    curve = losses(trained("transducer", device)[0])
+    assert len(curve) == STEPS["transducer"]
     # The first thing to learn is that most frames are blank.
     assert curve[-1] < 0.7 * curve[0]
 
 
 def test_both_devices_learn_the_same_transducer(trained):
-    cpu, mps = (losses(trained('transducer', device)[0])
-                for device in ('cpu', 'mps'))
+    cpu, mps = (losses(trained("transducer", device)[0]) for device in ("cpu", "mps"))
     assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE
 
 
-@pytest.mark.parametrize('name', ['ctc', 'transducer'])
+@pytest.mark.parametrize("name", ["ctc", "transducer"])
 def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path, name):
-    options = ['--steps', 6, '--batch', 4, '--save-every', 2,
-               '--held-out', 2]
-    run(f'{name}.py', tmp_path / 'through', *options)
-    run(f'{name}.py', tmp_path / 'resumed', *options, '--stop-after', 3)
-    run(f'{name}.py', tmp_path / 'resumed', *options, '--resume')
+    options = ["--steps", 6, "--batch", 4, "--save-every", 2, "--held-out", 2]
+    run(f"{name}.py", tmp_path / "through", *options)
+    run(f"{name}.py", tmp_path / "resumed", *options, "--stop-after", 3)
+    run(f"{name}.py", tmp_path / "resumed", *options, "--resume")
     through, resumed = (
-        torch.load(tmp_path / folder / 'checkpoint.pt')
-        for folder in ('through', 'resumed'))
-    assert through['losses'] == resumed['losses']
-    assert len(through['losses']) == 6
-    for weight, expected in through['model'].items():
-        assert torch.equal(resumed['model'][weight], expected), weight
-    moments, expected = (each['optimizer']['state']
-                         for each in (resumed, through))
+        torch.load(tmp_path / folder / "checkpoint.pt") for folder in ("through", "resumed")
+    )
+    assert through["losses"] == resumed["losses"]
+    assert len(through["losses"]) == 6
+    for weight, expected in through["model"].items():
+        assert torch.equal(resumed["model"][weight], expected), weight
+    moments, expected = (each["optimizer"]["state"] for each in (resumed, through))
     for number, state in expected.items():
         for key, value in state.items():
             assert torch.equal(moments[number][key], value), (number, key)
 
 
 def test_a_run_with_other_settings_is_not_resumed(trained, run, tmp_path):
-    error = run('ctc.py', trained('ctc', 'mps')[0], '--steps', 2, '--resume',
-                status=1)
-    assert 'has other settings' in error
-    error = run('ctc.py', tmp_path / 'nowhere', '--resume', status=1)
-    assert 'there is no checkpoint.pt' in error
+    error = run("ctc.py", trained("ctc", "mps")[0], "--steps", 2, "--resume", status=1)
+    assert "has other settings" in error
+    error = run("ctc.py", tmp_path / "nowhere", "--resume", status=1)
+    assert "there is no checkpoint.pt" in error
 
 
-@pytest.mark.parametrize('device', ['cpu', 'mps'])
+@pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_words_are_decoded(trained, run, device):
-    text = run('decode.py', trained('ctc', 'mps')[0], '--device', device)
-    rates = [float(rate) for rate in
-             re.findall(r'word error rate, [^:]*: ([\d.]+)%', text)]
+    text = run("decode.py", trained("ctc", "mps")[0], "--device", device)
+    rates = [float(rate) for rate in re.findall(r"word error rate, [^:]*: ([\d.]+)%", text)]
     best, n_best, oracle = rates
     # Grammar and lexicon mend most of what is wrong with the phones.
     assert best < 10

@@ -1,4 +1,5 @@
 """The command line of the checks."""
+
 import argparse
 import sys
 import tempfile
@@ -11,32 +12,43 @@ MISSING = 4
 
 def main():
     parser = argparse.ArgumentParser(
-        prog='python -m k2_mps_tests.kernels',
-        description='Checks each Metal kernel of the series by itself against '
-        'a reference in float64.',
-        epilog='Exit status: 0 all is right, 1 a kernel is wrong, 3 there is '
-        'no GPU, 4 a check or a file that it needs is missing.')
+        prog="python -m k2_mps_tests.kernels",
+        description="Checks each Metal kernel of the series by itself against "
+        "a reference in float64.",
+        epilog="Exit status: 0 all is right, 1 a kernel is wrong, 3 there is "
+        "no GPU, 4 a check or a file that it needs is missing.",
+    )
     parser.add_argument(
-        '--device', choices=('cpu', 'cuda'), default='cpu',
-        help='cpu (default): on torch\'s mps device, which the CPU emulates '
-        'on Linux; cuda: as PTX on an NVIDIA GPU')
+        "--device",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cpu (default): on torch's mps device, which the CPU emulates "
+        "on Linux; cuda: as PTX on an NVIDIA GPU",
+    )
     parser.add_argument(
-        '--prepare', type=Path, metavar='FOLDER',
-        help='only make a folder whose run.py checks on another machine\'s '
-        'NVIDIA GPU')
+        "--prepare",
+        type=Path,
+        metavar="FOLDER",
+        help="only make a folder whose run.py checks on another machine's NVIDIA GPU",
+    )
+    parser.add_argument("--run", type=Path, metavar="FOLDER", help="run such a folder")
     parser.add_argument(
-        '--run', type=Path, metavar='FOLDER', help='run such a folder')
+        "--gpu",
+        default="sm_80",
+        metavar="ARCHITECTURE",
+        help="the oldest GPU that the PTX is for (default: sm_80)",
+    )
     parser.add_argument(
-        '--gpu', default='sm_80', metavar='ARCHITECTURE',
-        help='the oldest GPU that the PTX is for (default: sm_80)')
-    parser.add_argument(
-        '--libdevice', type=Path, metavar='FILE',
-        help='CUDA\'s libdevice.10.bc; default: the installed toolkit\'s')
+        "--libdevice",
+        type=Path,
+        metavar="FILE",
+        help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+    )
     options = parser.parse_args()
     try:
         sys.exit(_run(options))
     except LookupError as error:
-        print('error: %s' % error)
+        print(f"error: {error}")
         sys.exit(MISSING)
 
 
@@ -45,14 +57,14 @@ def _run(options):
         return runner.run(options.run)
     if options.prepare is not None:
         return _prepare(options.prepare, options)
-    if options.device == 'cpu':
+    if options.device == "cpu":
         from k2_mps_tests.kernels import on_mps
 
         return on_mps.run()
     try:
         runner.Gpu()
     except runner.NoGpu as error:
-        print('no GPU: %s' % error)
+        print(f"no GPU: {error}")
         return runner.NO_GPU
     with tempfile.TemporaryDirectory() as folder:
         return _prepare(Path(folder), options) or runner.run(Path(folder))
@@ -62,12 +74,13 @@ def _prepare(folder, options):
     libdevice = options.libdevice or prepare.find_libdevice()
     if libdevice is None or not libdevice.exists():
         raise LookupError(
-            'CUDA\'s libdevice.10.bc is not found; give it with --libdevice: '
-            'the wheel nvidia-cuda-nvcc-cu12 and CUDA\'s toolkit have it')
+            "CUDA's libdevice.10.bc is not found; give it with --libdevice: "
+            "the wheel nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it"
+        )
     count = prepare.prepare(folder, libdevice, options.gpu)
-    print('%s: %d cases' % (folder, count))
+    print(f"{folder}: {count} cases")
     return 0
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -1,6 +1,6 @@
 """What a check is made of."""
+
 import dataclasses
-from typing import Optional, Union
 
 import numpy as np
 
@@ -18,9 +18,10 @@ class Buffer:
         it is infinite, any value will do.  Has a shape that broadcasts to
         that of `expected`.
     """
+
     content: np.ndarray
-    expected: Optional[np.ndarray] = None
-    tolerance: Union[float, np.ndarray] = 0.0
+    expected: np.ndarray | None = None
+    tolerance: float | np.ndarray = 0.0
 
     @classmethod
     def scratch(cls, content):
@@ -40,6 +41,7 @@ class Case:
       more: further launches, which differ in the last argument, in their
         order: [(threadgroups, Buffer)].
     """
+
     name: str
     kernel: str
     groups: int
@@ -56,5 +58,5 @@ class Case:
         count = len(self.buffers)
         common = list(range(count - 1))
         return [(self.groups, common + [count - 1])] + [
-            (groups, common + [count + i])
-            for i, (groups, _) in enumerate(self.more)]
+            (groups, common + [count + i]) for i, (groups, _) in enumerate(self.more)
+        ]

@@ -1,13 +1,14 @@
 """Lattices as intersect_dense makes them, by plain loops, for the checks."""
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer
 from k2_mps_tests.kernels.checks import intersect_dense
 from k2_mps_tests.kernels.sources import enumerators
 
-SIZES = enumerators('lattice.h')
-LANES = SIZES['kLtSimdWidth']
-MAX_THREADS = SIZES['kLtMaxThreads']
+SIZES = enumerators("lattice.h")
+LANES = SIZES["kLtSimdWidth"]
+MAX_THREADS = SIZES["kLtMaxThreads"]
 SYMBOLS = intersect_dense.SYMBOLS
 COLUMNS = SYMBOLS + 1
 
@@ -16,9 +17,12 @@ UNTOUCHED = 77
 # States of each FSA, arcs that leave a state, frames of each sequence, the
 # sequence of each FSA, beam.
 SHAPES = [
-    ([3], 2, [1], [0], 5.0), ([5, 9, 4], 3, [7, 4, 4], [0, 1, 1], 3.0),
-    ([40, 33, 7], 4, [9, 8, 2], [0, 1, 2], 2.0), ([70], 9, [5], [0], 1.0),
-    ([40, 33, 7], 4, [9, 8, 2], [0, 0, 2], 1000.0)]
+    ([3], 2, [1], [0], 5.0),
+    ([5, 9, 4], 3, [7, 4, 4], [0, 1, 1], 3.0),
+    ([40, 33, 7], 4, [9, 8, 2], [0, 1, 2], 2.0),
+    ([70], 9, [5], [0], 1.0),
+    ([40, 33, 7], 4, [9, 8, 2], [0, 0, 2], 1000.0),
+]
 
 
 class Lattice:
@@ -42,56 +46,59 @@ class Lattice:
         self.arcs = arcs
         self.state_begins = np.cumsum([0, *states])
         self.row_begins = np.cumsum([0, *frames])
-        self.scores = random.standard_normal(
-            (self.row_begins[-1], COLUMNS)).astype(np.float32)
-        fsa_of_arc = np.repeat(np.arange(len(states)),
-                               np.array(states) * num_arcs)
+        self.scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)
+        fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
         offsets = self.state_begins[fsa_of_arc]
-        dests = arcs['dest'] + offsets
-        entering = np.argsort(dests, kind='stable')
+        dests = arcs["dest"] + offsets
+        entering = np.argsort(dests, kind="stable")
         total = int(self.state_begins[-1])
-        leaving_begins = np.searchsorted(arcs['src'] + offsets,
-                                         np.arange(total + 1))
-        entering_begins = np.searchsorted(dests[entering],
-                                          np.arange(total + 1))
+        leaving_begins = np.searchsorted(arcs["src"] + offsets, np.arange(total + 1))
+        entering_begins = np.searchsorted(dests[entering], np.arange(total + 1))
         self.arc_begins = leaving_begins[self.state_begins]
         self.num_steps = max(frames) + 1
         self.num_words = total // LANES + len(states)
         self.state_scores = np.zeros((self.num_steps, 2 * total), np.float32)
         passes = []
         for fsa, b in enumerate(a_to_b):
-            mine = arcs[self.arc_begins[fsa]:self.arc_begins[fsa + 1]]
+            mine = arcs[self.arc_begins[fsa] : self.arc_begins[fsa + 1]]
             both = []
             for forward in (True, False):
                 steps = list(_pass(mine, states[fsa], self.rows(fsa), forward))
                 at = 2 * self.state_begins[fsa] + forward * states[fsa]
                 for t, values in enumerate(steps):
-                    self.state_scores[t, at:at + states[fsa]] = values
+                    self.state_scores[t, at : at + states[fsa]] = values
                 both.append(steps if forward else steps[::-1])
             passes.append(both)
-        self.inputs = [arcs.view(np.int32)] + [
-            x.astype(np.int32) for x in (self.state_begins, leaving_begins,
-                                         entering_begins, entering)
-        ] + [self.scores, self.row_begins.astype(np.int32),
-             np.array(a_to_b, np.int32), self.state_scores]
+        self.inputs = (
+            [arcs.view(np.int32)]
+            + [
+                x.astype(np.int32)
+                for x in (self.state_begins, leaving_begins, entering_begins, entering)
+            ]
+            + [
+                self.scores,
+                self.row_begins.astype(np.int32),
+                np.array(a_to_b, np.int32),
+                self.state_scores,
+            ]
+        )
         self._prune(passes)
 
     def rows(self, fsa):
         b = self.a_to_b[fsa]
-        return self.scores[self.row_begins[b]:self.row_begins[b + 1]]
+        return self.scores[self.row_begins[b] : self.row_begins[b + 1]]
 
     def _prune(self, passes):
         self.counts, self.kept_states = [], []
-        self.words = np.full((self.num_steps, self.num_words, 2), UNTOUCHED,
-                             np.int32)
+        self.words = np.full((self.num_steps, self.num_words, 2), UNTOUCHED, np.int32)
         self.map_a, self.map_b, out = [], [], []
         self.best_arcs, self.needs = [], []
         self.row_ids2 = []
         for fsa, (forward, backward) in enumerate(passes):
             first = self.arc_begins[fsa]
-            mine = self.arcs[first:self.arc_begins[fsa + 1]]
+            mine = self.arcs[first : self.arc_begins[fsa + 1]]
             rows = self.rows(fsa)
-            num_arcs = np.bincount(mine['src'], minlength=self.states[fsa])
+            num_arcs = np.bincount(mine["src"], minlength=self.states[fsa])
             cutoff = min(backward[0][0], forward[-1][-1]) - self.beam
             kept = [f + b > cutoff for f, b in zip(forward, backward)]
             rank = np.cumsum(np.concatenate([[0], *kept])).astype(int)
@@ -104,43 +111,39 @@ class Lattice:
                 taken = []
                 if t < len(rows):
                     score = _scores(mine, rows[t])
-                    sums = (forward[t][mine['src']] + score) + \
-                        backward[t + 1][mine['dest']]
+                    sums = (forward[t][mine["src"]] + score) + backward[t + 1][mine["dest"]]
                     taken = np.flatnonzero(
-                        (sums > cutoff) & keep[mine['src']] &
-                        kept[t + 1][mine['dest']])
+                        (sums > cutoff) & keep[mine["src"]] & kept[t + 1][mine["dest"]]
+                    )
                 for i in taken:
-                    src = rank[t * width + mine['src'][i]]
+                    src = rank[t * width + mine["src"][i]]
                     self.row_ids2.append(before + src)
-                    out.append((src, rank[(t + 1) * width + mine['dest'][i]],
-                                mine['label'][i], score[i]))
+                    out.append(
+                        (src, rank[(t + 1) * width + mine["dest"][i]], mine["label"][i], score[i])
+                    )
                     self.map_a.append(first + i)
                     self.map_b.append(
-                        (self.row_begins[self.a_to_b[fsa]] + t) * COLUMNS +
-                        mine['label'][i] + 1)
-                self.counts.append((int(keep.sum()), len(taken),
-                                    int(num_arcs[keep].sum())))
+                        (self.row_begins[self.a_to_b[fsa]] + t) * COLUMNS + mine["label"][i] + 1
+                    )
+                self.counts.append((int(keep.sum()), len(taken), int(num_arcs[keep].sum())))
             self._follow(mine, first, rows, backward, num_arcs)
             # Behind the end of the sequence.
             for _ in range(self.num_steps - len(kept)):
                 self.counts.append((0, 0, 0))
         self.counts = np.array(self.counts, np.int32)
         self.out = np.array(out, self.arcs.dtype)
-        self.frame_states, self.frame_arcs = [
-            np.cumsum([0, *self.counts[:, i]]) for i in (0, 1)]
-        self.row_splits2 = np.searchsorted(
-            self.row_ids2, np.arange(len(self.kept_states) + 1))
+        self.frame_states, self.frame_arcs = [np.cumsum([0, *self.counts[:, i]]) for i in (0, 1)]
+        self.row_splits2 = np.searchsorted(self.row_ids2, np.arange(len(self.kept_states) + 1))
 
     def words_of(self, fsa, t):
         """The words of a frame, a view."""
         begin = self.state_begins[fsa] // LANES + fsa
-        return self.words[t, begin:begin - (-self.states[fsa] // LANES)]
+        return self.words[t, begin : begin - (-self.states[fsa] // LANES)]
 
     def _set_words(self, fsa, t, keep):
         before = 0
-        for word, begin in zip(self.words_of(fsa, t),
-                               range(0, len(keep), LANES)):
-            part = keep[begin:begin + LANES]
+        for word, begin in zip(self.words_of(fsa, t), range(0, len(keep), LANES)):
+            part = keep[begin : begin + LANES]
             bits = sum(1 << int(i) for i in np.flatnonzero(part))
             word[:] = np.uint32(bits).view(np.int32), before
             before += int(part.sum())
@@ -154,34 +157,32 @@ class Lattice:
                 row = rows[t]
                 states += 1
                 leaving += int(num_arcs[state])
-                score = (backward[t + 1][arcs['dest']] + arcs['score']) + \
-                    _scores(arcs, row, alone=True)
-                tight = np.flatnonzero((arcs['src'] == state) &
-                                       (score == backward[t][state]))
+                score = (backward[t + 1][arcs["dest"]] + arcs["score"]) + _scores(
+                    arcs, row, alone=True
+                )
+                tight = np.flatnonzero((arcs["src"] == state) & (score == backward[t][state]))
                 found = len(tight) > 0
                 if found:
                     best = first + int(tight[0])
-                    state = arcs['dest'][tight[0]]
+                    state = arcs["dest"][tight[0]]
             self.best_arcs.append(best)
         self.needs.append((states + 1, leaving) if found else (0, 0))
 
 
 def _scores(arcs, row, alone=False):
     """Scores of arcs in a frame, without those of the graph if `alone`."""
-    column = arcs['label'] + 1
-    frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)],
-                     np.float32(-np.inf))
-    return frame if alone else arcs['score'] + frame
+    column = arcs["label"] + 1
+    frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)], np.float32(-np.inf))
+    return frame if alone else arcs["score"] + frame
 
 
 def _pass(arcs, num_states, rows, forward):
     state_scores = np.full(num_states, np.float32(-np.inf))
     state_scores[0 if forward else -1] = 0
-    here, there = ('dest', 'src') if forward else ('src', 'dest')
+    here, there = ("dest", "src") if forward else ("src", "dest")
     yield state_scores
     for row in rows if forward else rows[::-1]:
-        reached = (state_scores[arcs[there]] + arcs['score']) + \
-            _scores(arcs, row, alone=True)
+        reached = (state_scores[arcs[there]] + arcs["score"]) + _scores(arcs, row, alone=True)
         state_scores = np.full(num_states, np.float32(-np.inf))
         np.fmax.at(state_scores, arcs[here], reached)
         yield state_scores
@@ -190,8 +191,7 @@ def _pass(arcs, num_states, rows, forward):
 def lattices():
     """Yields (name, Lattice)."""
     for shape in SHAPES:
-        yield '%s states, %d arcs, %s frames of %s, beam %g' % shape, \
-            Lattice(*shape)
+        yield "{} states, {} arcs, {} frames of {}, beam {:g}".format(*shape), Lattice(*shape)
 
 
 def ints(values):
@@ -205,5 +205,4 @@ def written(expected, tolerance=0.0):
     expected = np.array(expected, np.int32)
     if expected.size == 0:
         return Buffer(np.full(1, UNTOUCHED, np.int32))
-    return Buffer(np.full(expected.shape, UNTOUCHED, np.int32), expected,
-                  tolerance)
+    return Buffer(np.full(expected.shape, UNTOUCHED, np.int32), expected, tolerance)

@@ -1,4 +1,5 @@
 """Runs the checks on torch's mps device: a Mac's, or the emulated one."""
+
 import sys
 
 import numpy as np
@@ -13,31 +14,35 @@ def run(say=print):
     Raises:
       LookupError: a file or a kernel has no check.
     """
+
     def outcomes():
         for name in sources.names():
             library = torch.mps.compile_shader(sources.text(name))
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
             for case in cases:
-                buffers = [(b.content, b.expected, b.tolerance)
-                           for b in case.all_buffers()]
+                buffers = [(b.content, b.expected, b.tolerance) for b in case.all_buffers()]
                 found = runner.check(
                     lambda *how: _launch(library, *how),
-                    {'kernel': case.kernel, 'launches': case.launches(),
-                     'threads': case.threads}, buffers)
+                    {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
+                    buffers,
+                )
                 yield case.kernel, case.name, found
 
-    say('on mps' + (' (emulated)' if sys.platform == 'linux' else ''))
+    say("on mps" + (" (emulated)" if sys.platform == "linux" else ""))
     return runner.report(outcomes(), say)
 
 
 def _launch(library, kernel, launches, threads, contents):
     # Not all devices have unsigned types, and a kernel sees bits only.
     tensors = [
-        torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16
-                         else content).to('mps') for content in contents]
+        torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16 else content).to(
+            "mps"
+        )
+        for content in contents
+    ]
     for groups, arguments in launches:
-        getattr(library, kernel)(*[tensors[i] for i in arguments],
-                                 threads=groups * threads, group_size=threads)
-    return [tensor.cpu().numpy().view(content.dtype)
-            for tensor, content in zip(tensors, contents)]
+        getattr(library, kernel)(
+            *[tensors[i] for i in arguments], threads=groups * threads, group_size=threads
+        )
+    return [tensor.cpu().numpy().view(content.dtype) for tensor, content in zip(tensors, contents)]

@@ -1,4 +1,5 @@
 """Makes a folder from which runner.py works by itself."""
+
 import json
 import shutil
 from pathlib import Path
@@ -8,9 +9,12 @@ import numpy as np
 from k2_mps_tests.kernels import runner, sources
 
 # Where CUDA's toolkits and wheels have it.
-_TOOLKITS = ('/usr/local/cuda/nvvm/libdevice', '/usr/lib/cuda/nvvm/libdevice',
-             '/usr/lib/nvidia-cuda-toolkit/libdevice')
-_LIBDEVICE = 'libdevice.10.bc'
+_TOOLKITS = (
+    "/usr/local/cuda/nvvm/libdevice",
+    "/usr/lib/cuda/nvvm/libdevice",
+    "/usr/lib/nvidia-cuda-toolkit/libdevice",
+)
+_LIBDEVICE = "libdevice.10.bc"
 
 
 def find_libdevice():
@@ -39,37 +43,44 @@ def prepare(folder, libdevice, gpu):
     manifest = []
     count = 0
     for name in sources.names():
-        ptx = name + '.ptx'
+        ptx = name + ".ptx"
         kernels = sources.compile_to_ptx(name, folder / ptx, libdevice, gpu)
         cases = sources.cases(name)
-        sources.require_all(name, cases, [k['name'] for k in kernels])
+        sources.require_all(name, cases, [k["name"] for k in kernels])
         for kernel in kernels:
-            if any(kind != 'buffer' for kind, _ in kernel['arguments']):
+            if any(kind != "buffer" for kind, _ in kernel["arguments"]):
                 raise LookupError(
-                    '%s takes an argument in threadgroup memory, which '
-                    'torch.mps.compile_shader() cannot give: make it a '
-                    'variable of the kernel' % kernel['name'])
-        symbols = {kernel['name']: kernel['entry'] for kernel in kernels}
+                    "{} takes an argument in threadgroup memory, which "
+                    "torch.mps.compile_shader() cannot give: make it a "
+                    "variable of the kernel".format(kernel["name"])
+                )
+        symbols = {kernel["name"]: kernel["entry"] for kernel in kernels}
         entries = []
         for number, case in enumerate(cases):
-            file = '%s_%d.npz' % (name, number)
+            file = f"{name}_{number}.npz"
             np.savez_compressed(folder / file, **_arrays(case))
-            entries.append({
-                'name': case.name, 'kernel': symbols[case.kernel],
-                'launches': case.launches(), 'threads': case.threads,
-                'buffers': len(case.all_buffers()), 'file': file})
-        manifest.append({'ptx': ptx, 'cases': entries})
+            entries.append(
+                {
+                    "name": case.name,
+                    "kernel": symbols[case.kernel],
+                    "launches": case.launches(),
+                    "threads": case.threads,
+                    "buffers": len(case.all_buffers()),
+                    "file": file,
+                }
+            )
+        manifest.append({"ptx": ptx, "cases": entries})
         count += len(entries)
-    (folder / 'cases.json').write_text(json.dumps(manifest))
-    shutil.copyfile(runner.__file__, folder / 'run.py')
+    (folder / "cases.json").write_text(json.dumps(manifest))
+    shutil.copyfile(runner.__file__, folder / "run.py")
     return count
 
 
 def _arrays(case):
     arrays = {}
     for index, buffer in enumerate(case.all_buffers()):
-        arrays['content_%d' % index] = buffer.content
+        arrays[f"content_{index}"] = buffer.content
         if buffer.expected is not None:
-            arrays['expected_%d' % index] = buffer.expected
-            arrays['tolerance_%d' % index] = np.asarray(buffer.tolerance)
+            arrays[f"expected_{index}"] = buffer.expected
+            arrays[f"tolerance_{index}"] = np.asarray(buffer.tolerance)
     return arrays

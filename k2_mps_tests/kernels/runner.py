@@ -10,6 +10,7 @@ NumPy, a driver and nothing else:
 
 Exit status: 0 all is right, 1 a kernel is wrong, 3 there is no GPU.
 """
+
 import ctypes
 import json
 import sys
@@ -45,27 +46,28 @@ def differences(buffers, results):
       A list of messages, empty if all is as expected.
     """
     found = []
-    for index, ((content, expected, tolerance), result) in enumerate(
-            zip(buffers, results)):
+    for index, ((content, expected, tolerance), result) in enumerate(zip(buffers, results)):
         if expected is None:
             if result.tobytes() != content.tobytes():
-                found.append('buffer %d has changed' % index)
+                found.append(f"buffer {index} has changed")
             continue
         result = values(result)
-        with np.errstate(invalid='ignore'):
+        with np.errstate(invalid="ignore"):
             # Differences of equal infinities are NaN.
             error = np.where(
                 (result == expected) | (np.isnan(result) & np.isnan(expected)),
-                0, np.abs(result.astype(np.float64) - expected))
+                0,
+                np.abs(result.astype(np.float64) - expected),
+            )
         wrong = ~(error <= tolerance) & ~np.isinf(tolerance)
         if wrong.any():
             first = tuple(int(i) for i in np.argwhere(wrong)[0])
             allowed = np.broadcast_to(tolerance, result.shape)[first]
             found.append(
-                'buffer %d: %d of %d elements differ, first %s: %r instead of '
-                '%r, tolerance %.1e' % (
-                    index, wrong.sum(), wrong.size, list(first),
-                    result[first].item(), expected[first].item(), allowed))
+                f"buffer {index}: {wrong.sum()} of {wrong.size} elements differ, first "
+                f"{list(first)}: {result[first].item()!r} instead of "
+                f"{expected[first].item()!r}, tolerance {allowed:.1e}"
+            )
     return found
 
 
@@ -78,29 +80,28 @@ class Gpu:
 
     def __init__(self):
         try:
-            self._cuda = ctypes.CDLL('libcuda.so.1')
+            self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise NoGpu('NVIDIA\'s driver is not installed (%s)' % error)
+            raise NoGpu(f"NVIDIA's driver is not installed ({error})")
         try:
-            self._call('cuInit', 0)
+            self._call("cuInit", 0)
             device = ctypes.c_int()
-            self._call('cuDeviceGet', ctypes.byref(device), 0)
+            self._call("cuDeviceGet", ctypes.byref(device), 0)
         except CudaError as error:
             raise NoGpu(str(error))
         name = ctypes.create_string_buffer(100)
-        self._call('cuDeviceGetName', name, len(name), device)
+        self._call("cuDeviceGetName", name, len(name), device)
         self.name = name.value.decode()
         context = ctypes.c_void_p()
-        self._call('cuDevicePrimaryCtxRetain', ctypes.byref(context), device)
-        self._call('cuCtxSetCurrent', context)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+        self._call("cuCtxSetCurrent", context)
 
     def _call(self, name, *arguments):
         error = getattr(self._cuda, name)(*arguments)
         if error:
             text = ctypes.c_char_p()
             self._cuda.cuGetErrorString(error, ctypes.byref(text))
-            raise CudaError('%s: %s' % (
-                name, (text.value or b'error %d' % error).decode()))
+            raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
     def load(self, ptx):
         """Compiles PTX, bytes; returns a module."""
@@ -110,10 +111,9 @@ class Gpu:
         options = (ctypes.c_int * 2)(5, 6)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
         try:
-            self._call('cuModuleLoadDataEx', ctypes.byref(module),
-                       ptx + b'\0', 2, options, values)
+            self._call("cuModuleLoadDataEx", ctypes.byref(module), ptx + b"\0", 2, options, values)
         except CudaError as error:
-            raise CudaError('%s\n%s' % (error, log.value.decode()))
+            raise CudaError(f"{error}\n{log.value.decode()}")
         return module
 
     def launch(self, module, kernel, launches, threads, contents):
@@ -122,33 +122,40 @@ class Gpu:
         Returns what is in them afterwards.
         """
         function = ctypes.c_void_p()
-        self._call('cuModuleGetFunction', ctypes.byref(function), module,
-                   kernel.encode())
+        self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         addresses = []
         try:
             for content in contents:
                 address = ctypes.c_uint64()
-                self._call('cuMemAlloc_v2', ctypes.byref(address),
-                           ctypes.c_size_t(content.nbytes))
+                self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(content.nbytes))
                 addresses.append(address)
-                self._call('cuMemcpyHtoD_v2', address,
-                           content.ctypes.data_as(ctypes.c_void_p),
-                           ctypes.c_size_t(content.nbytes))
+                self._call(
+                    "cuMemcpyHtoD_v2",
+                    address,
+                    content.ctypes.data_as(ctypes.c_void_p),
+                    ctypes.c_size_t(content.nbytes),
+                )
             for groups, arguments in launches:
                 # Behind the buffers an entry takes the grid in threads.
                 values = [addresses[i] for i in arguments] + [
-                    ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
+                    ctypes.c_uint(n) for n in (groups * threads, 1, 1)
+                ]
                 pointers = (ctypes.c_void_p * len(values))(
-                    *[ctypes.addressof(value) for value in values])
-                self._call('cuLaunchKernel', function, groups, 1, 1, threads,
-                           1, 1, 0, None, pointers, None)
-            self._call('cuCtxSynchronize')
+                    *[ctypes.addressof(value) for value in values]
+                )
+                self._call(
+                    "cuLaunchKernel", function, groups, 1, 1, threads, 1, 1, 0, None, pointers, None
+                )
+            self._call("cuCtxSynchronize")
             results = []
             for content, address in zip(contents, addresses):
                 result = np.empty_like(content)
-                self._call('cuMemcpyDtoH_v2',
-                           result.ctypes.data_as(ctypes.c_void_p), address,
-                           ctypes.c_size_t(content.nbytes))
+                self._call(
+                    "cuMemcpyDtoH_v2",
+                    result.ctypes.data_as(ctypes.c_void_p),
+                    address,
+                    ctypes.c_size_t(content.nbytes),
+                )
                 results.append(result)
             return results
         finally:
@@ -169,14 +176,13 @@ def check(launch, case, buffers):
       A list of messages, empty if all is as expected.
     """
     contents = [content for content, _, _ in buffers]
-    how = case['kernel'], case['launches'], case['threads'], contents
+    how = case["kernel"], case["launches"], case["threads"], contents
     results = launch(*how)
     found = differences(buffers, results)
     again = launch(*how)
     for index, (first, second) in enumerate(zip(results, again)):
         if first.tobytes() != second.tobytes():
-            found.append(
-                'buffer %d has other bits after a second run' % index)
+            found.append(f"buffer {index} has other bits after a second run")
     return found
 
 
@@ -196,11 +202,11 @@ def report(kernels, say=print):
         counts[kernel] = (passed + (not found), all_of_it + 1)
         wrong += bool(found)
         for message in found:
-            say('%s, %s: %s' % (kernel, name, message))
+            say(f"{kernel}, {name}: {message}")
     for kernel, (passed, all_of_it) in counts.items():
-        say('%s: %d of %d cases' % (kernel, passed, all_of_it))
+        say(f"{kernel}: {passed} of {all_of_it} cases")
     if not counts:
-        say('there are no cases')
+        say("there are no cases")
         return WRONG
     return WRONG if wrong else 0
 
@@ -210,30 +216,33 @@ def run(folder, say=print):
     try:
         gpu = Gpu()
     except NoGpu as error:
-        say('no GPU: %s' % error)
+        say(f"no GPU: {error}")
         return NO_GPU
-    say('on %s' % gpu.name)
-    manifest = json.loads((folder / 'cases.json').read_text())
+    say(f"on {gpu.name}")
+    manifest = json.loads((folder / "cases.json").read_text())
 
     def outcomes():
         for source in manifest:
-            module = gpu.load((folder / source['ptx']).read_bytes())
-            for case in source['cases']:
-                arrays = np.load(folder / case['file'])
+            module = gpu.load((folder / source["ptx"]).read_bytes())
+            for case in source["cases"]:
+                arrays = np.load(folder / case["file"])
                 buffers = [
-                    (arrays['content_%d' % i], arrays.get('expected_%d' % i),
-                     arrays.get('tolerance_%d' % i))
-                    for i in range(case['buffers'])]
-                found = check(
-                    lambda *how: gpu.launch(module, *how), case, buffers)
-                yield case['kernel'], case['name'], found
+                    (
+                        arrays[f"content_{i}"],
+                        arrays.get(f"expected_{i}"),
+                        arrays.get(f"tolerance_{i}"),
+                    )
+                    for i in range(case["buffers"])
+                ]
+                found = check(lambda *how: gpu.launch(module, *how), case, buffers)
+                yield case["kernel"], case["name"], found
 
     try:
         return report(outcomes(), say)
     except CudaError as error:
-        say('CUDA: %s' % error)
+        say(f"CUDA: {error}")
         return WRONG
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(run(Path(__file__).resolve().parent))

@@ -1,4 +1,5 @@
 """The kernels' files, and what a host has to know of them."""
+
 import importlib
 import json
 import re
@@ -9,22 +10,21 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
 # What #include "k2/..." is relative to.
-ROOT = TESTS.parent / 'patches' / 'files'
-KERNELS = ROOT / 'k2' / 'csrc' / 'mps' / 'kernels'
+ROOT = TESTS.parent / "patches" / "files"
+KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
 # Kernels that call the functions of a header, for its check.
-CHECKS = Path(__file__).resolve().parent / 'checks'
-FRONT_END = TESTS.parent / 'emulator' / 'mps_emulator' / 'msl'
+CHECKS = Path(__file__).resolve().parent / "checks"
+FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
 
 
 def names():
     """The names of all files, without .metal."""
-    return sorted(path.stem for folder in (KERNELS, CHECKS)
-                  for path in folder.glob('*.metal'))
+    return sorted(path.stem for folder in (KERNELS, CHECKS) for path in folder.glob("*.metal"))
 
 
 def path(name):
     """The path of a file."""
-    file = name + '.metal'
+    file = name + ".metal"
     return (KERNELS if (KERNELS / file).exists() else CHECKS) / file
 
 
@@ -34,15 +34,15 @@ def cases(name):
     Raises:
       LookupError: it has no check.
     """
-    module = '%s.checks.%s' % (__package__, name)
+    module = f"{__package__}.checks.{name}"
     try:
         check = importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
         raise LookupError(
-            '%s.metal has no check: write k2_mps_tests/kernels/checks/%s.py' %
-            (name, name)) from None
+            f"{name}.metal has no check: write k2_mps_tests/kernels/checks/{name}.py"
+        ) from None
     return list(check.cases())
 
 
@@ -54,11 +54,15 @@ def require_all(name, cases, kernels):
     """
     checked = {case.kernel for case in cases}
     for missing, what in (
-            (set(kernels) - checked, 'does not launch'),
-            (checked - set(kernels), 'launches what is no kernel,')):
+        (set(kernels) - checked, "does not launch"),
+        (checked - set(kernels), "launches what is no kernel,"),
+    ):
         if missing:
-            raise LookupError('k2_mps_tests/kernels/checks/%s.py %s %s' % (
-                name, what, ', '.join(sorted(missing))))
+            raise LookupError(
+                "k2_mps_tests/kernels/checks/{}.py {} {}".format(
+                    name, what, ", ".join(sorted(missing))
+                )
+            )
 
 
 def text(name):
@@ -68,13 +72,12 @@ def text(name):
     def include(match):
         header = match[1]
         if header in seen:
-            return ''
+            return ""
         seen.add(header)
         return expand((ROOT / header).read_text())
 
     def expand(source):
-        return re.sub(r'^#include "([^"]+)".*$', include, source,
-                      flags=re.MULTILINE)
+        return re.sub(r'^#include "([^"]+)".*$', include, source, flags=re.MULTILINE)
 
     return expand(path(name).read_text())
 
@@ -82,10 +85,10 @@ def text(name):
 def enumerators(header):
     """The values of the enumerators of a header, {name: int}."""
     values = {}
-    source = re.sub(r'//.*', '', (KERNELS / header).read_text())
-    for body in re.findall(r'\benum\s*\w*\s*\{(.*?)\}', source, re.DOTALL):
-        for name, value in re.findall(r'(\w+)\s*=\s*([^,]+)', body):
-            values[name] = eval(value.replace('/', '//'), {}, dict(values))
+    source = re.sub(r"//.*", "", (KERNELS / header).read_text())
+    for body in re.findall(r"\benum\s*\w*\s*\{(.*?)\}", source, re.DOTALL):
+        for name, value in re.findall(r"(\w+)\s*=\s*([^,]+)", body):
+            values[name] = eval(value.replace("/", "//"), {}, dict(values))
     return values
 
 
@@ -107,12 +110,29 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
       subprocess.CalledProcessError: the front end refused it and said why.
     """
     with tempfile.TemporaryDirectory() as scratch:
-        described = Path(scratch) / 'kernels.json'
+        described = Path(scratch) / "kernels.json"
         subprocess.run(
-            [sys.executable, str(FRONT_END), 'ptx',
-             str(path(name)), '--include', str(ROOT),
-             '--output', str(output), '--json', str(described), '--gpu', gpu,
-             '--libdevice', str(libdevice), '--no-fast-math',
-             '--whole-simdgroups', *options],
-            check=True, stdout=subprocess.PIPE, text=True)
+            [
+                sys.executable,
+                str(FRONT_END),
+                "ptx",
+                str(path(name)),
+                "--include",
+                str(ROOT),
+                "--output",
+                str(output),
+                "--json",
+                str(described),
+                "--gpu",
+                gpu,
+                "--libdevice",
+                str(libdevice),
+                "--no-fast-math",
+                "--whole-simdgroups",
+                *options,
+            ],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         return json.loads(described.read_text())

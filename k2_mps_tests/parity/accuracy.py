@@ -11,6 +11,7 @@ A total score may be off by one unit in the last place of float32, a gradient by
 1e-6 of the largest one of the batch.  In the tropical semiring both have to be
 equal.
 """
+
 import argparse
 import os
 import sys
@@ -28,6 +29,7 @@ BATCH = 8
 @dataclass
 class Worst:
     """Largest differences, and what they were found with."""
+
     ulps: int = 0
     gradient: float = 0.0
     tropical: float = 0.0
@@ -35,21 +37,27 @@ class Worst:
     arcs: int = 0
 
     def is_right(self):
-        return (self.lattices > 0 and self.ulps <= MAX_ULPS
-                and self.gradient <= MAX_GRADIENT and self.tropical == 0.0)
+        return (
+            self.lattices > 0
+            and self.ulps <= MAX_ULPS
+            and self.gradient <= MAX_GRADIENT
+            and self.tropical == 0.0
+        )
 
     def __str__(self):
-        return ('%d lattices of %d arcs: total scores within %d ulp, gradients '
-                'within %.1e of the largest; tropical %g' % (
-                    self.lattices, self.arcs, self.ulps, self.gradient,
-                    self.tropical))
+        return (
+            f"{self.lattices} lattices of {self.arcs} arcs: total scores within {self.ulps} ulp, "
+            "gradients "
+            f"within {self.gradient:.1e} of the largest; tropical {self.tropical:g}"
+        )
 
 
 def ulps(a, b):
     """By how many units in the last place of float32 tensors differ."""
+
     def place(x):
         bits = x.to(torch.float32).cpu().view(torch.int32).long()
-        return torch.where(bits < 0, -(bits & 0x7fffffff), bits)
+        return torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
     return int((place(a) - place(b)).abs().max()) if a.numel() else 0
 
@@ -60,62 +68,64 @@ def problem(generator, max_frames):
     Of up to `max_frames` > 20 frames, beams from 1 to 30, log-probs whose
     logits have a standard deviation from 0.1 to 20.
     """
+
     def uniform(low, high):
         return low + (high - low) * torch.rand((), generator=generator).item()
 
-    frames = int(max_frames * 10**uniform(-1.3, 0))
+    frames = int(max_frames * 10 ** uniform(-1.3, 0))
     symbols = int(uniform(3, 60))
-    scale, beam = 10**uniform(-1, 1.31), uniform(1, 30)
-    lengths = (frames * (1 - 0.5 * torch.rand(BATCH, generator=generator))
-               ).int().clamp(min=1)
+    scale, beam = 10 ** uniform(-1, 1.31), uniform(1, 30)
+    lengths = (frames * (1 - 0.5 * torch.rand(BATCH, generator=generator))).int().clamp(min=1)
     lengths[0] = frames
     lengths = lengths.sort(descending=True).values
     # A CTC path has at least two frames for each symbol if symbols repeat.
     most = max(1, min(60, int(lengths.min()) // 2))
-    targets = [torch.randint(1, symbols, (int(uniform(1, most + 1)),),
-                             generator=generator).tolist()
-               for _ in range(BATCH)]
+    targets = [
+        torch.randint(1, symbols, (int(uniform(1, most + 1)),), generator=generator).tolist()
+        for _ in range(BATCH)
+    ]
     logits = torch.randn(BATCH, frames, symbols, generator=generator) * scale
-    segments = torch.stack(
-        [torch.arange(BATCH), torch.zeros(BATCH), lengths], 1).int()
+    segments = torch.stack([torch.arange(BATCH), torch.zeros(BATCH), lengths], 1).int()
     return k2.ctc_graph(targets), logits.log_softmax(-1), segments, beam
 
 
 def compare(graph, log_probs, segments, beam, generator, worst):
     """Compares both devices on one problem; updates `worst`."""
-    lattice = k2.intersect_dense(
-        graph, k2.DenseFsaVec(log_probs, segments), beam)
+    lattice = k2.intersect_dense(graph, k2.DenseFsaVec(log_probs, segments), beam)
     weights = torch.rand(BATCH, generator=generator) + 0.5
     worst.lattices += BATCH
     worst.arcs += lattice.num_arcs
 
     def scores(device, log_semiring):
         fsas = lattice.to(device)
-        fsas.scores = lattice.scores.detach().clone().to(
-            device).requires_grad_(True)
-        ans = fsas.get_tot_scores(use_double_scores=True,
-                                  log_semiring=log_semiring)
+        fsas.scores = lattice.scores.detach().clone().to(device).requires_grad_(True)
+        ans = fsas.get_tot_scores(use_double_scores=True, log_semiring=log_semiring)
         ans.backward(weights.to(ans.device, ans.dtype))
         return ans.detach().float().cpu(), fsas.scores.grad.cpu()
 
     def ctc(device):
         x = log_probs.clone().to(device).requires_grad_(True)
-        ans = k2.ctc_loss(graph.to(device), k2.DenseFsaVec(x, segments), beam,
-                          reduction='none', use_double_scores=True)
+        ans = k2.ctc_loss(
+            graph.to(device),
+            k2.DenseFsaVec(x, segments),
+            beam,
+            reduction="none",
+            use_double_scores=True,
+        )
         ans.backward(weights.to(ans.device, ans.dtype))
         return ans.detach().float().cpu(), x.grad.cpu()
 
     for function in (lambda device: scores(device, True), ctc):
-        (cpu, cpu_grad), (mps, mps_grad) = function('cpu'), function('mps')
+        (cpu, cpu_grad), (mps, mps_grad) = function("cpu"), function("mps")
         worst.ulps = max(worst.ulps, ulps(mps, cpu))
         largest = cpu_grad.abs().max()
         # Not NaN, which is not greater than anything.
         off = ((mps_grad - cpu_grad).abs().max() / largest).item()
-        worst.gradient = max(worst.gradient, off if off >= 0 else float('inf'))
-    (cpu, cpu_grad), (mps, mps_grad) = [
-        scores(device, False) for device in ('cpu', 'mps')]
-    worst.tropical = max(worst.tropical, (cpu - mps).abs().max().item(),
-                         (cpu_grad - mps_grad).abs().max().item())
+        worst.gradient = max(worst.gradient, off if off >= 0 else float("inf"))
+    (cpu, cpu_grad), (mps, mps_grad) = [scores(device, False) for device in ("cpu", "mps")]
+    worst.tropical = max(
+        worst.tropical, (cpu - mps).abs().max().item(), (cpu_grad - mps_grad).abs().max().item()
+    )
 
 
 def run(lattices, seed, max_frames, say=lambda text: None):
@@ -125,27 +135,28 @@ def run(lattices, seed, max_frames, say=lambda text: None):
     while worst.lattices < lattices:
         # Every 20th problem is long.
         is_long = worst.lattices // BATCH % 20 == 0
-        compare(*problem(generator, max_frames if is_long else
-                         max_frames // 10), generator, worst)
+        compare(*problem(generator, max_frames if is_long else max_frames // 10), generator, worst)
         say(str(worst))
     return worst
 
 
 def main():
     parser = argparse.ArgumentParser(
-        prog='python -m k2_mps_tests.parity.accuracy',
-        description='Compares double precision by Metal with the CPU\'s.')
-    parser.add_argument('--lattices', type=int, default=1000)
-    parser.add_argument('--seed', type=int, default=1)
-    parser.add_argument('--max-frames', type=int, default=2000)
+        prog="python -m k2_mps_tests.parity.accuracy",
+        description="Compares double precision by Metal with the CPU's.",
+    )
+    parser.add_argument("--lattices", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--max-frames", type=int, default=2000)
     options = parser.parse_args()
-    os.environ['K2_MPS_FORCE'] = 'metal'
-    worst = run(options.lattices, options.seed, options.max_frames,
-                lambda text: print(text, flush=True))
+    os.environ["K2_MPS_FORCE"] = "metal"
+    worst = run(
+        options.lattices, options.seed, options.max_frames, lambda text: print(text, flush=True)
+    )
     if not worst.is_right():
-        print('wrong: %s' % worst)
+        print(f"wrong: {worst}")
         sys.exit(1)
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     main()

@@ -4,6 +4,7 @@ These tests run on the mps build of k2: on a Mac against the real device, on
 Linux against the emulated one.  Without an mps device they fail, they do not
 skip: a suite that ran nothing proves nothing.
 """
+
 import sys
 
 import k2
@@ -12,33 +13,33 @@ import torch
 
 
 def pytest_addoption(parser):
-    parser.addoption('--rounds', type=int, default=1000, metavar='N',
-                     help='how often tests of threads repeat')
+    parser.addoption(
+        "--rounds", type=int, default=1000, metavar="N", help="how often tests of threads repeat"
+    )
 
 
 @pytest.fixture
 def rounds(request):
-    return request.config.getoption('rounds')
+    return request.config.getoption("rounds")
 
 
 def pytest_configure(config):
     if not k2.with_mps:
         raise pytest.UsageError(
-            'this k2 was built without K2_WITH_MPS; build it with '
-            '`k2mps build`')
+            "this k2 was built without K2_WITH_MPS; build it with `k2mps build`"
+        )
     if not torch.backends.mps.is_available():
-        raise pytest.UsageError('torch finds no mps device')
+        raise pytest.UsageError("torch finds no mps device")
 
 
 def pytest_report_header():
-    return 'mps: ' + ('the real device'
-                      if sys.platform == 'darwin' else 'emulated')
+    return "mps: " + ("the real device" if sys.platform == "darwin" else "emulated")
 
 
-@pytest.fixture(params=['host', 'metal'])
+@pytest.fixture(params=["host", "metal"])
 def placement(request, monkeypatch):
     """Who does what both the host and a Metal kernel can do: each in turn."""
-    monkeypatch.setenv('K2_MPS_FORCE', request.param)
+    monkeypatch.setenv("K2_MPS_FORCE", request.param)
     return request.param
 
 
@@ -51,10 +52,11 @@ def seed():
 def waits_without_gil():
     """Whoever is in torch's queue may need the GIL, so nobody may wait for the
     queue and hold it."""
-    if sys.platform == 'darwin':  # Nothing counts there.
+    if sys.platform == "darwin":  # Nothing counts there.
         yield
         return
     from mps_emulator import counters
+
     with counters() as counted:
         yield
     assert counted.syncs_with_gil == 0

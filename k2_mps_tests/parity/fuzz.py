@@ -11,6 +11,7 @@ their errors.
 A failure is printed as the smallest case that was found, in Python, together
 with the command that runs it again.
 """
+
 import argparse
 import contextlib
 import itertools
@@ -27,12 +28,12 @@ from hypothesis import strategies as st
 
 from k2_mps_tests.parity import accuracy
 
-CPU = torch.device('cpu')
-MPS = torch.device('mps', 0)
+CPU = torch.device("cpu")
+MPS = torch.device("mps", 0)
 EPS = torch.finfo(torch.float32).eps
 # Has the host or a Metal kernel do what both can.
-FORCE = 'K2_MPS_FORCE'
-PLACES = st.sampled_from(['host', 'metal'])
+FORCE = "K2_MPS_FORCE"
+PLACES = st.sampled_from(["host", "metal"])
 
 
 class Difference(AssertionError):
@@ -43,9 +44,7 @@ class Difference(AssertionError):
 
 # Few distinct values, so that ties are common, and the odd infinity.
 SCORES = st.one_of(
-    st.sampled_from([0.0, -0.5, 1.0, 2.0]),
-    st.floats(-20, 5, width=32),
-    st.just(float('-inf')),
+    st.sampled_from([0.0, -0.5, 1.0, 2.0]), st.floats(-20, 5, width=32), st.just(float("-inf"))
 )
 FINITE = st.floats(-10, 5, width=32)
 DTYPES = st.sampled_from([torch.int32, torch.float32])
@@ -63,8 +62,7 @@ def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
     for src in range(n - 1):
         for _ in range(draw(st.integers(0, 3))):
             dest = draw(st.integers(src + 1, n - 1))
-            label = -1 if dest == n - 1 else draw(
-                st.integers(0 if epsilon else 1, max_symbol))
+            label = -1 if dest == n - 1 else draw(st.integers(0 if epsilon else 1, max_symbol))
             arcs.append((src, dest, label, draw(SCORES)))
     return n, arcs
 
@@ -73,10 +71,10 @@ def make_fsa(spec):
     """Makes a k2.Fsa on the CPU of what `fsa` draws."""
     n, arcs = spec
     if not arcs:
-        return k2.Fsa.from_str('')
+        return k2.Fsa.from_str("")
     # The text format has no infinity and needs an arc to the final state.
-    text = '\n'.join(f'{s} {d} {label} 0' for s, d, label, _ in arcs)
-    ans = k2.Fsa.from_str(f'{text}\n{n - 1}')
+    text = "\n".join(f"{s} {d} {label} 0" for s, d, label, _ in arcs)
+    ans = k2.Fsa.from_str(f"{text}\n{n - 1}")
     if ans.num_arcs != len(arcs):
         hypothesis.reject()
     ans.scores = torch.tensor([a[3] for a in arcs])
@@ -94,30 +92,31 @@ def make_fsa_vec(specs, device):
     n = ans.num_arcs
     ans.count = torch.arange(n, dtype=torch.int32, device=device)
     ans.weight = torch.arange(n, dtype=torch.float32, device=device)
-    ans.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(n)],
-                              dtype=torch.int32).to(device)
+    ans.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(n)], dtype=torch.int32).to(device)
     return ans.requires_grad_(True)
 
 
 @st.composite
 def dense(draw, max_frames=7, num_symbols=5):
-    """Returns one matrix of scores [frame][symbol] a sequence, longest first.
-    """
-    sizes = sorted(draw(st.lists(st.integers(1, max_frames), min_size=1,
-                                 max_size=3)), reverse=True)
-    return [draw(st.lists(st.lists(FINITE, min_size=num_symbols,
-                                   max_size=num_symbols),
-                          min_size=n, max_size=n)) for n in sizes]
+    """Returns one matrix of scores [frame][symbol] a sequence, longest first."""
+    sizes = sorted(draw(st.lists(st.integers(1, max_frames), min_size=1, max_size=3)), reverse=True)
+    return [
+        draw(
+            st.lists(
+                st.lists(FINITE, min_size=num_symbols, max_size=num_symbols), min_size=n, max_size=n
+            )
+        )
+        for n in sizes
+    ]
 
 
 def make_dense(spec, device):
     """Returns (DenseFsaVec, the leaf of its scores)."""
     scores = torch.zeros(len(spec), len(spec[0]), len(spec[0][0]))
     for i, sequence in enumerate(spec):
-        scores[i, :len(sequence)] = torch.tensor(sequence)
+        scores[i, : len(sequence)] = torch.tensor(sequence)
     leaf = scores.to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, len(s)] for i, s in enumerate(spec)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, len(s)] for i, s in enumerate(spec)], dtype=torch.int32)
     return k2.DenseFsaVec(leaf, segments), leaf
 
 
@@ -130,18 +129,18 @@ def ragged(num_axes):
 
 # --------------------------------------------------------------------- cases
 
+
 def scores_case(device, specs, name, double, log_semiring):
     fsas = make_fsa_vec(specs, device)
-    ans = getattr(fsas, name)(use_double_scores=double,
-                              log_semiring=log_semiring)
+    ans = getattr(fsas, name)(use_double_scores=double, log_semiring=log_semiring)
     grad = torch.linspace(1, 2, ans.numel())
-    if name == 'get_arc_post':
+    if name == "get_arc_post":
         # Metal adds up those of an FSA in another order: of multiples of 1/64
         # any order gives the same.
         grad = (grad * 64).round() / 64
     ans.backward(grad.to(device, ans.dtype))
     ans = [ans.detach().float(), fsas.grad]
-    if not log_semiring or os.environ.get(FORCE) != 'metal':
+    if not log_semiring or os.environ.get(FORCE) != "metal":
         return ans
     if double:
         return nearly_double(*ans)
@@ -156,37 +155,37 @@ def nearly_double(scores, *grads):
     what Metal makes of double precision."""
     # What is nearly 0 is a difference of scores of up to 140.
     return [Close(scores, 140 * 2.0**-44, EPS)] + [
-        Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item()
-              if grad.numel() else 0, 0) for grad in grads]
+        Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item() if grad.numel() else 0, 0)
+        for grad in grads
+    ]
 
 
 UNARY = {
-    'connect': k2.connect,
-    'arc_sort': k2.arc_sort,
-    'top_sort': k2.top_sort,
-    'add_epsilon_self_loops': k2.add_epsilon_self_loops,
-    'remove_epsilon_self_loops': k2.remove_epsilon_self_loops,
-    'reverse': k2.reverse,
-    'shortest_path': lambda f: k2.shortest_path(f, use_double_scores=True),
-    'closure': lambda f: k2.closure(f[0]),
-    'first': lambda f: f[0],
-    'cat': lambda f: k2.cat([f, f]),
-    'expand': k2.expand_ragged_attributes,
-    'prune': lambda f: k2.prune_on_arc_post(f, 0.1, use_double_scores=True),
-    'clone': lambda f: f.clone(),
+    "connect": k2.connect,
+    "arc_sort": k2.arc_sort,
+    "top_sort": k2.top_sort,
+    "add_epsilon_self_loops": k2.add_epsilon_self_loops,
+    "remove_epsilon_self_loops": k2.remove_epsilon_self_loops,
+    "reverse": k2.reverse,
+    "shortest_path": lambda f: k2.shortest_path(f, use_double_scores=True),
+    "closure": lambda f: k2.closure(f[0]),
+    "first": lambda f: f[0],
+    "cat": lambda f: k2.cat([f, f]),
+    "expand": k2.expand_ragged_attributes,
+    "prune": lambda f: k2.prune_on_arc_post(f, 0.1, use_double_scores=True),
+    "clone": lambda f: f.clone(),
 }
 
 
 def everything(fsas):
     """Lists the arcs, the structure and the attributes of an FSA."""
     ans = [fsas.arcs.values()]
-    ans += [fsas.arcs.shape().row_splits(i) for i in range(1,
-                                                           len(fsas.shape))]
-    for name, value in sorted(fsas.named_tensor_attr(include_scores=False),
-                              key=lambda item: item[0]):
+    ans += [fsas.arcs.shape().row_splits(i) for i in range(1, len(fsas.shape))]
+    for name, value in sorted(
+        fsas.named_tensor_attr(include_scores=False), key=lambda item: item[0]
+    ):
         ans.append(name)
-        ans.append(value.detach() if isinstance(value, torch.Tensor)
-                   else value.tolist())
+        ans.append(value.detach() if isinstance(value, torch.Tensor) else value.tolist())
     return ans
 
 
@@ -195,8 +194,7 @@ def unary_case(device, specs, name):
     out = UNARY[name](fsas)
     ans = everything(out)
     if out.requires_grad:
-        out.scores.backward(
-            torch.linspace(1, 2, out.num_arcs).to(device))
+        out.scores.backward(torch.linspace(1, 2, out.num_arcs).to(device))
         ans.append(fsas.grad)
     return ans
 
@@ -204,9 +202,8 @@ def unary_case(device, specs, name):
 def intersect_device_case(device, a, b, index, sorted_match_a):
     a = k2.arc_sort(make_fsa_vec(a, device)).detach().requires_grad_(True)
     b = k2.arc_sort(make_fsa_vec(b, device)).detach().requires_grad_(True)
-    b_to_a = torch.tensor([index % a.shape[0]] * b.shape[0],
-                          dtype=torch.int32, device=device)
-    for attr in ('count', 'tag'):
+    b_to_a = torch.tensor([index % a.shape[0]] * b.shape[0], dtype=torch.int32, device=device)
+    for attr in ("count", "tag"):
         delattr(b, attr)
     out = k2.intersect_device(a, b, b_to_a, sorted_match_a=sorted_match_a)
     out.scores.backward(torch.linspace(1, 2, out.num_arcs).to(device))
@@ -214,7 +211,7 @@ def intersect_device_case(device, a, b, index, sorted_match_a):
 
 
 def intersect_dense_case(device, graphs, scores, pruned, beam):
-    graphs = (graphs * 3)[:len(scores)]
+    graphs = (graphs * 3)[: len(scores)]
     graph = k2.arc_sort(make_fsa_vec(graphs, device)).detach()
     graph.requires_grad_(True)
     dense_fsas, leaf = make_dense(scores, device)
@@ -226,50 +223,54 @@ def intersect_dense_case(device, graphs, scores, pruned, beam):
     ans = everything(out)
     tot.backward(torch.linspace(1, 2, tot.numel()).to(device, tot.dtype))
     of_tot = [tot.detach().float(), leaf.grad, graph.grad]
-    return ans + (nearly_double(*of_tot)
-                  if os.environ.get(FORCE) == 'metal' else of_tot)
+    return ans + (nearly_double(*of_tot) if os.environ.get(FORCE) == "metal" else of_tot)
 
 
 def ctc_loss_case(device, targets, scores, reduction):
-    targets = (targets * 3)[:len(scores)]
+    targets = (targets * 3)[: len(scores)]
     dense_fsas, leaf = make_dense(scores, device)
-    loss = k2.ctc_loss(k2.ctc_graph(targets, device=device), dense_fsas,
-                       output_beam=50.0, reduction=reduction,
-                       target_lengths=torch.tensor(
-                           [len(t) for t in targets], device=device))
+    loss = k2.ctc_loss(
+        k2.ctc_graph(targets, device=device),
+        dense_fsas,
+        output_beam=50.0,
+        reduction=reduction,
+        target_lengths=torch.tensor([len(t) for t in targets], device=device),
+    )
     # A sum or mean is taken in float64 on the CPU, after rounding on mps.
-    exact = reduction == 'none'
+    exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
-    if os.environ.get(FORCE) == 'metal':
+    if os.environ.get(FORCE) == "metal":
         # See test_ctc.py; a sum has a few terms.
         return [Close(leaf.grad, 1e-6, 0), Close(loss, 1e-12, 4 * EPS)]
-    return [leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
-            loss if exact else Close(loss, 0, 4 * EPS)]
+    return [
+        leaf.grad if exact else Close(leaf.grad, 4 * EPS, 4 * EPS),
+        loss if exact else Close(loss, 0, 4 * EPS),
+    ]
 
 
 RAGGED = {
-    'sum': lambda x: x.sum(),
-    'min': lambda x: x.min(initial_value=99),
-    'max': lambda x: x.max(initial_value=-99),
-    'argmax': lambda x: x.argmax(),
-    'sort': lambda x: _sorted(x),
-    'sort_descending': lambda x: _sorted(x, descending=True),
-    'cat0': lambda x: k2r.cat([x, x], axis=0),
-    'cat1': lambda x: k2r.cat([x, x], axis=1),
-    'remove_eq': lambda x: x.remove_values_eq(1),
-    'remove_leq': lambda x: x.remove_values_leq(0),
-    'remove_axis': lambda x: x.remove_axis(0),
-    'arange': lambda x: x.arange(axis=0, begin=0, end=1),
-    'unique': lambda x: list(x.unique(need_num_repeats=True,
-                                      need_new2old_indexes=True)),
-    'index': lambda x: list(x.index(torch.tensor(
-        [0, x.dim0 - 1, 0], dtype=torch.int32, device=x.device), axis=0)),
-    'pad': lambda x: x.pad(mode='constant', padding_value=-1),
-    'pad_replicate': lambda x: x.pad(mode='replicate', padding_value=3),
-    'logsumexp': lambda x: x.logsumexp(),
-    'normalize': lambda x: x.normalize(use_log=True),
-    'getitem': lambda x: x[0],
+    "sum": lambda x: x.sum(),
+    "min": lambda x: x.min(initial_value=99),
+    "max": lambda x: x.max(initial_value=-99),
+    "argmax": lambda x: x.argmax(),
+    "sort": lambda x: _sorted(x),
+    "sort_descending": lambda x: _sorted(x, descending=True),
+    "cat0": lambda x: k2r.cat([x, x], axis=0),
+    "cat1": lambda x: k2r.cat([x, x], axis=1),
+    "remove_eq": lambda x: x.remove_values_eq(1),
+    "remove_leq": lambda x: x.remove_values_leq(0),
+    "remove_axis": lambda x: x.remove_axis(0),
+    "arange": lambda x: x.arange(axis=0, begin=0, end=1),
+    "unique": lambda x: list(x.unique(need_num_repeats=True, need_new2old_indexes=True)),
+    "index": lambda x: list(
+        x.index(torch.tensor([0, x.dim0 - 1, 0], dtype=torch.int32, device=x.device), axis=0)
+    ),
+    "pad": lambda x: x.pad(mode="constant", padding_value=-1),
+    "pad_replicate": lambda x: x.pad(mode="replicate", padding_value=3),
+    "logsumexp": lambda x: x.logsumexp(),
+    "normalize": lambda x: x.normalize(use_log=True),
+    "getitem": lambda x: x[0],
 }
 
 
@@ -285,8 +286,7 @@ def ragged_case(device, lists, dtype, name):
 
 def index_case(device, src, index, default):
     leaf = torch.tensor(src).to(device).requires_grad_(True)
-    index = torch.tensor([i % (len(src) + 1) - 1 for i in index],
-                         dtype=torch.int32, device=device)
+    index = torch.tensor([i % (len(src) + 1) - 1 for i in index], dtype=torch.int32, device=device)
     out = k2.index_select(leaf, index, default)
     ans = [out.detach()]
     if index.numel() and out.requires_grad:
@@ -300,20 +300,17 @@ def mutual_information(draw):
     """Returns (px, py, boundary or None) as lists."""
     B, S, T = [draw(st.integers(1, n)) for n in (3, 6, 8)]
     modified = draw(st.booleans())
-    value = st.one_of(st.floats(-8, 1, width=32), st.just(float('-inf')))
+    value = st.one_of(st.floats(-8, 1, width=32), st.just(float("-inf")))
 
     def array(rows, cols):
-        return [[[draw(value) for _ in range(cols)] for _ in range(rows)]
-                for _ in range(B)]
+        return [[[draw(value) for _ in range(cols)] for _ in range(rows)] for _ in range(B)]
 
     boundary = None
     if draw(st.booleans()):
         boundary = []
         for _ in range(B):
-            s = sorted(draw(st.lists(st.integers(0, S), min_size=2,
-                                     max_size=2)))
-            t = sorted(draw(st.lists(st.integers(0, T), min_size=2,
-                                     max_size=2)))
+            s = sorted(draw(st.lists(st.integers(0, S), min_size=2, max_size=2)))
+            t = sorted(draw(st.lists(st.integers(0, T), min_size=2, max_size=2)))
             boundary.append([s[0], t[0], s[1], t[1]])
     return array(S, T if modified else T + 1), array(S + 1, T), boundary
 
@@ -333,37 +330,64 @@ def mutual_information_case(device, arrays):
 
 
 CASES = {
-    'scores': (scores_case, dict(
-        specs=fsa_vecs(),
-        name=st.sampled_from(['get_tot_scores', 'get_forward_scores',
-                              'get_backward_scores', 'get_arc_post']),
-        double=st.booleans(), log_semiring=st.booleans(), place=PLACES)),
-    'unary': (unary_case, dict(
-        specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))),
-    'intersect_device': (intersect_device_case, dict(
-        a=fsa_vecs(), b=fsa_vecs(), index=st.integers(0, 3),
-        sorted_match_a=st.booleans())),
-    'intersect_dense': (intersect_dense_case, dict(
-        graphs=fsa_vecs(epsilon=False), scores=dense(),
-        pruned=st.booleans(), beam=st.floats(0.5, 20), place=PLACES)),
-    'ctc_loss': (ctc_loss_case, dict(
-        targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1,
-                         max_size=3),
-        scores=dense(), reduction=st.sampled_from(['none', 'sum', 'mean']),
-        place=PLACES)),
-    'ragged': (ragged_case, dict(
-        lists=st.integers(2, 4).flatmap(ragged), dtype=DTYPES,
-        name=st.sampled_from(sorted(RAGGED)))),
-    'index': (index_case, dict(
-        src=st.lists(FINITE, min_size=1, max_size=6),
-        index=st.lists(st.integers(0, 50), max_size=8),
-        default=st.sampled_from([0.0, 3.0]))),
-    'mutual_information': (mutual_information_case, dict(
-        arrays=mutual_information())),
+    "scores": (
+        scores_case,
+        dict(
+            specs=fsa_vecs(),
+            name=st.sampled_from(
+                ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
+            ),
+            double=st.booleans(),
+            log_semiring=st.booleans(),
+            place=PLACES,
+        ),
+    ),
+    "unary": (unary_case, dict(specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))),
+    "intersect_device": (
+        intersect_device_case,
+        dict(a=fsa_vecs(), b=fsa_vecs(), index=st.integers(0, 3), sorted_match_a=st.booleans()),
+    ),
+    "intersect_dense": (
+        intersect_dense_case,
+        dict(
+            graphs=fsa_vecs(epsilon=False),
+            scores=dense(),
+            pruned=st.booleans(),
+            beam=st.floats(0.5, 20),
+            place=PLACES,
+        ),
+    ),
+    "ctc_loss": (
+        ctc_loss_case,
+        dict(
+            targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3),
+            scores=dense(),
+            reduction=st.sampled_from(["none", "sum", "mean"]),
+            place=PLACES,
+        ),
+    ),
+    "ragged": (
+        ragged_case,
+        dict(
+            lists=st.integers(2, 4).flatmap(ragged),
+            dtype=DTYPES,
+            name=st.sampled_from(sorted(RAGGED)),
+        ),
+    ),
+    "index": (
+        index_case,
+        dict(
+            src=st.lists(FINITE, min_size=1, max_size=6),
+            index=st.lists(st.integers(0, 50), max_size=8),
+            default=st.sampled_from([0.0, 3.0]),
+        ),
+    ),
+    "mutual_information": (mutual_information_case, dict(arrays=mutual_information())),
 }
 
 
 # ---------------------------------------------------------------- comparison
+
 
 class Close:
     """A tensor that may differ by atol + rtol * |expected|."""
@@ -376,10 +400,9 @@ def outcome(function, device, **kwargs):
     """Returns ('returned', value) or ('raised', name of the type)."""
     try:
         with _quiet():
-            return 'returned', function(device, **kwargs)
-    except (RuntimeError, ValueError, AssertionError, TypeError,
-            AttributeError) as error:
-        return 'raised', type(error).__name__
+            return "returned", function(device, **kwargs)
+    except (RuntimeError, ValueError, AssertionError, TypeError, AttributeError) as error:
+        return "raised", type(error).__name__
 
 
 @contextlib.contextmanager
@@ -387,7 +410,7 @@ def _quiet():
     """k2 prints a stack trace for each exception; cases cause many."""
     sys.stdout.flush()
     saved = [os.dup(fd) for fd in (1, 2)]
-    with open(os.devnull, 'w') as null:
+    with open(os.devnull, "w") as null:
         for fd in (1, 2):
             os.dup2(null.fileno(), fd)
     try:
@@ -398,7 +421,7 @@ def _quiet():
             os.close(copy)
 
 
-def compare(cpu, mps, where='result'):
+def compare(cpu, mps, where="result"):
     """Raises Difference unless `mps` is what `cpu` is, on the other device."""
     if isinstance(cpu, Close):
         _same_tensor(cpu.tensor, mps.tensor, where, cpu.atol, cpu.rtol)
@@ -406,28 +429,25 @@ def compare(cpu, mps, where='result'):
         _same_tensor(cpu, mps, where, 0, 0)
     elif isinstance(cpu, k2.RaggedTensor):
         if mps.device != MPS:
-            raise Difference(f'{where} is on {mps.device}')
+            raise Difference(f"{where} is on {mps.device}")
         compare(cpu.tolist(), mps.tolist(), where)
         _same_tensor(cpu.values, mps.values, where, 0, 0)
     elif isinstance(cpu, (list, tuple)):
         if len(cpu) != len(mps):
-            raise Difference(f'{where} has {len(cpu)} parts on the CPU and '
-                             f'{len(mps)} on mps')
+            raise Difference(f"{where} has {len(cpu)} parts on the CPU and {len(mps)} on mps")
         for i, (a, b) in enumerate(zip(cpu, mps)):
-            compare(a, b, f'{where}[{i}]')
+            compare(a, b, f"{where}[{i}]")
     elif cpu != mps and not (cpu != cpu and mps != mps):
-        raise Difference(f'{where} is {cpu} on the CPU and {mps} on mps')
+        raise Difference(f"{where} is {cpu} on the CPU and {mps} on mps")
 
 
 def _same_tensor(cpu, mps, where, atol, rtol):
     if mps.device != MPS:
-        raise Difference(f'{where} is on {mps.device}')
+        raise Difference(f"{where} is on {mps.device}")
     try:
-        torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol,
-                                   equal_nan=True)
+        torch.testing.assert_close(mps.cpu(), cpu, atol=atol, rtol=rtol, equal_nan=True)
     except AssertionError as error:
-        raise Difference(f'{where} is\n{cpu}\non the CPU and\n{mps}\non mps: '
-                         f'{error}') from None
+        raise Difference(f"{where} is\n{cpu}\non the CPU and\n{mps}\non mps: {error}") from None
 
 
 def check(kind, place=None, **kwargs):
@@ -443,21 +463,21 @@ def check(kind, place=None, **kwargs):
         os.environ[FORCE] = place
     cpu = outcome(function, CPU, **kwargs)
     mps = outcome(function, MPS, **kwargs)
-    if cpu[0] != mps[0] or (cpu[0] == 'raised' and cpu[1] != mps[1]):
-        raise Difference(f'{cpu[0]} {cpu[1]} on the CPU, {mps[0]} {mps[1]} '
-                         'on mps')
-    if cpu[0] == 'returned':
+    if cpu[0] != mps[0] or (cpu[0] == "raised" and cpu[1] != mps[1]):
+        raise Difference(f"{cpu[0]} {cpu[1]} on the CPU, {mps[0]} {mps[1]} on mps")
+    if cpu[0] == "returned":
         compare(cpu[1], mps[1])
     return cpu[0]
 
 
 # -------------------------------------------------------------------- driver
 
+
 class Tally:
     """How many cases ran, by kind and outcome."""
 
     def __init__(self):
-        self.counts = {kind: {'returned': 0, 'raised': 0} for kind in CASES}
+        self.counts = {kind: {"returned": 0, "raised": 0} for kind in CASES}
 
     def total(self):
         return sum(sum(c.values()) for c in self.counts.values())
@@ -489,9 +509,13 @@ def _round(kind, seed, tally, examples=50):
     smallest = {}
 
     @hypothesis.seed(seed)
-    @hypothesis.settings(max_examples=examples, deadline=None, database=None,
-                         print_blob=False,
-                         suppress_health_check=list(hypothesis.HealthCheck))
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
     @hypothesis.given(**CASES[kind][1])
     def run(**kwargs):
         try:
@@ -504,7 +528,7 @@ def _round(kind, seed, tally, examples=50):
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter('ignore')
+            warnings.simplefilter("ignore")
             run()
     except Difference as difference:
         return kind, dict(smallest), str(difference)
@@ -512,37 +536,38 @@ def _round(kind, seed, tally, examples=50):
 
 
 def _reproducer(kind, kwargs):
-    arguments = ',\n    '.join(f'{k}={v!r}' for k, v in kwargs.items())
-    return ('import torch\n'
-            'from k2_mps_tests.parity import fuzz\n'
-            "inf, nan = float('inf'), float('nan')\n"
-            f'fuzz.check({kind!r},\n    {arguments})')
+    arguments = ",\n    ".join(f"{k}={v!r}" for k, v in kwargs.items())
+    return (
+        "import torch\n"
+        "from k2_mps_tests.parity import fuzz\n"
+        "inf, nan = float('inf'), float('nan')\n"
+        f"fuzz.check({kind!r},\n    {arguments})"
+    )
 
 
 def main(argv=None):
     parser = argparse.ArgumentParser(
-        prog='k2mps fuzz', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--seconds', type=float, default=60, metavar='N')
-    parser.add_argument('--seed', type=int, default=1, metavar='S')
-    parser.add_argument('--kind', action='append', choices=sorted(CASES),
-                        help='only these; default all')
+        prog="k2mps fuzz", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60, metavar="N")
+    parser.add_argument("--seed", type=int, default=1, metavar="S")
+    parser.add_argument(
+        "--kind", action="append", choices=sorted(CASES), help="only these; default all"
+    )
     args = parser.parse_args(argv)
 
-    emulated = '' if sys.platform == 'darwin' else ' (emulated)'
-    print(f'comparing cpu with mps{emulated} for {args.seconds:g} s, '
-          f'seed {args.seed}', flush=True)
+    emulated = "" if sys.platform == "darwin" else " (emulated)"
+    print(f"comparing cpu with mps{emulated} for {args.seconds:g} s, seed {args.seed}", flush=True)
     tally = Tally()
     failures = fuzz(args.seconds, args.seed, args.kind or list(CASES), tally)
     for kind, kwargs, text in failures:
-        print(f'\nfailure of {kind}: {text}\nto see it again:\n\n'
-              f'{_reproducer(kind, kwargs)}\n')
-    print(f'{"kind":<20}{"equal":>8}{"both raised":>13}')
+        print(f"\nfailure of {kind}: {text}\nto see it again:\n\n{_reproducer(kind, kwargs)}\n")
+    print(f"{'kind':<20}{'equal':>8}{'both raised':>13}")
     for kind, counts in tally.counts.items():
-        print(f'{kind:<20}{counts["returned"]:>8}{counts["raised"]:>13}')
-    print(f'{tally.total()} cases, {len(failures)} failures{emulated}')
+        print(f"{kind:<20}{counts['returned']:>8}{counts['raised']:>13}")
+    print(f"{tally.total()} cases, {len(failures)} failures{emulated}")
     return 1 if failures else 0
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

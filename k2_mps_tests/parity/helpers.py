@@ -1,10 +1,11 @@
 """What the parity tests share."""
-from typing import Iterable, Tuple
+
+from collections.abc import Iterable
 
 import k2
 import torch
 
-MPS = torch.device('mps', 0)
+MPS = torch.device("mps", 0)
 
 
 def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:
@@ -13,8 +14,7 @@ def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:
     Each FSA has from 3 to about 60 states, 3 arcs a state, and scores of the
     order of 1.  Made by torch's generator, so that a seed gives the same.
     """
-    return k2.create_fsa_vec(
-        [_random_fsa(max_symbol) for _ in range(num_fsas)])
+    return k2.create_fsa_vec([_random_fsa(max_symbol) for _ in range(num_fsas)])
 
 
 def _random_fsa(max_symbol: int) -> k2.Fsa:
@@ -22,23 +22,19 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     lines = []
     for state in range(num_states - 2):
         # One arc to the next state keeps all of them connected.
-        dests = [state + 1] + [
-            int(torch.randint(state + 1, num_states - 1, ()))
-            for _ in range(2)
-        ]
+        dests = [state + 1] + [int(torch.randint(state + 1, num_states - 1, ())) for _ in range(2)]
         for dest in sorted(dests):
             label = int(torch.randint(1, max_symbol + 1, ()))
             score = float(torch.randn(()))
-            lines.append(f'{state} {dest} {label} {score:.6f}')
-    lines.append(f'{num_states - 2} {num_states - 1} -1 '
-                 f'{float(torch.randn(())):.6f}')
+            lines.append(f"{state} {dest} {label} {score:.6f}")
+    lines.append(f"{num_states - 2} {num_states - 1} -1 {float(torch.randn(())):.6f}")
     lines.append(str(num_states - 1))
-    return k2.arc_sort(k2.Fsa.from_str('\n'.join(lines)))
+    return k2.arc_sort(k2.Fsa.from_str("\n".join(lines)))
 
 
-def both(fsa: k2.Fsa) -> Iterable[Tuple[torch.device, k2.Fsa]]:
+def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
     """Yields (device, the FSA there with requires_grad) for CPU and mps."""
-    for device in (torch.device('cpu'), MPS):
+    for device in (torch.device("cpu"), MPS):
         yield device, fsa.to(device).clone().requires_grad_(True)
 
 
@@ -50,7 +46,7 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
         if none is given.
     """
     assert mps.device == MPS, mps.device
-    assert cpu.device.type == 'cpu'
+    assert cpu.device.type == "cpu"
     if not tolerance:
-        tolerance = {'atol': 0, 'rtol': 0}
+        tolerance = {"atol": 0, "rtol": 0}
     torch.testing.assert_close(mps.cpu(), cpu, equal_nan=True, **tolerance)

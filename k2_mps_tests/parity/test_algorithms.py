@@ -1,4 +1,5 @@
 """Algorithms on FSAs: the same FSA and arc maps as on the CPU."""
+
 import k2
 import pytest
 import torch
@@ -7,27 +8,29 @@ from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 # What each makes of an FsaVec with attributes of every kind.
 UNARY = {
-    'connect': lambda f: k2.connect(f),
-    'arc_sort': lambda f: k2.arc_sort(f),
-    'top_sort': lambda f: k2.top_sort(f),
-    'add_epsilon_self_loops': lambda f: k2.add_epsilon_self_loops(f),
-    'remove_epsilon_self_loops':
-        lambda f: k2.remove_epsilon_self_loops(k2.add_epsilon_self_loops(f)),
-    'reverse': lambda f: k2.reverse(f),
-    'invert': lambda f: k2.arc_sort(f).invert(),
-    'clone': lambda f: f.clone(),
-    'index': lambda f: f[1],
-    'index_fsa': lambda f: k2.index_fsa(f, torch.tensor(
-        [2, 0, 2], dtype=torch.int32, device=f.device)),
-    'cat': lambda f: k2.cat([f, f]),
-    'closure': lambda f: k2.closure(f[0]),
-    'union': lambda f: k2.union(f),
-    'convert_attr': lambda f: f.convert_attr_to_ragged_('count') or f,
-    'expand_ragged_attributes':
-        lambda f: k2.expand_ragged_attributes(f, ragged_attribute_names=['tag']
-                                              ),
-    'shortest_path': lambda f: k2.shortest_path(f, use_double_scores=True),
-    'prune': lambda f: k2.prune_on_arc_post(f, 0.01, use_double_scores=True),
+    "connect": lambda f: k2.connect(f),
+    "arc_sort": lambda f: k2.arc_sort(f),
+    "top_sort": lambda f: k2.top_sort(f),
+    "add_epsilon_self_loops": lambda f: k2.add_epsilon_self_loops(f),
+    "remove_epsilon_self_loops": lambda f: k2.remove_epsilon_self_loops(
+        k2.add_epsilon_self_loops(f)
+    ),
+    "reverse": lambda f: k2.reverse(f),
+    "invert": lambda f: k2.arc_sort(f).invert(),
+    "clone": lambda f: f.clone(),
+    "index": lambda f: f[1],
+    "index_fsa": lambda f: k2.index_fsa(
+        f, torch.tensor([2, 0, 2], dtype=torch.int32, device=f.device)
+    ),
+    "cat": lambda f: k2.cat([f, f]),
+    "closure": lambda f: k2.closure(f[0]),
+    "union": lambda f: k2.union(f),
+    "convert_attr": lambda f: f.convert_attr_to_ragged_("count") or f,
+    "expand_ragged_attributes": lambda f: k2.expand_ragged_attributes(
+        f, ragged_attribute_names=["tag"]
+    ),
+    "shortest_path": lambda f: k2.shortest_path(f, use_double_scores=True),
+    "prune": lambda f: k2.prune_on_arc_post(f, 0.01, use_double_scores=True),
 }
 
 
@@ -45,9 +48,10 @@ def _attributed(device, requires_grad=True):
     fsa.count = count.to(device)
     weight = weight.to(device).requires_grad_(requires_grad)
     fsa.weight = weight
-    fsa.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(num_arcs)],
-                              dtype=torch.int32).to(device)
-    fsa.note = 'text'
+    fsa.tag = k2.RaggedTensor([[i] * (i % 3) for i in range(num_arcs)], dtype=torch.int32).to(
+        device
+    )
+    fsa.note = "text"
     fsa.requires_grad_(requires_grad)
     return fsa, weight
 
@@ -56,8 +60,7 @@ def _compare(mps, cpu):
     assert mps.device == MPS
     assert_same(mps.arcs.values(), cpu.arcs.values())
     for axis in range(1, len(cpu.shape)):
-        assert_same(mps.arcs.shape().row_splits(axis),
-                    cpu.arcs.shape().row_splits(axis))
+        assert_same(mps.arcs.shape().row_splits(axis), cpu.arcs.shape().row_splits(axis))
     names = {name for name, _ in cpu.named_tensor_attr()}
     assert names == {name for name, _ in mps.named_tensor_attr()}
     for name in names:
@@ -72,10 +75,10 @@ def _compare(mps, cpu):
         assert getattr(mps, name) == value
 
 
-@pytest.mark.parametrize('name', UNARY)
+@pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         fsa, weight = _attributed(device)
         try:
             out = UNARY[name](fsa)
@@ -84,15 +87,14 @@ def test_unary(name):
             results.append(type(e))
             continue
         loss = out.scores.sum()
-        if getattr(out, 'weight', None) is not None:
+        if getattr(out, "weight", None) is not None:
             loss = loss + (out.weight * 2).sum()
         loss.backward()
         results.append((out, fsa.grad, weight.grad))
     cpu, mps = results
     if isinstance(cpu, type):
         assert mps == cpu
-        assert name in ('closure', 'union', 'convert_attr',
-                        'expand_ragged_attributes'), cpu
+        assert name in ("closure", "union", "convert_attr", "expand_ragged_attributes"), cpu
         return
     _compare(mps[0], cpu[0])
     assert_same(mps[1], cpu[1])
@@ -111,11 +113,10 @@ def _epsilon_fsa(device):
     return cpu.to(device)
 
 
-@pytest.mark.parametrize('function', [k2.remove_epsilon,
-                                      k2.remove_epsilon_and_add_self_loops])
+@pytest.mark.parametrize("function", [k2.remove_epsilon, k2.remove_epsilon_and_add_self_loops])
 def test_remove_epsilon(function):
     tots = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         fsa = _epsilon_fsa(device).clone().requires_grad_(True)
         out = function(fsa)
         if function is k2.remove_epsilon_and_add_self_loops:
@@ -133,36 +134,32 @@ def test_remove_epsilon(function):
 
 
 MADE_ON_A_DEVICE = {
-    'linear_fsa': lambda d: k2.linear_fsa([[1, 2], [3]], device=d),
-    'linear_fsa_one': lambda d: k2.linear_fsa([5, 6], device=d),
-    'linear_fsa_ragged': lambda d: k2.linear_fsa(
-        k2.RaggedTensor([[1, 2], [], [3]], device=d)),
-    'linear_fst': lambda d: k2.linear_fst([1, 2], [3, 4]).to(d),
-    'linear_fsa_with_self_loops':
-        lambda d: k2.linear_fsa_with_self_loops(
-            k2.linear_fsa([[1, 2], [3]], device=d)),
-    'ctc_topo': lambda d: k2.ctc_topo(4, device=d),
-    'ctc_topo_modified': lambda d: k2.ctc_topo(4, modified=True, device=d),
-    'ctc_graph': lambda d: k2.ctc_graph([[1, 2, 2], [3]], device=d),
-    'ctc_graph_modified': lambda d: k2.ctc_graph([[1, 2, 2], [3]],
-                                                 modified=True, device=d),
-    'ctc_graph_ragged': lambda d: k2.ctc_graph(
-        k2.RaggedTensor([[1, 2, 2], [3]], device=d)),
-    'trivial_graph': lambda d: k2.trivial_graph(4, device=d),
-    'levenshtein_graph': lambda d: k2.levenshtein_graph([[1, 2], [3]],
-                                                        device=d),
+    "linear_fsa": lambda d: k2.linear_fsa([[1, 2], [3]], device=d),
+    "linear_fsa_one": lambda d: k2.linear_fsa([5, 6], device=d),
+    "linear_fsa_ragged": lambda d: k2.linear_fsa(k2.RaggedTensor([[1, 2], [], [3]], device=d)),
+    "linear_fst": lambda d: k2.linear_fst([1, 2], [3, 4]).to(d),
+    "linear_fsa_with_self_loops": lambda d: k2.linear_fsa_with_self_loops(
+        k2.linear_fsa([[1, 2], [3]], device=d)
+    ),
+    "ctc_topo": lambda d: k2.ctc_topo(4, device=d),
+    "ctc_topo_modified": lambda d: k2.ctc_topo(4, modified=True, device=d),
+    "ctc_graph": lambda d: k2.ctc_graph([[1, 2, 2], [3]], device=d),
+    "ctc_graph_modified": lambda d: k2.ctc_graph([[1, 2, 2], [3]], modified=True, device=d),
+    "ctc_graph_ragged": lambda d: k2.ctc_graph(k2.RaggedTensor([[1, 2, 2], [3]], device=d)),
+    "trivial_graph": lambda d: k2.trivial_graph(4, device=d),
+    "levenshtein_graph": lambda d: k2.levenshtein_graph([[1, 2], [3]], device=d),
 }
 
 
-@pytest.mark.parametrize('name', MADE_ON_A_DEVICE)
+@pytest.mark.parametrize("name", MADE_ON_A_DEVICE)
 def test_made_on_a_device(name):
-    cpu, mps = [MADE_ON_A_DEVICE[name](d) for d in ('cpu', 'mps')]
+    cpu, mps = [MADE_ON_A_DEVICE[name](d) for d in ("cpu", "mps")]
     _compare(mps, cpu)
 
 
 def test_replace_fsa():
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         src = k2.linear_fsa([[7], [8, 9]], device=device)
         index = k2.linear_fsa([[100, 1], [101]], device=device)
         results.append(k2.replace_fsa(src, index, 100))
@@ -171,32 +168,32 @@ def test_replace_fsa():
 
 def test_levenshtein_alignment():
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         refs = k2.levenshtein_graph([[1, 2, 3], [4]], device=device)
         hyps = k2.levenshtein_graph([[1, 3], [4, 5], [6]], device=device)
         alignment = k2.levenshtein_alignment(
-            refs, hyps, hyp_to_ref_map=torch.tensor(
-                [0, 1, 1], dtype=torch.int32, device=device),
-            sorted_match_ref=True)
-        results.append(-alignment.get_tot_scores(use_double_scores=False,
-                                                 log_semiring=False))
+            refs,
+            hyps,
+            hyp_to_ref_map=torch.tensor([0, 1, 1], dtype=torch.int32, device=device),
+            sorted_match_ref=True,
+        )
+        results.append(-alignment.get_tot_scores(use_double_scores=False, log_semiring=False))
     assert_same(results[1], results[0])
     assert results[0].round().tolist() == [1, 1, 1]
 
 
 def test_is_rand_equivalent_and_text():
-    fsa, _ = _attributed('mps', requires_grad=False)
-    assert k2.is_rand_equivalent(k2.Fsa(fsa.arcs), k2.arc_sort(
-        k2.Fsa(fsa.arcs)), log_semiring=True)
+    fsa, _ = _attributed("mps", requires_grad=False)
+    assert k2.is_rand_equivalent(k2.Fsa(fsa.arcs), k2.arc_sort(k2.Fsa(fsa.arcs)), log_semiring=True)
     one = fsa[0]
-    cpu, _ = _attributed('cpu', requires_grad=False)
+    cpu, _ = _attributed("cpu", requires_grad=False)
     assert k2.to_str_simple(one) == k2.to_str_simple(cpu[0])
     assert "device='mps:0'" in str(one)
 
 
 def test_properties():
-    fsa, _ = _attributed('mps')
-    cpu, _ = _attributed('cpu')
+    fsa, _ = _attributed("mps")
+    cpu, _ = _attributed("cpu")
     assert fsa.properties == cpu.properties
     assert fsa.properties_str == cpu.properties_str
     assert fsa.num_arcs == cpu.num_arcs
@@ -207,27 +204,29 @@ def test_create_sparse():
     # k2 makes a sparse tensor of torch of it; there is no COO of float32
     # beyond that.
     matrices = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
         cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
-        values = torch.tensor([1., 2., 3.], device=device)
+        values = torch.tensor([1.0, 2.0, 3.0], device=device)
         matrices.append(k2.create_sparse(rows, cols, values, (3, 3)))
     assert matrices[1].device == MPS
     assert_same(matrices[1].to_dense(), matrices[0].to_dense())
 
 
-@pytest.mark.parametrize('pushing', [
-    k2.DeterminizeWeightPushingType.kNoWeightPushing,
-    k2.DeterminizeWeightPushingType.kTropicalWeightPushing,
-    k2.DeterminizeWeightPushingType.kLogWeightPushing,
-])
+@pytest.mark.parametrize(
+    "pushing",
+    [
+        k2.DeterminizeWeightPushingType.kNoWeightPushing,
+        k2.DeterminizeWeightPushingType.kTropicalWeightPushing,
+        k2.DeterminizeWeightPushingType.kLogWeightPushing,
+    ],
+)
 def test_determinize_goes_through_the_cpu(pushing):
-    text = '0 1 1 0.1\n0 2 1 0.2\n1 3 2 0.3\n2 3 2 0.4\n3 4 -1 0.5\n4'
+    text = "0 1 1 0.1\n0 2 1 0.2\n1 3 2 0.3\n2 3 2 0.4\n3 4 -1 0.5\n4"
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         fsa = k2.Fsa.from_str(text).to(device)
-        fsa.aux_labels = torch.tensor([5, 6, 7, 8, -1], dtype=torch.int32,
-                                      device=device)
+        fsa.aux_labels = torch.tensor([5, 6, 7, 8, -1], dtype=torch.int32, device=device)
         results.append(k2.determinize(fsa, pushing))
     cpu, mps = results
     assert cpu.num_arcs < 5
@@ -236,14 +235,14 @@ def test_determinize_goes_through_the_cpu(pushing):
 
 def test_get_best_matching_stats_goes_through_the_cpu():
     results = []
-    for device in ('cpu', 'mps'):
-        tokens = k2.RaggedTensor([[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8],
-                                   [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
-                                 dtype=torch.int32, device=device)
-        scores = torch.arange(20., device=device)
-        counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32,
-                              device=device)
-        results.append(k2.get_best_matching_stats(tokens, scores, counts, 8, 0,
-                                                  10, 2))
+    for device in ("cpu", "mps"):
+        tokens = k2.RaggedTensor(
+            [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
+            dtype=torch.int32,
+            device=device,
+        )
+        scores = torch.arange(20.0, device=device)
+        counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32, device=device)
+        results.append(k2.get_best_matching_stats(tokens, scores, counts, 8, 0, 10, 2))
     for m, c in zip(results[1], results[0]):
         assert_same(m, c)

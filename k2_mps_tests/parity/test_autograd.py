@@ -1,4 +1,5 @@
 """Gradients on mps are tensors of mps, joined to the graph."""
+
 import k2
 import pytest
 import torch
@@ -20,27 +21,28 @@ def _numeric(function, x, step=1e-2):
 
 
 def _small(scores=None):
-    fsas = k2.create_fsa_vec([k2.Fsa.from_str(
-        '0 1 1 0.3\n0 1 2 -0.4\n0 2 3 0.2\n1 2 1 0.5\n1 3 -1 0.1\n'
-        '2 3 -1 -0.6\n3')]).to('mps')
+    fsas = k2.create_fsa_vec(
+        [k2.Fsa.from_str("0 1 1 0.3\n0 1 2 -0.4\n0 2 3 0.2\n1 2 1 0.5\n1 3 -1 0.1\n2 3 -1 -0.6\n3")]
+    ).to("mps")
     if scores is not None:
         fsas.scores = scores
     return fsas
 
 
 SCALARS = {
-    'tot': lambda f: f.get_tot_scores(True, True).sum(),
-    'tot_tropical': lambda f: f.get_tot_scores(True, False).sum(),
-    'forward': lambda f: (f.get_forward_scores(True, True)[1:] * torch.tensor(
-        [1., 2., 4.], device=MPS)).sum(),
-    'backward': lambda f: (f.get_backward_scores(True, True)[:3] * torch.tensor(
-        [1., 2., 4.], device=MPS)).sum(),
-    'arc_post': lambda f: (f.get_arc_post(True, True) * torch.arange(
-        1., 7., device=MPS)).sum(),
+    "tot": lambda f: f.get_tot_scores(True, True).sum(),
+    "tot_tropical": lambda f: f.get_tot_scores(True, False).sum(),
+    "forward": lambda f: (
+        f.get_forward_scores(True, True)[1:] * torch.tensor([1.0, 2.0, 4.0], device=MPS)
+    ).sum(),
+    "backward": lambda f: (
+        f.get_backward_scores(True, True)[:3] * torch.tensor([1.0, 2.0, 4.0], device=MPS)
+    ).sum(),
+    "arc_post": lambda f: (f.get_arc_post(True, True) * torch.arange(1.0, 7.0, device=MPS)).sum(),
 }
 
 
-@pytest.mark.parametrize('name', SCALARS)
+@pytest.mark.parametrize("name", SCALARS)
 def test_against_differences(name):
     x = _small().scores.detach().clone()
 
@@ -52,14 +54,13 @@ def test_against_differences(name):
     assert leaf.grad.device == MPS
     # Values of up to about 40 in float32 against a step of 2e-2, and a third
     # derivative of about 40 against its square.
-    torch.testing.assert_close(leaf.grad.cpu(), _numeric(function, x),
-                               atol=5e-3, rtol=0)
+    torch.testing.assert_close(leaf.grad.cpu(), _numeric(function, x), atol=5e-3, rtol=0)
 
 
 def test_through_a_network():
     """An optimiser on mps makes the same steps as on the CPU."""
     weights = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         torch.manual_seed(71)
         net = torch.nn.Linear(7, 5)
         inputs = torch.randn(2, 12, 7)
@@ -70,8 +71,7 @@ def test_through_a_network():
         for _ in range(10):
             optimizer.zero_grad()
             dense = k2.DenseFsaVec(net(inputs).log_softmax(-1), segments)
-            loss = k2.ctc_loss(k2.ctc_graph([[1, 2], [3]], device=device),
-                               dense, reduction='sum')
+            loss = k2.ctc_loss(k2.ctc_graph([[1, 2], [3]], device=device), dense, reduction="sum")
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
@@ -82,15 +82,15 @@ def test_through_a_network():
 
 
 def test_a_graph_that_was_freed():
-    fsas = random_fsa_vec().to('mps').requires_grad_(True)
+    fsas = random_fsa_vec().to("mps").requires_grad_(True)
     tot = fsas.get_tot_scores(use_double_scores=True, log_semiring=True).sum()
     tot.backward()
-    with pytest.raises(RuntimeError, match='second time'):
+    with pytest.raises(RuntimeError, match="second time"):
         tot.backward()
 
 
 def test_detached_scores_get_no_gradient():
-    fsas = random_fsa_vec().to('mps').requires_grad_(True)
+    fsas = random_fsa_vec().to("mps").requires_grad_(True)
     detached = fsas.detach()
     assert not detached.requires_grad
     tot = detached.get_tot_scores(use_double_scores=True, log_semiring=True)
@@ -99,7 +99,7 @@ def test_detached_scores_get_no_gradient():
 
 
 def test_no_grad():
-    fsas = random_fsa_vec().to('mps').requires_grad_(True)
+    fsas = random_fsa_vec().to("mps").requires_grad_(True)
     with torch.no_grad():
         tot = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
     assert not tot.requires_grad
@@ -107,31 +107,29 @@ def test_no_grad():
 
 def test_moving_to_mps_is_part_of_the_graph():
     leaf = random_fsa_vec().requires_grad_(True)
-    tot = leaf.to('mps').get_tot_scores(use_double_scores=True,
-                                        log_semiring=True)
+    tot = leaf.to("mps").get_tot_scores(use_double_scores=True, log_semiring=True)
     tot.sum().backward()
-    assert leaf.grad.device.type == 'cpu'
+    assert leaf.grad.device.type == "cpu"
     other = leaf.detach().requires_grad_(True)
-    other.get_tot_scores(use_double_scores=True,
-                         log_semiring=True).sum().backward()
+    other.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
     assert torch.equal(leaf.grad, other.grad)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_autocast(dtype):
     """The network runs in half precision, k2 in float32."""
     torch.manual_seed(73)
-    net = torch.nn.Linear(7, 5).to('mps')
-    inputs = torch.randn(1, 10, 7, device='mps')
+    net = torch.nn.Linear(7, 5).to("mps")
+    inputs = torch.randn(1, 10, 7, device="mps")
     segments = torch.tensor([[0, 0, 10]], dtype=torch.int32)
-    with torch.autocast('mps', dtype=dtype):
+    with torch.autocast("mps", dtype=dtype):
         output = net(inputs)
         assert output.dtype == dtype
         # As on CUDA: log_softmax is one of those that autocast keeps in
         # float32.
         log_probs = output.log_softmax(-1)
         dense = k2.DenseFsaVec(log_probs.float(), segments)
-        loss = k2.ctc_loss(k2.ctc_graph([[1, 2]], device='mps'), dense)
+        loss = k2.ctc_loss(k2.ctc_graph([[1, 2]], device="mps"), dense)
         swoosh = k2.swoosh_l(output).sum()
         assert loss.dtype == torch.float32 and swoosh.dtype == torch.float32
     (loss + swoosh).backward()
@@ -140,20 +138,20 @@ def test_autocast(dtype):
     assert net.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize('name', ['index_select', 'index_and_sum'])
+@pytest.mark.parametrize("name", ["index_select", "index_and_sum"])
 def test_index_functions(name):
     grads = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         torch.manual_seed(79)
         src = torch.randn(6).to(device).requires_grad_(True)
-        if name == 'index_select':
-            index = torch.tensor([0, 5, -1, 5], dtype=torch.int32,
-                                 device=device)
+        if name == "index_select":
+            index = torch.tensor([0, 5, -1, 5], dtype=torch.int32, device=device)
             out = k2.index_select(src, index)
         else:
             out = k2.ragged.index_and_sum(
-                src, k2.RaggedTensor([[0, 5], [], [5, 5, 1]], device=device))
-        (out * torch.arange(1., len(out) + 1, device=device)).sum().backward()
+                src, k2.RaggedTensor([[0, 5], [], [5, 5, 1]], device=device)
+            )
+        (out * torch.arange(1.0, len(out) + 1, device=device)).sum().backward()
         grads.append((out.detach(), src.grad))
     assert_same(grads[1][0], grads[0][0])
     assert_same(grads[1][1], grads[0][1])

@@ -4,6 +4,7 @@ Counted on the emulated device.  A wait counts if it finds work in flight; a
 copy is one that torch makes between host and device.  The budgets are what
 was measured, so that an operation that begins to copy or to wait more fails.
 """
+
 import sys
 from pathlib import Path
 
@@ -15,15 +16,14 @@ from k2_mps_tests.parity import test_losses as losses
 from k2_mps_tests.parity.helpers import random_fsa_vec
 from k2_mps_tests.parity.test_operations import _variables, tomllib
 
-if sys.platform == 'darwin':
-    pytest.skip('counting needs the emulated device', allow_module_level=True)
+if sys.platform == "darwin":
+    pytest.skip("counting needs the emulated device", allow_module_level=True)
 import mps_emulator  # noqa: E402
 
-TABLE = Path(__file__).resolve().parents[2] / 'docs' / 'budgets.toml'
-BUDGETS = tomllib.loads(TABLE.read_text(encoding='utf-8'))['budget']
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "budgets.toml"
+BUDGETS = tomllib.loads(TABLE.read_text(encoding="utf-8"))["budget"]
 
-SEGMENTS = torch.tensor([[0, 0, 40], [1, 0, 33], [2, 0, 25]],
-                        dtype=torch.int32)
+SEGMENTS = torch.tensor([[0, 0, 40], [1, 0, 33], [2, 0, 25]], dtype=torch.int32)
 TARGETS = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
 
 
@@ -68,55 +68,54 @@ def _forward_and_backward(call):
     return forward + backward
 
 
-@pytest.mark.parametrize('budget', BUDGETS, ids=lambda b: b['name'])
+@pytest.mark.parametrize("budget", BUDGETS, ids=lambda b: b["name"])
 def test_an_operation_costs_what_the_table_says(budget, placement):
-    _forward_and_backward(budget['call'])  # compiles kernels, fills caches
-    assert _forward_and_backward(budget['call']) == budget[placement]
+    _forward_and_backward(budget["call"])  # compiles kernels, fills caches
+    assert _forward_and_backward(budget["call"]) == budget[placement]
 
 
 def test_ctc_loss_is_within_its_budget(placement):
     graph, dense = _graph(), _dense()
 
     def loss():
-        k2.ctc_loss(graph, dense, output_beam=100).backward(
-            retain_graph=True)
+        k2.ctc_loss(graph, dense, output_beam=100).backward(retain_graph=True)
 
     cost(loss)
     (dispatches, waits), _ = _counted(loss)
-    if placement == 'metal':
+    if placement == "metal":
         assert dispatches <= 6 and waits == 0
     else:
         assert dispatches == 0 and waits <= 2
 
 
 def _dense():
-    log_probs = torch.randn(3, 40, 12).log_softmax(-1).to('mps')
+    log_probs = torch.randn(3, 40, 12).log_softmax(-1).to("mps")
     dense = k2.DenseFsaVec(log_probs, SEGMENTS)
     dense.scores.requires_grad_(True)  # gradients end here
     return dense
 
 
 def _graph():
-    return k2.ctc_graph(TARGETS, device='mps').requires_grad_(True)
+    return k2.ctc_graph(TARGETS, device="mps").requires_grad_(True)
 
 
 def test_dense_fsa_vec():
-    log_probs = torch.randn(3, 40, 12, device='mps').log_softmax(-1)
+    log_probs = torch.randn(3, 40, 12, device="mps").log_softmax(-1)
     check(cost(lambda: k2.DenseFsaVec(log_probs, SEGMENTS)), dispatches=1)
 
 
 def test_ctc_loss_forward():
     graph, dense = _graph(), _dense()
-    check(cost(lambda: k2.ctc_loss(graph, dense, output_beam=100,
-                                   reduction='none')))
+    check(cost(lambda: k2.ctc_loss(graph, dense, output_beam=100, reduction="none")))
 
 
 def test_ctc_loss_forward_and_backward():
     graph, dense = _graph(), _dense()
 
     def loss():
-        k2.ctc_loss(graph, dense, output_beam=100,
-                    reduction='none').sum().backward(retain_graph=True)
+        k2.ctc_loss(graph, dense, output_beam=100, reduction="none").sum().backward(
+            retain_graph=True
+        )
 
     check(cost(loss), waits=1)
 
@@ -127,48 +126,47 @@ def test_intersect_dense():
 
 
 def test_intersect_dense_pruned():
-    topo, dense = k2.ctc_topo(11, device='mps'), _dense()
+    topo, dense = k2.ctc_topo(11, device="mps"), _dense()
     check(cost(lambda: k2.intersect_dense_pruned(topo, dense, 8, 5, 5, 50)))
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_get_tot_scores_forward_and_backward(double):
-    fsas = random_fsa_vec().to('mps').requires_grad_(True)
+    fsas = random_fsa_vec().to("mps").requires_grad_(True)
 
     def scores():
         fsas._invalidate_cache_()
-        fsas.get_tot_scores(use_double_scores=double,
-                            log_semiring=True).sum().backward()
+        fsas.get_tot_scores(use_double_scores=double, log_semiring=True).sum().backward()
 
     # sum() and the gradient that it starts with are torch's.
     check(cost(scores), waits=2)
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_shortest_path(double):
-    fsas = random_fsa_vec().to('mps')
+    fsas = random_fsa_vec().to("mps")
     check(cost(lambda: k2.shortest_path(fsas, use_double_scores=double)))
 
 
-@pytest.mark.parametrize('name', losses.LOSSES)
+@pytest.mark.parametrize("name", losses.LOSSES)
 def test_rnnt(name):
-    am, lm, symbols, boundary = losses._rnnt_inputs('mps', torch.float32)
+    am, lm, symbols, boundary = losses._rnnt_inputs("mps", torch.float32)
 
     def loss():
-        losses.LOSSES[name](am, lm, symbols, boundary, 'regular').backward()
+        losses.LOSSES[name](am, lm, symbols, boundary, "regular").backward()
 
     # k2 looks at the boundary on the host, 3 * 4 * 8 bytes, as it does on the
     # CPU; to prune, it also asks for the largest number of symbols.
-    if name == 'pruned':
+    if name == "pruned":
         check(cost(loss), waits=4, dispatches=4, to_host=200, to_device=24)
     else:
         check(cost(loss), waits=1, dispatches=2, to_host=96)
 
 
 def test_mutual_information():
-    px = torch.randn(3, 5, 9, device='mps', requires_grad=True)
-    py = torch.randn(3, 6, 8, device='mps', requires_grad=True)
-    boundary = torch.tensor([[0, 0, 5, 8]] * 3, device='mps')
+    px = torch.randn(3, 5, 9, device="mps", requires_grad=True)
+    py = torch.randn(3, 6, 8, device="mps", requires_grad=True)
+    boundary = torch.tensor([[0, 0, 5, 8]] * 3, device="mps")
 
     def loss(boundary):
         k2.mutual_information_recursion(px, py, boundary).sum().backward()
@@ -179,53 +177,52 @@ def test_mutual_information():
 
 
 RAGGED = {
-    'sum': lambda r, index: r.sum(),
-    'logsumexp': lambda r, index: r.logsumexp(),
-    'max': lambda r, index: r.max(),
-    'argmax': lambda r, index: r.argmax(),
-    'normalize': lambda r, index: r.normalize(use_log=True),
-    'sort': lambda r, index: r.clone().sort_(descending=True),
-    'index': lambda r, index: r.index(index, axis=0),
-    'cat': lambda r, index: k2.ragged.cat([r, r], axis=0),
-    'remove_axis': lambda r, index: k2.ragged.cat([r, r], axis=1),
-    'pad': lambda r, index: r.pad(mode='constant', padding_value=0),
-    'add': lambda r, index: r.add(index[:2].float(), 1.0),
+    "sum": lambda r, index: r.sum(),
+    "logsumexp": lambda r, index: r.logsumexp(),
+    "max": lambda r, index: r.max(),
+    "argmax": lambda r, index: r.argmax(),
+    "normalize": lambda r, index: r.normalize(use_log=True),
+    "sort": lambda r, index: r.clone().sort_(descending=True),
+    "index": lambda r, index: r.index(index, axis=0),
+    "cat": lambda r, index: k2.ragged.cat([r, r], axis=0),
+    "remove_axis": lambda r, index: k2.ragged.cat([r, r], axis=1),
+    "pad": lambda r, index: r.pad(mode="constant", padding_value=0),
+    "add": lambda r, index: r.add(index[:2].float(), 1.0),
 }
 
 
-@pytest.mark.parametrize('name', RAGGED)
+@pytest.mark.parametrize("name", RAGGED)
 def test_ragged(name):
-    ragged = k2.RaggedTensor([[1., 2., 5.], [3.]], device='mps')
-    index = torch.tensor([1, 0, 1], dtype=torch.int32, device='mps')
+    ragged = k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps")
+    index = torch.tensor([1, 0, 1], dtype=torch.int32, device="mps")
     # Slicing `index` and converting it is torch's work.
-    check(cost(lambda: RAGGED[name](ragged, index)),
-          waits=1 if name == 'add' else 0)
+    check(cost(lambda: RAGGED[name](ragged, index)), waits=1 if name == "add" else 0)
 
 
-@pytest.mark.parametrize('shape', [(5,), (2, 7), (3, 0), (1 << 19,)])
-@pytest.mark.parametrize('dtype', [torch.float32, torch.int32])
+@pytest.mark.parametrize("shape", [(5,), (2, 7), (3, 0), (1 << 19,)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
 def test_sums_whose_zeros_the_host_writes(shape, dtype):
     index = torch.tensor([1, -1, 0, 1], dtype=torch.int32)
     values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
     values = values.view(4, *shape[1:])
-    on_mps = index.to('mps'), values.to('mps')
-    torch.full(shape, 7, dtype=dtype, device='mps')  # leaves its memory
+    on_mps = index.to("mps"), values.to("mps")
+    torch.full(shape, 7, dtype=dtype, device="mps")  # leaves its memory
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-    # More than 1 MiB, and what is no float32, is the GPU's to fill.
+    # More than 1 MiB, and what is no float32, is the GPU"s to fill.
     filled = found.numel() >= 1 << 19 or dtype == torch.int32
     assert counted.waits_with_work == filled
     expected = torch.zeros(shape, dtype=dtype)
     k2.index_add(index, values, expected)
     assert torch.equal(found.cpu(), expected)
-    assert (found.dtype, found.device.type) == (dtype, 'mps')
+    assert (found.dtype, found.device.type) == (dtype, "mps")
 
 
 def test_index_select_and_index_add():
-    src = torch.randn(100, device='mps')
-    index = torch.randint(0, 100, (50,), device='mps').to(torch.int32)
-    values = torch.randn(50, device='mps')
+    src = torch.randn(100, device="mps")
+    index = torch.randint(0, 100, (50,), device="mps").to(torch.int32)
+    values = torch.randn(50, device="mps")
     check(cost(lambda: k2.index_select(src, index)))
     check(cost(lambda: k2.index_add(index, values, src)))

@@ -1,4 +1,5 @@
 """python -m k2.mps.check: it finds what is wrong, and says what it is on."""
+
 import platform
 import subprocess
 import sys
@@ -9,97 +10,104 @@ import pytest
 import torch
 from k2.mps import check, check_page
 
-QUICK = ['--size', 'small', '--seconds', '0']
+QUICK = ["--size", "small", "--seconds", "0"]
 
 
 def test_this_device_is_good(tmp_path):
-    path = tmp_path / 'check.html'
+    path = tmp_path / "check.html"
     result = subprocess.run(
-        [sys.executable, '-m', 'k2.mps.check', *QUICK, '--html', str(path)],
-        capture_output=True, text=True)
+        [sys.executable, "-m", "k2.mps.check", *QUICK, "--html", str(path)],
+        capture_output=True,
+        text=True,
+    )
     assert result.returncode == check.OK, result.stdout + result.stderr
     number = len(check.OPERATIONS)
-    assert f'{number} of {number} operations agree' in result.stdout
+    assert f"{number} of {number} operations agree" in result.stdout
     page = path.read_text()
     for name in check.OPERATIONS:
         assert name in result.stdout and name in page
     # Where its times are, it says which device they are of.
     name = torch.backends.mps.get_name()
-    assert sys.platform == 'darwin' or 'Emulated' in name
+    assert sys.platform == "darwin" or "Emulated" in name
     for text in (result.stdout, page):
-        assert f'mps ({name}) is faster for' in text
-    assert f'<h2>mps ({name}) against the CPU</h2>' in page
+        assert f"mps ({name}) is faster for" in text
+    assert f"<h2>mps ({name}) against the CPU</h2>" in page
     # One file that needs no other, whose drawings are well formed.
-    assert 'http' not in page and page.count('<svg') == 2
-    for part in page.split('<svg')[1:]:
-        ElementTree.fromstring('<svg' + part.split('</svg>')[0] + '</svg>')
+    assert "http" not in page and page.count("<svg") == 2
+    for part in page.split("<svg")[1:]:
+        ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 
-@pytest.mark.parametrize('system, machine, advice', [
-    ('Linux', 'x86_64', 'it needs a Mac with Apple Silicon'),
-    ('Darwin', 'x86_64', 'install one for arm64'),
-    ('Darwin', 'arm64', 'it needs macOS 14 or newer'),
-])
-def test_without_a_device_it_says_what_to_do(
-        monkeypatch, capsys, system, machine, advice):
-    monkeypatch.setattr(torch.backends.mps, 'is_available', lambda: False)
-    monkeypatch.setattr(torch.backends.mps, 'is_built', lambda: True)
-    monkeypatch.setattr(platform, 'system', lambda: system)
-    monkeypatch.setattr(platform, 'machine', lambda: machine)
+@pytest.mark.parametrize(
+    "system, machine, advice",
+    [
+        ("Linux", "x86_64", "it needs a Mac with Apple Silicon"),
+        ("Darwin", "x86_64", "install one for arm64"),
+        ("Darwin", "arm64", "it needs macOS 14 or newer"),
+    ],
+)
+def test_without_a_device_it_says_what_to_do(monkeypatch, capsys, system, machine, advice):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_built", lambda: True)
+    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
     assert check.main(QUICK) == check.NO_DEVICE
     out = capsys.readouterr().out
-    assert advice in out and 'It works on the CPU' in out
+    assert advice in out and "It works on the CPU" in out
 
 
 def test_a_k2_without_mps_is_told(monkeypatch, capsys):
-    monkeypatch.setattr(k2, 'with_mps', False)
+    monkeypatch.setattr(k2, "with_mps", False)
     assert check.main(QUICK) == check.NO_DEVICE
-    assert 'built without K2_WITH_MPS' in capsys.readouterr().out
+    assert "built without K2_WITH_MPS" in capsys.readouterr().out
 
 
 def _wrong_on_mps(function, change):
     def wrong(*args, **kwargs):
         result = function(*args, **kwargs)
-        return change(result) if result.device.type == 'mps' else result
+        return change(result) if result.device.type == "mps" else result
 
     return wrong
 
 
-@pytest.mark.parametrize('change', [
-    lambda loss: loss * 1.01,
-    lambda loss: loss * float('nan'),
-    lambda loss: loss + float('inf'),
-    # The same value with another gradient.
-    lambda loss: loss + 0.1 * (loss - loss.detach()),
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda loss: loss * 1.01,
+        lambda loss: loss * float("nan"),
+        lambda loss: loss + float("inf"),
+        # The same value with another gradient.
+        lambda loss: loss + 0.1 * (loss - loss.detach()),
+    ],
+)
 def test_a_wrong_loss_is_found(monkeypatch, change):
-    monkeypatch.setattr(k2, 'ctc_loss', _wrong_on_mps(k2.ctc_loss, change))
-    found = check.compare('ctc_loss', 'small')
+    monkeypatch.setattr(k2, "ctc_loss", _wrong_on_mps(k2.ctc_loss, change))
+    found = check.compare("ctc_loss", "small")
     assert not found.ok and not found.error
-    assert check.compare('get_tot_scores', 'small').ok
+    assert check.compare("get_tot_scores", "small").ok
 
 
 def test_an_operation_that_raises_is_found(monkeypatch, capsys):
     def refuse(loss):
-        raise RuntimeError('no kernel\nsecond line')
+        raise RuntimeError("no kernel\nsecond line")
 
-    monkeypatch.setattr(k2, 'ctc_loss', _wrong_on_mps(k2.ctc_loss, refuse))
+    monkeypatch.setattr(k2, "ctc_loss", _wrong_on_mps(k2.ctc_loss, refuse))
     assert check.main(QUICK) == check.DIFFERS
     out = capsys.readouterr().out
-    assert 'DO NOT TRAIN on this device: ctc_loss differ' in out
-    assert 'no kernel' in out and 'second line' not in out
+    assert "DO NOT TRAIN on this device: ctc_loss differ" in out
+    assert "no kernel" in out and "second line" not in out
 
 
 def test_the_page_escapes_what_it_shows():
-    result = check.Result([check.Fact('torch', '<script>')], 'A GPU', 'small')
-    result.comparisons.append(check.Comparison('a & b', 1.0, 0.1, '<b>'))
+    result = check.Result([check.Fact("torch", "<script>")], "A GPU", "small")
+    result.comparisons.append(check.Comparison("a & b", 1.0, 0.1, "<b>"))
     page = check_page.page(result)
-    assert '<script>' not in page and '&lt;script&gt;' in page
-    assert 'a &amp; b' in page and '&lt;b&gt;' in page
+    assert "<script>" not in page and "&lt;script&gt;" in page
+    assert "a &amp; b" in page and "&lt;b&gt;" in page
 
 
 def test_differences_are_relative_and_see_infinities():
-    inf = float('inf')
+    inf = float("inf")
     cpu = torch.tensor([100.0, -inf, 0.0])
     assert check._difference(cpu, torch.tensor([101.0, -inf, 0.0])) == 0.01
     for other in ([100.0, inf, 0.0], [100.0, 0.0, 0.0], [100.0, -inf, inf]):

@@ -1,4 +1,5 @@
 """Copies between the contexts of k2, for every pair of them."""
+
 import copy
 import io
 
@@ -9,7 +10,7 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, random_fsa_vec
 
-DEVICES = ['cpu', 'mps']
+DEVICES = ["cpu", "mps"]
 PAIRS = [(a, b) for a in DEVICES for b in DEVICES]
 
 
@@ -17,13 +18,12 @@ def _arcs(fsa):
     return fsa.arcs.values().cpu()
 
 
-@pytest.mark.parametrize('src,dst', PAIRS)
+@pytest.mark.parametrize("src,dst", PAIRS)
 def test_fsa(src, dst):
     cpu = random_fsa_vec()
     cpu.attr = torch.arange(cpu.num_arcs)
-    cpu.ragged = k2.RaggedTensor(
-        [[i, i + 1] for i in range(cpu.num_arcs)])
-    cpu.name = 'not a tensor'
+    cpu.ragged = k2.RaggedTensor([[i, i + 1] for i in range(cpu.num_arcs)])
+    cpu.name = "not a tensor"
     moved = cpu.to(src).to(dst)
     assert moved.device.type == dst
     assert moved.attr.device.type == dst
@@ -35,8 +35,8 @@ def test_fsa(src, dst):
     assert moved.properties == cpu.properties
 
 
-@pytest.mark.parametrize('src,dst', PAIRS)
-@pytest.mark.parametrize('dtype', [torch.int32, torch.float32])
+@pytest.mark.parametrize("src,dst", PAIRS)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 def test_ragged_tensor(src, dst, dtype):
     cpu = k2.RaggedTensor([[[1, 2], [3]], [], [[4], [], [5, 6]]], dtype=dtype)
     moved = cpu.to(src).to(torch.device(dst))
@@ -45,9 +45,9 @@ def test_ragged_tensor(src, dst, dtype):
     assert moved.tolist() == cpu.tolist()
 
 
-@pytest.mark.parametrize('src,dst', PAIRS)
+@pytest.mark.parametrize("src,dst", PAIRS)
 def test_ragged_shape(src, dst):
-    cpu = k2r.RaggedShape('[[[x x] [x]] [] [[x] [] [x x]]]')
+    cpu = k2r.RaggedShape("[[[x x] [x]] [] [[x] [] [x x]]]")
     moved = cpu.to(src).to(dst)
     assert moved.device.type == dst
     for axis in (1, 2):
@@ -55,7 +55,7 @@ def test_ragged_shape(src, dst):
         assert torch.equal(moved.row_ids(axis).cpu(), cpu.row_ids(axis))
 
 
-@pytest.mark.parametrize('src,dst', PAIRS)
+@pytest.mark.parametrize("src,dst", PAIRS)
 def test_dense_fsa_vec(src, dst):
     log_probs = torch.randn(2, 5, 4).log_softmax(-1)
     segments = torch.tensor([[0, 0, 5], [1, 1, 3]], dtype=torch.int32)
@@ -68,8 +68,8 @@ def test_dense_fsa_vec(src, dst):
 
 def test_a_copy_shares_nothing():
     cpu = random_fsa_vec(1)
-    mps = cpu.to('mps')
-    back = mps.to('cpu')
+    mps = cpu.to("mps")
+    back = mps.to("cpu")
     before = cpu.scores.clone()
     with torch.no_grad():
         mps.scores[:] = 5
@@ -78,7 +78,7 @@ def test_a_copy_shares_nothing():
 
 
 def test_clone_shares_nothing():
-    a = k2.RaggedTensor([[1, 2], [3]], device='mps')
+    a = k2.RaggedTensor([[1, 2], [3]], device="mps")
     b = a.clone()
     b.values[0] = 9
     assert a.tolist() == [[1, 2], [3]]
@@ -88,45 +88,46 @@ def test_clone_shares_nothing():
 def test_a_copy_takes_what_torch_has_just_computed():
     # The work that makes the values is still under way when the copy begins.
     for i in range(20):
-        values = torch.full((1000,), i, dtype=torch.int32, device='mps')
+        values = torch.full((1000,), i, dtype=torch.int32, device="mps")
         for _ in range(10):
             values += 1
-        shape = k2r.regular_ragged_shape(10, 100).to('mps')
-        ragged = k2.RaggedTensor(shape, values).to('cpu')
+        shape = k2r.regular_ragged_shape(10, 100).to("mps")
+        ragged = k2.RaggedTensor(shape, values).to("cpu")
         assert (ragged.values == i + 10).all()
 
 
 def test_a_copy_waits_for_those_who_still_read_its_target():
     for i in range(20):
-        old = torch.full((4096,), i, dtype=torch.int32, device='mps')
+        old = torch.full((4096,), i, dtype=torch.int32, device="mps")
         doubled = old * 2
         del old  # its memory may now be handed out again
-        ragged = k2.RaggedTensor([[7] * 4096]).to('mps')
+        ragged = k2.RaggedTensor([[7] * 4096]).to("mps")
         assert (doubled == 2 * i).all()
         assert (ragged.values == 7).all()
 
 
-@pytest.mark.parametrize('make', [
-    lambda: k2.RaggedTensor([[1, 2], [], [3]], device='mps'),
-    lambda: k2.RaggedTensor([[[1.5], []], [[2.5]]], device='mps'),
-])
-@pytest.mark.parametrize('weights_only', [True, False])
-@pytest.mark.parametrize('map_location', [None, 'cpu', 'mps'])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: k2.RaggedTensor([[1, 2], [], [3]], device="mps"),
+        lambda: k2.RaggedTensor([[[1.5], []], [[2.5]]], device="mps"),
+    ],
+)
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize("map_location", [None, "cpu", "mps"])
 def test_torch_save_and_load(make, weights_only, map_location):
     ragged = make()
     file = io.BytesIO()
     torch.save(ragged, file)
     file.seek(0)
-    loaded = torch.load(file, map_location=map_location,
-                        weights_only=weights_only)
-    assert loaded.device.type == ('cpu' if map_location == 'cpu' else 'mps')
+    loaded = torch.load(file, map_location=map_location, weights_only=weights_only)
+    assert loaded.device.type == ("cpu" if map_location == "cpu" else "mps")
     assert loaded.tolist() == ragged.tolist()
 
 
 def test_as_dict_and_back():
-    fsa = random_fsa_vec().to('mps')
-    fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32,
-                                  device='mps')
+    fsa = random_fsa_vec().to("mps")
+    fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32, device="mps")
     again = k2.Fsa.from_dict(copy.deepcopy(fsa.as_dict()))
     assert again.device == MPS
     assert torch.equal(_arcs(again), _arcs(fsa))

@@ -1,4 +1,5 @@
 """k2.mps.counters(): what k2 itself says that it does on mps."""
+
 import sys
 import threading
 
@@ -11,8 +12,8 @@ from k2_mps_tests.parity.helpers import random_fsa_vec
 
 
 def _loss():
-    px = torch.randn(3, 5, 9, device='mps', requires_grad=True)
-    py = torch.randn(3, 6, 8, device='mps', requires_grad=True)
+    px = torch.randn(3, 5, 9, device="mps", requires_grad=True)
+    py = torch.randn(3, 6, 8, device="mps", requires_grad=True)
     k2.mutual_information_recursion(px, py).sum().backward()
 
 
@@ -23,8 +24,8 @@ def test_dispatches():
 
 
 def test_a_wait_is_a_gate_that_takes_its_time():
-    matrix = torch.randn(500, 500, device='mps')
-    index = torch.zeros(3, dtype=torch.int32, device='mps')
+    matrix = torch.randn(500, 500, device="mps")
+    index = torch.zeros(3, dtype=torch.int32, device="mps")
     torch.mps.synchronize()
     # The host reads what is still to be computed.
     values = (matrix @ matrix).flatten()
@@ -36,8 +37,8 @@ def test_a_wait_is_a_gate_that_takes_its_time():
 
 
 def test_gates_with_nothing_to_wait_for_are_no_waits():
-    values = torch.randn(100, device='mps')
-    index = torch.zeros(3, dtype=torch.int32, device='mps')
+    values = torch.randn(100, device="mps")
+    index = torch.zeros(3, dtype=torch.int32, device="mps")
     torch.mps.synchronize()
     found = []
     for _ in range(10):
@@ -56,7 +57,7 @@ def test_bytes_copied():
     # FSA or state each belongs to.
     shape = 4 * (2 * (fsas.shape[0] + 1) + 3 * fsas.num_arcs)
     with k2.mps.counters() as there:
-        moved = fsas.to('mps')
+        moved = fsas.to("mps")
     assert arcs <= there.bytes_to_mps <= arcs + shape
     assert there.bytes_to_cpu == 0
     with k2.mps.counters() as within:
@@ -64,7 +65,7 @@ def test_bytes_copied():
     assert arcs <= within.bytes_within_mps <= arcs + shape
     assert within.bytes_to_mps == within.bytes_to_cpu == 0
     with k2.mps.counters() as back:
-        clone.to(torch.device('cpu'))
+        clone.to(torch.device("cpu"))
     assert arcs <= back.bytes_to_cpu <= arcs + shape
     assert back.bytes_to_mps == 0
 
@@ -106,10 +107,10 @@ def test_the_cpu_has_nothing_to_count():
     assert counted == k2.mps.Counters()
 
 
-@pytest.mark.skipif(sys.platform == 'darwin',
-                    reason='there is nobody else to count')
+@pytest.mark.skipif(sys.platform == "darwin", reason="there is nobody else to count")
 def test_dispatches_are_those_that_the_device_sees():
     import mps_emulator
+
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         _loss()
     assert counted.dispatches == seen.dispatches

@@ -5,6 +5,7 @@ float64, rounded: the kernel has 48 bits or so, and float32 is what a user
 gets.  The gradient sums posteriors, each within 3 roundings of its own value;
 all values of the gradient are compared with the largest one.
 """
+
 import math
 
 import k2
@@ -19,20 +20,19 @@ GRADIENT_ERROR = 1e-6  # of the largest value of a gradient
 
 @pytest.fixture(autouse=True)
 def metal(monkeypatch):
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 
 def _graph(random, num_symbols, num_fsas, kind):
-    if kind == 'any':
-        return k2.create_fsa_vec([_random_fsa(random, num_symbols)
-                                  for _ in range(num_fsas)])
-    if kind == 'topo':
+    if kind == "any":
+        return k2.create_fsa_vec([_random_fsa(random, num_symbols) for _ in range(num_fsas)])
+    if kind == "topo":
         topo = k2.ctc_topo(num_symbols - 1, modified=bool(random.integers(2)))
         return k2.create_fsa_vec([topo] * num_fsas)
     targets = [
-        random.integers(1, num_symbols, random.integers(0, 8)).tolist()
-        for _ in range(num_fsas)]
-    return k2.ctc_graph(targets, modified=kind == 'modified')
+        random.integers(1, num_symbols, random.integers(0, 8)).tolist() for _ in range(num_fsas)
+    ]
+    return k2.ctc_graph(targets, modified=kind == "modified")
 
 
 def _random_fsa(random, num_symbols):
@@ -40,14 +40,17 @@ def _random_fsa(random, num_symbols):
     num_states = int(random.integers(2, 8))
     lines = []
     for state in range(num_states - 1):
-        arcs = [(int(random.integers(num_states - 1)),
-                 int(random.integers(num_symbols)))
-                for _ in range(random.integers(0, 5))]
+        arcs = [
+            (int(random.integers(num_states - 1)), int(random.integers(num_symbols)))
+            for _ in range(random.integers(0, 5))
+        ]
         if random.random() < 0.5 or state == num_states - 2:
             arcs.append((num_states - 1, -1))
-        lines += [f'{state} {dest} {label} {random.normal():.6f}'
-                  for dest, label in sorted(arcs, key=lambda arc: arc[1])]
-    return k2.Fsa.from_str('\n'.join(lines + [str(num_states - 1)]))
+        lines += [
+            f"{state} {dest} {label} {random.normal():.6f}"
+            for dest, label in sorted(arcs, key=lambda arc: arc[1])
+        ]
+    return k2.Fsa.from_str("\n".join(lines + [str(num_states - 1)]))
 
 
 class Case:
@@ -58,34 +61,39 @@ class Case:
         self.num_symbols = int(random.integers(3, 20))
         num_fsas = int(random.integers(1, max_fsas + 1))
         scale = float(random.choice([0.1, 1, 3, 20]))
-        self.log_probs = torch.tensor(
-            random.normal(size=(num_fsas, num_frames, self.num_symbols)) * scale
-        ).float().log_softmax(-1)
+        self.log_probs = (
+            torch.tensor(random.normal(size=(num_fsas, num_frames, self.num_symbols)) * scale)
+            .float()
+            .log_softmax(-1)
+        )
         lengths = np.sort(random.integers(0, num_frames + 1, num_fsas))[::-1]
         lengths[0] = max(lengths[0], 1)
         # Sequences are those of other rows; some begin later.
         self.segments = torch.tensor(
-            [[row, random.integers(0, num_frames - length + 1) if
-              length < num_frames else 0, length]
-             for row, length in zip(random.permutation(num_fsas), lengths)],
-            dtype=torch.int32)
+            [
+                [
+                    row,
+                    random.integers(0, num_frames - length + 1) if length < num_frames else 0,
+                    length,
+                ]
+                for row, length in zip(random.permutation(num_fsas), lengths)
+            ],
+            dtype=torch.int32,
+        )
         self.graph = _graph(random, self.num_symbols, num_fsas, kind)
         self.beam = float(random.choice([1, 5, 8, 10, 30]))
         self.weights = torch.tensor(random.normal(size=num_fsas)).float()
-        self.arc_scores = torch.tensor(
-            random.normal(size=self.graph.num_arcs)).float()
+        self.arc_scores = torch.tensor(random.normal(size=self.graph.num_arcs)).float()
 
     def losses(self, device, with_graph=False, **arguments):
         """Returns losses, gradients of log-probs and of the graph's scores."""
         graph = self.graph.to(device)
         leaves = [self.log_probs.clone().to(device).requires_grad_(True)]
         if with_graph:
-            leaves.append(self.arc_scores.clone().to(device)
-                          .requires_grad_(True))
+            leaves.append(self.arc_scores.clone().to(device).requires_grad_(True))
             graph.scores = leaves[1]
         dense = k2.DenseFsaVec(leaves[0], self.segments)
-        loss = k2.ctc_loss(graph, dense, output_beam=self.beam,
-                           reduction='none', **arguments)
+        loss = k2.ctc_loss(graph, dense, output_beam=self.beam, reduction="none", **arguments)
         # An impossible sequence has a loss without gradient.
         (loss * self.weights.to(device)).sum().backward()
         return loss.detach(), [leaf.grad for leaf in leaves]
@@ -99,8 +107,7 @@ def assert_losses_agree(mps, cpu):
 
 def assert_gradients_agree(mps, cpu, error=GRADIENT_ERROR):
     for ours, theirs in zip(mps, cpu):
-        assert_same(ours, theirs, rtol=0,
-                    atol=error * max(float(theirs.abs().max()), 1e-30))
+        assert_same(ours, theirs, rtol=0, atol=error * max(float(theirs.abs().max()), 1e-30))
 
 
 def _on_metal(case, **arguments):
@@ -109,16 +116,16 @@ def _on_metal(case, **arguments):
     with k2.mps.counters() as counted:
         ans = case.losses(MPS, **arguments)
     # Two are those of DenseFsaVec and of its gradient.
-    assert counted.dispatches == (8 if arguments.get('with_graph') else 7)
+    assert counted.dispatches == (8 if arguments.get("with_graph") else 7)
     return ans
 
 
-@pytest.mark.parametrize('kind', ['ctc', 'modified', 'topo', 'any'])
-@pytest.mark.parametrize('with_graph', [False, True])
+@pytest.mark.parametrize("kind", ["ctc", "modified", "topo", "any"])
+@pytest.mark.parametrize("with_graph", [False, True])
 def test_double_scores_are_those_of_the_cpu(kind, with_graph):
     for seed in range(20):
         case = Case(seed, kind)
-        cpu, cpu_grads = case.losses('cpu', with_graph=with_graph)
+        cpu, cpu_grads = case.losses("cpu", with_graph=with_graph)
         mps, mps_grads = _on_metal(case, with_graph=with_graph)
         # Within one unit in the last place.
         assert_losses_agree(mps, cpu)
@@ -129,35 +136,40 @@ def test_float_scores():
     # The CPU's own float32 sums are up to 4e-5 from float64 here, and those of
     # the kernel up to 4e-6; the lattice is the same.
     for seed in range(20):
-        case = Case(seed, 'ctc')
-        cpu, cpu_grads = case.losses('cpu')
+        case = Case(seed, "ctc")
+        cpu, cpu_grads = case.losses("cpu")
         mps, mps_grads = _on_metal(case, use_double_scores=False)
         torch.testing.assert_close(mps.cpu(), cpu, atol=4e-6, rtol=5e-7)
         assert_gradients_agree(mps_grads, cpu_grads, 1e-5)
 
 
-@pytest.mark.parametrize('reduction', ['sum', 'mean'])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_reductions(reduction):
-    case = Case(3, 'ctc')
+    case = Case(3, "ctc")
     lengths = torch.arange(1, len(case.weights) + 1)
-    losses = [k2.ctc_loss(case.graph.to(device),
-                          k2.DenseFsaVec(case.log_probs.to(device),
-                                         case.segments),
-                          output_beam=case.beam, reduction=reduction,
-                          target_lengths=lengths.to(device))
-              for device in ('cpu', MPS)]
+    losses = [
+        k2.ctc_loss(
+            case.graph.to(device),
+            k2.DenseFsaVec(case.log_probs.to(device), case.segments),
+            output_beam=case.beam,
+            reduction=reduction,
+            target_lengths=lengths.to(device),
+        )
+        for device in ("cpu", MPS)
+    ]
     # A sum of float32 in another order.
     torch.testing.assert_close(losses[1].cpu(), losses[0], atol=0, rtol=4e-7)
 
 
-@pytest.mark.parametrize('repeats', [False, True])
+@pytest.mark.parametrize("repeats", [False, True])
 def test_delay_penalty(repeats):
     for seed in range(10):
-        case = Case(seed, 'ctc')
+        case = Case(seed, "ctc")
         if repeats:
             case.graph._is_repeat_token_ = torch.tensor(
-                np.random.default_rng(seed).random(case.graph.num_arcs) < 0.3)
-        cpu, cpu_grads = case.losses('cpu', delay_penalty=0.1)
+                np.random.default_rng(seed).random(case.graph.num_arcs) < 0.3
+            )
+        cpu, cpu_grads = case.losses("cpu", delay_penalty=0.1)
         mps, mps_grads = _on_metal(case, delay_penalty=0.1)
         assert_losses_agree(mps, cpu)
         assert_gradients_agree(mps_grads, cpu_grads)
@@ -166,19 +178,19 @@ def test_delay_penalty(repeats):
 def test_graphs_with_more_states_than_threadgroup_memory_has():
     random = np.random.default_rng(0)
     targets = [random.integers(1, 30, n).tolist() for n in (700, 3)]
-    case = Case(0, 'ctc', num_frames=720)
+    case = Case(0, "ctc", num_frames=720)
     case.graph = k2.ctc_graph(targets)
     case.log_probs = torch.randn(2, 720, 30).log_softmax(-1)
     case.segments = torch.tensor([[0, 0, 720], [1, 0, 50]], dtype=torch.int32)
     case.weights = torch.ones(2)
-    cpu, cpu_grads = case.losses('cpu')
+    cpu, cpu_grads = case.losses("cpu")
     mps, mps_grads = _on_metal(case)
     assert_losses_agree(mps, cpu)
     assert_gradients_agree(mps_grads, cpu_grads)
 
 
 def test_every_run_gives_the_same_bits():
-    case = Case(5, 'ctc')
+    case = Case(5, "ctc")
     loss, grads = case.losses(MPS, with_graph=True)
     for _ in range(3):
         again, grads_again = case.losses(MPS, with_graph=True)
@@ -187,7 +199,7 @@ def test_every_run_gives_the_same_bits():
 
 
 def test_nothing_waits_and_the_gpu_may_be_busy():
-    case = Case(6, 'ctc')
+    case = Case(6, "ctc")
     case.losses(MPS)
     graph = case.graph.to(MPS)
     torch.mps.synchronize()
@@ -201,7 +213,7 @@ def test_nothing_waits_and_the_gpu_may_be_busy():
 
 
 def test_the_best_path_stays_with_any_beam():
-    case = Case(10, 'ctc', num_frames=200)
+    case = Case(10, "ctc", num_frames=200)
     case.graph = k2.ctc_graph([[1, 2, 1]] * len(case.weights))
     case.log_probs = (case.log_probs * 1e4)[:, :, :3].contiguous()
     case.segments[:, 1], case.segments[:, 2] = 0, 200
@@ -216,7 +228,7 @@ def test_the_best_path_stays_with_any_beam():
 
 
 def test_labels_without_scores_are_an_error():
-    case = Case(7, 'ctc')
+    case = Case(7, "ctc")
     case.graph = k2.ctc_graph([[1, case.num_symbols]])
     case.log_probs, case.segments = case.log_probs[:1], case.segments[:1] * 0
     case.segments[0, 2] = 20
@@ -225,19 +237,19 @@ def test_labels_without_scores_are_an_error():
     assert math.isnan(loss.item())
     torch.mps.synchronize()
     largest = case.num_symbols - 1
-    with pytest.raises(RuntimeError, match=rf'not within \[-1, {largest}\]'):
-        Case(8, 'ctc').losses(MPS)
-    Case(8, 'ctc').losses(MPS)
+    with pytest.raises(RuntimeError, match=rf"not within \[-1, {largest}\]"):
+        Case(8, "ctc").losses(MPS)
+    Case(8, "ctc").losses(MPS)
 
 
 def test_small_problems_and_large_ones_take_the_lattice(monkeypatch):
-    case = Case(9, 'ctc')
-    monkeypatch.setenv('K2_MPS_FORCE', 'host')
+    case = Case(9, "ctc")
+    monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
     assert counted.dispatches == 2  # those of DenseFsaVec
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
-    monkeypatch.setattr('k2.mps.ctc._MAX_STATES', 10)
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    monkeypatch.setattr("k2.mps.ctc._MAX_STATES", 10)
     with k2.mps.counters() as counted:
         case.losses(MPS, use_double_scores=False)
     assert counted.dispatches not in (7, 8)

@@ -1,23 +1,28 @@
 """Decoding: lattices, one-best, n-best, rescoring, RNN-T streams."""
+
 import k2
 import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
 
-DEVICES = ('cpu', 'mps')
+DEVICES = ("cpu", "mps")
 
 
 def _lattice(device, requires_grad=False):
     torch.manual_seed(83)
     log_probs = torch.randn(3, 30, 8).log_softmax(-1).to(device)
     log_probs.requires_grad_(requires_grad)
-    segments = torch.tensor([[0, 0, 30], [1, 0, 22], [2, 0, 9]],
-                            dtype=torch.int32)
+    segments = torch.tensor([[0, 0, 30], [1, 0, 22], [2, 0, 9]], dtype=torch.int32)
     return k2.get_lattice(
-        log_prob=log_probs, log_prob_len=segments[:, 2],
-        decoding_graph=k2.ctc_topo(7, device=device), search_beam=15,
-        output_beam=6, min_active_states=10, max_active_states=200)
+        log_prob=log_probs,
+        log_prob_len=segments[:, 2],
+        decoding_graph=k2.ctc_topo(7, device=device),
+        search_beam=15,
+        output_beam=6,
+        min_active_states=10,
+        max_active_states=200,
+    )
 
 
 def test_get_lattice():
@@ -27,12 +32,11 @@ def test_get_lattice():
     assert_same(mps.aux_labels, cpu.aux_labels)
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_one_best(double):
     hyps = []
     for device in DEVICES:
-        best = k2.one_best_decoding(_lattice(device),
-                                    use_double_scores=double)
+        best = k2.one_best_decoding(_lattice(device), use_double_scores=double)
         assert best.device.type == device
         hyps.append(k2.get_aux_labels(best))
     assert hyps[0] == hyps[1]
@@ -42,8 +46,9 @@ def test_one_best(double):
 def _nbest(device):
     # random_paths takes its paths at equal distances of probability, not by
     # chance.
-    return k2.Nbest.from_lattice(_lattice(device), num_paths=40,
-                                 use_double_scores=True, nbest_scale=0.5)
+    return k2.Nbest.from_lattice(
+        _lattice(device), num_paths=40, use_double_scores=True, nbest_scale=0.5
+    )
 
 
 def test_nbest():
@@ -74,18 +79,16 @@ def test_nbest_intersect():
     assert mps.shape.row_splits(1).tolist() == cpu.shape.row_splits(1).tolist()
     # remove_epsilon has an algorithm for the CPU and one for devices: the
     # paths are the same, scores of epsilon arcs may sit on another arc.
-    assert_same(mps.total_scores().values, cpu.total_scores().values.float(),
-                atol=1e-5, rtol=1e-6)
+    assert_same(mps.total_scores().values, cpu.total_scores().values.float(), atol=1e-5, rtol=1e-6)
 
 
 def test_whole_lattice_rescoring():
     bests = []
     for device in DEVICES:
         # A grammar that accepts every word, some at a cost.
-        lines = [f'0 0 {w} {-0.1 * w}' for w in range(1, 8)]
-        grammar = k2.Fsa.from_str('\n'.join(lines + ['0 1 -1 0', '1']))
-        grammar = k2.add_epsilon_self_loops(
-            k2.create_fsa_vec([k2.arc_sort(grammar)])).to(device)
+        lines = [f"0 0 {w} {-0.1 * w}" for w in range(1, 8)]
+        grammar = k2.Fsa.from_str("\n".join(lines + ["0 1 -1 0", "1"]))
+        grammar = k2.add_epsilon_self_loops(k2.create_fsa_vec([k2.arc_sort(grammar)])).to(device)
         grammar = k2.arc_sort(grammar)
         lattice = _lattice(device)
         lattice.lm_scores = torch.zeros_like(lattice.scores)
@@ -93,8 +96,7 @@ def test_whole_lattice_rescoring():
         rescored = k2.nbest.whole_lattice_rescoring(lattice, grammar)
         assert rescored.device.type == device
         best = k2.shortest_path(rescored, use_double_scores=True)
-        bests.append((best.get_tot_scores(True, False),
-                      k2.get_aux_labels(best)))
+        bests.append((best.get_tot_scores(True, False), k2.get_aux_labels(best)))
     (cpu, cpu_hyps), (mps, mps_hyps) = bests
     assert_same(mps, cpu.float(), atol=1e-5, rtol=1e-6)
     assert mps_hyps == cpu_hyps
@@ -119,13 +121,12 @@ def test_build_levenshtein_graphs():
 
 def _rnnt_streams(device):
     torch.manual_seed(89)
-    graphs = [k2.ctc_topo(5, device=device), k2.trivial_graph(3,
-                                                              device=device)]
+    graphs = [k2.ctc_topo(5, device=device), k2.trivial_graph(3, device=device)]
     for i, graph in enumerate(graphs):
         graph.attr = torch.full((graph.num_arcs,), i, device=device)
     streams = k2.RnntDecodingStreams(
-        [k2.RnntDecodingStream(graph) for graph in graphs],
-        k2.RnntDecodingConfig(10, 2, 3.0, 3, 3))
+        [k2.RnntDecodingStream(graph) for graph in graphs], k2.RnntDecodingConfig(10, 2, 3.0, 3, 3)
+    )
     contexts = []
     for _ in range(5):
         shape, context = streams.get_contexts()
@@ -137,8 +138,7 @@ def _rnnt_streams(device):
 
 
 def test_rnnt_decoding_streams():
-    (cpu_contexts, cpu), (mps_contexts, mps) = [_rnnt_streams(d)
-                                                for d in DEVICES]
+    (cpu_contexts, cpu), (mps_contexts, mps) = [_rnnt_streams(d) for d in DEVICES]
     for m, c in zip(mps_contexts, cpu_contexts):
         assert_same(m[0], c[0])
         assert_same(m[1], c[1])
@@ -152,14 +152,17 @@ def test_pruned_ranges_to_lattice():
     for device in DEVICES:
         torch.manual_seed(97)
         ranges = torch.tensor(
-            [[[0, 1, 2], [0, 1, 2], [1, 2, 3], [2, 3, 4]],
-             [[0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2, 3]]],
-            dtype=torch.int32, device=device)
+            [
+                [[0, 1, 2], [0, 1, 2], [1, 2, 3], [2, 3, 4]],
+                [[0, 1, 2], [0, 1, 2], [0, 1, 2], [1, 2, 3]],
+            ],
+            dtype=torch.int32,
+            device=device,
+        )
         frames = torch.tensor([4, 3], dtype=torch.int32, device=device)
         symbols = torch.tensor([[3, 5, 1, 2], [2, 4, 6, 0]], device=device)
         logits = torch.randn(2, 4, 3, 7).log_softmax(-1).to(device)
-        arcs, arc_map = k2.pruned_ranges_to_lattice(ranges, frames, symbols,
-                                                    logits)
+        arcs, arc_map = k2.pruned_ranges_to_lattice(ranges, frames, symbols, logits)
         results.append((arcs.values(), arc_map))
     for m, c in zip(results[1], results[0]):
         assert_same(m, c)

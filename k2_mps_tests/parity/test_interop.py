@@ -1,4 +1,5 @@
 """Tensors and k2's objects on mps share memory, in both directions."""
+
 import k2
 import k2.ragged as k2r
 import pytest
@@ -11,7 +12,7 @@ from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 
 def test_arcs_are_the_memory_of_the_fsa():
-    fsa = random_fsa_vec().to('mps')
+    fsa = random_fsa_vec().to("mps")
     a = fsa.arcs.values()
     b = fsa.arcs.values()
     assert a.device == MPS
@@ -21,7 +22,7 @@ def test_arcs_are_the_memory_of_the_fsa():
 
 
 def test_scores_are_the_fourth_column_of_the_arcs():
-    fsa = random_fsa_vec().to('mps')
+    fsa = random_fsa_vec().to("mps")
     arcs = fsa.arcs.values()
     assert fsa.scores.data_ptr() == arcs.data_ptr() + 12
     assert fsa.scores.stride() == (4,)
@@ -32,7 +33,7 @@ def test_scores_are_the_fourth_column_of_the_arcs():
 
 
 def test_labels_alias_the_arcs():
-    fsa = random_fsa_vec().to('mps')
+    fsa = random_fsa_vec().to("mps")
     assert fsa.labels.data_ptr() == fsa.arcs.values().data_ptr() + 8
     # The last arc of an FSA has label -1, which must stay.
     fsa.labels[0] = 3
@@ -40,47 +41,46 @@ def test_labels_alias_the_arcs():
 
 
 def test_values_of_a_ragged_tensor_are_the_tensor_it_was_made_of():
-    shape = k2r.RaggedShape('[[x x] [] [x]]').to('mps')
-    values = torch.tensor([1., 2., 3.], device='mps')
+    shape = k2r.RaggedShape("[[x x] [] [x]]").to("mps")
+    values = torch.tensor([1.0, 2.0, 3.0], device="mps")
     ragged = k2.RaggedTensor(shape, values)
     assert ragged.values.data_ptr() == values.data_ptr()
     values += 1
-    assert ragged.tolist() == [[2., 3.], [], [4.]]
+    assert ragged.tolist() == [[2.0, 3.0], [], [4.0]]
 
 
 def test_row_splits_go_in_and_come_out_as_aliases():
-    row_splits = torch.tensor([0, 2, 2, 5], dtype=torch.int32, device='mps')
+    row_splits = torch.tensor([0, 2, 2, 5], dtype=torch.int32, device="mps")
     shape = k2r.create_ragged_shape2(row_splits=row_splits)
     assert shape.device == MPS
     assert shape.row_splits(1).data_ptr() == row_splits.data_ptr()
     assert shape.row_ids(1).tolist() == [0, 0, 2, 2, 2]
 
 
-@pytest.mark.parametrize('offset', [1, 3, 7, 100])
+@pytest.mark.parametrize("offset", [1, 3, 7, 100])
 def test_a_tensor_with_an_offset(offset):
-    base = torch.arange(200, dtype=torch.int32, device='mps')
-    part = base[offset:offset + 4]
-    shape = k2r.RaggedShape('[[x x] [x x]]').to('mps')
+    base = torch.arange(200, dtype=torch.int32, device="mps")
+    part = base[offset : offset + 4]
+    shape = k2r.RaggedShape("[[x x] [x x]]").to("mps")
     ragged = k2.RaggedTensor(shape, part)
     assert ragged.values.data_ptr() == base.data_ptr() + 4 * offset
     expected = list(range(offset, offset + 4))
     assert ragged.tolist() == [expected[:2], expected[2:]]
     # The copy to the CPU takes these elements and no others.
-    assert ragged.to('cpu').values.tolist() == expected
+    assert ragged.to("cpu").values.tolist() == expected
 
 
 def test_a_result_that_begins_inside_of_its_region():
-    ragged = k2.RaggedTensor([[1, 2], [3], [4, 5, 6]], device='mps')
+    ragged = k2.RaggedTensor([[1, 2], [3], [4, 5, 6]], device="mps")
     part = ragged.arange(axis=0, begin=1, end=3)
     assert part.values.data_ptr() == ragged.values.data_ptr() + 8
     assert part.tolist() == [[3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize('dtype', [torch.int32, torch.int64, torch.float32,
-                                   torch.bool])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float32, torch.bool])
 def test_index_select_of_strided_tensors(dtype):
-    src = torch.randint(0, 2, (6, 8), device='mps').to(dtype)
-    index = torch.tensor([5, 0, -1, 3], dtype=torch.int32, device='mps')
+    src = torch.randint(0, 2, (6, 8), device="mps").to(dtype)
+    index = torch.tensor([5, 0, -1, 3], dtype=torch.int32, device="mps")
     column = src[:, 3]
     assert not column.is_contiguous()
     if dtype == torch.bool:
@@ -88,21 +88,19 @@ def test_index_select_of_strided_tensors(dtype):
         column = column.contiguous()
     for x in (column, src[2]):
         index_of_x = index.clamp(max=x.numel() - 1)
-        assert_same(k2.index_select(x, index_of_x),
-                    k2.index_select(x.cpu(), index_of_x.cpu()))
+        assert_same(k2.index_select(x, index_of_x), k2.index_select(x.cpu(), index_of_x.cpu()))
 
 
 def test_index_select_of_rows_with_an_offset():
-    src = torch.randn(7, 6, device='mps')[2:, :4]
-    index = torch.tensor([4, 0, -1], dtype=torch.int32, device='mps')
-    assert_same(k2.index_select(src, index),
-                k2.index_select(src.cpu(), index.cpu()))
+    src = torch.randn(7, 6, device="mps")[2:, :4]
+    index = torch.tensor([4, 0, -1], dtype=torch.int32, device="mps")
+    assert_same(k2.index_select(src, index), k2.index_select(src.cpu(), index.cpu()))
 
 
-@pytest.mark.parametrize('text', ['[]', '[[]]', '[[] [] []]', '[[[]] []]'])
+@pytest.mark.parametrize("text", ["[]", "[[]]", "[[] [] []]", "[[[]] []]"])
 def test_empty_ragged_tensors(text):
     cpu = k2.RaggedTensor(text, dtype=torch.float32)
-    mps = cpu.to('mps')
+    mps = cpu.to("mps")
     assert mps.device == MPS
     assert mps.values.shape == (0,)
     assert mps.values.device == MPS
@@ -111,37 +109,37 @@ def test_empty_ragged_tensors(text):
 
 
 def test_an_fsa_without_arcs():
-    fsa = k2.Fsa.from_str('').to('mps')
+    fsa = k2.Fsa.from_str("").to("mps")
     assert fsa.device == MPS
     assert fsa.arcs.values().shape == (0, 4)
     assert fsa.scores.shape == (0,)
-    vec = k2.create_fsa_vec([fsa, random_fsa_vec(1)[0].to('mps')])
+    vec = k2.create_fsa_vec([fsa, random_fsa_vec(1)[0].to("mps")])
     scores = vec.get_tot_scores(use_double_scores=True, log_semiring=True)
-    assert scores[0].item() == float('-inf')
-    assert scores[1].item() > float('-inf')
+    assert scores[0].item() == float("-inf")
+    assert scores[1].item() > float("-inf")
 
 
 def test_the_memory_outlives_the_object_it_came_from():
-    ragged = k2.RaggedTensor([[1, 2], [3]], device='mps')
+    ragged = k2.RaggedTensor([[1, 2], [3]], device="mps")
     values = ragged.values
     del ragged
-    filler = [torch.full((1024,), 7, device='mps') for _ in range(64)]
+    filler = [torch.full((1024,), 7, device="mps") for _ in range(64)]
     assert values.tolist() == [1, 2, 3]
     del filler
 
-    values = torch.tensor([4, 5, 6], dtype=torch.int32, device='mps')
-    shape = k2r.RaggedShape('[[x x] [x]]').to('mps')
+    values = torch.tensor([4, 5, 6], dtype=torch.int32, device="mps")
+    shape = k2r.RaggedShape("[[x x] [x]]").to("mps")
     ragged = k2.RaggedTensor(shape, values)
     del values
-    filler = [torch.full((1024,), 7, device='mps') for _ in range(64)]
+    filler = [torch.full((1024,), 7, device="mps") for _ in range(64)]
     assert ragged.tolist() == [[4, 5], [6]]
     del filler
 
 
 def test_torch_sees_at_once_what_k2_writes_and_the_reverse():
-    values = torch.zeros(4, dtype=torch.int32, device='mps')
-    index = torch.tensor([0, 2, 2, 3], dtype=torch.int32, device='mps')
-    ones = torch.ones(4, dtype=torch.int32, device='mps')
+    values = torch.zeros(4, dtype=torch.int32, device="mps")
+    index = torch.tensor([0, 2, 2, 3], dtype=torch.int32, device="mps")
+    ones = torch.ones(4, dtype=torch.int32, device="mps")
     for i in range(1, 20):
         k2.index_add(index, ones, values)  # by k2, on the host
         values *= 2  # by torch, on the device
@@ -150,7 +148,7 @@ def test_torch_sees_at_once_what_k2_writes_and_the_reverse():
 
 
 def test_a_view_of_another_dtype_is_independent_of_the_graph():
-    fsa = random_fsa_vec(1).to('mps').requires_grad_(True)
+    fsa = random_fsa_vec(1).to("mps").requires_grad_(True)
     assert fsa.scores.requires_grad and fsa.scores.is_leaf
     (fsa.scores * 2).sum().backward()
     assert (fsa.grad == 2).all()
@@ -158,57 +156,60 @@ def test_a_view_of_another_dtype_is_independent_of_the_graph():
 
 
 def test_dense_fsa_vec_aliases_its_scores():
-    log_probs = torch.randn(2, 5, 4, device='mps').log_softmax(-1)
+    log_probs = torch.randn(2, 5, 4, device="mps").log_softmax(-1)
     segments = torch.tensor([[0, 0, 5], [1, 0, 3]], dtype=torch.int32)
     dense = k2.DenseFsaVec(log_probs, segments)
     assert dense.device == MPS
     assert dense.dense_fsa_vec.shape().row_splits(1).tolist() == [0, 6, 10]
     with torch.no_grad():
         dense.scores[:] = -1
-    assert 'inf' not in dense.dense_fsa_vec.to_str()
+    assert "inf" not in dense.dense_fsa_vec.to_str()
 
 
 def test_mps_without_an_index_is_the_same_device():
-    fsa = random_fsa_vec(1).to('mps')
-    assert fsa.to('mps') is fsa
-    assert fsa.to(torch.device('mps')) is fsa
-    assert fsa.to('mps:0') is fsa
-    assert fsa.device == torch.device('mps', 0)
+    fsa = random_fsa_vec(1).to("mps")
+    assert fsa.to("mps") is fsa
+    assert fsa.to(torch.device("mps")) is fsa
+    assert fsa.to("mps:0") is fsa
+    assert fsa.device == torch.device("mps", 0)
 
 
 def test_a_ragged_tensor_prints_its_device():
-    ragged = k2.RaggedTensor([[1, 2], [3]], device='mps')
-    assert str(ragged) == ("RaggedTensor([[1, 2],\n"
-                           "              [3]], device='mps:0', "
-                           "dtype=torch.int32)")
-    assert str(ragged.to('cpu')) == ('RaggedTensor([[1, 2],\n'
-                                     '              [3]], dtype=torch.int32)')
+    ragged = k2.RaggedTensor([[1, 2], [3]], device="mps")
+    assert str(ragged) == (
+        "RaggedTensor([[1, 2],\n              [3]], device='mps:0', dtype=torch.int32)"
+    )
+    assert str(ragged.to("cpu")) == (
+        "RaggedTensor([[1, 2],\n              [3]], dtype=torch.int32)"
+    )
 
 
-@pytest.mark.parametrize('make', [
-    lambda: k2.RaggedTensor([[1.5]], dtype=torch.float64).to('mps'),
-    lambda: k2.RaggedTensor([[1.5]], dtype=torch.float64, device='mps'),
-    lambda: k2.RaggedTensor('[[1.5]]', dtype=torch.float64, device='mps'),
-    lambda: k2r.create_ragged_tensor([[1.5]], dtype=torch.float64,
-                                     device='mps'),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: k2.RaggedTensor([[1.5]], dtype=torch.float64).to("mps"),
+        lambda: k2.RaggedTensor([[1.5]], dtype=torch.float64, device="mps"),
+        lambda: k2.RaggedTensor("[[1.5]]", dtype=torch.float64, device="mps"),
+        lambda: k2r.create_ragged_tensor([[1.5]], dtype=torch.float64, device="mps"),
+    ],
+)
 def test_a_ragged_tensor_of_float64_is_refused_as_torch_refuses(make):
     with pytest.raises(TypeError) as by_torch:
-        torch.zeros(3, dtype=torch.float64, device='mps')
+        torch.zeros(3, dtype=torch.float64, device="mps")
     with pytest.raises(TypeError) as by_k2:
         make()
     assert str(by_k2.value) in str(by_torch.value)
 
 
-@pytest.mark.parametrize('device', ['cpu', 'mps'])
+@pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_a_ragged_tensor_of_another_dtype(device):
     ragged = k2.RaggedTensor([[1, 2], [3]], device=device)
     real = ragged.to(torch.float32)
     assert real.dtype == torch.float32 and real.device.type == device
     assert real.tolist() == [[1.0, 2.0], [3.0]]
     assert real.to(torch.int32).tolist() == [[1, 2], [3]]
-    if device == 'cpu':
+    if device == "cpu":
         assert ragged.to(torch.float64).dtype == torch.float64
     else:
-        with pytest.raises(TypeError, match='float64'):
+        with pytest.raises(TypeError, match="float64"):
             ragged.to(torch.float64)

@@ -1,20 +1,19 @@
 """Intersections: with dense FSAs, pruned and not, and of general FSAs."""
+
 import k2
 import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-DEVICES = ('cpu', MPS)
+DEVICES = ("cpu", MPS)
 
 
 def _dense(device, num_frames=(12, 9, 5), num_symbols=6, seed=5):
     """Returns (DenseFsaVec on `device`, its log-probs, a leaf)."""
     torch.manual_seed(seed)
-    log_probs = torch.randn(len(num_frames), max(num_frames),
-                            num_symbols).log_softmax(-1)
-    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)],
-                            dtype=torch.int32)
+    log_probs = torch.randn(len(num_frames), max(num_frames), num_symbols).log_softmax(-1)
+    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
     leaf = log_probs.to(device).requires_grad_(True)
     return k2.DenseFsaVec(leaf, segments), leaf
 
@@ -22,11 +21,10 @@ def _dense(device, num_frames=(12, 9, 5), num_symbols=6, seed=5):
 def _graph(device):
     graph = k2.ctc_graph([[1, 2, 2], [3], [4, 5]], device=device)
     graph.requires_grad_(True)
-    graph.attr = torch.arange(graph.num_arcs, dtype=torch.float32,
-                              device=device)
+    graph.attr = torch.arange(graph.num_arcs, dtype=torch.float32, device=device)
     graph.tag = k2.RaggedTensor(
-        [[i] * (i % 3) for i in range(graph.num_arcs)], device=device,
-        dtype=torch.int32)
+        [[i] * (i % 3) for i in range(graph.num_arcs)], device=device, dtype=torch.int32
+    )
     return graph
 
 
@@ -35,8 +33,7 @@ def _compare(results):
     (cpu, cpu_leaf, cpu_graph), (mps, mps_leaf, mps_graph) = results
     assert_same(mps.arcs.values(), cpu.arcs.values())
     for axis in (1, 2):
-        assert_same(mps.arcs.shape().row_splits(axis),
-                    cpu.arcs.shape().row_splits(axis))
+        assert_same(mps.arcs.shape().row_splits(axis), cpu.arcs.shape().row_splits(axis))
     for name, value in cpu.named_tensor_attr(include_scores=False):
         other = getattr(mps, name)
         if isinstance(value, torch.Tensor):
@@ -49,18 +46,17 @@ def _compare(results):
         assert_same(mps_graph.grad, cpu_graph.grad)
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_intersect_dense(double, placement):
     results = []
     for device in DEVICES:
         dense, leaf = _dense(device)
         graph = _graph(device)
-        lattice = k2.intersect_dense(graph, dense, output_beam=10,
-                                     seqframe_idx_name='seqframe',
-                                     frame_idx_name='frame')
+        lattice = k2.intersect_dense(
+            graph, dense, output_beam=10, seqframe_idx_name="seqframe", frame_idx_name="frame"
+        )
         assert lattice.device == torch.device(device)
-        lattice.get_tot_scores(use_double_scores=double,
-                               log_semiring=True).sum().backward()
+        lattice.get_tot_scores(use_double_scores=double, log_semiring=True).sum().backward()
         results.append((lattice, leaf, graph))
     _compare(results)
 
@@ -71,15 +67,14 @@ def test_intersect_dense_with_a_map(placement):
         dense, leaf = _dense(device)
         graph = _graph(device)
         a_to_b = torch.tensor([0, 0, 2], dtype=torch.int32, device=device)
-        lattice = k2.intersect_dense(graph, dense, output_beam=10,
-                                     a_to_b_map=a_to_b)
+        lattice = k2.intersect_dense(graph, dense, output_beam=10, a_to_b_map=a_to_b)
         lattice.scores.sum().backward()
         results.append((lattice, leaf, graph))
     _compare(results)
 
 
-@pytest.mark.parametrize('shared', [True, False])
-@pytest.mark.parametrize('num_frames', [(12, 9, 5), (70, 64, 1)])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("num_frames", [(12, 9, 5), (70, 64, 1)])
 def test_intersect_dense_pruned(num_frames, shared):
     results = []
     for device in DEVICES:
@@ -90,11 +85,16 @@ def test_intersect_dense_pruned(num_frames, shared):
             graph = _graph(device)
         graph.requires_grad_(True)
         lattice = k2.intersect_dense_pruned(
-            graph, dense, search_beam=8, output_beam=5, min_active_states=5,
-            max_active_states=50, seqframe_idx_name='seqframe',
-            frame_idx_name='frame')
-        lattice.get_tot_scores(use_double_scores=True,
-                               log_semiring=True).sum().backward()
+            graph,
+            dense,
+            search_beam=8,
+            output_beam=5,
+            min_active_states=5,
+            max_active_states=50,
+            seqframe_idx_name="seqframe",
+            frame_idx_name="frame",
+        )
+        lattice.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
         results.append((lattice, leaf, graph))
     _compare(results)
 
@@ -104,8 +104,13 @@ def test_online_dense_intersecter():
     for device in DEVICES:
         topo = k2.create_fsa_vec([k2.ctc_topo(5, device=device)])
         intersecter = k2.OnlineDenseIntersecter(
-            decoding_graph=topo, num_streams=2, search_beam=8, output_beam=6,
-            min_active_states=5, max_active_states=50)
+            decoding_graph=topo,
+            num_streams=2,
+            search_beam=8,
+            output_beam=6,
+            min_active_states=5,
+            max_active_states=50,
+        )
         states = [k2.DecodeStateInfo()] * 2
         for chunk in range(3):
             dense, _ = _dense(device, (4, 4), seed=chunk)
@@ -115,7 +120,7 @@ def test_online_dense_intersecter():
     assert_same(mps.arcs.values(), cpu.arcs.values())
 
 
-@pytest.mark.parametrize('sorted_match_a', [True, False])
+@pytest.mark.parametrize("sorted_match_a", [True, False])
 def test_intersect_device(sorted_match_a):
     results = []
     for device in DEVICES:
@@ -125,9 +130,9 @@ def test_intersect_device(sorted_match_a):
         a = a.clone().requires_grad_(True)
         b = b.clone().requires_grad_(True)
         b_to_a = torch.tensor([1, 0, 1], dtype=torch.int32, device=device)
-        out, a_map, b_map = k2.intersect_device(a, b, b_to_a_map=b_to_a,
-                                                sorted_match_a=sorted_match_a,
-                                                ret_arc_maps=True)
+        out, a_map, b_map = k2.intersect_device(
+            a, b, b_to_a_map=b_to_a, sorted_match_a=sorted_match_a, ret_arc_maps=True
+        )
         out.scores.sum().backward()
         results.append((out, a_map, b_map, a.grad, b.grad))
     cpu, mps = results
@@ -136,7 +141,7 @@ def test_intersect_device(sorted_match_a):
         assert_same(x, y)
 
 
-@pytest.mark.parametrize('treat_epsilons_specially', [True, False])
+@pytest.mark.parametrize("treat_epsilons_specially", [True, False])
 def test_intersect(treat_epsilons_specially):
     tots = []
     for device in DEVICES:
@@ -144,20 +149,21 @@ def test_intersect(treat_epsilons_specially):
         a = k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device)
         b = k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device)
         a = a.clone().requires_grad_(True)
-        out = k2.top_sort(k2.connect(k2.intersect(
-            a, b, treat_epsilons_specially=treat_epsilons_specially)))
+        out = k2.top_sort(
+            k2.connect(k2.intersect(a, b, treat_epsilons_specially=treat_epsilons_specially))
+        )
         assert out.device == torch.device(device)
         tot = out.get_tot_scores(use_double_scores=True, log_semiring=True)
         tot.sum().backward()
         tots.append((tot.detach(), a.grad))
-    assert (tots[0][0] > float('-inf')).any()
+    assert (tots[0][0] > float("-inf")).any()
     # On the CPU and on a device k2 has two algorithms, whose results are the
     # same but for the order of states and arcs, and so for that of sums.
     assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-5)
     assert_same(tots[1][1], tots[0][1], atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize('treat_epsilons_specially', [True, False])
+@pytest.mark.parametrize("treat_epsilons_specially", [True, False])
 def test_compose(treat_epsilons_specially):
     tots = []
     for device in DEVICES:
@@ -165,17 +171,15 @@ def test_compose(treat_epsilons_specially):
         a = random_fsa_vec(1, max_symbol=3)[0].to(device)
         a.aux_labels = a.labels.clone()
         b = k2.arc_sort(random_fsa_vec(1, max_symbol=3)[0].to(device))
-        out = k2.compose(a, b,
-                         treat_epsilons_specially=treat_epsilons_specially)
+        out = k2.compose(a, b, treat_epsilons_specially=treat_epsilons_specially)
         assert out.device == torch.device(device)
         vec = k2.create_fsa_vec([k2.top_sort(k2.connect(out))])
-        tots.append(vec.get_tot_scores(use_double_scores=True,
-                                       log_semiring=True))
-    assert (tots[0] > float('-inf')).all()
+        tots.append(vec.get_tot_scores(use_double_scores=True, log_semiring=True))
+    assert (tots[0] > float("-inf")).all()
     assert_same(tots[1], tots[0].float(), atol=1e-5, rtol=1e-5)
 
 
 def test_fsas_of_two_devices_are_refused():
     dense, _ = _dense(MPS)
     with pytest.raises(RuntimeError):
-        k2.intersect_dense(_graph('cpu'), dense, output_beam=10)
+        k2.intersect_dense(_graph("cpu"), dense, output_beam=10)

@@ -1,4 +1,5 @@
 """The Metal kernels by themselves (k2_mps_tests/kernels), and that program."""
+
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ import torch
 from k2_mps_tests.kernels import on_mps, runner, sources
 from k2_mps_tests.kernels.case import Buffer, Case
 
-NO_GPU = {'CUDA_VISIBLE_DEVICES': '-1'}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
 
 
 def test_all_kernels(capsys):
@@ -23,75 +24,81 @@ def test_all_kernels(capsys):
             assert kernel in said
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='the emulator is on Linux')
-@pytest.mark.parametrize('variable', ['MPS_EMULATOR_CHECK_RACES=1',
-                                      'MPS_EMULATOR_SCHEDULE=random:1'])
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+@pytest.mark.parametrize(
+    "variable", ["MPS_EMULATOR_CHECK_RACES=1", "MPS_EMULATOR_SCHEDULE=random:1"]
+)
 def test_no_kernel_has_a_race(variable):
-    name, value = variable.split('=')
+    name, value = variable.split("=")
     status, said = program(**{name: value})
     assert status == 0, said
 
 
 # The files whose kernels compute in pairs of floats.
-PAIRS = [name for name in sources.names()
-         if 'struct TwoFloat ' in sources.text(name)]
+PAIRS = [name for name in sources.names() if "struct TwoFloat " in sources.text(name)]
 CONTRACTIONS = {
     # What PYTORCH_MPS_FAST_MATH is, and what comes before the text.
-    'off': ('0', '#pragma clang fp contract(off)\n'),
-    'of statements': ('0', ''),
-    'of everything': ('1', ''),
+    "off": ("0", "#pragma clang fp contract(off)\n"),
+    "of statements": ("0", ""),
+    "of everything": ("1", ""),
 }
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='on a Mac fast math is '
-                    'more than contraction')
-@pytest.mark.parametrize('name', PAIRS)
+@pytest.mark.skipif(sys.platform != "linux", reason="on a Mac fast math is more than contraction")
+@pytest.mark.parametrize("name", PAIRS)
 def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
     # What contraction does to 1 - x^2, whose product is rounded.
-    control = '''
+    control = """
         kernel void contracted(device float *x, uint i
                                [[thread_position_in_grid]]) {
           const float square = x[i] * x[i];
           x[i] = 1.0f - %s;
-        }'''
+        }"""
     changed, libraries = {}, {}
     for how, (fast_math, before) in CONTRACTIONS.items():
-        monkeypatch.setenv('PYTORCH_MPS_FAST_MATH', fast_math)
+        monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
         libraries[how] = torch.mps.compile_shader(before + sources.text(name))
-        for square in 'square', 'x[i] * x[i]':
-            x = torch.tensor([1 + 2.0**-20], device='mps')
+        for square in "square", "x[i] * x[i]":
+            x = torch.tensor([1 + 2.0**-20], device="mps")
             torch.mps.compile_shader(before + control % square).contracted(x)
             changed[how, square] = x.item() != 1 - (1 + 2.0**-19)
     assert changed == {
-        (how, square): how == 'of everything' or (
-            how == 'of statements' and square != 'square')
-        for how in CONTRACTIONS for square in ('square', 'x[i] * x[i]')}
+        (how, square): how == "of everything" or (how == "of statements" and square != "square")
+        for how in CONTRACTIONS
+        for square in ("square", "x[i] * x[i]")
+    }
 
     for case in sources.cases(name):
-        if case.kernel.endswith('_float'):  # has no pairs
+        if case.kernel.endswith("_float"):  # has no pairs
             continue
         contents = [buffer.content for buffer in case.all_buffers()]
-        results = {how: [array.tobytes() for array in on_mps._launch(
-            library, case.kernel, case.launches(), case.threads, contents)]
-            for how, library in libraries.items()}
+        results = {
+            how: [
+                array.tobytes()
+                for array in on_mps._launch(
+                    library, case.kernel, case.launches(), case.threads, contents
+                )
+            ]
+            for how, library in libraries.items()
+        }
         for how, result in results.items():
-            assert result == results['off'], (how, case.kernel, case.name)
+            assert result == results["off"], (how, case.kernel, case.name)
 
 
-@pytest.mark.parametrize('wrong, message', [
-    ('m_from_above * 1.0001f);', 'elements differ'),
-    ('m_from_above + float(clock()));', None),
-])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [("m_from_above * 1.0001f);", "elements differ"), ("m_from_above + float(clock()));", None)],
+)
 def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
-    right = 'm_from_above);'
-    name = 'mutual_information'
+    right = "m_from_above);"
+    name = "mutual_information"
     text = sources.text(name)
     assert text.count(right) == 1
     text = text.replace(right, wrong)
-    monkeypatch.setattr(sources, 'names', lambda: [name])
-    monkeypatch.setattr(sources, 'text', lambda name: text)
+    monkeypatch.setattr(sources, "names", lambda: [name])
+    monkeypatch.setattr(sources, "text", lambda name: text)
     if message is None:  # one that does not compile is no result
-        with pytest.raises(SyntaxError, match='clock'):
+        with pytest.raises(SyntaxError, match="clock"):
             on_mps.run()
         return
     assert on_mps.run() == runner.WRONG
@@ -99,41 +106,48 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
 
 
 def test_a_kernel_without_a_check_is_noticed(monkeypatch):
-    text = sources.text('mutual_information')
-    more = text + '\nkernel void another(device float *x) { x[0] = 1.0f; }\n'
-    monkeypatch.setattr(sources, 'names', lambda: ['mutual_information'])
-    monkeypatch.setattr(sources, 'text', lambda name: more)
-    with pytest.raises(LookupError, match='does not launch another$'):
+    text = sources.text("mutual_information")
+    more = text + "\nkernel void another(device float *x) { x[0] = 1.0f; }\n"
+    monkeypatch.setattr(sources, "names", lambda: ["mutual_information"])
+    monkeypatch.setattr(sources, "text", lambda name: more)
+    with pytest.raises(LookupError, match="does not launch another$"):
         on_mps.run()
-    monkeypatch.setattr(sources, 'text', lambda name: text.replace(
-        'mutual_information_backward, ', 'renamed, '))
-    with pytest.raises(LookupError, match='does not launch renamed$'):
+    monkeypatch.setattr(
+        sources, "text", lambda name: text.replace("mutual_information_backward, ", "renamed, ")
+    )
+    with pytest.raises(LookupError, match="does not launch renamed$"):
         on_mps.run()
-    with pytest.raises(LookupError, match='no kernel, b$'):
-        sources.require_all('mutual_information', [
-            Case('', 'a', 1, 1, []), Case('', 'b', 1, 1, [])], ['a'])
-    monkeypatch.setattr(sources, 'names', lambda: ['another'])
-    with pytest.raises(LookupError, match='another.metal has no check'):
+    with pytest.raises(LookupError, match="no kernel, b$"):
+        sources.require_all(
+            "mutual_information", [Case("", "a", 1, 1, []), Case("", "b", 1, 1, [])], ["a"]
+        )
+    monkeypatch.setattr(sources, "names", lambda: ["another"])
+    with pytest.raises(LookupError, match="another.metal has no check"):
         on_mps.run()
 
 
 def compared(buffer, result):
     return runner.differences(
-        [(buffer.content, buffer.expected, buffer.tolerance)],
-        [np.array(result, np.float32)])
+        [(buffer.content, buffer.expected, buffer.tolerance)], [np.array(result, np.float32)]
+    )
 
 
 def test_differences():
     zeros = np.zeros(3, np.float32)
     assert compared(Buffer(zeros), [0, 0, 0]) == []
-    assert compared(Buffer(zeros), [0, -0.0, 0]) == ['buffer 0 has changed']
+    assert compared(Buffer(zeros), [0, -0.0, 0]) == ["buffer 0 has changed"]
     expected = np.array([1.0, -np.inf, np.nan])
     right = Buffer(zeros, expected, 0.5)
     assert compared(right, [1.25, -np.inf, np.nan]) == []
-    for result in ([1.75, -np.inf, np.nan], [1, np.inf, np.nan],
-                   [1, -1e30, np.nan], [1, -np.inf, 0],
-                   [np.nan, -np.inf, np.nan], [np.inf, -np.inf, np.nan]):
-        assert '1 of 3 elements' in compared(right, result)[0]
+    for result in (
+        [1.75, -np.inf, np.nan],
+        [1, np.inf, np.nan],
+        [1, -1e30, np.nan],
+        [1, -np.inf, 0],
+        [np.nan, -np.inf, np.nan],
+        [np.inf, -np.inf, np.nan],
+    ):
+        assert "1 of 3 elements" in compared(right, result)[0]
     either = Buffer(zeros, expected, np.array([0.5, 0.0, np.inf]))
     assert compared(either, [1, -np.inf, 5]) == []
     assert compared(Buffer.scratch(zeros), [1, np.nan, np.inf]) == []
@@ -146,9 +160,10 @@ def test_bits_that_change_between_runs_are_noticed():
         return [content + next(count) * 1e-3 for content in contents]
 
     zeros = np.zeros(2)
-    found = runner.check(launch, {'kernel': 'k', 'launches': [], 'threads': 1},
-                         [(zeros, zeros, 0.1)])
-    assert found == ['buffer 0 has other bits after a second run']
+    found = runner.check(
+        launch, {"kernel": "k", "launches": [], "threads": 1}, [(zeros, zeros, 0.1)]
+    )
+    assert found == ["buffer 0 has other bits after a second run"]
 
 
 def test_no_cases_are_no_success():
@@ -159,23 +174,29 @@ def test_launches():
     """Groups, threads and the order of arguments are those of the case, and
     so is the order of launches."""
     library = torch.mps.compile_shader(
-        'kernel void k(device int *x, constant int *y, '
-        'uint g [[threadgroup_position_in_grid]], '
-        'uint i [[thread_index_in_threadgroup]]) '
-        '{ x[4 * g + i] = 2 * x[4 * g + i] + int(10 * g + i) + y[0]; }')
+        "kernel void k(device int *x, constant int *y, "
+        "uint g [[threadgroup_position_in_grid]], "
+        "uint i [[thread_index_in_threadgroup]]) "
+        "{ x[4 * g + i] = 2 * x[4 * g + i] + int(10 * g + i) + y[0]; }"
+    )
     buffers = [Buffer(np.zeros(12, np.int32)), number(500)]
     for more, expected in (
-            ([], lambda n: 500 + n),
-            # Each begins with what is there, and the last has fewer groups.
-            ([(3, number(7)), (1, number(1))],
-             lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10
-             else 2 * (500 + n) + n + 7)):
-        case = Case('', 'k', 3, 4, buffers, more)
+        ([], lambda n: 500 + n),
+        # Each begins with what is there, and the last has fewer groups.
+        (
+            [(3, number(7)), (1, number(1))],
+            lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10 else 2 * (500 + n) + n + 7,
+        ),
+    ):
+        case = Case("", "k", 3, 4, buffers, more)
         x, *rest = on_mps._launch(
-            library, case.kernel, case.launches(), case.threads,
-            [buffer.content for buffer in case.all_buffers()])
-        assert x.tolist() == [expected(10 * g + i)
-                              for g in range(3) for i in range(4)]
+            library,
+            case.kernel,
+            case.launches(),
+            case.threads,
+            [buffer.content for buffer in case.all_buffers()],
+        )
+        assert x.tolist() == [expected(10 * g + i) for g in range(3) for i in range(4)]
         assert rest == [500] + [buffer.content for _, buffer in more]
 
 
@@ -185,61 +206,78 @@ def number(value):
 
 def program(*arguments, **variables):
     done = subprocess.run(
-        [sys.executable, '-m', 'k2_mps_tests.kernels', *map(str, arguments)],
-        env={**os.environ, **NO_GPU, **variables}, capture_output=True,
-        text=True)
+        [sys.executable, "-m", "k2_mps_tests.kernels", *map(str, arguments)],
+        env={**os.environ, **NO_GPU, **variables},
+        capture_output=True,
+        text=True,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
 def test_without_a_gpu(tmp_path):
     """One line, and an exit status of its own; no wrong success."""
-    (tmp_path / 'cases.json').write_text(json.dumps([]))
-    for arguments in (['--device', 'cuda'], ['--run', tmp_path]):
+    (tmp_path / "cases.json").write_text(json.dumps([]))
+    for arguments in (["--device", "cuda"], ["--run", tmp_path]):
         status, said = program(*arguments)
         assert status == runner.NO_GPU, said
-        assert said.startswith('no GPU: ') and said.count('\n') == 1
+        assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
 # The two functions of libdevice.10.bc that the kernels call; nothing runs them.
-LIBDEVICE = '''
+LIBDEVICE = """
 float __nv_expf(float x) { return x; }
 float __nv_logf(float x) { return x; }
-'''
+"""
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='the emulator is on Linux')
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_prepared_folder(tmp_path):
     """It holds all that its run.py needs, wherever it is."""
-    libdevice = tmp_path / 'libdevice.10.bc'
+    libdevice = tmp_path / "libdevice.10.bc"
     subprocess.run(
-        ['clang++-19', '-x', 'c', '-', '--target=nvptx64-nvidia-cuda', '-O1',
-         '-emit-llvm', '-c', '-o', str(libdevice)], input=LIBDEVICE, text=True,
-        check=True)
-    folder = tmp_path / 'made'
-    status, said = program('--prepare', folder, '--libdevice', libdevice)
+        [
+            "clang++-19",
+            "-x",
+            "c",
+            "-",
+            "--target=nvptx64-nvidia-cuda",
+            "-O1",
+            "-emit-llvm",
+            "-c",
+            "-o",
+            str(libdevice),
+        ],
+        input=LIBDEVICE,
+        text=True,
+        check=True,
+    )
+    folder = tmp_path / "made"
+    status, said = program("--prepare", folder, "--libdevice", libdevice)
     assert status == 0, said
-    manifest = json.loads((folder / 'cases.json').read_text())
-    assert said == '%s: %d cases\n' % (
-        folder, sum(len(source['cases']) for source in manifest))
+    manifest = json.loads((folder / "cases.json").read_text())
+    assert said == f"{folder}: {sum(len(source['cases']) for source in manifest)} cases\n"
     for source in manifest:
-        ptx = (folder / source['ptx']).read_text()
-        kernels = {case['kernel'] for case in source['cases']}
+        ptx = (folder / source["ptx"]).read_text()
+        kernels = {case["kernel"] for case in source["cases"]}
         for kernel in kernels:
-            assert '.entry %s(' % kernel in ptx
+            assert f".entry {kernel}(" in ptx
         # All functions are there, so the driver's linker needs nothing.
-        assert '.extern' not in ptx
-        for case in source['cases']:
-            arrays = np.load(folder / case['file'])
-            assert 'content_%d' % (case['buffers'] - 1) in arrays
-            assert any(name.startswith('expected_') for name in arrays)
-    done = subprocess.run([sys.executable, '-I', folder / 'run.py'],
-                          cwd='/', env={**os.environ, **NO_GPU},
-                          capture_output=True, text=True)
+        assert ".extern" not in ptx
+        for case in source["cases"]:
+            arrays = np.load(folder / case["file"])
+            assert f"content_{case['buffers'] - 1}" in arrays
+            assert any(name.startswith("expected_") for name in arrays)
+    done = subprocess.run(
+        [sys.executable, "-I", folder / "run.py"],
+        cwd="/",
+        env={**os.environ, **NO_GPU},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
 
 
 def test_without_libdevice(tmp_path):
-    status, said = program('--prepare', tmp_path / 'a', '--libdevice',
-                           tmp_path / 'none')
-    assert status == 4 and 'libdevice.10.bc is not found' in said
-    assert not (tmp_path / 'a').exists()
+    status, said = program("--prepare", tmp_path / "a", "--libdevice", tmp_path / "none")
+    assert status == 4 and "libdevice.10.bc is not found" in said
+    assert not (tmp_path / "a").exists()

@@ -3,6 +3,7 @@
 States, arcs, their order, arc maps, properties and gradients are compared; all
 of them are exact, since both add up in the same order.
 """
+
 import sys
 
 import _k2
@@ -13,12 +14,12 @@ from k2.mps.lattice import intersect_dense
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
 
-BATCHES = ('state_batches', 'entering_arc_batches', 'leaving_arc_batches')
+BATCHES = ("state_batches", "entering_arc_batches", "leaving_arc_batches")
 
 
 @pytest.fixture(autouse=True)
 def by_metal(monkeypatch):
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
 
 
 def _pick(*values):
@@ -30,32 +31,28 @@ def _random_graph(num_symbols):
     num_states = _pick(2, 3, 5, 8, 40)
     lines = []
     for state in range(num_states - 1):
-        for label in sorted(torch.randint(0, num_symbols, (_pick(0, 1, 3, 5),))
-                            .tolist()):
-            dest = int(torch.randint(0, num_states - 1, ())) \
-                if num_states > 2 else 0
-            lines.append(f'{state} {dest} {label} {float(torch.randn(())):.4f}')
+        for label in sorted(torch.randint(0, num_symbols, (_pick(0, 1, 3, 5),)).tolist()):
+            dest = int(torch.randint(0, num_states - 1, ())) if num_states > 2 else 0
+            lines.append(f"{state} {dest} {label} {float(torch.randn(())):.4f}")
         if _pick(True, False) or state == num_states - 2:
-            lines.append(f'{state} {num_states - 1} -1 '
-                         f'{float(torch.randn(())):.4f}')
-    return k2.Fsa.from_str('\n'.join(lines + [str(num_states - 1)]))
+            lines.append(f"{state} {num_states - 1} -1 {float(torch.randn(())):.4f}")
+    return k2.Fsa.from_str("\n".join(lines + [str(num_states - 1)]))
 
 
 def _graphs(num_symbols, num_fsas):
-    kind = _pick('ctc', 'modified', 'topo', 'random', 'mixed')
-    if kind == 'mixed':
+    kind = _pick("ctc", "modified", "topo", "random", "mixed")
+    if kind == "mixed":
         topo = k2.Fsa(k2.ctc_topo(num_symbols - 1).arcs)  # no aux_labels
-        fsas = [_random_graph(num_symbols) if i % 2 else topo
-                for i in range(num_fsas)]
-    elif kind == 'random':
+        fsas = [_random_graph(num_symbols) if i % 2 else topo for i in range(num_fsas)]
+    elif kind == "random":
         fsas = [_random_graph(num_symbols) for _ in range(num_fsas)]
-    elif kind == 'topo':
-        fsas = [k2.ctc_topo(num_symbols - 1, modified=_pick(True, False))
-                ] * num_fsas
+    elif kind == "topo":
+        fsas = [k2.ctc_topo(num_symbols - 1, modified=_pick(True, False))] * num_fsas
     else:
-        targets = [torch.randint(1, num_symbols, (_pick(0, 1, 4, 20),)).tolist()
-                   for _ in range(num_fsas)]
-        return k2.ctc_graph(targets, modified=kind == 'modified')
+        targets = [
+            torch.randint(1, num_symbols, (_pick(0, 1, 4, 20),)).tolist() for _ in range(num_fsas)
+        ]
+        return k2.ctc_graph(targets, modified=kind == "modified")
     return k2.create_fsa_vec(fsas)
 
 
@@ -66,9 +63,10 @@ def _case():
     lengths = torch.randint(0, num_frames + 1, (num_seqs,))
     lengths = lengths.sort(descending=True)[0].int()
     order = torch.randperm(num_seqs).int()
-    starts = torch.tensor([
-        min(int(torch.randint(0, num_frames - int(n) + 1, ())), num_frames - 1)
-        for n in lengths], dtype=torch.int32)
+    starts = torch.tensor(
+        [min(int(torch.randint(0, num_frames - int(n) + 1, ())), num_frames - 1) for n in lengths],
+        dtype=torch.int32,
+    )
     segments = torch.stack([order, starts, lengths], dim=1)
     a_to_b = None
     num_fsas = num_seqs
@@ -77,18 +75,26 @@ def _case():
         a_to_b = torch.randint(0, num_seqs, (num_fsas,)).sort()[0].int()
     logits = torch.randn(num_seqs, num_frames, num_symbols)
     log_probs = (logits * _pick(0, 0.5, 2, 20)).log_softmax(-1)
-    special = _pick(None, None, None, float('-inf'), -1.0e+10)
+    special = _pick(None, None, None, float("-inf"), -1.0e10)
     if special is not None:
         log_probs[torch.rand_like(log_probs) < 0.1] = special
-    return (_graphs(num_symbols, num_fsas), log_probs, segments, a_to_b,
-            _pick(0.5, 2.0, 8.0, 30.0))
+    return (_graphs(num_symbols, num_fsas), log_probs, segments, a_to_b, _pick(0.5, 2.0, 8.0, 30.0))
 
 
 class Result:
     """What comes of a case on a device; `lattice` is None if k2 refuses it."""
 
-    def __init__(self, device, graphs, log_probs, segments, a_to_b, beam,
-                 max_states=15000000, max_arcs=1 << 30):
+    def __init__(
+        self,
+        device,
+        graphs,
+        log_probs,
+        segments,
+        a_to_b,
+        beam,
+        max_states=15000000,
+        max_arcs=1 << 30,
+    ):
         self.leaf = log_probs.clone().to(device).requires_grad_(True)
         self.graphs = graphs.to(device).clone().requires_grad_(True)
         self.dense = k2.DenseFsaVec(self.leaf, segments)
@@ -96,12 +102,12 @@ class Result:
         limits = dict(max_states=max_states, max_arcs=max_arcs)
         self.lattice = None
         try:
-            self.lattice = k2.intersect_dense(self.graphs, self.dense, beam,
-                                              a_to_b_map=a_to_b, **limits)
+            self.lattice = k2.intersect_dense(
+                self.graphs, self.dense, beam, a_to_b_map=a_to_b, **limits
+            )
         except (RuntimeError, ValueError):
             return
-        _, *self.maps, self.made = intersect_dense(
-            self.graphs, self.dense, a_to_b, beam, **limits)
+        _, *self.maps, self.made = intersect_dense(self.graphs, self.dense, a_to_b, beam, **limits)
         generator = torch.Generator().manual_seed(5)
         weights = torch.randn(self.lattice.num_arcs, generator=generator)
         (self.lattice.scores * weights.to(device)).sum().backward()
@@ -120,8 +126,7 @@ def _assert_same_results(cpu, mps):
     for found, expected in zip(mps.maps, cpu.maps):
         assert_same(found, expected)
     assert mps.lattice.properties == cpu.lattice.properties
-    assert _k2.get_fsa_vec_basic_properties(
-        mps.lattice.arcs) == cpu.lattice.properties
+    assert _k2.get_fsa_vec_basic_properties(mps.lattice.arcs) == cpu.lattice.properties
     for name, value in cpu.lattice.named_tensor_attr(include_scores=False):
         if isinstance(value, torch.Tensor):
             assert_same(getattr(mps.lattice, name), value)
@@ -130,43 +135,45 @@ def _assert_same_results(cpu, mps):
     assert_same(mps.graphs.scores.grad, cpu.graphs.scores.grad)
 
 
-@pytest.mark.parametrize('seed', range(60))
+@pytest.mark.parametrize("seed", range(60))
 def test_any_lattice(seed):
     torch.manual_seed(seed)
     case = _case()
-    _assert_same_results(Result('cpu', *case), Result(MPS, *case))
+    _assert_same_results(Result("cpu", *case), Result(MPS, *case))
 
 
-@pytest.mark.parametrize('seed', range(40))
+@pytest.mark.parametrize("seed", range(40))
 def test_any_limit(seed):
     """The beam narrows in the same steps, and to an error in the same cases."""
     torch.manual_seed(1000 + seed)
     case = _case()
-    whole = Result('cpu', *case).lattice
+    whole = Result("cpu", *case).lattice
     if whole is None or whole.num_arcs == 0:
         return
     num_states = whole.arcs.shape().tot_size(1)
     share = _pick(0.05, 0.3, 0.7, 0.99, 1.0)
-    limits = _pick({'max_states': max(1, int(share * num_states))},
-                   {'max_arcs': max(1, int(share * whole.num_arcs))},
-                   {'max_states': max(1, int(share * num_states)),
-                    'max_arcs': max(1, int(share * 2 * whole.num_arcs))})
-    cpu, mps = [Result(device, *case, **limits) for device in ('cpu', MPS)]
+    limits = _pick(
+        {"max_states": max(1, int(share * num_states))},
+        {"max_arcs": max(1, int(share * whole.num_arcs))},
+        {
+            "max_states": max(1, int(share * num_states)),
+            "max_arcs": max(1, int(share * 2 * whole.num_arcs)),
+        },
+    )
+    cpu, mps = [Result(device, *case, **limits) for device in ("cpu", MPS)]
     _assert_same_results(cpu, mps)
     if cpu.lattice is not None:
-        best, expected = [x.get_tot_scores(True, False)
-                          for x in (cpu.lattice, whole)]
+        best, expected = [x.get_tot_scores(True, False) for x in (cpu.lattice, whole)]
         assert torch.equal(best, expected)
 
 
-@pytest.mark.parametrize('beam', [1e-2, 1e-5, 1e-8])
-@pytest.mark.parametrize('offset', [0.0, 1e6])
+@pytest.mark.parametrize("beam", [1e-2, 1e-5, 1e-8])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_a_beam_that_rounding_exceeds(beam, offset):
     log_probs = torch.randn(2, 50, 6).log_softmax(-1) - offset
     segments = torch.tensor([[1, 0, 50], [0, 5, 31]], dtype=torch.int32)
     graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2)
-    cpu, mps = [Result(device, graphs, log_probs, segments, None, beam)
-                for device in ('cpu', MPS)]
+    cpu, mps = [Result(device, graphs, log_probs, segments, None, beam) for device in ("cpu", MPS)]
     _assert_same_results(cpu, mps)
     assert torch.isfinite(mps.lattice.get_tot_scores(True, True)).all()
 
@@ -175,11 +182,12 @@ def test_a_limit_that_the_best_paths_exceed():
     log_probs = torch.randn(2, 50, 6).log_softmax(-1)
     segments = torch.tensor([[0, 0, 50], [1, 0, 31]], dtype=torch.int32)
     graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2)
-    for device in ('cpu', MPS):
+    for device in ("cpu", MPS):
         dense = k2.DenseFsaVec(log_probs.to(device), segments)
         # 51 and 32 states of these paths are left by 7 arcs.
-        with pytest.raises(RuntimeError, match='max_arcs=300: the best paths '
-                           f'alone have {7 * (51 + 32)} arcs'):
+        with pytest.raises(
+            RuntimeError, match=f"max_arcs=300: the best paths alone have {7 * (51 + 32)} arcs"
+        ):
             k2.intersect_dense(graphs.to(device), dense, 8.0, max_arcs=300)
 
 
@@ -201,16 +209,18 @@ def _assert_batches(lattice):
     assert torch.equal(batch[dests], batch[sources] + 1)
 
     incoming = lattice._get_incoming_arcs()
-    cpu = lattice.to('cpu')
+    cpu = lattice.to("cpu")
     assert_same(incoming.values, cpu._get_incoming_arcs().values)
     for axis in (1, 2):
-        assert_same(incoming.shape.row_splits(axis),
-                    cpu._get_incoming_arcs().shape.row_splits(axis))
-    for arcs, of_arc in ((lattice._get_entering_arc_batches(), dests),
-                         (lattice._get_leaving_arc_batches(), sources)):
+        assert_same(
+            incoming.shape.row_splits(axis), cpu._get_incoming_arcs().shape.row_splits(axis)
+        )
+    for arcs, of_arc in (
+        (lattice._get_entering_arc_batches(), dests),
+        (lattice._get_leaving_arc_batches(), sources),
+    ):
         for axis in (1, 2):
-            assert_same(arcs.shape.row_splits(axis),
-                        states.shape.row_splits(axis).cpu())
+            assert_same(arcs.shape.row_splits(axis), states.shape.row_splits(axis).cpu())
         values = arcs.values.cpu().long()
         assert sorted(values.tolist()) == list(range(lattice.num_arcs))
         row_ids = arcs.shape.row_ids(3).cpu().long()
@@ -220,7 +230,7 @@ def _assert_batches(lattice):
         assert (values[1:][same] > values[:-1][same]).all()
 
 
-@pytest.mark.parametrize('seed', range(20))
+@pytest.mark.parametrize("seed", range(20))
 def test_batches(seed):
     torch.manual_seed(2000 + seed)
     case = _case()
@@ -229,80 +239,92 @@ def test_batches(seed):
         return
     _assert_batches(lattice)
     # By these batches and by those that the CPU finds, the same.
-    cpu = Result('cpu', *case).lattice
+    cpu = Result("cpu", *case).lattice
     for log_semiring in (True, False):
-        for name in ('get_forward_scores', 'get_backward_scores',
-                     'get_tot_scores', 'get_arc_post'):
-            found, expected = [getattr(x, name)(False, log_semiring).detach()
-                               for x in (lattice, cpu)]
+        for name in ("get_forward_scores", "get_backward_scores", "get_tot_scores", "get_arc_post"):
+            found, expected = [
+                getattr(x, name)(False, log_semiring).detach() for x in (lattice, cpu)
+            ]
             tolerance = {}
             if log_semiring:  # exp() and log() are the GPU's
-                tolerance = {'atol': 1e-3, 'rtol': 1e-5}
+                tolerance = {"atol": 1e-3, "rtol": 1e-5}
             assert_same(found, expected, **tolerance)
-    assert_same(k2.shortest_path(lattice, True).arcs.values(),
-                k2.shortest_path(cpu, True).arcs.values())
+    assert_same(
+        k2.shortest_path(lattice, True).arcs.values(), k2.shortest_path(cpu, True).arcs.values()
+    )
 
 
 def test_a_lattice_of_nothing():
-    graphs = k2.create_fsa_vec([k2.Fsa.from_str('0 1 5 0\n1 2 -1 0\n2')] * 2)
-    log_probs = torch.full((2, 4, 7), float('-inf'))
+    graphs = k2.create_fsa_vec([k2.Fsa.from_str("0 1 5 0\n1 2 -1 0\n2")] * 2)
+    log_probs = torch.full((2, 4, 7), float("-inf"))
     segments = torch.tensor([[0, 0, 4], [1, 0, 0]], dtype=torch.int32)
     case = graphs, log_probs, segments, None, 10.0
-    cpu, mps = Result('cpu', *case), Result(MPS, *case)
+    cpu, mps = Result("cpu", *case), Result(MPS, *case)
     _assert_same_results(cpu, mps)
     assert mps.lattice.num_arcs == 0
     for log_semiring in (True, False):
-        assert_same(mps.lattice.get_tot_scores(False, log_semiring).detach(),
-                    cpu.lattice.get_tot_scores(False, log_semiring).detach())
+        assert_same(
+            mps.lattice.get_tot_scores(False, log_semiring).detach(),
+            cpu.lattice.get_tot_scores(False, log_semiring).detach(),
+        )
 
 
 def test_two_runs_give_the_same_bits():
     torch.manual_seed(7)
     case = _case()
     first, second = Result(MPS, *case), Result(MPS, *case)
-    for a, b in ((first.lattice.arcs.values(), second.lattice.arcs.values()),
-                 (first.leaf.grad, second.leaf.grad),
-                 (first.graphs.scores.grad, second.graphs.scores.grad)):
+    for a, b in (
+        (first.lattice.arcs.values(), second.lattice.arcs.values()),
+        (first.leaf.grad, second.leaf.grad),
+        (first.graphs.scores.grad, second.graphs.scores.grad),
+    ):
         assert torch.equal(a, b)
 
 
 def _dense_results(log_probs, segments, allow_truncate=0):
     results = []
-    for device in ('cpu', MPS):
+    for device in ("cpu", MPS):
         leaf = log_probs.detach().to(device).requires_grad_(True)
         dense = k2.DenseFsaVec(leaf, segments, allow_truncate)
-        weights = torch.linspace(-1, 1, dense.scores.numel()).view_as(
-            dense.scores).to(device)
+        weights = torch.linspace(-1, 1, dense.scores.numel()).view_as(dense.scores).to(device)
         dense.scores.backward(weights)
         results.append((dense, leaf.grad))
     return results
 
 
 # 240 segments are a dispatch.
-@pytest.mark.parametrize('num_segments', [1, 2, 7, 240, 241, 500])
+@pytest.mark.parametrize("num_segments", [1, 2, 7, 240, 241, 500])
 def test_dense_fsa_vec(num_segments):
     log_probs = torch.randn(5, 9, 33)
     starts = torch.randint(0, 9, (num_segments,))
-    segments = torch.stack([
-        torch.randint(0, 5, (num_segments,)), starts,
-        torch.randint(0, 3, (num_segments,)).clamp(max=9 - starts)],
-        dim=1).int()
+    segments = torch.stack(
+        [
+            torch.randint(0, 5, (num_segments,)),
+            starts,
+            torch.randint(0, 3, (num_segments,)).clamp(max=9 - starts),
+        ],
+        dim=1,
+    ).int()
     (cpu, cpu_grad), (mps, mps_grad) = _dense_results(log_probs, segments)
     assert_same(mps.scores, cpu.scores)
-    assert_same(mps.dense_fsa_vec.shape().row_splits(1),
-                cpu.dense_fsa_vec.shape().row_splits(1))
+    assert_same(mps.dense_fsa_vec.shape().row_splits(1), cpu.dense_fsa_vec.shape().row_splits(1))
     assert torch.equal(mps.duration, cpu.duration)
     # Overlaps are added up in the order of segments.
     assert_same(mps_grad, cpu_grad)
 
 
-@pytest.mark.parametrize('log_probs', [
-    torch.randn(6, 4, 3).transpose(0, 1), torch.randn(4, 3, 6).transpose(1, 2),
-    torch.randn(4, 12, 6)[:, ::2, ::2], torch.randn(1, 1, 3).expand(4, 6, 3)],
-    ids=['frames first', 'symbols first', 'strided', 'expanded'])
+@pytest.mark.parametrize(
+    "log_probs",
+    [
+        torch.randn(6, 4, 3).transpose(0, 1),
+        torch.randn(4, 3, 6).transpose(1, 2),
+        torch.randn(4, 12, 6)[:, ::2, ::2],
+        torch.randn(1, 1, 3).expand(4, 6, 3),
+    ],
+    ids=["frames first", "symbols first", "strided", "expanded"],
+)
 def test_dense_fsa_vec_of_any_strides(log_probs):
-    segments = torch.tensor([[3, 0, 6], [1, 2, 4], [3, 5, 0]],
-                            dtype=torch.int32)
+    segments = torch.tensor([[3, 0, 6], [1, 2, 4], [3, 5, 0]], dtype=torch.int32)
     found = k2.DenseFsaVec(log_probs.to(MPS), segments)
     expected = k2.DenseFsaVec(log_probs, segments)
     assert_same(found.scores, expected.scores)
@@ -311,29 +333,30 @@ def test_dense_fsa_vec_of_any_strides(log_probs):
 def test_dense_fsa_vec_that_is_truncated():
     segments = torch.tensor([[1, 2, 6], [0, 0, 5]], dtype=torch.int32)
     (cpu, cpu_grad), (mps, mps_grad) = _dense_results(
-        torch.randn(2, 5, 3), segments, allow_truncate=3)
+        torch.randn(2, 5, 3), segments, allow_truncate=3
+    )
     assert_same(mps.scores, cpu.scores)
     assert torch.equal(mps.duration, torch.tensor([3, 5]))
     assert_same(mps_grad, cpu_grad)
 
 
-@pytest.mark.parametrize('segment', [[2, 0, 1], [-1, 0, 1], [0, 5, 0],
-                                     [0, -1, 2], [0, 0, -1], [0, 3, 3]])
+@pytest.mark.parametrize(
+    "segment", [[2, 0, 1], [-1, 0, 1], [0, 5, 0], [0, -1, 2], [0, 0, -1], [0, 3, 3]]
+)
 def test_segments_outside_of_the_log_probs(segment):
     segments = torch.tensor([[0, 0, 5], segment], dtype=torch.int32)
-    for device in ('cpu', MPS):
+    for device in ("cpu", MPS):
         with pytest.raises(AssertionError):
             k2.DenseFsaVec(torch.randn(2, 5, 3).to(device), segments)
 
 
-@pytest.mark.skipif(sys.platform == 'darwin',
-                    reason='counting needs the emulated device')
+@pytest.mark.skipif(sys.platform == "darwin", reason="counting needs the emulated device")
 def test_the_host_waits_once():
     """For the sizes of the lattice; not for what is still to be computed."""
     from mps_emulator import counters
+
     leaf = torch.randn(3, 40, 12, device=MPS, requires_grad=True)
-    segments = torch.tensor([[1, 0, 40], [0, 3, 33], [2, 0, 25]],
-                            dtype=torch.int32)
+    segments = torch.tensor([[1, 0, 40], [0, 3, 33], [2, 0, 25]], dtype=torch.int32)
     targets = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
 
     def step():

@@ -1,11 +1,12 @@
 """The losses that people train with, and their gradients."""
+
 import k2
 import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
 
-DEVICES = ('cpu', MPS)
+DEVICES = ("cpu", MPS)
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -13,19 +14,22 @@ def _ctc(device, double, num_frames=(40, 33, 25), num_symbols=12):
     torch.manual_seed(11)
     logits = torch.randn(len(num_frames), max(num_frames), num_symbols)
     leaf = logits.to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
     targets = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
     dense = k2.DenseFsaVec(leaf.log_softmax(-1), segments)
-    loss = k2.ctc_loss(k2.ctc_graph(targets, device=device), dense,
-                       output_beam=100, use_double_scores=double,
-                       target_lengths=torch.tensor([4, 3, 6]),
-                       reduction='sum')
+    loss = k2.ctc_loss(
+        k2.ctc_graph(targets, device=device),
+        dense,
+        output_beam=100,
+        use_double_scores=double,
+        target_lengths=torch.tensor([4, 3, 6]),
+        reduction="sum",
+    )
     loss.backward()
     return loss.detach(), leaf.grad
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_ctc_loss(double):
     (cpu, cpu_grad), (mps, mps_grad) = [_ctc(d, double) for d in DEVICES]
     # The scores in double precision are rounded to float32 before they are
@@ -43,12 +47,13 @@ def test_ctc_loss_is_that_of_torch():
     torch.nn.functional.ctc_loss(
         leaf.log_softmax(-1).transpose(0, 1),
         torch.tensor([1, 2, 2, 3, 4, 4, 4, 5, 6, 7, 8, 9, 10]),
-        torch.tensor([40, 33, 25]), torch.tensor([4, 3, 6]),
-        reduction='sum').backward()
+        torch.tensor([40, 33, 25]),
+        torch.tensor([4, 3, 6]),
+        reduction="sum",
+    ).backward()
     # float32 log-probs of up to about 5, with sums of 40 of them in the
     # exponent: 40 * 5 * eps.
-    torch.testing.assert_close(grad.cpu().double(), leaf.grad,
-                               atol=200 * EPS, rtol=0)
+    torch.testing.assert_close(grad.cpu().double(), leaf.grad, atol=200 * EPS, rtol=0)
 
 
 def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
@@ -56,41 +61,53 @@ def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
     am = torch.randn(B, T, C).to(dtype).to(device).requires_grad_(True)
     lm = torch.randn(B, S + 1, C).to(dtype).to(device).requires_grad_(True)
     symbols = torch.randint(1, C, (B, S)).to(device)
-    boundary = torch.tensor([[0, 0, S, T], [0, 0, S - 2, T - 3],
-                             [0, 0, 1, 4]]).to(device)
+    boundary = torch.tensor([[0, 0, S, T], [0, 0, S - 2, T - 3], [0, 0, 1, 4]]).to(device)
     return am, lm, symbols, boundary
 
 
 def _pruned(am, lm, symbols, boundary, rnnt_type):
     """Simple loss, ranges, pruning, and the loss on what is left."""
     simple, (px_grad, py_grad) = k2.rnnt_loss_simple(
-        lm, am, symbols, termination_symbol=0, boundary=boundary,
-        rnnt_type=rnnt_type, reduction='sum', return_grad=True)
+        lm,
+        am,
+        symbols,
+        termination_symbol=0,
+        boundary=boundary,
+        rnnt_type=rnnt_type,
+        reduction="sum",
+        return_grad=True,
+    )
     ranges = k2.get_rnnt_prune_ranges(px_grad, py_grad, boundary, s_range=3)
     am_pruned, lm_pruned = k2.do_rnnt_pruning(am=am, lm=lm, ranges=ranges)
     return simple + k2.rnnt_loss_pruned(
-        am_pruned + lm_pruned, symbols, ranges, 0, boundary,
-        rnnt_type=rnnt_type, reduction='sum')
+        am_pruned + lm_pruned, symbols, ranges, 0, boundary, rnnt_type=rnnt_type, reduction="sum"
+    )
 
 
 LOSSES = {
-    'rnnt_loss': lambda am, lm, symbols, boundary, rnnt_type: k2.rnnt_loss(
-        am.unsqueeze(2) + lm.unsqueeze(1), symbols, 0, boundary,
-        rnnt_type=rnnt_type, reduction='sum'),
-    'simple': lambda am, lm, symbols, boundary, rnnt_type: k2.rnnt_loss_simple(
-        lm, am, symbols, 0, boundary, rnnt_type=rnnt_type, reduction='sum'),
-    'smoothed': lambda am, lm, symbols, boundary, rnnt_type:
-        k2.rnnt_loss_smoothed(lm, am, symbols, 0, 0.1, 0.2, boundary,
-                              rnnt_type=rnnt_type, reduction='sum'),
-    'pruned': _pruned,
+    "rnnt_loss": lambda am, lm, symbols, boundary, rnnt_type: k2.rnnt_loss(
+        am.unsqueeze(2) + lm.unsqueeze(1),
+        symbols,
+        0,
+        boundary,
+        rnnt_type=rnnt_type,
+        reduction="sum",
+    ),
+    "simple": lambda am, lm, symbols, boundary, rnnt_type: k2.rnnt_loss_simple(
+        lm, am, symbols, 0, boundary, rnnt_type=rnnt_type, reduction="sum"
+    ),
+    "smoothed": lambda am, lm, symbols, boundary, rnnt_type: k2.rnnt_loss_smoothed(
+        lm, am, symbols, 0, 0.1, 0.2, boundary, rnnt_type=rnnt_type, reduction="sum"
+    ),
+    "pruned": _pruned,
 }
 
 
-@pytest.mark.parametrize('rnnt_type', ['regular', 'modified', 'constrained'])
-@pytest.mark.parametrize('name', LOSSES)
+@pytest.mark.parametrize("rnnt_type", ["regular", "modified", "constrained"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_rnnt(name, rnnt_type):
     results = []
-    for device, dtype in (('cpu', torch.float64), (MPS, torch.float32)):
+    for device, dtype in (("cpu", torch.float64), (MPS, torch.float32)):
         am, lm, symbols, boundary = _rnnt_inputs(device, dtype)
         loss = LOSSES[name](am, lm, symbols, boundary, rnnt_type)
         loss.backward()
@@ -102,13 +119,14 @@ def test_rnnt(name, rnnt_type):
         assert_same(a, b.float(), atol=40 * 60 * EPS, rtol=10 * EPS)
 
 
-@pytest.mark.parametrize('reduction', ['none', 'mean', 'sum'])
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 def test_rnnt_reductions(reduction):
     losses = []
     for device in DEVICES:
         am, lm, symbols, boundary = _rnnt_inputs(device, torch.float32)
-        losses.append(k2.rnnt_loss_simple(lm, am, symbols, 0, boundary,
-                                          reduction=reduction).detach())
+        losses.append(
+            k2.rnnt_loss_simple(lm, am, symbols, 0, boundary, reduction=reduction).detach()
+        )
     assert_same(losses[1], losses[0], atol=40 * 60 * EPS, rtol=0)
 
 
@@ -117,15 +135,13 @@ def test_rnnt_of_half_precision_inputs():
     losses = []
     for device in DEVICES:
         am, lm, symbols, boundary = _rnnt_inputs(device, torch.float16)
-        loss = k2.rnnt_loss_simple(lm.float(), am.float(), symbols, 0,
-                                   boundary, reduction='sum')
+        loss = k2.rnnt_loss_simple(lm.float(), am.float(), symbols, 0, boundary, reduction="sum")
         loss.backward()
         assert am.grad.dtype == torch.float16
         losses.append((loss.detach(), am.grad))
     assert_same(losses[1][0], losses[0][0], atol=40 * 60 * EPS, rtol=0)
     # Gradients, of at most 1, are rounded to float16 at the end.
-    assert_same(losses[1][1], losses[0][1],
-                atol=torch.finfo(torch.float16).eps, rtol=0)
+    assert_same(losses[1][1], losses[0][1], atol=torch.finfo(torch.float16).eps, rtol=0)
 
 
 def test_mwer_loss():
@@ -136,10 +152,14 @@ def test_mwer_loss():
         segments = torch.tensor([[0, 0, 20], [1, 0, 15]], dtype=torch.int32)
         dense = k2.DenseFsaVec(leaf.log_softmax(-1), segments)
         lattice = k2.intersect_dense_pruned(
-            k2.ctc_topo(5, device=device), dense, search_beam=20,
-            output_beam=8, min_active_states=30, max_active_states=1000)
-        loss = k2.mwer_loss(lattice, [[1, 2, 3], [4, 5]], nbest_scale=0.5,
-                            num_paths=50)
+            k2.ctc_topo(5, device=device),
+            dense,
+            search_beam=20,
+            output_beam=8,
+            min_active_states=30,
+            max_active_states=1000,
+        )
+        loss = k2.mwer_loss(lattice, [[1, 2, 3], [4, 5]], nbest_scale=0.5, num_paths=50)
         loss.backward()
         results.append((loss.detach(), leaf.grad))
     (cpu, cpu_grad), (mps, mps_grad) = results

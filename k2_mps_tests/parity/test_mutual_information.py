@@ -7,6 +7,7 @@ differences of values of p of that size, so they are off by the same amount
 in absolute terms.  ``TERMS`` is what a test allows of that bound: errors have
 either sign and mostly cancel.
 """
+
 import k2
 import pytest
 import torch
@@ -39,8 +40,7 @@ def run(px, py, boundary, device, dtype):
     weight = torch.arange(1, ans.numel() + 1, device=device).to(dtype)
     (ans * weight).sum().backward()
     assert x.grad.device == ans.device and y.grad.device == ans.device
-    return (ans.detach().cpu().double(), x.grad.cpu().double(),
-            y.grad.cpu().double())
+    return (ans.detach().cpu().double(), x.grad.cpu().double(), y.grad.cpu().double())
 
 
 def check(px, py, boundary=None):
@@ -49,34 +49,32 @@ def check(px, py, boundary=None):
     # float32 inputs for both, so that only the arithmetic differs.
     px, py = px.float().double(), py.float().double()
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
-    expected = run(px, py, boundary, 'cpu', torch.float64)
+    expected = run(px, py, boundary, "cpu", torch.float64)
 
     size = 1 + expected[0].nan_to_num(0, 0, 0).abs().max().item()
     bound = TERMS * (S + T + 1) * EPS * size
-    torch.testing.assert_close(ans, expected[0], atol=bound, rtol=0,
-                               equal_nan=True)
+    torch.testing.assert_close(ans, expected[0], atol=bound, rtol=0, equal_nan=True)
     # The gradients of the b'th sequence are multiplied by b + 1.
     torch.testing.assert_close(px_grad, expected[1], atol=B * bound, rtol=0)
     torch.testing.assert_close(py_grad, expected[2], atol=B * bound, rtol=0)
 
 
-@pytest.mark.parametrize('modified', [False, True])
-@pytest.mark.parametrize('S,T', [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32),
-                                 (31, 64), (70, 110)])
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("S,T", [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)])
 def test_sizes(S, T, modified):
     check(*make(3, S, T, modified))
 
 
-@pytest.mark.parametrize('modified', [False, True])
-@pytest.mark.parametrize('S,T', [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("S,T", [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
 def test_empty_sequences(S, T, modified):
     # If modified, each symbol of x takes a frame: S <= T or there is no path.
     # With T == 0 k2 takes px for the modified one by its shape, on any device.
     px, py = make(2, S, T, modified)
     if S > T and modified:
         ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
-        assert (ans == float('-inf')).all()
-        expected = run(px, py, None, 'cpu', torch.float64)
+        assert (ans == float("-inf")).all()
+        expected = run(px, py, None, "cpu", torch.float64)
         torch.testing.assert_close(px_grad, expected[1])
         torch.testing.assert_close(py_grad, expected[2])
     else:
@@ -84,30 +82,33 @@ def test_empty_sequences(S, T, modified):
 
 
 def test_no_sequences():
-    ans = k2.mutual_information_recursion(torch.zeros(0, 3, 5, device='mps'),
-                                          torch.zeros(0, 4, 4, device='mps'))
+    ans = k2.mutual_information_recursion(
+        torch.zeros(0, 3, 5, device="mps"), torch.zeros(0, 4, 4, device="mps")
+    )
     assert ans.shape == (0,) and ans.device == MPS
 
 
-@pytest.mark.parametrize('modified', [False, True])
-@pytest.mark.parametrize('S,T', [(3, 1500), (1030, 5), (1100, 1060)])
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("S,T", [(3, 1500), (1030, 5), (1100, 1060)])
 def test_longer_than_a_threadgroup(S, T, modified):
     if modified and S > T:
         S, T = S, S + 3
     check(*make(1, S, T, modified))
 
 
-@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize("modified", [False, True])
 def test_boundary(modified):
     S, T = 8, 12
-    boundary = torch.tensor([
-        [0, 0, S, T],
-        [0, 0, 3, 7],
-        [2, 3, 5, 9],
-        [4, 5, 4, 5],  # empty
-        [1, 2, 1, 9],  # one row
-        [0, 0, 0, 0],
-    ])
+    boundary = torch.tensor(
+        [
+            [0, 0, S, T],
+            [0, 0, 3, 7],
+            [2, 3, 5, 9],
+            [4, 5, 4, 5],  # empty
+            [1, 2, 1, 9],  # one row
+            [0, 0, 0, 0],
+        ]
+    )
     check(*make(len(boundary), S, T, modified), boundary)
 
 
@@ -132,21 +133,22 @@ def test_gradients_are_zero_outside_of_the_boundary():
     assert py_grad[inside].abs().sum() > 0
 
 
-@pytest.mark.parametrize('value', [float('nan'), float('inf'), 3e38])
-@pytest.mark.parametrize('modified', [False, True])
-@pytest.mark.parametrize('S,T', [(20, 50), (150, 40)])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize("S,T", [(20, 50), (150, 40)])
 def test_what_is_outside_of_the_boundary_changes_no_bit(S, T, modified, value):
     torch.manual_seed(S)
     px, py = make(4, S, T, modified)
-    boundary = torch.tensor([[0, 0, S - 3, T - 2], [5, 7, S, T - 1],
-                             [2, 1, S - 1, T], [S, T - 4, S, T]])
+    boundary = torch.tensor(
+        [[0, 0, S - 3, T - 2], [5, 7, S, T - 1], [2, 1, S - 1, T], [S, T - 4, S, T]]
+    )
     expected = run(px, py, boundary, MPS, torch.float32)
     for b, (s_begin, t_begin, s_end, t_end) in enumerate(boundary.tolist()):
         px_inside = torch.zeros_like(px[b], dtype=torch.bool)
-        px_inside[s_begin:s_end, t_begin:t_end + (not modified)] = True
+        px_inside[s_begin:s_end, t_begin : t_end + (not modified)] = True
         px[b][~px_inside] = value
         py_inside = torch.zeros_like(py[b], dtype=torch.bool)
-        py_inside[s_begin:s_end + 1, t_begin:t_end] = True
+        py_inside[s_begin : s_end + 1, t_begin:t_end] = True
         py[b][~py_inside] = value
     ans, px_grad, py_grad = run(px, py, boundary, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
@@ -154,87 +156,102 @@ def test_what_is_outside_of_the_boundary_changes_no_bit(S, T, modified, value):
     assert torch.equal(py_grad, expected[2])
 
 
-@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize("modified", [False, True])
 def test_minus_infinity_closes_paths(modified):
     px, py = make(2, 6, 9, modified)
-    px[0, 2, 3:] = float('-inf')
-    py[1, :4, 5] = float('-inf')
+    px[0, 2, 3:] = float("-inf")
+    py[1, :4, 5] = float("-inf")
     check(px, py)
 
 
 def test_no_path_at_all():
     px, py = make(2, 4, 6, False)
-    px[0, 1] = float('-inf')  # no way from row 1 to row 2
+    px[0, 1] = float("-inf")  # no way from row 1 to row 2
     ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
-    expected = run(px, py, None, 'cpu', torch.float32)
-    assert ans[0] == float('-inf') and ans[1] > float('-inf')
+    expected = run(px, py, None, "cpu", torch.float32)
+    assert ans[0] == float("-inf") and ans[1] > float("-inf")
     torch.testing.assert_close(px_grad, expected[1], atol=1e-6, rtol=0)
     torch.testing.assert_close(py_grad, expected[2], atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize('value', [float('nan'), float('inf')])
-@pytest.mark.parametrize('where', ['px', 'py'])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("where", ["px", "py"])
 def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
     px, py = make(3, 5, 7, False)
-    (px if where == 'px' else py)[1, 2, 3] = value
+    (px if where == "px" else py)[1, 2, 3] = value
     mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, 'cpu', torch.float32)
+    cpu = run(px, py, None, "cpu", torch.float32)
     for a, b in zip(mps, cpu):
         assert torch.equal(a.isnan(), b.isnan())
         assert torch.equal(a.isinf(), b.isinf())
         # The same float32 recursion but for exp() and log(), each off by an
         # ulp or two: 12 steps at values of about 10.
-        torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0,
-                                   equal_nan=True)
+        torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0, equal_nan=True)
 
 
 # The kernels do 64 rows in a strip, 8 columns in a tile and 2 strips at once;
 # S + 1 rows.  T of 20 and 300 is less and more than the strips wait for each
 # other.
-@pytest.mark.parametrize('modified', [False, True])
-@pytest.mark.parametrize('S,T', [(30, 300), (31, 300), (32, 300), (63, 70),
-                                 (64, 70), (126, 300), (127, 300), (128, 300),
-                                 (126, 20), (127, 20), (128, 20), (255, 261),
-                                 (256, 260), (257, 259)])
+@pytest.mark.parametrize("modified", [False, True])
+@pytest.mark.parametrize(
+    "S,T",
+    [
+        (30, 300),
+        (31, 300),
+        (32, 300),
+        (63, 70),
+        (64, 70),
+        (126, 300),
+        (127, 300),
+        (128, 300),
+        (126, 20),
+        (127, 20),
+        (128, 20),
+        (255, 261),
+        (256, 260),
+        (257, 259),
+    ],
+)
 def test_just_below_at_and_above_the_limits(S, T, modified):
     if modified and S > T:
         S, T = T, S
     check(*make(2, S, T, modified))
 
 
-@pytest.mark.parametrize('T', range(1, 18))
+@pytest.mark.parametrize("T", range(1, 18))
 def test_the_end_anywhere_in_a_tile(T):
     check(*make(1, 2, T, False))
     check(*make(1, 35, T, False))
 
 
-@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize("modified", [False, True])
 def test_boundary_in_more_strips_than_fit_at_once(modified):
     S, T = 200, 230
-    boundary = torch.tensor([
-        [0, 0, S, T],
-        [3, 5, 131, 209],  # more than fits, too
-        [10, 20, 137, 220],  # just fits
-        [60, 7, 91, 190],  # one strip
-        [200, 229, 200, 230],
-    ])
+    boundary = torch.tensor(
+        [
+            [0, 0, S, T],
+            [3, 5, 131, 209],  # more than fits, too
+            [10, 20, 137, 220],  # just fits
+            [60, 7, 91, 190],  # one strip
+            [200, 229, 200, 230],
+        ]
+    )
     check(*make(len(boundary), S, T, modified), boundary)
 
 
 def test_what_is_no_number_in_more_strips_than_fit_at_once():
     px, py = make(3, 150, 40, False)
-    px[0, 140, 3] = float('nan')
-    py[1, 149, 5] = float('nan')
-    px[2, 20] = float('-inf')  # no path
+    px[0, 140, 3] = float("nan")
+    py[1, 149, 5] = float("nan")
+    px[2, 20] = float("-inf")  # no path
     mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, 'cpu', torch.float32)
-    assert cpu[0][2] == float('-inf')
+    cpu = run(px, py, None, "cpu", torch.float32)
+    assert cpu[0][2] == float("-inf")
     for a, b in zip(mps, cpu):
         assert torch.equal(a.isnan(), b.isnan())
         # As test_what_is_no_number_goes_where_it_goes_on_the_cpu, but 190
         # steps at values of about 200.
-        torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0,
-                                   equal_nan=True)
+        torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0, equal_nan=True)
 
 
 def _cores():
@@ -251,23 +268,25 @@ def test_slices_change_no_bit():
     # So many that all cores have a sequence to themselves.
     many = max(2 * _cores(), 5)
     px, py = make(many, S, T, False)
-    px[1, 7] = float('-inf')  # no path
-    boundary = torch.tensor([[0, 0, S, T], [0, 0, S, T], [3, 4, 200, 600],
-                             [130, 0, S, 1], [0, 8, 100, T]])
+    px[1, 7] = float("-inf")  # no path
+    boundary = torch.tensor(
+        [[0, 0, S, T], [0, 0, S, T], [3, 4, 200, 600], [130, 0, S, 1], [0, 8, 100, T]]
+    )
     boundary = torch.cat([boundary, boundary[:1].expand(many - 5, 4)])
     px, py, boundary = (x.to(MPS) for x in (px.float(), py.float(), boundary))
 
     def recursion(which):
         with k2.mps.counters() as counted:
             ans, grads = k2.mutual_information_recursion(
-                px[which], py[which], boundary[which], return_grad=True)
+                px[which], py[which], boundary[which], return_grad=True
+            )
         # Forward and backward, by as many dispatches as the checks of kernels.
         plan = slices(len(ans), S, T, _cores())
         assert counted.dispatches == 2 * len(plan.dispatches)
         return len(plan.dispatches), ans, *grads
 
     passes, *whole = recursion(slice(many))
-    assert passes == 3 and whole[0][1] == float('-inf')
+    assert passes == 3 and whole[0][1] == float("-inf")
     for b in range(5):
         dispatches, *one = recursion(slice(b, b + 1))
         assert dispatches > passes or _cores() < passes
@@ -275,7 +294,7 @@ def test_slices_change_no_bit():
             assert torch.equal(a[0], expected[b])
 
 
-@pytest.mark.parametrize('value', [-1e4, -1e9, -1e30, -3e38])
+@pytest.mark.parametrize("value", [-1e4, -1e9, -1e30, -3e38])
 def test_large_negative_numbers_close_paths(value):
     px, py = make(2, 6, 9, False)
     px[0, 2, 3:] = value
@@ -283,17 +302,17 @@ def test_large_negative_numbers_close_paths(value):
     check(px, py)
 
 
-@pytest.mark.parametrize('value', [1e21, 3e38])
+@pytest.mark.parametrize("value", [1e21, 3e38])
 def test_large_numbers(value):
     px, py = make(1, 3, 4, False)
     px[0, 1, 2] = value
     mps = run(px, py, None, MPS, torch.float32)
-    cpu = run(px, py, None, 'cpu', torch.float32)
+    cpu = run(px, py, None, "cpu", torch.float32)
     for a, b in zip(mps, cpu):
         torch.testing.assert_close(a, b, rtol=4 * EPS, atol=1e-6)
 
 
-@pytest.mark.parametrize('S,T', [(40, 60), (150, 170)])
+@pytest.mark.parametrize("S,T", [(40, 60), (150, 170)])
 def test_two_runs_give_the_same_bits(S, T):
     px, py = make(4, S, T, False)
     first = run(px, py, None, MPS, torch.float32)
@@ -306,26 +325,24 @@ def test_strided_inputs():
     px, py = make(4, 6, 9, False)
     wide_px = torch.zeros(4, 6, 20)
     wide_px[:, :, 5:15] = px
-    swapped_py = py.float().transpose(0, 1).contiguous().to('mps')
-    ans = k2.mutual_information_recursion(
-        wide_px.to('mps')[:, :, 5:15], swapped_py.transpose(0, 1))
-    expected = k2.mutual_information_recursion(px.float().double(),
-                                               py.float().double())
-    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5,
-                               rtol=1e-6)
+    swapped_py = py.float().transpose(0, 1).contiguous().to("mps")
+    ans = k2.mutual_information_recursion(wide_px.to("mps")[:, :, 5:15], swapped_py.transpose(0, 1))
+    expected = k2.mutual_information_recursion(px.float().double(), py.float().double())
+    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5, rtol=1e-6)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('modified', [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("modified", [False, True])
 def test_half_types_are_added_up_in_float32(modified, dtype):
     torch.manual_seed(3)
     px, py = (x.to(dtype) for x in make(2, 20, 90, modified))
     boundary = torch.tensor([[0, 0, 20, 90], [1, 2, 18, 80]])
     ans, (px_grad, py_grad) = k2.mutual_information_recursion(
-        px.to(MPS), py.to(MPS), boundary.to(MPS), return_grad=True)
+        px.to(MPS), py.to(MPS), boundary.to(MPS), return_grad=True
+    )
     expected, grads = k2.mutual_information_recursion(
-        px.float().to(MPS), py.float().to(MPS), boundary.to(MPS),
-        return_grad=True)
+        px.float().to(MPS), py.float().to(MPS), boundary.to(MPS), return_grad=True
+    )
     assert ans.dtype == torch.float32
     assert torch.equal(ans, expected)
     # Only the result is rounded.
@@ -334,25 +351,25 @@ def test_half_types_are_added_up_in_float32(modified, dtype):
     assert torch.equal(py_grad, grads[1].to(dtype))
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize('S,T', [(30, 50), (150, 60), (280, 650)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("S,T", [(30, 50), (150, 60), (280, 650)])
 def test_half_types_where_not_all_is_finite(S, T, dtype):
     torch.manual_seed(S)
     px, py = (x.to(dtype) for x in make(4, S, T, False))
-    px[1, S // 2] = float('-inf')  # no path
-    px[2, S - 3, T // 2] = float('nan')
-    py[3, 5, 7] = float('inf')
-    ans, grads = k2.mutual_information_recursion(px.to(MPS), py.to(MPS),
-                                                 return_grad=True)
+    px[1, S // 2] = float("-inf")  # no path
+    px[2, S - 3, T // 2] = float("nan")
+    py[3, 5, 7] = float("inf")
+    ans, grads = k2.mutual_information_recursion(px.to(MPS), py.to(MPS), return_grad=True)
     expected, expected_grads = k2.mutual_information_recursion(
-        px.float().to(MPS), py.float().to(MPS), return_grad=True)
-    assert ans[0].isfinite() and ans[1] == float('-inf')
+        px.float().to(MPS), py.float().to(MPS), return_grad=True
+    )
+    assert ans[0].isfinite() and ans[1] == float("-inf")
     assert torch.equal(ans.nan_to_num(), expected.nan_to_num())
     for grad, expected_grad in zip(grads, expected_grads):
         assert torch.equal(grad, expected_grad.to(dtype))
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_gradients_of_half_types(dtype):
     torch.manual_seed(4)
     px, py = (x.to(dtype) for x in make(3, 10, 30, False))
@@ -367,7 +384,7 @@ def test_gradients_of_half_types(dtype):
     torch.testing.assert_close(py_grad, expected[2], rtol=eps, atol=atol)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_joint_recursion_of_half_types(dtype):
     torch.manual_seed(5)
     px, py = (x.to(dtype).to(MPS) for x in make(2, 6, 20, False))
@@ -375,45 +392,48 @@ def test_joint_recursion_of_half_types(dtype):
     total = k2.mutual_information_recursion(px + px, py + py)
     assert one.dtype == dtype
     # Each is rounded to `dtype`, and the sum of the gradients' products is.
-    torch.testing.assert_close((one + two).float(), total, atol=0,
-                               rtol=4 * torch.finfo(dtype).eps)
+    torch.testing.assert_close((one + two).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps)
 
 
 def test_return_grad():
     px, py = make(2, 5, 8, False)
     ans, grads = k2.mutual_information_recursion(
-        px.float().to('mps'), py.float().to('mps'), return_grad=True)
+        px.float().to("mps"), py.float().to("mps"), return_grad=True
+    )
     expected, expected_grads = k2.mutual_information_recursion(
-        px.float().double(), py.float().double(), return_grad=True)
-    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5,
-                               rtol=1e-6)
+        px.float().double(), py.float().double(), return_grad=True
+    )
+    torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5, rtol=1e-6)
     for grad, expected_grad in zip(grads, expected_grads):
         assert grad.device == MPS
         # Occupation probabilities: as gradients above, for 13 terms.
-        torch.testing.assert_close(grad.cpu().double(), expected_grad,
-                                   atol=1e-5, rtol=0)
+        torch.testing.assert_close(grad.cpu().double(), expected_grad, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize('px,py,boundary,message', [
-    ((2, 3, 5), (2, 4, 6), None, 'px has shape'),
-    ((2, 3, 5), (2, 3, 4), None, 'py has shape'),
-    ((2, 3, 5), (3, 4, 4), None, 'py has shape'),
-])
+@pytest.mark.parametrize(
+    "px,py,boundary,message",
+    [
+        ((2, 3, 5), (2, 4, 6), None, "px has shape"),
+        ((2, 3, 5), (2, 3, 4), None, "py has shape"),
+        ((2, 3, 5), (3, 4, 4), None, "py has shape"),
+    ],
+)
 def test_wrong_shapes_are_refused(px, py, boundary, message):
     import _k2
-    p = torch.zeros(px[0], px[1] + 1, py[2] + 1, device='mps')
+
+    p = torch.zeros(px[0], px[1] + 1, py[2] + 1, device="mps")
     with pytest.raises(RuntimeError, match=message):
-        _k2.mutual_information_forward(torch.zeros(px, device='mps'),
-                                       torch.zeros(py, device='mps'),
-                                       boundary, p)
+        _k2.mutual_information_forward(
+            torch.zeros(px, device="mps"), torch.zeros(py, device="mps"), boundary, p
+        )
 
 
 def test_mixed_devices_and_types_are_refused():
-    px, py = torch.zeros(1, 2, 4, device='mps'), torch.zeros(1, 3, 3)
-    with pytest.raises(RuntimeError, match='on mps'):
+    px, py = torch.zeros(1, 2, 4, device="mps"), torch.zeros(1, 3, 3)
+    with pytest.raises(RuntimeError, match="on mps"):
         k2.mutual_information_recursion(px, py)
-    with pytest.raises(RuntimeError, match='torch.float16 or torch.bfloat16'):
-        k2.mutual_information_recursion(px.int(), py.to('mps').int())
+    with pytest.raises(RuntimeError, match="torch.float16 or torch.bfloat16"):
+        k2.mutual_information_recursion(px.int(), py.to("mps").int())
     boundary = torch.tensor([[0, 0, 2, 3]])
-    with pytest.raises(RuntimeError, match='boundary must be'):
-        k2.mutual_information_recursion(px, py.to('mps'), boundary)
+    with pytest.raises(RuntimeError, match="boundary must be"):
+        k2.mutual_information_recursion(px, py.to("mps"), boundary)

@@ -1,4 +1,5 @@
 """FSAs and losses at their edges, and inputs that must be refused."""
+
 import k2
 import pytest
 import torch
@@ -6,14 +7,14 @@ import torch
 from k2_mps_tests.parity import accuracy
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-SEMIRINGS = pytest.mark.parametrize('log_semiring', [True, False])
+SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False])
 
 
 def _fsa(text):
     """An FSA in k2's text format, which has no infinity: 999 stands for -."""
-    fsa = k2.Fsa.from_str(text.replace('-inf', '999'))
+    fsa = k2.Fsa.from_str(text.replace("-inf", "999"))
     scores = fsa.scores.clone()
-    scores[scores == 999] = float('-inf')
+    scores[scores == 999] = float("-inf")
     fsa.scores = scores
     return fsa
 
@@ -22,42 +23,41 @@ def _scores(text_or_fsas, device, log_semiring):
     """Returns total scores in double, and their gradient."""
     fsas = [_fsa(f) if isinstance(f, str) else f for f in text_or_fsas]
     vec = k2.create_fsa_vec(fsas).to(device).requires_grad_(True)
-    tot = vec.get_tot_scores(use_double_scores=True,
-                             log_semiring=log_semiring)
+    tot = vec.get_tot_scores(use_double_scores=True, log_semiring=log_semiring)
     tot.sum().backward()
     return tot.detach(), vec.grad
 
 
 ODD_FSAS = {
-    'empty': [''],
-    'empty_among_others': ['', '0 1 -1 0.5\n1', ''],
-    'two_states': ['0 1 -1 0.25\n1'],
-    'not_connected': ['0 1 1 0.1\n2 3 -1 0.2\n3'],
-    'no_way_to_the_final_state': ['0 1 1 0.1\n0 2 1 0.3\n3'],
-    'parallel_arcs': ['0 1 1 0.5\n0 1 1 0.5\n0 1 2 0.5\n1 2 -1 0\n2'],
-    'ties': ['0 1 1 1\n0 2 2 1\n1 3 3 1\n2 3 4 1\n3 4 -1 0\n4'],
-    'minus_infinity': ['0 1 1 -inf\n0 1 2 1\n1 2 -1 0\n2'],
-    'only_minus_infinity': ['0 1 1 -inf\n1 2 -1 0\n2'],
-    'large': ['0 1 1 1e30\n0 1 2 -1e30\n1 2 -1 3e30\n2'],
+    "empty": [""],
+    "empty_among_others": ["", "0 1 -1 0.5\n1", ""],
+    "two_states": ["0 1 -1 0.25\n1"],
+    "not_connected": ["0 1 1 0.1\n2 3 -1 0.2\n3"],
+    "no_way_to_the_final_state": ["0 1 1 0.1\n0 2 1 0.3\n3"],
+    "parallel_arcs": ["0 1 1 0.5\n0 1 1 0.5\n0 1 2 0.5\n1 2 -1 0\n2"],
+    "ties": ["0 1 1 1\n0 2 2 1\n1 3 3 1\n2 3 4 1\n3 4 -1 0\n4"],
+    "minus_infinity": ["0 1 1 -inf\n0 1 2 1\n1 2 -1 0\n2"],
+    "only_minus_infinity": ["0 1 1 -inf\n1 2 -1 0\n2"],
+    "large": ["0 1 1 1e30\n0 1 2 -1e30\n1 2 -1 3e30\n2"],
 }
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('name', ODD_FSAS)
+@pytest.mark.parametrize("name", ODD_FSAS)
 def test_odd_fsas(name, log_semiring):
-    cpu, cpu_grad = _scores(ODD_FSAS[name], 'cpu', log_semiring)
-    mps, mps_grad = _scores(ODD_FSAS[name], 'mps', log_semiring)
+    cpu, cpu_grad = _scores(ODD_FSAS[name], "cpu", log_semiring)
+    mps, mps_grad = _scores(ODD_FSAS[name], "mps", log_semiring)
     assert_same(mps, cpu.float())
     assert_same(mps_grad, cpu_grad)
 
 
-@pytest.mark.parametrize('batch', [1, 500])
+@pytest.mark.parametrize("batch", [1, 500])
 def test_batches(batch):
     torch.manual_seed(53)
     pool = [random_fsa_vec(1)[0] for _ in range(5)]
     fsas = [pool[i % 5] for i in range(batch)]
-    cpu, cpu_grad = _scores(fsas, 'cpu', True)
-    mps, mps_grad = _scores(fsas, 'mps', True)
+    cpu, cpu_grad = _scores(fsas, "cpu", True)
+    mps, mps_grad = _scores(fsas, "mps", True)
     assert_same(mps, cpu.float())
     assert_same(mps_grad, cpu_grad)
 
@@ -65,72 +65,71 @@ def test_batches(batch):
 def test_a_million_arcs(placement):
     states, width = 1000, 1000
     src = torch.arange(states).repeat_interleave(width)
-    arcs = torch.stack([src, src + 1, torch.arange(width).repeat(states) + 1,
-                        torch.zeros_like(src)], dim=1).to(torch.int32)
+    arcs = torch.stack(
+        [src, src + 1, torch.arange(width).repeat(states) + 1, torch.zeros_like(src)], dim=1
+    ).to(torch.int32)
     torch.manual_seed(59)
     arcs[:, 3] = torch.randn(len(arcs)).view(torch.int32)
     final = torch.tensor([[states, states + 1, -1, 0]], dtype=torch.int32)
     fsa = k2.Fsa(torch.cat([arcs, final]))
-    cpu, cpu_grad = _scores([fsa], 'cpu', True)
-    mps, mps_grad = _scores([fsa], 'mps', True)
+    cpu, cpu_grad = _scores([fsa], "cpu", True)
+    mps, mps_grad = _scores([fsa], "mps", True)
     assert_same(mps, cpu.float())
     # Metal's double precision is as near as accuracy.py says.
-    assert_same(mps_grad, cpu_grad, rtol=0, atol=0 if placement == 'host' else
-                accuracy.MAX_GRADIENT * cpu_grad.abs().max().item())
+    assert_same(
+        mps_grad,
+        cpu_grad,
+        rtol=0,
+        atol=0 if placement == "host" else accuracy.MAX_GRADIENT * cpu_grad.abs().max().item(),
+    )
 
 
 def _ctc(device, segments, targets, num_frames=8, beam=10.0):
     torch.manual_seed(61)
     leaf = torch.randn(3, num_frames, 5).to(device).requires_grad_(True)
-    dense = k2.DenseFsaVec(leaf.log_softmax(-1), torch.tensor(
-        segments, dtype=torch.int32))
-    loss = k2.ctc_loss(k2.ctc_graph(targets, device=device), dense,
-                       output_beam=beam, reduction='none')
+    dense = k2.DenseFsaVec(leaf.log_softmax(-1), torch.tensor(segments, dtype=torch.int32))
+    loss = k2.ctc_loss(
+        k2.ctc_graph(targets, device=device), dense, output_beam=beam, reduction="none"
+    )
     loss.sum().backward()
     return loss.detach(), leaf.grad
 
 
 CTC = {
-    'a_target_longer_than_the_frames':
-        ([[0, 0, 8], [1, 0, 1], [2, 0, 8]], [[1], [1, 2, 3], [4]]),
-    'an_empty_target': ([[0, 0, 8], [1, 0, 8], [2, 0, 8]], [[1], [], [4]]),
-    'one_frame': ([[0, 0, 1], [1, 0, 1], [2, 0, 1]], [[1], [2], [4]]),
-    'an_offset': ([[0, 3, 5], [1, 1, 4], [2, 7, 1]], [[1], [2, 2], [4]]),
-    'one_sequence_twice': ([[2, 0, 8], [2, 0, 8], [2, 0, 3]],
-                           [[1], [2], [3]]),
+    "a_target_longer_than_the_frames": ([[0, 0, 8], [1, 0, 1], [2, 0, 8]], [[1], [1, 2, 3], [4]]),
+    "an_empty_target": ([[0, 0, 8], [1, 0, 8], [2, 0, 8]], [[1], [], [4]]),
+    "one_frame": ([[0, 0, 1], [1, 0, 1], [2, 0, 1]], [[1], [2], [4]]),
+    "an_offset": ([[0, 3, 5], [1, 1, 4], [2, 7, 1]], [[1], [2, 2], [4]]),
+    "one_sequence_twice": ([[2, 0, 8], [2, 0, 8], [2, 0, 3]], [[1], [2], [3]]),
 }
 
 
-@pytest.mark.parametrize('name', CTC)
+@pytest.mark.parametrize("name", CTC)
 def test_ctc(name):
     # Sequences must come sorted by length in k2: the longest first.
     segments, targets = CTC[name]
     order = sorted(range(3), key=lambda i: -segments[i][2])
     segments = [segments[i] for i in order]
     targets = [targets[i] for i in order]
-    cpu, cpu_grad = _ctc('cpu', segments, targets)
-    mps, mps_grad = _ctc('mps', segments, targets)
+    cpu, cpu_grad = _ctc("cpu", segments, targets)
+    mps, mps_grad = _ctc("mps", segments, targets)
     assert_same(mps, cpu.float())
     # log_softmax's backward pass is torch's.
     assert_same(mps_grad, cpu_grad, atol=5e-7, rtol=0)
 
 
-@pytest.mark.parametrize('value', [float('nan'), float('inf'),
-                                   float('-inf')])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_no_number_in_a_network_output(value):
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         torch.manual_seed(67)
         scores = torch.randn(2, 6, 4).log_softmax(-1)
         scores[0, 2, 1] = value
         leaf = scores.to(device).requires_grad_(True)
-        dense = k2.DenseFsaVec(leaf, torch.tensor([[0, 0, 6], [1, 0, 6]],
-                                                  dtype=torch.int32))
+        dense = k2.DenseFsaVec(leaf, torch.tensor([[0, 0, 6], [1, 0, 6]], dtype=torch.int32))
         try:
-            lattice = k2.intersect_dense(
-                k2.ctc_graph([[1], [2]], device=device), dense, 10)
-            tot = lattice.get_tot_scores(use_double_scores=True,
-                                         log_semiring=True)
+            lattice = k2.intersect_dense(k2.ctc_graph([[1], [2]], device=device), dense, 10)
+            tot = lattice.get_tot_scores(use_double_scores=True, log_semiring=True)
             tot.sum().backward()
             results.append((tot.detach(), leaf.grad))
         except RuntimeError:
@@ -144,8 +143,7 @@ def test_what_is_no_number_in_a_network_output(value):
 
 def _dense(device, dtype=torch.float32):
     scores = torch.randn(1, 4, 4, device=device).log_softmax(-1).to(dtype)
-    return k2.DenseFsaVec(scores, torch.tensor([[0, 0, 4]],
-                                               dtype=torch.int32))
+    return k2.DenseFsaVec(scores, torch.tensor([[0, 0, 4]], dtype=torch.int32))
 
 
 def _i32(values, device):
@@ -153,34 +151,32 @@ def _i32(values, device):
 
 
 REFUSED = {
-    'graph_on_the_cpu': lambda: k2.intersect_dense(
-        k2.ctc_graph([[1]]), _dense('mps'), 10),
-    'graph_on_mps': lambda: k2.intersect_dense(
-        k2.ctc_graph([[1]], device='mps'), _dense('cpu'), 10),
-    'pruned': lambda: k2.intersect_dense_pruned(
-        k2.ctc_topo(3), _dense('mps'), 8, 5, 5, 50),
-    'index_on_the_cpu': lambda: k2.index_select(
-        torch.randn(4, device='mps'), _i32([0], 'cpu')),
-    'index_of_int64': lambda: k2.index_select(
-        torch.randn(4, device='mps'), torch.tensor([0], device='mps')),
-    'index_add_on_the_cpu': lambda: k2.index_add(
-        _i32([0], 'cpu'), torch.ones(1, device='mps'),
-        torch.ones(3, device='mps')),
-    'attribute_on_the_cpu': lambda: setattr(
-        random_fsa_vec(1).to('mps'), 'scores', torch.zeros(3)),
-    'dense_of_float16': lambda: _dense('mps', torch.float16),
-    'row_splits_of_int64': lambda: k2.ragged.create_ragged_shape2(
-        row_splits=torch.tensor([0, 2], device='mps')),
-    'swoosh_of_an_unknown_device': lambda: k2.swoosh_l(
-        torch.randn(3, device='meta')),
+    "graph_on_the_cpu": lambda: k2.intersect_dense(k2.ctc_graph([[1]]), _dense("mps"), 10),
+    "graph_on_mps": lambda: k2.intersect_dense(
+        k2.ctc_graph([[1]], device="mps"), _dense("cpu"), 10
+    ),
+    "pruned": lambda: k2.intersect_dense_pruned(k2.ctc_topo(3), _dense("mps"), 8, 5, 5, 50),
+    "index_on_the_cpu": lambda: k2.index_select(torch.randn(4, device="mps"), _i32([0], "cpu")),
+    "index_of_int64": lambda: k2.index_select(
+        torch.randn(4, device="mps"), torch.tensor([0], device="mps")
+    ),
+    "index_add_on_the_cpu": lambda: k2.index_add(
+        _i32([0], "cpu"), torch.ones(1, device="mps"), torch.ones(3, device="mps")
+    ),
+    "attribute_on_the_cpu": lambda: setattr(random_fsa_vec(1).to("mps"), "scores", torch.zeros(3)),
+    "dense_of_float16": lambda: _dense("mps", torch.float16),
+    "row_splits_of_int64": lambda: k2.ragged.create_ragged_shape2(
+        row_splits=torch.tensor([0, 2], device="mps")
+    ),
+    "swoosh_of_an_unknown_device": lambda: k2.swoosh_l(torch.randn(3, device="meta")),
 }
 
 
-@pytest.mark.parametrize('name', REFUSED)
+@pytest.mark.parametrize("name", REFUSED)
 def test_refused_with_an_exception(name):
     with pytest.raises((RuntimeError, AssertionError, ValueError)):
         REFUSED[name]()
     # k2 is as usable as before.
-    fsas = random_fsa_vec(1).to('mps')
+    fsas = random_fsa_vec(1).to("mps")
     scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
     assert scores.device == MPS

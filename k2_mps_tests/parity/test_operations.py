@@ -1,4 +1,5 @@
 """docs/operations.toml: each operation runs where the table says."""
+
 import sys
 from pathlib import Path
 
@@ -14,8 +15,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-TABLE = Path(__file__).resolve().parents[2] / 'docs' / 'operations.toml'
-OPERATIONS = tomllib.loads(TABLE.read_text(encoding='utf-8'))['operation']
+TABLE = Path(__file__).resolve().parents[2] / "docs" / "operations.toml"
+OPERATIONS = tomllib.loads(TABLE.read_text(encoding="utf-8"))["operation"]
 
 
 def _variables():
@@ -23,51 +24,62 @@ def _variables():
     torch.manual_seed(5)
 
     def leaf(*shape):
-        return torch.randn(*shape, device='mps', requires_grad=True)
+        return torch.randn(*shape, device="mps", requires_grad=True)
 
     def indexes(values, dtype=torch.int32):
-        return torch.tensor(values, dtype=dtype, device='mps')
+        return torch.tensor(values, dtype=dtype, device="mps")
 
     B, S, T, C = 3, 4, 9, 6
-    segments = torch.tensor([[0, 0, 20], [1, 0, 18], [2, 0, 15]],
-                            dtype=torch.int32)
-    log_probs = torch.randn(3, 20, C, device='mps').log_softmax(-1)
+    segments = torch.tensor([[0, 0, 20], [1, 0, 18], [2, 0, 15]], dtype=torch.int32)
+    log_probs = torch.randn(3, 20, C, device="mps").log_softmax(-1)
     dense = k2.DenseFsaVec(log_probs, segments)
     dense.scores.requires_grad_(True)  # gradients end here
-    topo = k2.ctc_topo(C - 1, device='mps')
+    topo = k2.ctc_topo(C - 1, device="mps")
     am, lm = leaf(B, T, C), leaf(B, S + 1, C)
-    symbols = torch.randint(1, C, (B, S), device='mps')
+    symbols = torch.randint(1, C, (B, S), device="mps")
     boundary = indexes([[0, 0, S, T]] * B, torch.int64)
-    _, grads = k2.rnnt_loss_simple(lm.detach(), am.detach(), symbols, 0,
-                                   boundary, return_grad=True)
-    fsas = random_fsa_vec(4).to('mps').requires_grad_(True)
+    _, grads = k2.rnnt_loss_simple(lm.detach(), am.detach(), symbols, 0, boundary, return_grad=True)
+    fsas = random_fsa_vec(4).to("mps").requires_grad_(True)
     with_ragged = fsas.clone()
     with_ragged.tag = k2.RaggedTensor(
-        [[i % 3] * (i % 3) for i in range(fsas.num_arcs)], device='mps')
+        [[i % 3] * (i % 3) for i in range(fsas.num_arcs)], device="mps"
+    )
     # Neither connected nor sorted.
-    loose = k2.Fsa.from_str('0 1 3 0.1\n0 2 1 0.2\n1 3 -1 0.3\n3')
+    loose = k2.Fsa.from_str("0 1 3 0.1\n0 2 1 0.2\n1 3 -1 0.3\n3")
     streams = k2.RnntDecodingStreams(
-        [k2.RnntDecodingStream(k2.trivial_graph(C - 1, device='mps'))],
-        k2.RnntDecodingConfig(C, 2, 3.0, 3, 3))
+        [k2.RnntDecodingStream(k2.trivial_graph(C - 1, device="mps"))],
+        k2.RnntDecodingConfig(C, 2, 3.0, 3, 3),
+    )
     return {
-        'k2': k2, 'torch': torch,
-        'px': leaf(B, S, T + 1), 'py': leaf(B, S + 1, T),
-        'am': am, 'lm': lm, 'symbols': symbols, 'boundary': boundary,
-        'ranges': k2.get_rnnt_prune_ranges(*grads, boundary, 3),
-        'x': leaf(50, 20), 'fsas': fsas, 'topo': topo, 'dense': dense,
-        'graph': k2.ctc_graph([[1, 2], [3], [4, 4]], device='mps'),
-        'lattice': k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 1000),
-        'with_ragged': with_ragged,
-        'ragged': k2.RaggedTensor([[1., 2., 5.], [3.]],
-                                  device='mps').requires_grad_(True),
-        'weights': leaf(100), 'indexes': indexes([3, 1, 4, 1, 5]),
-        'values': torch.randn(5, device='mps'), 'streams': streams,
-        'loose': loose.to('mps').requires_grad_(True),
-        'tokens': k2.RaggedTensor([[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8],
-                                    [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
-                                  dtype=torch.int32, device='mps'),
-        'scores': torch.arange(20., device='mps'),
-        'counts': indexes([1] * 10 + [0] * 10),
+        "k2": k2,
+        "torch": torch,
+        "px": leaf(B, S, T + 1),
+        "py": leaf(B, S + 1, T),
+        "am": am,
+        "lm": lm,
+        "symbols": symbols,
+        "boundary": boundary,
+        "ranges": k2.get_rnnt_prune_ranges(*grads, boundary, 3),
+        "x": leaf(50, 20),
+        "fsas": fsas,
+        "topo": topo,
+        "dense": dense,
+        "graph": k2.ctc_graph([[1, 2], [3], [4, 4]], device="mps"),
+        "lattice": k2.intersect_dense_pruned(topo, dense, 20, 8, 30, 1000),
+        "with_ragged": with_ragged,
+        "ragged": k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps").requires_grad_(True),
+        "weights": leaf(100),
+        "indexes": indexes([3, 1, 4, 1, 5]),
+        "values": torch.randn(5, device="mps"),
+        "streams": streams,
+        "loose": loose.to("mps").requires_grad_(True),
+        "tokens": k2.RaggedTensor(
+            [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
+            dtype=torch.int32,
+            device="mps",
+        ),
+        "scores": torch.arange(20.0, device="mps"),
+        "counts": indexes([1] * 10 + [0] * 10),
     }
 
 
@@ -79,13 +91,13 @@ def _where(counted, moved=()):
         does not copy.
     """
     if counted.dispatches:
-        return 'metal'
+        return "metal"
     if moved:
-        return 'cpu'
+        return "cpu"
     # Both ways: a size that is read back by itself goes only to the CPU.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
-        return 'cpu'
-    return 'host' if counted.gates else 'aten'
+        return "cpu"
+    return "host" if counted.gates else "aten"
 
 
 # Host code makes small arrays on the CPU, such as pointers to the FSAs of a
@@ -95,27 +107,27 @@ SMALL = 600
 
 def _named(name):
     found = k2
-    for part in name.split('.'):
+    for part in name.split("."):
         found = getattr(found, part)
     return found
 
 
-@pytest.mark.parametrize('entry', OPERATIONS, ids=lambda e: e['names'][0])
+@pytest.mark.parametrize("entry", OPERATIONS, ids=lambda e: e["names"][0])
 def test_an_operation_runs_where_the_table_says(entry, monkeypatch):
-    for name in entry['names']:
+    for name in entry["names"]:
         assert callable(_named(name))
     variables = _variables()
     moved, move = [], bridge._move
     monkeypatch.setattr(
-        bridge, '_move',
-        lambda value, device: moved.append(value) or move(value, device))
+        bridge, "_move", lambda value, device: moved.append(value) or move(value, device)
+    )
     torch.mps.synchronize()
     with k2.mps.counters() as forward:
-        result = eval(entry['call'], variables)
-    assert _where(forward, moved) == entry['on'], forward
-    if not entry['gradient']:
+        result = eval(entry["call"], variables)
+    assert _where(forward, moved) == entry["on"], forward
+    if not entry["gradient"]:
         return
-    if entry['gradient'] == 'metal' and forward.dispatches == 2:
+    if entry["gradient"] == "metal" and forward.dispatches == 2:
         return  # k2 took it in the forward pass, and only scales it later.
     if isinstance(result, k2.RaggedTensor):
         result = result.values
@@ -124,9 +136,9 @@ def test_an_operation_runs_where_the_table_says(entry, monkeypatch):
     torch.mps.synchronize()
     with k2.mps.counters() as backward:
         total.backward()
-    assert _where(backward) == entry['gradient'], backward
+    assert _where(backward) == entry["gradient"], backward
 
 
 def test_no_operation_is_named_twice():
-    names = [name for entry in OPERATIONS for name in entry['names']]
+    names = [name for entry in OPERATIONS for name in entry["names"]]
     assert len(set(names)) == len(names)

@@ -3,6 +3,7 @@
 What the kernels compute with maxima is the CPU's to the bit, so most
 comparisons here are exact.
 """
+
 import sys
 
 import _k2
@@ -10,18 +11,18 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import (MPS, assert_same, both,
-                                         random_fsa_vec)
+from k2_mps_tests.parity.helpers import MPS, assert_same, both, random_fsa_vec
 
 EPS = torch.finfo(torch.float32).eps
-DEVICES = ('cpu', MPS)
+DEVICES = ("cpu", MPS)
 
 
 def _dispatches(function):
     """Returns how many kernels k2 launches in a second call of `function`."""
-    if sys.platform == 'darwin':
-        pytest.skip('counting needs the emulated device')
+    if sys.platform == "darwin":
+        pytest.skip("counting needs the emulated device")
     import mps_emulator
+
     function()
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
@@ -37,27 +38,22 @@ def _log_probs(num_seqs, num_frames, num_symbols):
 def _lattice(graph, log_probs, num_frames, device, a_to_b_map=None):
     """Returns the intersection, and the scores' gradient of its total."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
     dense = k2.DenseFsaVec(leaf, segments)
     if a_to_b_map is not None:
-        a_to_b_map = torch.tensor(a_to_b_map, dtype=torch.int32,
-                                  device=device)
-    lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12,
-                                 a_to_b_map=a_to_b_map)
+        a_to_b_map = torch.tensor(a_to_b_map, dtype=torch.int32, device=device)
+    lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12, a_to_b_map=a_to_b_map)
     lattice.scores.sum().backward()
     return lattice, leaf.grad
 
 
 def _assert_lattices_agree(graph, log_probs, num_frames, a_to_b_map=None):
     (cpu, cpu_grad), (mps, mps_grad) = [
-        _lattice(graph, log_probs, num_frames, device, a_to_b_map)
-        for device in DEVICES
+        _lattice(graph, log_probs, num_frames, device, a_to_b_map) for device in DEVICES
     ]
     assert_same(mps.arcs.values(), cpu.arcs.values())
     for axis in (1, 2):
-        assert_same(mps.arcs.shape().row_splits(axis),
-                    cpu.arcs.shape().row_splits(axis))
+        assert_same(mps.arcs.shape().row_splits(axis), cpu.arcs.shape().row_splits(axis))
     assert_same(mps_grad, cpu_grad)
     return cpu
 
@@ -68,48 +64,49 @@ def _chain(num_states, num_symbols):
     for i in range(num_states - 1):
         for dest in (i, i + 1, i + 2):
             if dest < num_states - 1:
-                lines.append(f'{i} {dest} {dest % num_symbols} '
-                             f'{-0.01 * (i % 17)}')
-        lines.append(f'{i} {num_states - 1} -1 0')
+                lines.append(f"{i} {dest} {dest % num_symbols} {-0.01 * (i % 17)}")
+        lines.append(f"{i} {num_states - 1} -1 0")
     lines.append(str(num_states - 1))
-    return k2.Fsa.from_str('\n'.join(lines))
+    return k2.Fsa.from_str("\n".join(lines))
 
 
 def _dense_graph(num_states, num_symbols):
     """A graph in which each state has arcs to all others."""
     lines = []
     for i in range(num_states - 1):
-        lines += [f'{i} {j} {(i * 7 + j) % num_symbols} {-0.1 * ((i + j) % 5)}'
-                  for j in range(num_states - 1)]
-        lines.append(f'{i} {num_states - 1} -1 0')
+        lines += [
+            f"{i} {j} {(i * 7 + j) % num_symbols} {-0.1 * ((i + j) % 5)}"
+            for j in range(num_states - 1)
+        ]
+        lines.append(f"{i} {num_states - 1} -1 0")
     lines.append(str(num_states - 1))
-    return k2.Fsa.from_str('\n'.join(lines))
+    return k2.Fsa.from_str("\n".join(lines))
 
 
 def test_a_value_that_is_no_place_is_refused(monkeypatch):
-    monkeypatch.setenv('K2_MPS_FORCE', 'gpu')
+    monkeypatch.setenv("K2_MPS_FORCE", "gpu")
     graph = k2.ctc_graph([[1]], device=MPS)
-    dense = k2.DenseFsaVec(_log_probs(1, 4, 3).to(MPS),
-                           torch.tensor([[0, 0, 4]], dtype=torch.int32))
-    with pytest.raises(RuntimeError, match='K2_MPS_FORCE'):
+    dense = k2.DenseFsaVec(
+        _log_probs(1, 4, 3).to(MPS), torch.tensor([[0, 0, 4]], dtype=torch.int32)
+    )
+    with pytest.raises(RuntimeError, match="K2_MPS_FORCE"):
         k2.intersect_dense(graph, dense, output_beam=5)
 
 
-@pytest.mark.parametrize('num_frames, where', [(3, 'host'), (300, 'metal')])
+@pytest.mark.parametrize("num_frames, where", [(3, "host"), (300, "metal")])
 def test_intersect_dense_goes_by_size(num_frames, where):
     num_seqs = 8
     graph = k2.ctc_graph([[1, 2, 3, 4, 5] * 3] * num_seqs, device=MPS)
     dense = k2.DenseFsaVec(
         _log_probs(num_seqs, num_frames, 6).to(MPS),
-        torch.tensor([[i, 0, num_frames] for i in range(num_seqs)],
-                     dtype=torch.int32))
-    count = _dispatches(
-        lambda: k2.intersect_dense(graph, dense, output_beam=5))
+        torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32),
+    )
+    count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
     # The passes; what is kept, and where; the lattice.
-    assert count == {'host': 0, 'metal': 4}[where]
+    assert count == {"host": 0, "metal": 4}[where]
 
 
-@pytest.mark.parametrize('num_fsas, where', [(1, 'host'), (2000, 'metal')])
+@pytest.mark.parametrize("num_fsas, where", [(1, "host"), (2000, "metal")])
 def test_scores_go_by_size(num_fsas, where):
     fsas = random_fsa_vec(1)
     fsas = k2.create_fsa_vec([fsas[0]] * num_fsas).to(MPS)
@@ -118,12 +115,11 @@ def test_scores_go_by_size(num_fsas, where):
 
     def scores():
         fsas._invalidate_cache_()
-        fsas.get_tot_scores(use_double_scores=False,
-                            log_semiring=True).backward(grad)
+        fsas.get_tot_scores(use_double_scores=False, log_semiring=True).backward(grad)
 
     # Forward and backward: arcs into order, then the batches of states; then
     # the total scores, the posteriors, and the gradient that they make.
-    assert _dispatches(scores) == {'host': 0, 'metal': 7}[where]
+    assert _dispatches(scores) == {"host": 0, "metal": 7}[where]
 
 
 def _long_chain(num_arcs):
@@ -131,8 +127,9 @@ def _long_chain(num_arcs):
 
 
 # From 200,000 and from 40,000 arcs on it is as fast by Metal.
-@pytest.mark.parametrize('num_arcs, where', [
-    (199_999, 'host'), (200_000, 'host'), (200_001, 'metal')])
+@pytest.mark.parametrize(
+    "num_arcs, where", [(199_999, "host"), (200_000, "host"), (200_001, "metal")]
+)
 def test_arc_post_goes_by_size(num_arcs, where):
     fsas = _long_chain(num_arcs)
     forward, backward = torch.randn(2, num_arcs + 1, device=MPS)
@@ -140,29 +137,28 @@ def test_arc_post_goes_by_size(num_arcs, where):
     def post(fsas=fsas, forward=forward, backward=backward):
         return _k2.get_arc_post_float(fsas.arcs, forward, backward)
 
-    assert _dispatches(post) == {'host': 0, 'metal': 1}[where]
-    assert_same(post(), post(fsas.to('cpu'), forward.cpu(), backward.cpu()))
+    assert _dispatches(post) == {"host": 0, "metal": 1}[where]
+    assert_same(post(), post(fsas.to("cpu"), forward.cpu(), backward.cpu()))
 
 
-@pytest.mark.parametrize('num_arcs, where', [
-    (39_999, 'host'), (40_000, 'host'), (40_001, 'metal')])
+@pytest.mark.parametrize("num_arcs, where", [(39_999, "host"), (40_000, "host"), (40_001, "metal")])
 def test_the_gradient_of_arc_post_goes_by_size(num_arcs, where):
     fsas = _long_chain(num_arcs)
     # Multiples of 1/4: any order of the sum over the FSA is exact.
     grad = torch.randint(-8, 9, (num_arcs,), device=MPS) / 4.0
 
     def backprop(fsas=fsas, grad=grad):
-        return _k2.backprop_get_arc_post_float(
-            fsas.arcs, fsas._get_incoming_arcs(), grad)
+        return _k2.backprop_get_arc_post_float(fsas.arcs, fsas._get_incoming_arcs(), grad)
 
-    assert _dispatches(backprop) == {'host': 0, 'metal': 1}[where]
-    for mps, cpu in zip(backprop(), backprop(fsas.to('cpu'), grad.cpu())):
+    assert _dispatches(backprop) == {"host": 0, "metal": 1}[where]
+    for mps, cpu in zip(backprop(), backprop(fsas.to("cpu"), grad.cpu())):
         assert_same(mps, cpu)
 
 
 # From 100,000 arcs on the forward scores may be the GPU's, too.
-@pytest.mark.parametrize('num_arcs, where', [
-    (99_999, 'host'), (100_000, 'host'), (100_001, 'metal')])
+@pytest.mark.parametrize(
+    "num_arcs, where", [(99_999, "host"), (100_000, "host"), (100_001, "metal")]
+)
 def test_tot_scores_go_by_size(num_arcs, where):
     fsas = _long_chain(num_arcs)
     forward = torch.randn(num_arcs + 1, device=MPS)
@@ -170,12 +166,13 @@ def test_tot_scores_go_by_size(num_arcs, where):
     def tot(fsas=fsas, forward=forward):
         return _k2.get_tot_scores_float(fsas.arcs, forward)
 
-    assert _dispatches(tot) == {'host': 0, 'metal': 1}[where]
-    assert_same(tot(), tot(fsas.to('cpu'), forward.cpu()))
+    assert _dispatches(tot) == {"host": 0, "metal": 1}[where]
+    assert_same(tot(), tot(fsas.to("cpu"), forward.cpu()))
 
 
-@pytest.mark.parametrize('num_arcs, where', [
-    (99_999, 'host'), (100_000, 'host'), (100_001, 'metal')])
+@pytest.mark.parametrize(
+    "num_arcs, where", [(99_999, "host"), (100_000, "host"), (100_001, "metal")]
+)
 def test_the_gradient_of_tot_scores_goes_by_size(num_arcs, where):
     fsas = _long_chain(num_arcs)
     post = -torch.rand(num_arcs, device=MPS)
@@ -184,31 +181,35 @@ def test_the_gradient_of_tot_scores_goes_by_size(num_arcs, where):
     def backprop(fsas=fsas, post=post, grad=grad):
         return _k2.get_tot_scores_float_log_backward(fsas.arcs, post, grad)
 
-    assert _dispatches(backprop) == {'host': 0, 'metal': 1}[where]
+    assert _dispatches(backprop) == {"host": 0, "metal": 1}[where]
     # exp() of the host and of the GPU are off by some eps.
-    assert_same(backprop(), backprop(fsas.to('cpu'), post.cpu(), grad.cpu()),
-                rtol=8 * EPS, atol=0)
+    assert_same(backprop(), backprop(fsas.to("cpu"), post.cpu(), grad.cpu()), rtol=8 * EPS, atol=0)
 
 
-@pytest.mark.parametrize('grad', [
-    torch.tensor([1.0, -2.0, 3.0, 0.5]),
-    torch.tensor(2.0).expand(4),
-    torch.tensor([[1.0, 9.0], [-2.0, 9.0], [3.0, 9.0], [0.5, 9.0]])[:, 0],
-], ids=['contiguous', 'expanded', 'strided'])
+@pytest.mark.parametrize(
+    "grad",
+    [
+        torch.tensor([1.0, -2.0, 3.0, 0.5]),
+        torch.tensor(2.0).expand(4),
+        torch.tensor([[1.0, 9.0], [-2.0, 9.0], [3.0, 9.0], [0.5, 9.0]])[:, 0],
+    ],
+    ids=["contiguous", "expanded", "strided"],
+)
 def test_total_scores_and_their_gradient(grad, placement):
-    empty = k2.Fsa.from_str('')
+    empty = k2.Fsa.from_str("")
     fsas = k2.create_fsa_vec([_wide(5, 2), empty, _wide(33, 3), _wide(1, 1)])
     forward = torch.randn(int(fsas.arcs.shape().tot_size(1)))
     post = -10 * torch.rand(fsas.num_arcs)
-    post[::5] = float('-inf')
+    post[::5] = float("-inf")
     tots, grads = [], []
     for device in DEVICES:
         fsa = fsas.to(device)
         tots.append(_k2.get_tot_scores_float(fsa.arcs, forward.to(device)))
         # .to() keeps the strides.
-        grads.append(_k2.get_tot_scores_float_log_backward(
-            fsa.arcs, post.to(device), grad.to(device)))
-    assert tots[0][1] == float('-inf')
+        grads.append(
+            _k2.get_tot_scores_float_log_backward(fsa.arcs, post.to(device), grad.to(device))
+        )
+    assert tots[0][1] == float("-inf")
     assert_same(tots[1], tots[0])
     assert_same(grads[1], grads[0], rtol=8 * EPS, atol=0)
 
@@ -216,26 +217,33 @@ def test_total_scores_and_their_gradient(grad, placement):
 def test_ctc_loss_dispatches(placement):
     """Forward and backward: the intersection, scores, posteriors."""
     leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
-    segments = torch.tensor([[i, 0, 40] for i in range(3)],
-                            dtype=torch.int32)
+    segments = torch.tensor([[i, 0, 40] for i in range(3)], dtype=torch.int32)
     graph = k2.ctc_graph([[1, 2], [3], [4, 5, 5]], device=MPS)
     dense = k2.DenseFsaVec(leaf, segments)
 
     def loss():
-        k2.ctc_loss(graph, dense, output_beam=20, use_double_scores=False,
-                    reduction='none').sum().backward(retain_graph=True)
+        k2.ctc_loss(
+            graph, dense, output_beam=20, use_double_scores=False, reduction="none"
+        ).sum().backward(retain_graph=True)
 
     # One is that of the gradient of DenseFsaVec.
-    assert _dispatches(loss) == {'host': 1, 'metal': 6}[placement]
+    assert _dispatches(loss) == {"host": 1, "metal": 6}[placement]
 
 
 # Arcs into order, then the batches of states, there and back; the best arcs of
 # backward scores are found on the way back.
-@pytest.mark.parametrize('name, log_semiring, count', [
-    ('get_forward_scores', True, 4), ('get_forward_scores', False, 4),
-    ('get_backward_scores', True, 4), ('get_backward_scores', False, 5),
-    # Forward scores, backward scores, posteriors.
-    ('get_arc_post', True, 10), ('get_arc_post', False, 11)])
+@pytest.mark.parametrize(
+    "name, log_semiring, count",
+    [
+        ("get_forward_scores", True, 4),
+        ("get_forward_scores", False, 4),
+        ("get_backward_scores", True, 4),
+        ("get_backward_scores", False, 5),
+        # Forward scores, backward scores, posteriors.
+        ("get_arc_post", True, 10),
+        ("get_arc_post", False, 11),
+    ],
+)
 def test_dispatches_of_scores(name, log_semiring, count, placement):
     fsas = random_fsa_vec().to(MPS).requires_grad_(True)
     grad = torch.ones_like(getattr(fsas, name)(False, log_semiring))
@@ -244,21 +252,20 @@ def test_dispatches_of_scores(name, log_semiring, count, placement):
         fsas._invalidate_cache_()
         getattr(fsas, name)(False, log_semiring).backward(grad)
 
-    assert _dispatches(scores) == {'host': 0, 'metal': count}[placement]
+    assert _dispatches(scores) == {"host": 0, "metal": count}[placement]
 
 
 # 1,024 states fit into threadgroup memory.
-@pytest.mark.parametrize('num_states', [2, 33, 1023, 1024, 1025, 2500])
+@pytest.mark.parametrize("num_states", [2, 33, 1023, 1024, 1025, 2500])
 def test_states_of_a_graph(num_states, placement):
     num_frames = [5, 4, 2]
-    graph = k2.create_fsa_vec(
-        [_chain(n, 4) for n in (num_states, 7, max(2, num_states // 2))])
+    graph = k2.create_fsa_vec([_chain(n, 4) for n in (num_states, 7, max(2, num_states // 2))])
     lattice = _assert_lattices_agree(graph, _log_probs(3, 5, 4), num_frames)
     assert lattice.num_arcs > 0
 
 
 # With 1 to 32 lanes for a state, and more arcs than stay in registers.
-@pytest.mark.parametrize('num_states', [4, 7, 12, 20, 40, 130, 200])
+@pytest.mark.parametrize("num_states", [4, 7, 12, 20, 40, 130, 200])
 def test_arcs_of_a_state(num_states, placement):
     graph = k2.create_fsa_vec([_dense_graph(num_states, 5)] * 2)
     _assert_lattices_agree(graph, _log_probs(2, 6, 5), [6, 3])
@@ -266,12 +273,10 @@ def test_arcs_of_a_state(num_states, placement):
 
 def test_one_sequence_for_several_graphs(placement):
     graph = k2.create_fsa_vec([_chain(n, 4) for n in (9, 5, 12, 3)])
-    _assert_lattices_agree(graph, _log_probs(3, 8, 4), [8, 6, 1],
-                           [0, 0, 2, 2])
+    _assert_lattices_agree(graph, _log_probs(3, 8, 4), [8, 6, 1], [0, 0, 2, 2])
 
 
-@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
-                                   float('inf')])
+@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
 def test_intersect_dense_of_no_numbers(value, placement):
     log_probs = _log_probs(2, 7, 4)
     log_probs[0, 2, 1] = log_probs[1, 4] = value
@@ -290,33 +295,32 @@ def test_intersect_dense_of_no_numbers(value, placement):
 
 def test_a_label_that_the_scores_do_not_have(placement):
     # Symbols 0 to 3 exist; 4 would be in the column behind the last one.
-    lines = ['0 1 1 0', '0 1 9 0', '1 1 2 0', '1 1 7 0.5', '1 2 -1 0', '2']
-    graph = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))])
+    lines = ["0 1 1 0", "0 1 9 0", "1 1 2 0", "1 1 7 0.5", "1 2 -1 0", "2"]
+    graph = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
     _assert_lattices_agree(graph, _log_probs(1, 5, 4), [5])
 
 
 def _wide(width, arcs):
     """Layers of `width` states, each with `arcs` arcs from the one before."""
-    lines = [f'0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}' for i in range(width)]
+    lines = [f"0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}" for i in range(width)]
     first = 1
     for layer in range(2):
         for i in range(width):
             for k in range(arcs):
                 dest = first + width + (i * 3 + k * 5) % width
-                lines.append(f'{first + i} {dest} {1 + k % 9} '
-                             f'{0.1 * ((i + k) % 7) - 0.2}')
+                lines.append(f"{first + i} {dest} {1 + k % 9} {0.1 * ((i + k) % 7) - 0.2}")
         first += width
     last = first + width
-    lines += [f'{first + i} {last} -1 {0.02 * (i % 3)}' for i in range(width)]
+    lines += [f"{first + i} {last} -1 {0.02 * (i % 3)}" for i in range(width)]
     lines.append(str(last))
-    return k2.connect(k2.Fsa.from_str('\n'.join(lines)))
+    return k2.connect(k2.Fsa.from_str("\n".join(lines)))
 
 
 # A threadgroup has up to 1,024 threads, and 4 arcs are loaded ahead.
-@pytest.mark.parametrize('width, arcs', [(1, 1), (5, 4), (6, 5), (40, 33),
-                                         (1023, 2), (1024, 2), (1100, 3)])
-@pytest.mark.parametrize('log_semiring', [True, False],
-                         ids=['log', 'tropical'])
+@pytest.mark.parametrize(
+    "width, arcs", [(1, 1), (5, 4), (6, 5), (40, 33), (1023, 2), (1024, 2), (1100, 3)]
+)
+@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_states_of_a_batch(width, arcs, log_semiring, placement):
     fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
     results = []
@@ -325,20 +329,17 @@ def test_states_of_a_batch(width, arcs, log_semiring, placement):
         backward = fsa.get_backward_scores(False, log_semiring)
         tot = fsa.get_tot_scores(False, log_semiring)
         (tot * torch.tensor([1.0, 2.0], device=tot.device)).sum().backward()
-        results.append([x.detach() for x in (forward, backward, tot)] +
-                       [fsa.grad])
+        results.append([x.detach() for x in (forward, backward, tot)] + [fsa.grad])
     tolerance = {}
-    if log_semiring and placement == 'metal':
+    if log_semiring and placement == "metal":
         # Four steps with sums of up to 1,100 terms, some eps for each.
-        tolerance = {'atol': 4 * 1100 * EPS, 'rtol': 16 * EPS}
+        tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
     for cpu, mps in zip(*results):
         assert_same(mps, cpu, **tolerance)
 
 
-@pytest.mark.parametrize('width, arcs', [(1, 1), (40, 33), (31, 2), (32, 2),
-                                         (33, 2), (1100, 3)])
-@pytest.mark.parametrize('log_semiring', [True, False],
-                         ids=['log', 'tropical'])
+@pytest.mark.parametrize("width, arcs", [(1, 1), (40, 33), (31, 2), (32, 2), (33, 2), (1100, 3)])
+@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
     """The first and the last state have an arc for each of a layer."""
     fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
@@ -350,9 +351,9 @@ def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
         (post * weights.to(post.device)).sum().backward()
         results.append([post.detach(), fsa.grad])
     tolerance = {}
-    if log_semiring and placement == 'metal':
+    if log_semiring and placement == "metal":
         # As above; the gradients of all arcs are below 1/512 each.
-        tolerance = {'atol': 4 * 1100 * EPS, 'rtol': 16 * EPS}
+        tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
     for cpu, mps in zip(*results):
         assert_same(mps, cpu, **tolerance)
 
@@ -363,8 +364,7 @@ def _set_scores(fsas, indexes, value):
     fsas.scores = scores  # which writes them to the arcs
 
 
-@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
-                                   float('inf')])
+@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
 def test_posteriors_of_no_numbers(value, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, -1], value)
@@ -374,10 +374,10 @@ def test_posteriors_of_no_numbers(value, placement):
     posts, grads = [], []
     for device in DEVICES:
         fsa = fsas.to(device)
-        posts.append(_k2.get_arc_post_float(
-            fsa.arcs, forward.to(device), backward.to(device)))
-        grads.append(_k2.backprop_get_arc_post_float(
-            fsa.arcs, fsa._get_incoming_arcs(), grad.to(device)))
+        posts.append(_k2.get_arc_post_float(fsa.arcs, forward.to(device), backward.to(device)))
+        grads.append(
+            _k2.backprop_get_arc_post_float(fsa.arcs, fsa._get_incoming_arcs(), grad.to(device))
+        )
     assert not torch.isfinite(posts[0]).all()
     assert_same(posts[1], posts[0])
     for cpu, mps in zip(*grads):
@@ -385,12 +385,10 @@ def test_posteriors_of_no_numbers(value, placement):
         assert_same(mps, cpu, atol=20 * EPS, rtol=0)
 
 
-@pytest.mark.parametrize('name', ['get_forward_scores', 'get_backward_scores',
-                                  'get_arc_post'])
+@pytest.mark.parametrize("name", ["get_forward_scores", "get_backward_scores", "get_arc_post"])
 def test_the_gradient_of_equal_paths(name, placement):
-    lines = ['0 1 1 0.5', '0 1 2 0.5', '0 2 3 0.5', '1 2 4 0', '1 2 5 0',
-             '2 3 -1 0', '3']
-    fsas = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))] * 3)
+    lines = ["0 1 1 0.5", "0 1 2 0.5", "0 2 3 0.5", "1 2 4 0", "1 2 5 0", "2 3 -1 0", "3"]
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))] * 3)
     grads = []
     for _, fsa in both(fsas):
         ans = getattr(fsa, name)(False, False)
@@ -400,9 +398,8 @@ def test_the_gradient_of_equal_paths(name, placement):
 
 
 def test_of_equal_paths_the_same_is_chosen(placement):
-    lines = ['0 1 1 0.5', '0 1 2 0.5', '0 2 3 0.5', '1 2 4 0', '1 2 5 0',
-             '2 3 -1 0', '3']
-    fsas = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))] * 3)
+    lines = ["0 1 1 0.5", "0 1 2 0.5", "0 2 3 0.5", "1 2 4 0", "1 2 5 0", "2 3 -1 0", "3"]
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))] * 3)
     grads, paths = [], []
     for _, fsa in both(fsas):
         fsa.get_tot_scores(False, False).sum().backward()
@@ -412,39 +409,32 @@ def test_of_equal_paths_the_same_is_chosen(placement):
     assert_same(paths[1].arcs.values(), paths[0].arcs.values())
 
 
-@pytest.mark.parametrize('log_semiring', [True, False],
-                         ids=['log', 'tropical'])
+@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_scores_of_fsas_without_paths(log_semiring, placement):
-    empty = k2.Fsa.from_str('0 1 1 0.5\n2 3 -1 0.25\n3')  # 0 does not reach 3
+    empty = k2.Fsa.from_str("0 1 1 0.5\n2 3 -1 0.25\n3")  # 0 does not reach 3
     fsas = k2.create_fsa_vec([empty, _wide(3, 2)])
-    for name in ('get_forward_scores', 'get_backward_scores',
-                 'get_tot_scores', 'get_arc_post'):
-        cpu, mps = [getattr(fsa, name)(False, log_semiring).detach()
-                    for _, fsa in both(fsas)]
+    for name in ("get_forward_scores", "get_backward_scores", "get_tot_scores", "get_arc_post"):
+        cpu, mps = [getattr(fsa, name)(False, log_semiring).detach() for _, fsa in both(fsas)]
         assert torch.isinf(cpu).any()
         assert_same(mps, cpu, atol=20 * EPS, rtol=0)
 
 
-@pytest.mark.parametrize('double', [True, False])
-@pytest.mark.parametrize('value', [float('-inf'), float('nan'),
-                                   float('inf')])
-@pytest.mark.parametrize('log_semiring', [True, False],
-                         ids=['log', 'tropical'])
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
+@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_scores_of_no_numbers(log_semiring, value, double, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, 6, -1], value)
     tolerance = {}
-    if log_semiring and placement == 'metal' and not double:
-        tolerance = {'atol': 20 * EPS, 'rtol': 0}
-    for name in ('get_forward_scores', 'get_backward_scores'):
-        cpu, mps = [getattr(fsa, name)(double, log_semiring).detach()
-                    for _, fsa in both(fsas)]
+    if log_semiring and placement == "metal" and not double:
+        tolerance = {"atol": 20 * EPS, "rtol": 0}
+    for name in ("get_forward_scores", "get_backward_scores"):
+        cpu, mps = [getattr(fsa, name)(double, log_semiring).detach() for _, fsa in both(fsas)]
         assert not torch.isfinite(cpu).all()
         assert_same(mps, cpu.float(), **tolerance)
 
 
-@pytest.mark.parametrize('log_semiring', [True, False],
-                         ids=['log', 'tropical'])
+@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_two_runs_give_the_same_bits(log_semiring, placement):
     fsas = random_fsa_vec(5).to(MPS)
     runs = []

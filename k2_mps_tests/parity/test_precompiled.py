@@ -1,4 +1,5 @@
 """A compiled Metal library that the system does not load."""
+
 import re
 import subprocess
 import sys
@@ -7,11 +8,11 @@ from pathlib import Path
 import _k2
 import pytest
 
-PATCHES = Path(__file__).resolve().parents[2] / 'patches' / 'files'
+PATCHES = Path(__file__).resolve().parents[2] / "patches" / "files"
 
 # Registers the kernels once more, as cmake/embed_metal.cmake makes k2 do it
 # where there is a metallib, before any of them is used.
-SCRIPT = '''
+SCRIPT = """
 import ctypes
 import sys
 
@@ -33,43 +34,48 @@ mps = k2.mutual_information_recursion(px.to('mps'), py.to('mps'))
 # float32; both sum at most 8 numbers along a path.
 torch.testing.assert_close(mps.cpu(), cpu, rtol=1e-5, atol=1e-5)
 print('equal')
-'''
+"""
 
 
 def source():
     """The text of the kernels with its includes in their place."""
-    text = (PATCHES / 'k2/csrc/mps/kernels/mutual_information.metal'
-            ).read_text()
+    text = (PATCHES / "k2/csrc/mps/kernels/mutual_information.metal").read_text()
     return re.sub(
-        r'#include "([^"\n]+)"[^\n]*',
-        lambda match: (PATCHES / match[1]).read_text(), text)
+        r'#include "([^"\n]+)"[^\n]*', lambda match: (PATCHES / match[1]).read_text(), text
+    )
 
 
 def run(text, metallib):
-    [library] = Path(_k2.__file__).parent.glob('libk2context.*')
+    [library] = Path(_k2.__file__).parent.glob("libk2context.*")
     return subprocess.run(
-        [sys.executable, '-c', SCRIPT, str(library), metallib.hex()],
-        input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True)
+        [sys.executable, "-c", SCRIPT, str(library), metallib.hex()],
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
-@pytest.mark.parametrize('metallib', [b'MTLB', b'not one at all'])
+@pytest.mark.parametrize("metallib", [b"MTLB", b"not one at all"])
 def test_the_text_is_compiled_instead(metallib):
     result = run(source(), metallib)
     assert result.returncode == 0, result.stdout
-    assert result.stdout.endswith('\nequal\n')
-    assert result.stdout.count(
-        'Metal cannot load the compiled mutual_information.metal and '
-        'compiles its text: ') == 1
+    assert result.stdout.endswith("\nequal\n")
+    assert (
+        result.stdout.count(
+            "Metal cannot load the compiled mutual_information.metal and compiles its text: "
+        )
+        == 1
+    )
 
 
 def test_there_is_no_word_of_it_without_a_compiled_library():
-    result = run(source(), b'')
+    result = run(source(), b"")
     assert result.returncode == 0, result.stdout
-    assert result.stdout == 'equal\n'
+    assert result.stdout == "equal\n"
 
 
 def test_the_text_is_what_counts_then():
-    result = run('kernel void other() {}', b'MTLB')
+    result = run("kernel void other() {}", b"MTLB")
     assert result.returncode != 0
-    assert 'There is no kernel' in result.stdout
+    assert "There is no kernel" in result.stdout

@@ -1,4 +1,5 @@
 """k2 on mps in copies, pickles and other processes."""
+
 import copy
 import multiprocessing
 import pickle
@@ -12,10 +13,13 @@ import torch
 from k2_mps_tests.parity.helpers import MPS, random_fsa_vec
 
 
-@pytest.mark.parametrize('make', [
-    lambda: k2.RaggedTensor([[1, 2], [], [3]], device='mps'),
-    lambda: k2.RaggedTensor([[[1.5], []], [[2.5]]], device='mps'),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: k2.RaggedTensor([[1, 2], [], [3]], device="mps"),
+        lambda: k2.RaggedTensor([[[1.5], []], [[2.5]]], device="mps"),
+    ],
+)
 def test_pickle(make):
     ragged = make()
     again = pickle.loads(pickle.dumps(ragged))
@@ -25,7 +29,7 @@ def test_pickle(make):
 
 
 def test_deepcopy_of_tensors_that_alias_an_fsa():
-    fsa = random_fsa_vec().to('mps')
+    fsa = random_fsa_vec().to("mps")
     scores = copy.deepcopy(fsa.scores.detach())
     fsa_scores = fsa.scores.detach().clone()
     scores += 1
@@ -47,54 +51,54 @@ def _collate(batch):
     return k2.create_fsa_vec([k2.Fsa.from_dict(d) for d in batch]).as_dict()
 
 
-@pytest.mark.parametrize('context', ['fork', 'spawn'])
+@pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_data_loader_workers(context):
     """Workers that run k2 on the CPU, of a parent that uses mps."""
-    if context == 'fork' and sys.platform == 'darwin':
-        pytest.skip('Metal does not survive a fork, and torch says so')
-    before = random_fsa_vec(1).to('mps')
+    if context == "fork" and sys.platform == "darwin":
+        pytest.skip("Metal does not survive a fork, and torch says so")
+    before = random_fsa_vec(1).to("mps")
     before.get_tot_scores(use_double_scores=True, log_semiring=True)
     loader = torch.utils.data.DataLoader(
-        _Graphs(), batch_size=2, num_workers=2, collate_fn=_collate,
-        multiprocessing_context=context)
+        _Graphs(), batch_size=2, num_workers=2, collate_fn=_collate, multiprocessing_context=context
+    )
     total = 0
     for data in loader:
-        fsas = k2.Fsa.from_dict(data).to('mps')
+        fsas = k2.Fsa.from_dict(data).to("mps")
         assert fsas.shape[0] == 2
-        scores = fsas.get_tot_scores(use_double_scores=True,
-                                     log_semiring=True)
+        scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
         assert (scores == 0).all()
         total += fsas.shape[0]
     assert total == 6
 
 
 def _on_mps(queue):
-    fsas = random_fsa_vec(2).to('mps')
+    fsas = random_fsa_vec(2).to("mps")
     scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
     queue.put((scores.tolist(), str(scores.device)))
 
 
 def test_mps_in_a_process_of_its_own():
-    context = multiprocessing.get_context('spawn')
+    context = multiprocessing.get_context("spawn")
     queue = context.Queue()
     process = context.Process(target=_on_mps, args=(queue,))
     process.start()
     scores, device = queue.get(timeout=120)
     process.join()
     assert process.exitcode == 0
-    assert device == 'mps:0' and len(scores) == 2
+    assert device == "mps:0" and len(scores) == 2
 
 
 def test_leaving_python_with_objects_alive():
     """No crash where the interpreter ends while k2 holds mps memory."""
-    code = ('import k2, torch\n'
-            'f = k2.linear_fsa([[1, 2], [3]], device="mps")\n'
-            'f.requires_grad_(True)\n'
-            't = f.get_tot_scores(True, True)\n'
-            'r = k2.RaggedTensor([[1, 2]], device="mps")\n'
-            'x = torch.ones(5, device="mps") + 1\n'
-            'print("done")\n')
-    result = subprocess.run([sys.executable, '-c', code], text=True,
-                            capture_output=True)
+    code = (
+        "import k2, torch\n"
+        'f = k2.linear_fsa([[1, 2], [3]], device="mps")\n'
+        "f.requires_grad_(True)\n"
+        "t = f.get_tot_scores(True, True)\n"
+        'r = k2.RaggedTensor([[1, 2]], device="mps")\n'
+        'x = torch.ones(5, device="mps") + 1\n'
+        'print("done")\n'
+    )
+    result = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
     assert result.returncode == 0, result.stderr
-    assert result.stdout == 'done\n'
+    assert result.stdout == "done\n"

@@ -1,4 +1,5 @@
 """What k2 tells of itself, and of what is wrong around it."""
+
 import dataclasses
 import json
 import os
@@ -23,61 +24,65 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(_k2.__file__).parent
 
-LINUX = System('Linux', '', 'x86_64', False)
-MAC = System('Darwin', '14.0', 'arm64', False)
-GOOD = Facts(MAC, '2.13.0', True, True, True)
+LINUX = System("Linux", "", "x86_64", False)
+MAC = System("Darwin", "14.0", "arm64", False)
+GOOD = Facts(MAC, "2.13.0", True, True, True)
 
 
 def python(*arguments, **variables):
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True,
-        env={**os.environ, **variables})
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **variables},
+    )
 
 
 # ---- where k2 comes from
 
 
 def test_a_build_tells_of_upstream_and_the_patches():
-    config = tomllib.loads((ROOT / 'upstream.toml').read_text())
+    config = tomllib.loads((ROOT / "upstream.toml").read_text())
     info = k2.mps.build_info()
-    assert info['upstream'] == config['upstream']['url']
-    assert info['upstream_commit'] == config['upstream']['commit']
-    edited = '-edited-' in BUILD.parent.name
+    assert info["upstream"] == config["upstream"]["url"]
+    assert info["upstream_commit"] == config["upstream"]["commit"]
+    edited = "-edited-" in BUILD.parent.name
     if edited:
-        assert info['patched_tree'] is None
+        assert info["patched_tree"] is None
     else:
         # The build's folder is named after it.
-        assert re.fullmatch('[0-9a-f]{40}', info['patched_tree'])
+        assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
         assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
-    assert info['dirty'] or not edited
-    assert edited or re.fullmatch('[0-9a-f]{64}', info['series'])
-    assert re.fullmatch(r'(Apple)?Clang \d+(\.\d+)*', info['compiler'])
-    assert info['torch'] == _k2.version.torch_version
-    assert info['built'] == 'native'
-    assert info['device'] == ('mps' if sys.platform == 'darwin'
-                              else 'mps-emulated')
-    assert info['with_mps'] is True
+    assert info["dirty"] or not edited
+    assert edited or re.fullmatch("[0-9a-f]{64}", info["series"])
+    assert re.fullmatch(r"(Apple)?Clang \d+(\.\d+)*", info["compiler"])
+    assert info["torch"] == _k2.version.torch_version
+    assert info["built"] == "native"
+    assert info["device"] == ("mps" if sys.platform == "darwin" else "mps-emulated")
+    assert info["with_mps"] is True
 
 
 def test_k2_version_prints_it():
-    result = python('-m', 'k2.version')
+    result = python("-m", "k2.version")
     assert result.returncode == 0, result.stderr
     for name, value in k2.mps.build_info().items():
-        shown = 'unknown' if value is None else value
-        assert f'\n{name}: {shown}\n' in result.stdout
+        shown = "unknown" if value is None else value
+        assert f"\n{name}: {shown}\n" in result.stdout
 
 
 @pytest.fixture
 def installed(tmp_path):
     """This k2 as a wheel leaves it, and a function that asks it."""
-    for path in BUILD.glob('_k2.*'):
+    for path in BUILD.glob("_k2.*"):
         (tmp_path / path.name).symlink_to(path)
-    (tmp_path / 'k2').symlink_to(Path(k2.__file__).parent)
+    (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)
 
     def ask():
         result = python(
-            '-c', 'import json, k2; print(json.dumps(k2.mps.build_info()))',
-            PYTHONPATH=str(tmp_path))
+            "-c",
+            "import json, k2; print(json.dumps(k2.mps.build_info()))",
+            PYTHONPATH=str(tmp_path),
+        )
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
@@ -86,122 +91,157 @@ def installed(tmp_path):
 
 
 def test_a_wheel_tells_what_is_in_its_metadata(installed):
-    info = installed.folder / 'k2-1.0.dist-info'
+    info = installed.folder / "k2-1.0.dist-info"
     info.mkdir()
-    (info / 'METADATA').write_text('Name: k2\nVersion: 1.0\n')
+    (info / "METADATA").write_text("Name: k2\nVersion: 1.0\n")
     told = {
-        'version': '1.0+mps.torch2.13.0.dirty', 'patched_tree': 'a' * 40,
-        'series': 'b' * 64, 'dirty': True, 'compiler': 'AppleClang 17.0',
-        'built': 'cross-built, statically verified', 'device': 'mps',
-        'upstream': {'url': 'https://example.org', 'commit': 'c' * 40},
+        "version": "1.0+mps.torch2.13.0.dirty",
+        "patched_tree": "a" * 40,
+        "series": "b" * 64,
+        "dirty": True,
+        "compiler": "AppleClang 17.0",
+        "built": "cross-built, statically verified",
+        "device": "mps",
+        "upstream": {"url": "https://example.org", "commit": "c" * 40},
     }
-    (info / 'k2mps.json').write_text(json.dumps(told))
-    upstream = told.pop('upstream')
+    (info / "k2mps.json").write_text(json.dumps(told))
+    upstream = told.pop("upstream")
     found = installed()
     assert {name: found[name] for name in told} == told
-    assert found['upstream'] == upstream['url']
-    assert found['upstream_commit'] == upstream['commit']
+    assert found["upstream"] == upstream["url"]
+    assert found["upstream_commit"] == upstream["commit"]
 
 
 def test_what_nobody_told_is_unknown(installed):
     # Of another k2, which is installed elsewhere.
-    other = installed.folder / 'elsewhere' / 'k2-2.0.dist-info'
+    other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)
-    (other / 'METADATA').write_text('Name: k2\nVersion: 2.0\n')
-    shutil.copy(BUILD / 'k2mps.json', other)
+    (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
+    shutil.copy(BUILD / "k2mps.json", other)
     found = installed()
     unknown = {name for name, value in found.items() if value is None}
-    assert unknown == {'upstream', 'upstream_commit', 'patched_tree',
-                       'series', 'dirty', 'built', 'device'}
-    assert found['git_sha1'] == _k2.version.git_sha1
+    assert unknown == {
+        "upstream",
+        "upstream_commit",
+        "patched_tree",
+        "series",
+        "dirty",
+        "built",
+        "device",
+    }
+    assert found["git_sha1"] == _k2.version.git_sha1
 
 
 # ---- why k2 cannot be loaded
 
 
-@pytest.mark.parametrize('version', ['2.11.0', '2.13.1+cpu', '99.0'])
+@pytest.mark.parametrize("version", ["2.11.0", "2.13.1+cpu", "99.0"])
 def test_import_beside_another_torch_says_what_to_do(version):
     right = str(Version(_k2.version.torch_version).base_version)
-    result = python('-c', f'import torch; torch.__version__ = "{version}"\n'
-                    'import k2')
+    result = python("-c", f'import torch; torch.__version__ = "{version}"\nimport k2')
     assert result.returncode != 0
-    *_, error = result.stderr.partition('ImportError: ')
-    assert f'built using PyTorch {right}' in error
-    assert f'using PyTorch {version} to run it' in error
-    assert f'pip install torch=={right} ' in error
+    *_, error = result.stderr.partition("ImportError: ")
+    assert f"built using PyTorch {right}" in error
+    assert f"using PyTorch {version} to run it" in error
+    assert f"pip install torch=={right} " in error
 
 
 def test_another_build_of_the_same_torch_is_no_problem():
     right = str(Version(_k2.version.torch_version).base_version)
-    result = python('-c', f'import torch; torch.__version__ = "{right}+other"\n'
-                    'import k2')
+    result = python("-c", f'import torch; torch.__version__ = "{right}+other"\nimport k2')
     assert result.returncode == 0, result.stderr
 
 
 def test_import_by_a_python_for_intel_says_what_to_do():
     """As far as this can be had without one: the library does not load."""
-    result = python('-c', 'import platform, sys\n'
-                    'import torch\n'
-                    'platform.system = lambda: "Darwin"\n'
-                    'platform.machine = lambda: "x86_64"\n'
-                    'sys.modules["_k2"] = None\n'
-                    'import k2')
+    result = python(
+        "-c",
+        "import platform, sys\n"
+        "import torch\n"
+        'platform.system = lambda: "Darwin"\n'
+        'platform.machine = lambda: "x86_64"\n'
+        'sys.modules["_k2"] = None\n'
+        "import k2",
+    )
     assert result.returncode != 0
-    *_, error = result.stderr.rpartition('ImportError: ')
-    assert error.startswith('This Python is one for Intel processors')
-    assert 'a Python for arm64' in error
-    assert 'The cause: ' in error and '_k2' in error
+    *_, error = result.stderr.rpartition("ImportError: ")
+    assert error.startswith("This Python is one for Intel processors")
+    assert "a Python for arm64" in error
+    assert "The cause: " in error and "_k2" in error
 
 
 def test_another_failure_stays_as_it_is():
-    result = python('-c', 'import sys; sys.modules["_k2"] = None; import k2')
-    if sys.platform == 'darwin':
-        assert 'Intel' not in result.stderr
-    assert 'ModuleNotFoundError: import of _k2 halted' in result.stderr
+    result = python("-c", 'import sys; sys.modules["_k2"] = None; import k2')
+    if sys.platform == "darwin":
+        assert "Intel" not in result.stderr
+    assert "ModuleNotFoundError: import of _k2 halted" in result.stderr
 
 
 # ---- why k2 cannot use mps
 
 
 def with_system(**change):
-    return dataclasses.replace(
-        GOOD, system=dataclasses.replace(MAC, **change))
+    return dataclasses.replace(GOOD, system=dataclasses.replace(MAC, **change))
 
 
-@pytest.mark.parametrize('version', ['', '14.0', '14.5', '15', '26.1',
-                                     '10.16'])
+@pytest.mark.parametrize("version", ["", "14.0", "14.5", "15", "26.1", "10.16"])
 def test_nothing_is_wrong(version):
     assert compatibility.mps_problem(with_system(version=version)) is None
 
 
-@pytest.mark.parametrize('facts, problem, remedy', [
-    (with_system(machine='x86_64', translated=True),
-     'for Intel processors, run by Rosetta', 'a Python for arm64'),
-    (with_system(machine='x86_64'),
-     'for Intel processors;', 'a Python for arm64'),
-    (with_system(version='13.6.9'),
-     'This is macOS 13.6.9', 'Update macOS'),
-    (dataclasses.replace(GOOD, torch='2.11.0'),
-     'This is torch 2.11.0', 'Install a newer torch'),
-    (dataclasses.replace(GOOD, k2_has_mps=False),
-     'This k2 was built without mps', '-DK2_WITH_MPS=ON'),
-    (dataclasses.replace(GOOD, torch_has_mps=False),
-     'This torch was built without mps',
-     'pip install --force-reinstall torch==2.13.0'),
-    (dataclasses.replace(GOOD, device=False),
-     'torch finds no mps device', 'torch.utils.collect_env'),
-    (dataclasses.replace(GOOD, system=LINUX, torch_has_mps=False),
-     'This is Linux', 'torch.device("cpu")'),
-    # Of several problems, the one that has to be solved first.
-    (dataclasses.replace(
-        with_system(machine='x86_64', version='13.0'), torch='2.2.0',
-        k2_has_mps=False, torch_has_mps=False, device=False),
-     'for Intel processors', 'a Python for arm64'),
-])
+@pytest.mark.parametrize(
+    "facts, problem, remedy",
+    [
+        (
+            with_system(machine="x86_64", translated=True),
+            "for Intel processors, run by Rosetta",
+            "a Python for arm64",
+        ),
+        (with_system(machine="x86_64"), "for Intel processors;", "a Python for arm64"),
+        (with_system(version="13.6.9"), "This is macOS 13.6.9", "Update macOS"),
+        (
+            dataclasses.replace(GOOD, torch="2.11.0"),
+            "This is torch 2.11.0",
+            "Install a newer torch",
+        ),
+        (
+            dataclasses.replace(GOOD, k2_has_mps=False),
+            "This k2 was built without mps",
+            "-DK2_WITH_MPS=ON",
+        ),
+        (
+            dataclasses.replace(GOOD, torch_has_mps=False),
+            "This torch was built without mps",
+            "pip install --force-reinstall torch==2.13.0",
+        ),
+        (
+            dataclasses.replace(GOOD, device=False),
+            "torch finds no mps device",
+            "torch.utils.collect_env",
+        ),
+        (
+            dataclasses.replace(GOOD, system=LINUX, torch_has_mps=False),
+            "This is Linux",
+            'torch.device("cpu")',
+        ),
+        # Of several problems, the one that has to be solved first.
+        (
+            dataclasses.replace(
+                with_system(machine="x86_64", version="13.0"),
+                torch="2.2.0",
+                k2_has_mps=False,
+                torch_has_mps=False,
+                device=False,
+            ),
+            "for Intel processors",
+            "a Python for arm64",
+        ),
+    ],
+)
 def test_each_problem_has_its_remedy(facts, problem, remedy):
-    first, *rest = compatibility.mps_problem(facts).split('\n')
+    first, *rest = compatibility.mps_problem(facts).split("\n")
     assert problem in first
-    assert remedy in '\n'.join(rest)
+    assert remedy in "\n".join(rest)
 
 
 def test_mps_is_available_where_these_tests_run():
@@ -209,7 +249,7 @@ def test_mps_is_available_where_these_tests_run():
     assert k2.mps.is_available()
 
 
-USE_THE_CPU = '''
+USE_THE_CPU = """
 import torch
 import k2
 assert not k2.mps.is_available()
@@ -217,17 +257,15 @@ print(k2.mps.unavailable_reason())
 fsa = k2.linear_fsa([1, 2])
 fsa.scores = torch.ones(3)
 print(k2.create_fsa_vec([fsa]).get_tot_scores(False, False).item())
-'''
+"""
 
 
-@pytest.mark.skipif(
-    sys.platform == 'darwin',
-    reason='the device of a Mac cannot be taken away')
+@pytest.mark.skipif(sys.platform == "darwin", reason="the device of a Mac cannot be taken away")
 def test_without_a_device_k2_warns_and_works_on_the_cpu():
-    result = python('-c', USE_THE_CPU, TORCH_DEVICE_BACKEND_AUTOLOAD='0')
+    result = python("-c", USE_THE_CPU, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.returncode == 0, result.stderr
     *reason, score = result.stdout.splitlines()
-    assert score == '3.0'
-    assert reason[0] == 'This is Linux; mps is the GPU of Apple Silicon.'
-    assert 'UserWarning: ' + '\n'.join(reason) in result.stderr
-    assert 'k2 works on the CPU.' in result.stderr
+    assert score == "3.0"
+    assert reason[0] == "This is Linux; mps is the GPU of Apple Silicon."
+    assert "UserWarning: " + "\n".join(reason) in result.stderr
+    assert "k2 works on the CPU." in result.stderr

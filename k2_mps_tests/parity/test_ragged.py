@@ -1,4 +1,5 @@
 """Every operation of RaggedTensor and RaggedShape, on mps and on the CPU."""
+
 import k2
 import k2.ragged as k2r
 import pytest
@@ -6,11 +7,11 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
 
-DTYPES = pytest.mark.parametrize('dtype', [torch.int32, torch.float32])
+DTYPES = pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 REAL = torch.float32
 
 
-def random_ragged(num_axes=2, dtype=torch.float32, device='cpu', seed=0):
+def random_ragged(num_axes=2, dtype=torch.float32, device="cpu", seed=0):
     """Returns a ragged tensor with empty sublists, values of -9..9."""
     generator = torch.Generator().manual_seed(seed + 100 * num_axes)
 
@@ -57,86 +58,85 @@ def _sort(x, **kwargs):
 
 
 ANY = {
-    'clone': lambda x: x.clone(),
-    'to_int': lambda x: k2.RaggedTensor(x.shape, x.values.to(torch.int32)),
-    'numel': lambda x: x.numel(),
-    'tot_size': lambda x: [x.tot_size(i) for i in range(x.num_axes)],
-    'dim0': lambda x: x.dim0,
-    'tolist': lambda x: x.tolist(),
-    'str': lambda x: str(x).replace(", device='mps:0'", ''),
-    'str_simple': lambda x: x.to_str_simple().replace(", device='mps:0'", ''),
-    'sum': lambda x: x.sum(initial_value=3),
-    'min': lambda x: x.min(initial_value=100),
-    'max': lambda x: x.max(initial_value=-100),
-    'argmax': lambda x: x.argmax(initial_value=-100),
-    'sort': lambda x: _sort(x),
-    'sort_descending': lambda x: _sort(x, descending=True),
-    'index': lambda x: x.index(_index(x, 1, 0, 1), axis=0,
-                               need_value_indexes=True),
-    'index_minus_one': lambda x: x.index(_index(x, 0, -1, 1), axis=0,
-                                         need_value_indexes=True),
-    'index_axis1': lambda x: x.index(_index(x, 0), axis=0),
-    'arange': lambda x: x.arange(axis=0, begin=0, end=2),
-    'remove_values_eq': lambda x: x.remove_values_eq(3),
-    'remove_values_leq': lambda x: x.remove_values_leq(0),
-    'cat0': lambda x: k2r.cat([x, x, x], axis=0),
-    'cat1': lambda x: k2r.cat([x, x], axis=1),
-    'add': lambda x: x.add(torch.arange(
-        x.tot_size(x.num_axes - 2), device=x.device).to(x.dtype), 2),
-    'equal': lambda x: x == x.clone(),
-    'not_equal': lambda x: x != x.clone(),
+    "clone": lambda x: x.clone(),
+    "to_int": lambda x: k2.RaggedTensor(x.shape, x.values.to(torch.int32)),
+    "numel": lambda x: x.numel(),
+    "tot_size": lambda x: [x.tot_size(i) for i in range(x.num_axes)],
+    "dim0": lambda x: x.dim0,
+    "tolist": lambda x: x.tolist(),
+    "str": lambda x: str(x).replace(", device='mps:0'", ""),
+    "str_simple": lambda x: x.to_str_simple().replace(", device='mps:0'", ""),
+    "sum": lambda x: x.sum(initial_value=3),
+    "min": lambda x: x.min(initial_value=100),
+    "max": lambda x: x.max(initial_value=-100),
+    "argmax": lambda x: x.argmax(initial_value=-100),
+    "sort": lambda x: _sort(x),
+    "sort_descending": lambda x: _sort(x, descending=True),
+    "index": lambda x: x.index(_index(x, 1, 0, 1), axis=0, need_value_indexes=True),
+    "index_minus_one": lambda x: x.index(_index(x, 0, -1, 1), axis=0, need_value_indexes=True),
+    "index_axis1": lambda x: x.index(_index(x, 0), axis=0),
+    "arange": lambda x: x.arange(axis=0, begin=0, end=2),
+    "remove_values_eq": lambda x: x.remove_values_eq(3),
+    "remove_values_leq": lambda x: x.remove_values_leq(0),
+    "cat0": lambda x: k2r.cat([x, x, x], axis=0),
+    "cat1": lambda x: k2r.cat([x, x], axis=1),
+    "add": lambda x: x.add(
+        torch.arange(x.tot_size(x.num_axes - 2), device=x.device).to(x.dtype), 2
+    ),
+    "equal": lambda x: x == x.clone(),
+    "not_equal": lambda x: x != x.clone(),
 }
 
 
 @DTYPES
-@pytest.mark.parametrize('num_axes', [2, 3, 4])
-@pytest.mark.parametrize('name', ANY)
+@pytest.mark.parametrize("num_axes", [2, 3, 4])
+@pytest.mark.parametrize("name", ANY)
 def test_any_dtype(name, num_axes, dtype):
-    cpu, mps = [ANY[name](random_ragged(num_axes, dtype, device))
-                for device in ('cpu', 'mps')]
+    cpu, mps = [ANY[name](random_ragged(num_axes, dtype, device)) for device in ("cpu", "mps")]
     same(mps, cpu)
 
 
 INT = {
-    'unique': lambda x: x.unique(need_num_repeats=True,
-                                 need_new2old_indexes=True),
-    'as_index_of_a_tensor': lambda x: k2r.index(
+    "unique": lambda x: x.unique(need_num_repeats=True, need_new2old_indexes=True),
+    "as_index_of_a_tensor": lambda x: k2r.index(
         torch.arange(20, device=x.device, dtype=torch.int32),
-        k2.RaggedTensor(x.shape, x.values.abs()), default_value=-5),
-    'index_and_sum': lambda x: k2r.index_and_sum(
+        k2.RaggedTensor(x.shape, x.values.abs()),
+        default_value=-5,
+    ),
+    "index_and_sum": lambda x: k2r.index_and_sum(
         torch.arange(20, device=x.device, dtype=torch.float32),
-        k2.RaggedTensor(x.shape, x.values.abs())),
+        k2.RaggedTensor(x.shape, x.values.abs()),
+    ),
 }
 
 
-@pytest.mark.parametrize('name', INT)
+@pytest.mark.parametrize("name", INT)
 def test_int(name):
-    cpu, mps = [INT[name](random_ragged(2, torch.int32, device))
-                for device in ('cpu', 'mps')]
+    cpu, mps = [INT[name](random_ragged(2, torch.int32, device)) for device in ("cpu", "mps")]
     same(mps, cpu)
 
 
-@pytest.mark.parametrize('mode', ['constant', 'replicate'])
+@pytest.mark.parametrize("mode", ["constant", "replicate"])
 def test_pad(mode):
-    cpu, mps = [random_ragged(2, REAL, device).pad(mode=mode,
-                                                   padding_value=7)
-                for device in ('cpu', 'mps')]
+    cpu, mps = [
+        random_ragged(2, REAL, device).pad(mode=mode, padding_value=7) for device in ("cpu", "mps")
+    ]
     same(mps, cpu)
 
 
 DIFFERENTIABLE = {
-    'sum': lambda x: x.sum(),
-    'logsumexp': lambda x: x.logsumexp(),
-    'normalize': lambda x: x.normalize(use_log=True).values,
+    "sum": lambda x: x.sum(),
+    "logsumexp": lambda x: x.logsumexp(),
+    "normalize": lambda x: x.normalize(use_log=True).values,
 }
 
 
-@pytest.mark.parametrize('expanded', [True, False])
-@pytest.mark.parametrize('num_axes', [2, 3])
-@pytest.mark.parametrize('name', DIFFERENTIABLE)
+@pytest.mark.parametrize("expanded", [True, False])
+@pytest.mark.parametrize("num_axes", [2, 3])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradient(name, num_axes, expanded):
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         x = random_ragged(num_axes, REAL, device).requires_grad_(True)
         y = DIFFERENTIABLE[name](x)
         assert y.requires_grad
@@ -153,33 +153,32 @@ def test_gradient(name, num_axes, expanded):
 
 
 SHAPE = {
-    'compose': lambda s: s.compose(k2r.RaggedShape(
-        '[' + '[x x]' * s.numel() + ']').to(s.device)),
-    'remove_axis': lambda s: s.compose(k2r.RaggedShape(
-        '[' + '[x x]' * s.numel() + ']').to(s.device)).remove_axis(1),
-    'get_layer': lambda s: s.get_layer(0),
-    'max_size': lambda s: s.max_size(1),
-    'tot_sizes': lambda s: s.tot_sizes(),
-    'index': lambda s: s.index(0, torch.tensor(
-        [2, 0], dtype=torch.int32, device=s.device)),
-    'equal': lambda s: s == s.to(s.device),
-    'str': lambda s: str(s),
-    'regular': lambda s: k2r.regular_ragged_shape(3, 2).to(s.device),
+    "compose": lambda s: s.compose(k2r.RaggedShape("[" + "[x x]" * s.numel() + "]").to(s.device)),
+    "remove_axis": lambda s: s.compose(
+        k2r.RaggedShape("[" + "[x x]" * s.numel() + "]").to(s.device)
+    ).remove_axis(1),
+    "get_layer": lambda s: s.get_layer(0),
+    "max_size": lambda s: s.max_size(1),
+    "tot_sizes": lambda s: s.tot_sizes(),
+    "index": lambda s: s.index(0, torch.tensor([2, 0], dtype=torch.int32, device=s.device)),
+    "equal": lambda s: s == s.to(s.device),
+    "str": lambda s: str(s),
+    "regular": lambda s: k2r.regular_ragged_shape(3, 2).to(s.device),
 }
 
 
-@pytest.mark.parametrize('name', SHAPE)
+@pytest.mark.parametrize("name", SHAPE)
 def test_shape(name):
-    cpu, mps = [SHAPE[name](k2r.RaggedShape('[[x x] [] [x x x]]').to(device))
-                for device in ('cpu', 'mps')]
+    cpu, mps = [
+        SHAPE[name](k2r.RaggedShape("[[x x] [] [x x x]]").to(device)) for device in ("cpu", "mps")
+    ]
     same(mps, cpu)
 
 
 def test_row_ids_make_row_splits():
     results = []
-    for device in ('cpu', 'mps'):
-        row_ids = torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32,
-                               device=device)
+    for device in ("cpu", "mps"):
+        row_ids = torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32, device=device)
         results.append(k2r.create_ragged_shape2(row_ids=row_ids))
     same(results[1], results[0])
 
@@ -191,10 +190,9 @@ def test_a_million_elements():
     sizes = torch.randint(0, 5, (n // 2,), dtype=torch.int32)
     row_splits = torch.zeros(len(sizes) + 1, dtype=torch.int32)
     row_splits[1:] = sizes.cumsum(0)
-    values = torch.randint(0, 1000, (int(row_splits[-1]),),
-                           dtype=torch.int32)
+    values = torch.randint(0, 1000, (int(row_splits[-1]),), dtype=torch.int32)
     results = []
-    for device in ('cpu', 'mps'):
+    for device in ("cpu", "mps"):
         shape = k2r.create_ragged_shape2(row_splits=row_splits.to(device))
         ragged = k2.RaggedTensor(shape, values.to(device))
         results.append((ragged.sum(), _sort(ragged)[0]))
@@ -202,11 +200,11 @@ def test_a_million_elements():
 
 
 def test_tensors_of_two_devices_are_refused():
-    shape = k2r.RaggedShape('[[x x] [x]]').to('mps')
+    shape = k2r.RaggedShape("[[x x] [x]]").to("mps")
     with pytest.raises(RuntimeError):
-        k2.RaggedTensor(shape, torch.tensor([1., 2., 3.]))
-    ragged = k2.RaggedTensor([[1], [2]], device='mps')
+        k2.RaggedTensor(shape, torch.tensor([1.0, 2.0, 3.0]))
+    ragged = k2.RaggedTensor([[1], [2]], device="mps")
     with pytest.raises(RuntimeError):
         ragged.index(torch.tensor([0], dtype=torch.int32), axis=0)
     with pytest.raises(RuntimeError):
-        k2r.cat([ragged, ragged.to('cpu')], axis=0)
+        k2r.cat([ragged, ragged.to("cpu")], axis=0)

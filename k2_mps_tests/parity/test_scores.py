@@ -4,24 +4,21 @@ In double precision the host's result on mps is that of the CPU rounded to
 float32 once, so it is compared for equality with that.  Metal's may be off as
 accuracy.py says.
 """
+
 import k2
 import pytest
 import torch
 
 from k2_mps_tests.parity import accuracy
-from k2_mps_tests.parity.helpers import (MPS, assert_same, both,
-                                         random_fsa_vec)
+from k2_mps_tests.parity.helpers import MPS, assert_same, both, random_fsa_vec
 
-SEMIRINGS = pytest.mark.parametrize('log_semiring', [True, False],
-                                    ids=['log', 'tropical'])
-FUNCTIONS = ['get_tot_scores', 'get_forward_scores', 'get_backward_scores',
-             'get_arc_post']
+SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+FUNCTIONS = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
 
 
 def _results(fsa, name, double, log_semiring, upstream=None):
     """Returns (scores, gradient of fsa.scores), both on the FSA's device."""
-    ans = getattr(fsa, name)(use_double_scores=double,
-                             log_semiring=log_semiring)
+    ans = getattr(fsa, name)(use_double_scores=double, log_semiring=log_semiring)
     if upstream is None:
         upstream = torch.ones(ans.shape)
     ans.backward(upstream.to(ans.device, ans.dtype))
@@ -31,7 +28,7 @@ def _results(fsa, name, double, log_semiring, upstream=None):
 def _assert_double(results, placement, log_semiring=True):
     """Compares what _results() returned for the CPU and for mps."""
     (cpu, cpu_grad), (mps, mps_grad) = results
-    if placement == 'host' or not log_semiring:
+    if placement == "host" or not log_semiring:
         assert_same(mps, cpu.float())
         assert_same(mps_grad, cpu_grad)
         return
@@ -41,15 +38,15 @@ def _assert_double(results, placement, log_semiring=True):
     # loses 2^-48 or so, on the CPU 2^-53.
     is_lost = (mps - cpu).abs() <= 1000 * 2.0**-44
     assert accuracy.ulps(mps[~is_lost], cpu[~is_lost]) <= accuracy.MAX_ULPS
-    assert_same(mps_grad, cpu_grad, rtol=0, atol=accuracy.MAX_GRADIENT *
-                cpu_grad.abs().max().item())
+    assert_same(
+        mps_grad, cpu_grad, rtol=0, atol=accuracy.MAX_GRADIENT * cpu_grad.abs().max().item()
+    )
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_double(name, log_semiring, placement):
-    results = [_results(fsa, name, True, log_semiring)
-               for _, fsa in both(random_fsa_vec())]
+    results = [_results(fsa, name, True, log_semiring) for _, fsa in both(random_fsa_vec())]
     (cpu, _), (mps, _) = results
     assert cpu.dtype == torch.float64
     assert mps.dtype == torch.float32 and mps.device == MPS
@@ -57,39 +54,40 @@ def test_double(name, log_semiring, placement):
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_float(name, log_semiring, placement):
-    results = [_results(fsa, name, False, log_semiring)
-               for _, fsa in both(random_fsa_vec())]
+    results = [_results(fsa, name, False, log_semiring) for _, fsa in both(random_fsa_vec())]
     (cpu, cpu_grad), (mps, mps_grad) = results
     assert cpu.dtype == mps.dtype == torch.float32
     tolerance = {}
-    if placement == 'metal' and log_semiring:
+    if placement == "metal" and log_semiring:
         # exp() and log() of the GPU, some 2 eps each, in paths of up to 60
         # arcs with scores of up to 60; the host runs the CPU's own code.
-        tolerance = {'atol': 4 * 60 * 60 * torch.finfo(torch.float32).eps,
-                     'rtol': 0}
+        tolerance = {"atol": 4 * 60 * 60 * torch.finfo(torch.float32).eps, "rtol": 0}
     assert_same(mps, cpu, **tolerance)
     assert_same(mps_grad, cpu_grad, **tolerance)
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_gradient_of_every_element(name, log_semiring, placement):
     fsas = random_fsa_vec()
     size = len(getattr(fsas, name)(True, log_semiring))
     # Powers of two: exact in float32, so both sides get the same gradient.
-    upstream = 2.0**torch.randint(-3, 3, (size,))
-    _assert_double([_results(fsa, name, True, log_semiring, upstream)
-                    for _, fsa in both(fsas)], placement, log_semiring)
+    upstream = 2.0 ** torch.randint(-3, 3, (size,))
+    _assert_double(
+        [_results(fsa, name, True, log_semiring, upstream) for _, fsa in both(fsas)],
+        placement,
+        log_semiring,
+    )
 
 
-@pytest.mark.parametrize('double', [True, False])
-@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_gradient_of_a_sum(name, double, monkeypatch):
     """It is expanded from one number, with a stride of 0."""
-    placement = 'metal' if double else 'host'
-    monkeypatch.setenv('K2_MPS_FORCE', placement)
+    placement = "metal" if double else "host"
+    monkeypatch.setenv("K2_MPS_FORCE", placement)
     results = []
     for device, fsa in both(random_fsa_vec(3)):
         ans = getattr(fsa, name)(use_double_scores=double, log_semiring=True)
@@ -99,28 +97,27 @@ def test_the_gradient_of_a_sum(name, double, monkeypatch):
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('gradient', [1e38, 1e-38, 0.0, float('inf'),
-                                      float('nan')])
+@pytest.mark.parametrize("gradient", [1e38, 1e-38, 0.0, float("inf"), float("nan")])
 def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
     """Metal adds some of them up with a fixed point."""
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     fsas = random_fsa_vec(2)
-    for name in ('get_tot_scores', 'get_backward_scores'):
+    for name in ("get_tot_scores", "get_backward_scores"):
         size = len(getattr(fsas, name)(True, log_semiring))
         upstream = torch.zeros(size)
         upstream[0] = gradient
         (_, cpu), (_, mps) = [
-            _results(fsa, name, True, log_semiring, upstream)
-            for _, fsa in both(fsas)]
+            _results(fsa, name, True, log_semiring, upstream) for _, fsa in both(fsas)
+        ]
         assert fsas.shape[0] == 2
-        if abs(gradient) < float('inf'):
+        if abs(gradient) < float("inf"):
             # Numbers less than 2^-126 may be flushed to 0.
-            assert_same(mps, cpu, rtol=0, atol=2.0**-126 +
-                        accuracy.MAX_GRADIENT * cpu.abs().max().item())
+            assert_same(
+                mps, cpu, rtol=0, atol=2.0**-126 + accuracy.MAX_GRADIENT * cpu.abs().max().item()
+            )
         else:
             # Of the first FSA; where it is infinite, some of it may be 0 * inf.
-            first = fsas.arcs.shape().row_splits(2)[
-                fsas.arcs.shape().row_splits(1)[1]]
+            first = fsas.arcs.shape().row_splits(2)[fsas.arcs.shape().row_splits(1)[1]]
             mps = mps.cpu()
             assert not mps[:first].isfinite().all()
             assert (mps[first:] == 0).all()
@@ -129,18 +126,16 @@ def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
 def test_states_with_more_arcs_than_a_batch_has_threads(placement):
     """The first state has arcs to all others, and the last one from all."""
     width = 3000
-    lines = ['0 %d %d %g' % (i, i, -0.001 * i) for i in range(1, width)]
-    lines += ['%d %d -1 %g' % (i, width, (i % 7) - 3) for i in range(1, width)]
-    fsas = k2.create_fsa_vec(
-        [k2.Fsa.from_str('\n'.join(lines + [str(width)]))])
+    lines = [f"0 {i} {i} {-0.001 * i:g}" for i in range(1, width)]
+    lines += [f"{i} {width} -1 {(i % 7) - 3:g}" for i in range(1, width)]
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines + [str(width)]))])
     for name in FUNCTIONS:
-        _assert_double([_results(fsa, name, True, True)
-                        for _, fsa in both(fsas)], placement)
+        _assert_double([_results(fsa, name, True, True) for _, fsa in both(fsas)], placement)
 
 
 def test_accuracy(monkeypatch):
     """A part of what `python -m k2_mps_tests.parity.accuracy` does."""
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     worst = accuracy.run(lattices=48, seed=1, max_frames=300)
     assert worst.is_right(), worst
 
@@ -149,15 +144,14 @@ def test_a_gradient_of_a_scalar_expression_through_arc_post():
     grads = []
     for _, fsa in both(random_fsa_vec()):
         post = fsa.get_arc_post(use_double_scores=True, log_semiring=True)
-        (post.exp() * torch.arange(post.numel(), device=post.device)).sum(
-        ).backward()
+        (post.exp() * torch.arange(post.numel(), device=post.device)).sum().backward()
         grads.append(fsa.grad)
     # exp() is of float64 on the CPU and of float32 on mps: an error of eps
     # for each of about 100 terms of up to 500 that meet in one gradient.
     assert_same(grads[1], grads[0], atol=100 * 500 * 1.2e-7, rtol=1e-4)
 
 
-@pytest.mark.parametrize('name', FUNCTIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_graph_can_be_used_twice(name, placement):
     results = []
     for _, fsa in both(random_fsa_vec()):
@@ -170,15 +164,14 @@ def test_the_graph_can_be_used_twice(name, placement):
 
 def test_scores_of_one_fsa_feed_another_graph():
     grads = []
-    for device in ('cpu', MPS):
+    for device in ("cpu", MPS):
         scale = torch.tensor(2.0, device=device, requires_grad=True)
         torch.manual_seed(3)
         fsa = random_fsa_vec(2).to(device)
         # A copy, since setting the scores writes to the memory of the old
         # ones, on any device.
         fsa.scores = fsa.scores.clone() * scale
-        fsa.get_tot_scores(use_double_scores=True,
-                           log_semiring=True).sum().backward()
+        fsa.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
         grads.append(scale.grad)
     # A sum of about 200 products in float32, in any order.
     assert_same(grads[1], grads[0], atol=1e-4, rtol=1e-5)
@@ -189,18 +182,16 @@ def test_a_long_chain_keeps_double_precision(placement):
     steps = 3000
     lines = []
     for i in range(steps):
-        lines.append(f'{i} {i + 1} 1 {0.1 + 0.01 * (i % 7)}')
-        lines.append(f'{i} {i + 1} 2 {0.2 - 0.03 * (i % 5)}')
-    lines.append(f'{steps} {steps + 1} -1 0')
+        lines.append(f"{i} {i + 1} 1 {0.1 + 0.01 * (i % 7)}")
+        lines.append(f"{i} {i + 1} 2 {0.2 - 0.03 * (i % 5)}")
+    lines.append(f"{steps} {steps + 1} -1 0")
     lines.append(str(steps + 1))
-    fsa = k2.create_fsa_vec([k2.Fsa.from_str('\n'.join(lines))])
-    _assert_double([_results(f, 'get_tot_scores', True, True)
-                    for _, f in both(fsa)], placement)
+    fsa = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
+    _assert_double([_results(f, "get_tot_scores", True, True) for _, f in both(fsa)], placement)
 
 
 @SEMIRINGS
-@pytest.mark.parametrize('value', [float('-inf'), float('inf'),
-                                   float('nan')])
+@pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan")])
 def test_scores_that_are_no_numbers(value, log_semiring, placement):
     fsas = random_fsa_vec()
     scores = fsas.scores.clone()
@@ -214,10 +205,10 @@ def test_scores_that_are_no_numbers(value, log_semiring, placement):
             except RuntimeError:
                 # k2's check that forward scores go with the arcs that they
                 # were made of refuses NaN, on any device.
-                assert log_semiring and not value == float('-inf')
+                assert log_semiring and not value == float("-inf")
                 results.append(None)
         cpu, mps = results
-        if placement == 'metal' and log_semiring:
+        if placement == "metal" and log_semiring:
             _assert_no_numbers(cpu, mps)
             continue
         assert (cpu is None) == (mps is None)
@@ -233,24 +224,30 @@ def _assert_no_numbers(cpu, mps):
     if cpu is None:
         assert mps[1].isnan().any()
         return
-    torch.testing.assert_close(mps[0].cpu(), cpu[0].float(), equal_nan=True,
-                               rtol=torch.finfo(torch.float32).eps,
-                               atol=1000 * 2.0**-44)
+    torch.testing.assert_close(
+        mps[0].cpu(),
+        cpu[0].float(),
+        equal_nan=True,
+        rtol=torch.finfo(torch.float32).eps,
+        atol=1000 * 2.0**-44,
+    )
     of_cpu, of_mps = cpu[1], mps[1].cpu()
     assert (of_mps.isnan() | ~of_cpu.isnan()).all()
     if of_mps.isnan().any():
-        assert cpu[0].max() == float('inf') or of_cpu.isnan().any()
+        assert cpu[0].max() == float("inf") or of_cpu.isnan().any()
     torch.testing.assert_close(
-        of_mps[~of_mps.isnan()], of_cpu[~of_mps.isnan()], rtol=0,
-        atol=accuracy.MAX_GRADIENT * of_cpu.nan_to_num().abs().max().item())
+        of_mps[~of_mps.isnan()],
+        of_cpu[~of_mps.isnan()],
+        rtol=0,
+        atol=accuracy.MAX_GRADIENT * of_cpu.nan_to_num().abs().max().item(),
+    )
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_shortest_path(double, placement):
     paths = []
     for _, fsa in both(random_fsa_vec()):
-        fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32,
-                                      device=fsa.device)
+        fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32, device=fsa.device)
         path = k2.shortest_path(fsa, use_double_scores=double)
         path.scores.sum().backward()
         paths.append((path, fsa.grad))
@@ -260,15 +257,17 @@ def test_shortest_path(double, placement):
     assert_same(mps_grad, cpu_grad)
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_random_paths(double):
-    paths = [k2.random_paths(fsa, use_double_scores=double, num_paths=20)
-             for _, fsa in both(random_fsa_vec())]
+    paths = [
+        k2.random_paths(fsa, use_double_scores=double, num_paths=20)
+        for _, fsa in both(random_fsa_vec())
+    ]
     assert paths[1].device == MPS
     assert paths[1].tolist() == paths[0].tolist()
 
 
-@pytest.mark.parametrize('double', [True, False])
+@pytest.mark.parametrize("double", [True, False])
 def test_prune_on_arc_post(double):
     pruned = []
     for _, fsa in both(random_fsa_vec()):

@@ -1,4 +1,5 @@
 """What Instruments would show of k2, as the emulated device records it."""
+
 import os
 import subprocess
 import sys
@@ -10,8 +11,8 @@ import torch
 
 from k2_mps_tests.parity.test_operations import _variables
 
-if sys.platform == 'darwin':
-    pytest.skip('only Instruments records there', allow_module_level=True)
+if sys.platform == "darwin":
+    pytest.skip("only Instruments records there", allow_module_level=True)
 import mps_emulator  # noqa: E402
 
 
@@ -29,100 +30,106 @@ def _of(trace, name):
 
 
 def _within(inner, outer):
-    return (inner.thread == outer.thread
-            and outer.begin <= inner.begin <= inner.end <= outer.end)
+    return inner.thread == outer.thread and outer.begin <= inner.begin <= inner.end <= outer.end
 
 
 # Each kernel of k2 is in one of them.
 CALLS = [
-    'k2.mutual_information_recursion(px, py)',
-    'k2.intersect_dense(graph, dense, output_beam=10)',
-    'fsas.get_tot_scores(use_double_scores=False, log_semiring=True)'
-    '.sum().backward()',
+    "k2.mutual_information_recursion(px, py)",
+    "k2.intersect_dense(graph, dense, output_beam=10)",
+    "fsas.get_tot_scores(use_double_scores=False, log_semiring=True).sum().backward()",
 ]
 
 
-@pytest.mark.parametrize('call', CALLS)
+@pytest.mark.parametrize("call", CALLS)
 def test_dispatches_have_signposts_and_labels(call, monkeypatch):
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     variables = _variables()
     trace = _record(lambda: eval(call, variables))
     kernels = [dispatch.kernel for dispatch in trace.dispatches]
     assert kernels
     for dispatch in trace.dispatches:
-        assert dispatch.label == f'k2 {dispatch.kernel}'
-        assert dispatch.pipeline == f'k2 {dispatch.kernel}'
-    encoded = _of(trace, 'dispatch')
+        assert dispatch.label == f"k2 {dispatch.kernel}"
+        assert dispatch.pipeline == f"k2 {dispatch.kernel}"
+    encoded = _of(trace, "dispatch")
     assert [interval.message for interval in encoded] == kernels
     for interval, dispatch in zip(encoded, trace.dispatches):
-        assert interval.subsystem == 'org.k2-fsa.k2'
-        assert interval.category == 'PointsOfInterest'
+        assert interval.subsystem == "org.k2-fsa.k2"
+        assert interval.category == "PointsOfInterest"
         assert interval.begin <= dispatch.begin
 
 
 def test_functions_are_nested_and_hold_dispatches_and_waits(monkeypatch):
-    monkeypatch.setenv('K2_MPS_FORCE', 'metal')
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
     variables = _variables()
     trace = _record(lambda: eval(CALLS[1], variables))
-    (whole,) = [i for i in _of(trace, 'function')
-                if i.message == 'k2::IntersectDenseMps']
-    assert whole.category == 'DynamicTracing'
-    parts = [i for i in trace.intervals()
-             if i is not whole and _within(i, whole)]
-    assert {i.name for i in parts} == {'function', 'dispatch', 'wait'}
+    (whole,) = [i for i in _of(trace, "function") if i.message == "k2::IntersectDenseMps"]
+    assert whole.category == "DynamicTracing"
+    parts = [i for i in trace.intervals() if i is not whole and _within(i, whole)]
+    assert {i.name for i in parts} == {"function", "dispatch", "wait"}
     # Two of a thread lie one in the other, or one after the other.
     for one in parts:
         for other in parts:
-            assert (_within(one, other) or _within(other, one)
-                    or one.end <= other.begin or other.end <= one.begin)
+            assert (
+                _within(one, other)
+                or _within(other, one)
+                or one.end <= other.begin
+                or other.end <= one.begin
+            )
 
 
 def test_messages_are_names_without_types():
-    loose = _variables()['loose']
+    loose = _variables()["loose"]
     trace = _record(lambda: k2.connect(k2.arc_sort(loose)))
-    found = {i.message for i in _of(trace, 'function')}
-    assert {'k2::Connect', 'k2::ArcSort'} <= found
+    found = {i.message for i in _of(trace, "function")}
+    assert {"k2::Connect", "k2::ArcSort"} <= found
     for message in found:
-        assert message.startswith('k2::') and '(' not in message, message
+        assert message.startswith("k2::") and "(" not in message, message
 
 
 def test_there_is_one_wait_for_each_gate():
-    loose = _variables()['loose']
+    loose = _variables()["loose"]
     with k2.mps.counters() as counted:
         trace = _record(lambda: k2.connect(loose))
-    waits = _of(trace, 'wait')
+    waits = _of(trace, "wait")
     assert len(waits) == counted.gates > 0
-    assert {(i.category, i.message) for i in waits} == {('DynamicTracing', '')}
+    assert {(i.category, i.message) for i in waits} == {("DynamicTracing", "")}
 
 
 def test_tracing_may_be_always_on():
     """For tools that do not turn dynamic tracing on."""
-    code = ('import k2, mps_emulator\n'
-            'with mps_emulator.trace() as trace:\n'
-            '    k2.connect(k2.Fsa.from_str("0 1 -1 0.5\\n1").to("mps"))\n'
-            'print({i.category for i in trace.intervals()})\n')
-    for value, category in (('1', 'Tracing'), ('', 'DynamicTracing')):
+    code = (
+        "import k2, mps_emulator\n"
+        "with mps_emulator.trace() as trace:\n"
+        '    k2.connect(k2.Fsa.from_str("0 1 -1 0.5\\n1").to("mps"))\n'
+        "print({i.category for i in trace.intervals()})\n"
+    )
+    for value, category in (("1", "Tracing"), ("", "DynamicTracing")):
         printed = subprocess.run(
-            [sys.executable, '-c', code], capture_output=True, text=True,
-            check=True, env={**os.environ, 'K2_MPS_SIGNPOSTS': value}).stdout
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "K2_MPS_SIGNPOSTS": value},
+        ).stdout
         assert printed == f"{{'{category}'}}\n"
 
 
 def test_an_exception_ends_what_has_begun():
-    cyclic = k2.Fsa.from_str('0 0 1 0.1\n0 1 -1 0.2\n1').to('mps')
+    cyclic = k2.Fsa.from_str("0 0 1 0.1\n0 1 -1 0.2\n1").to("mps")
     fsas = k2.create_fsa_vec([cyclic])
 
     def fail():
         with pytest.raises(RuntimeError):
             fsas.get_tot_scores(use_double_scores=False, log_semiring=True)
 
-    assert _of(_record(fail), 'function')
+    assert _of(_record(fail), "function")
 
 
 def test_threads_have_intervals_of_their_own():
     def loss():
-        px = torch.randn(3, 5, 9, device='mps')
-        py = torch.randn(3, 6, 8, device='mps')
+        px = torch.randn(3, 5, 9, device="mps")
+        py = torch.randn(3, 6, 8, device="mps")
         for _ in range(20):
             k2.mutual_information_recursion(px, py)
 
@@ -134,9 +141,8 @@ def test_threads_have_intervals_of_their_own():
             thread.join()
 
     trace = _record(all_of_them)
-    calls = [i for i in _of(trace, 'function')
-             if i.message == 'k2::MutualInformationMps']
-    dispatches = _of(trace, 'dispatch')
+    calls = [i for i in _of(trace, "function") if i.message == "k2::MutualInformationMps"]
+    dispatches = _of(trace, "dispatch")
     assert len(calls) == len(dispatches) == 4 * 20
     assert len({call.thread for call in calls}) == 4
     for call in calls:

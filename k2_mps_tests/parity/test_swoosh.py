@@ -1,12 +1,13 @@
 """swoosh_l and swoosh_r by operations of ATen, against float64."""
+
 import k2
 import pytest
 import torch
 
 from k2_mps_tests.parity.helpers import MPS
 
-SHIFTS = {'l': (4.0, 0.035), 'r': (1.0, 0.313261687)}
-KINDS = pytest.mark.parametrize('kind', SHIFTS)
+SHIFTS = {"l": (4.0, 0.035), "r": (1.0, 0.313261687)}
+KINDS = pytest.mark.parametrize("kind", SHIFTS)
 
 # float32 outputs of up to 1,000, rounded a few times.
 RTOL = 1e-6
@@ -17,9 +18,9 @@ STEP = 1.005 / 255
 
 def _inputs(dtype=torch.float32):
     torch.manual_seed(41)
-    x = torch.cat([torch.randn(2000) * 5,
-                   torch.tensor([0., -1000., 1000., 88., 89., 1e-8, 20., 21.])
-                   ])
+    x = torch.cat(
+        [torch.randn(2000) * 5, torch.tensor([0.0, -1000.0, 1000.0, 88.0, 89.0, 1e-8, 20.0, 21.0])]
+    )
     return x.to(dtype)
 
 
@@ -32,70 +33,66 @@ def _expected(x, kind):
 
 
 @KINDS
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float16,
-                                   torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_forward(kind, dtype):
     x = _inputs(dtype)
     expected, _ = _expected(x, kind)
-    for name in (f'swoosh_{kind}', f'swoosh_{kind}_forward'):
-        y = getattr(k2, name)(x.to('mps'))
+    for name in (f"swoosh_{kind}", f"swoosh_{kind}_forward"):
+        y = getattr(k2, name)(x.to("mps"))
         assert y.device == MPS
         # k2 returns float32, whatever comes in.
         assert y.dtype == torch.float32
-        torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL,
-                                   atol=ATOL)
+        torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL, atol=ATOL)
 
 
 @KINDS
 def test_forward_and_deriv(kind):
     x = _inputs()
-    y, deriv = getattr(k2, f'swoosh_{kind}_forward_and_deriv')(x.to('mps'))
+    y, deriv = getattr(k2, f"swoosh_{kind}_forward_and_deriv")(x.to("mps"))
     expected, expected_deriv = _expected(x, kind)
-    torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL,
-                               atol=ATOL)
-    torch.testing.assert_close(deriv.cpu().double(), expected_deriv,
-                               rtol=RTOL, atol=ATOL)
+    torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL, atol=ATOL)
+    torch.testing.assert_close(deriv.cpu().double(), expected_deriv, rtol=RTOL, atol=ATOL)
     assert not y.requires_grad and not deriv.requires_grad
 
 
 @KINDS
 def test_these_are_not_differentiated(kind):
-    x = _inputs().to('mps').requires_grad_(True)
-    assert not getattr(k2, f'swoosh_{kind}_forward')(x).requires_grad
+    x = _inputs().to("mps").requires_grad_(True)
+    assert not getattr(k2, f"swoosh_{kind}_forward")(x).requires_grad
 
 
 @KINDS
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_gradient(kind, dtype):
-    x = _inputs(dtype).to('mps').requires_grad_(True)
-    y = getattr(k2, f'swoosh_{kind}')(x)
-    upstream = torch.linspace(-2, 2, y.numel(), device='mps')
+    x = _inputs(dtype).to("mps").requires_grad_(True)
+    y = getattr(k2, f"swoosh_{kind}")(x)
+    upstream = torch.linspace(-2, 2, y.numel(), device="mps")
     y.backward(upstream)
     assert x.grad.dtype == dtype and x.grad.device == MPS
     _, deriv = _expected(x.detach().cpu(), kind)
     expected = deriv * upstream.cpu().double()
     slack = STEP * 2 + torch.finfo(dtype).eps * 4
-    torch.testing.assert_close(x.grad.cpu().double(), expected, rtol=0,
-                               atol=slack)
+    torch.testing.assert_close(x.grad.cpu().double(), expected, rtol=0, atol=slack)
 
 
 @KINDS
 def test_the_gradient_is_right_on_average(kind):
-    x = torch.full((20_000,), 1.7, device='mps', requires_grad=True)
-    getattr(k2, f'swoosh_{kind}')(x).sum().backward()
+    x = torch.full((20_000,), 1.7, device="mps", requires_grad=True)
+    getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([1.7]), kind)
     assert x.grad.unique().numel() == 2  # rounded up or down
     # The mean of 20,000 roundings, each off by at most a step: 5 standard
     # deviations of STEP / 2 / sqrt(20,000).
-    torch.testing.assert_close(x.grad.mean().cpu().double(), deriv[0], rtol=0,
-                               atol=5 * STEP / 2 / 20_000**0.5)
+    torch.testing.assert_close(
+        x.grad.mean().cpu().double(), deriv[0], rtol=0, atol=5 * STEP / 2 / 20_000**0.5
+    )
 
 
 @KINDS
 def test_dropout(kind):
     p = 0.25
-    x = _inputs().to('mps').requires_grad_(True)
-    y = getattr(k2, f'swoosh_{kind}')(x, dropout_prob=p)
+    x = _inputs().to("mps").requires_grad_(True)
+    y = getattr(k2, f"swoosh_{kind}")(x, dropout_prob=p)
     y.sum().backward()
     expected, deriv = _expected(x.detach().cpu(), kind)
     # swoosh_r(0) is 0 or nearly so without being dropped.
@@ -105,22 +102,20 @@ def test_dropout(kind):
     dropped = y == 0
     # About 2,000 trials: a deviation of 0.05 is five standard deviations.
     assert abs(dropped.float().mean().item() - p) < 0.05
-    torch.testing.assert_close(y[~dropped].double(),
-                               (expected / (1 - p))[~dropped], rtol=RTOL,
-                               atol=ATOL)
+    torch.testing.assert_close(
+        y[~dropped].double(), (expected / (1 - p))[~dropped], rtol=RTOL, atol=ATOL
+    )
     grad = x_grad.double()
     slack = 2 * STEP / (1 - p)
     assert (grad[dropped].abs() <= slack).all()
-    torch.testing.assert_close(grad[~dropped], (deriv / (1 - p))[~dropped],
-                               rtol=0, atol=slack)
+    torch.testing.assert_close(grad[~dropped], (deriv / (1 - p))[~dropped], rtol=0, atol=slack)
 
 
 @KINDS
 def test_no_waits_and_shapes(kind):
-    x = torch.randn(2, 3, 4, device='mps').transpose(0, 2)
+    x = torch.randn(2, 3, 4, device="mps").transpose(0, 2)
     assert not x.is_contiguous()
-    y = getattr(k2, f'swoosh_{kind}')(x)
+    y = getattr(k2, f"swoosh_{kind}")(x)
     assert y.shape == x.shape
     expected, _ = _expected(x.cpu(), kind)
-    torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL,
-                               atol=ATOL)
+    torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL, atol=ATOL)

@@ -1,4 +1,5 @@
 """k2 on mps from several threads at once, while torch encodes in another."""
+
 import subprocess
 import sys
 import threading
@@ -15,11 +16,15 @@ def _loss(seed):
     """A CTC loss and its gradient on mps, by a generator of its own."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 15, 6, generator=generator)
-    leaf = logits.to('mps').requires_grad_(True)
+    leaf = logits.to("mps").requires_grad_(True)
     segments = torch.tensor([[0, 0, 15], [1, 0, 11]], dtype=torch.int32)
     dense = k2.DenseFsaVec(leaf.log_softmax(-1), segments)
-    loss = k2.ctc_loss(k2.ctc_graph([[1, 2], [3]], device='mps'), dense,
-                       target_lengths=torch.tensor([2, 1]), reduction='sum')
+    loss = k2.ctc_loss(
+        k2.ctc_graph([[1, 2], [3]], device="mps"),
+        dense,
+        target_lengths=torch.tensor([2, 1]),
+        reduction="sum",
+    )
     loss.backward()
     return loss.item(), leaf.grad.cpu()
 
@@ -68,16 +73,15 @@ def restless():
 def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
     """It makes them for the first that asks; waits let others ask, too."""
     rows = 100000
-    splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device='mps')
+    splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device="mps")
     expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
     for _ in range(rounds // 20):
-        shape = k2.ragged.create_ragged_shape2(row_splits=splits,
-                                               cached_tot_size=2 * rows)
+        shape = k2.ragged.create_ragged_shape2(row_splits=splits, cached_tot_size=2 * rows)
         start = threading.Barrier(3)
 
         def work():
             start.wait()
-            torch.ones(rows, device='mps') + 1  # something to wait for
+            torch.ones(rows, device="mps") + 1  # something to wait for
             assert_same(shape.row_ids(1), expected)
 
         _run(*[work] * 3)
@@ -90,7 +94,7 @@ def test_k2_beside_torch(rounds):
     expected = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
 
     def torch_work():
-        x = torch.ones(1000, device='mps')
+        x = torch.ones(1000, device="mps")
         count = 0
         while not done.is_set():
             x = x * 1.0 + 1.0
@@ -101,8 +105,7 @@ def test_k2_beside_torch(rounds):
     def k2_work():
         try:
             for _ in range(rounds // 10):
-                scores = fsas.to('mps').get_tot_scores(use_double_scores=True,
-                                                       log_semiring=True)
+                scores = fsas.to("mps").get_tot_scores(use_double_scores=True, log_semiring=True)
                 assert_same(scores, expected.float())
         finally:
             done.set()
@@ -119,10 +122,15 @@ def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
     def lattice(device):
         dense = k2.DenseFsaVec(log_probs.to(device).log_softmax(-1), segments)
         return k2.intersect_dense_pruned(
-            k2.ctc_topo(5, device=device), dense, search_beam=8,
-            output_beam=5, min_active_states=5, max_active_states=50)
+            k2.ctc_topo(5, device=device),
+            dense,
+            search_beam=8,
+            output_beam=5,
+            min_active_states=5,
+            max_active_states=50,
+        )
 
-    expected = lattice('cpu').arcs.values()
+    expected = lattice("cpu").arcs.values()
 
     def work():
         for _ in range(max(rounds // 100, 1)):
@@ -135,37 +143,36 @@ def test_gradients_come_from_the_thread_of_autograd():
     """backward() runs k2 in a thread that Python did not make."""
     idents = []
     on_cpu = random_fsa_vec()
-    fsas = on_cpu.to('mps').requires_grad_(True)
+    fsas = on_cpu.to("mps").requires_grad_(True)
     scores = fsas.get_tot_scores(use_double_scores=False, log_semiring=True)
     scores.register_hook(lambda grad: idents.append(threading.get_ident()))
     scores.sum().backward()
     assert idents and idents[0] != threading.get_ident()
     on_cpu.requires_grad_(True)
-    on_cpu.get_tot_scores(use_double_scores=False,
-                          log_semiring=True).sum().backward()
+    on_cpu.get_tot_scores(use_double_scores=False, log_semiring=True).sum().backward()
     assert_same(fsas.grad, on_cpu.grad)
 
 
 def _busy():
     """Gives the device work for some tenths of a second; returns at once."""
-    px = torch.randn(2, 200, 401, device='mps')
-    py = torch.randn(2, 201, 400, device='mps')
+    px = torch.randn(2, 200, 401, device="mps")
+    py = torch.randn(2, 201, 400, device="mps")
     torch.mps.synchronize()
     return [k2.mutual_information_recursion(px, py) for _ in range(12)]
 
 
 WAITING = {
-    'dense_fsa_vec': lambda: k2.DenseFsaVec(
-        torch.zeros(1, 3, 4, device='mps'), torch.tensor(
-            [[0, 0, 3]], dtype=torch.int32)),
-    'to_mps': lambda: k2.linear_fsa([1, 2]).to('mps'),
-    'ragged_to_mps': lambda: k2.RaggedTensor([[1]]).to('mps'),
-    'ctc_topo': lambda: k2.ctc_topo(3, device='mps'),
-    'linear_fsa': lambda: k2.linear_fsa([1, 2], device='mps'),
+    "dense_fsa_vec": lambda: k2.DenseFsaVec(
+        torch.zeros(1, 3, 4, device="mps"), torch.tensor([[0, 0, 3]], dtype=torch.int32)
+    ),
+    "to_mps": lambda: k2.linear_fsa([1, 2]).to("mps"),
+    "ragged_to_mps": lambda: k2.RaggedTensor([[1]]).to("mps"),
+    "ctc_topo": lambda: k2.ctc_topo(3, device="mps"),
+    "linear_fsa": lambda: k2.linear_fsa([1, 2], device="mps"),
 }
 
 
-@pytest.mark.parametrize('name', WAITING)
+@pytest.mark.parametrize("name", WAITING)
 def test_python_runs_while_k2_waits(name):
     """Another thread goes on during a wait that takes long."""
     stop = threading.Event()
@@ -188,7 +195,7 @@ def test_python_runs_while_k2_waits(name):
     between = [t for t in times if begin < t < end]
     # One tick a millisecond if nothing hinders it; with the GIL held there is
     # none, or one at either end.
-    assert end - begin > 0.02, 'the device had nothing to do'
+    assert end - begin > 0.02, "the device had nothing to do"
     assert len(between) >= 5
 
 
@@ -221,11 +228,13 @@ print('failed', failed)
 """
 
 
-@pytest.mark.skipif(sys.platform == 'darwin',
-                    reason='the emulated device counts memory to the byte')
+@pytest.mark.skipif(
+    sys.platform == "darwin", reason="the emulated device counts memory to the byte"
+)
 def test_running_out_of_memory_in_either_thread_is_an_exception():
     """intersect_dense_pruned fails in its own thread or in that of Python."""
-    result = subprocess.run([sys.executable, '-c', POOL_ERROR], text=True,
-                            capture_output=True, timeout=300)
+    result = subprocess.run(
+        [sys.executable, "-c", POOL_ERROR], text=True, capture_output=True, timeout=300
+    )
     assert result.returncode == 0, result.stderr[-2000:]
     assert int(result.stdout.split()[-1]) > 3

@@ -8,10 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-
-from k2_mps_tests.tooling import support
 from k2mps import git
 
+from k2_mps_tests.tooling import support
 
 # As the developer has it, for the tests that go to the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
@@ -24,10 +23,10 @@ def pytest_configure(config):
 
 
 def pytest_addoption(parser):
-    parser.addoption("--kill-rounds", type=int, default=15,
-                     help="how many processes test_kill.py kills")
-    parser.addoption("--kill-seed", default="1",
-                     help="what its random moments are drawn from")
+    parser.addoption(
+        "--kill-rounds", type=int, default=15, help="how many processes test_kill.py kills"
+    )
+    parser.addoption("--kill-seed", default="1", help="what its random moments are drawn from")
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +40,7 @@ def _own_git_configuration(tmp_path_factory):
     """Keeps the developer's git configuration out of the tests."""
     patch = pytest.MonkeyPatch()
     config = tmp_path_factory.mktemp("config") / "gitconfig"
-    config.write_text("[protocol \"file\"]\n\tallow = always\n")
+    config.write_text('[protocol "file"]\n\tallow = always\n')
     patch.setenv("GIT_CONFIG_GLOBAL", str(config))
     patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     for name in ("K2", "TORCH_DEVICE_BACKEND_AUTOLOAD"):
@@ -74,10 +73,7 @@ def empty(tmp_path, _upstream) -> support.Sandbox:
 @pytest.fixture
 def sandbox(empty, _with_series) -> support.Sandbox:
     """A clone of k2-mps with the sample series, locked."""
-    shutil.copytree(
-        _with_series.root / "patches", empty.root / "patches",
-        dirs_exist_ok=True,
-    )
+    shutil.copytree(_with_series.root / "patches", empty.root / "patches", dirs_exist_ok=True)
     text = (_with_series.root / "upstream.toml").read_text()
     (empty.root / "upstream.toml").write_text(
         text.replace(_with_series.upstream.as_uri(), empty.upstream.as_uri())

@@ -14,8 +14,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
@@ -33,7 +33,7 @@ IDENTITY = {
 LONG_FILE = "".join(f"line {number}\n" for number in range(1, 101))
 
 UPSTREAM_FILES = {
-    "CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.0\")\n",
+    "CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.0")\n',
     "k2/csrc/context.h": LONG_FILE,
     "k2/csrc/array.cu": LONG_FILE.replace("line", "array"),
     "k2/csrc/old.cu": "to be deleted\n",
@@ -45,7 +45,7 @@ UPSTREAM_FILES = {
 }
 
 
-def git(directory: Path, *args: str, env: Optional[dict] = None) -> str:
+def git(directory: Path, *args: str, env: dict | None = None) -> str:
     """Runs git as a contributor would; returns what it prints."""
     result = subprocess.run(
         ["git", *args],
@@ -140,7 +140,7 @@ class Sandbox:
         (root / "patches" / "series").write_text("")
         self.write_config(self.pin)
 
-    def write_config(self, pin: str, url: Optional[str] = None) -> None:
+    def write_config(self, pin: str, url: str | None = None) -> None:
         """Writes upstream.toml for a pin, with an empty lock."""
         tree = git(self.upstream, "rev-parse", f"{pin}^{{tree}}")
         empty = hashlib.sha256(b"").hexdigest()
@@ -166,32 +166,35 @@ class Sandbox:
     def start(self, *args: str, **kwargs) -> subprocess.Popen:
         """Starts the tool; for tests that send it signals."""
         return subprocess.Popen(
-            self.command(*args), cwd=self.root,
+            self.command(*args),
+            cwd=self.root,
             env={**self.environment, **kwargs.pop("env", {})},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, **kwargs,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            **kwargs,
         )
 
-    def run(
-        self, *args: str, env: Optional[dict] = None
-    ) -> subprocess.CompletedProcess:
+    def run(self, *args: str, env: dict | None = None) -> subprocess.CompletedProcess:
         """Runs the tool to its end."""
         return subprocess.run(
-            self.command(*args), cwd=self.root,
+            self.command(*args),
+            cwd=self.root,
             env={**self.environment, **(env or {})},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
             timeout=300,
         )
 
-    def ok(self, *args: str, env: Optional[dict] = None) -> str:
+    def ok(self, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must succeed; what it prints."""
         result = self.run(*args, env=env)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
-    def fails(
-        self, code: int, *args: str, env: Optional[dict] = None
-    ) -> str:
+    def fails(self, code: int, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must fail with this exit code; its message,
         which must have the shape that all messages have."""
         result = self.run(*args, env=env)
@@ -204,13 +207,13 @@ class Sandbox:
         """A checkout of the user's own, at the pin, on branch master."""
         directory = self.root.parent / name
         subprocess.run(
-            ["git", "clone", "--quiet", *options,
-             self.upstream.as_uri(), str(directory)],
-            env=self.environment, check=True,
+            ["git", "clone", "--quiet", *options, self.upstream.as_uri(), str(directory)],
+            env=self.environment,
+            check=True,
         )
         return directory
 
-    def state(self, directory: Optional[Path] = None) -> str:
+    def state(self, directory: Path | None = None) -> str:
         """What `k2mps status` says of a checkout, in a word or two."""
         import json
 
@@ -227,29 +230,43 @@ def sample_series(sandbox: Sandbox) -> None:
     work = sandbox.clone("authoring")
     git(work, "checkout", "--quiet", "-b", "k2-mps")
     edited = LONG_FILE.replace("line 50\n", "line fifty\nand a half\n")
-    write(work, {
-        "k2/csrc/context.h": edited,
-        "cmake/mps.cmake": "option(K2_WITH_MPS)\n",
-        "k2/csrc/mps/context.mm": "// Metal, größer\n",
-    })
+    write(
+        work,
+        {
+            "k2/csrc/context.h": edited,
+            "cmake/mps.cmake": "option(K2_WITH_MPS)\n",
+            "k2/csrc/mps/context.mm": "// Metal, größer\n",
+        },
+    )
     git(work, "rm", "--quiet", "k2/csrc/old.cu")
     git(work, "add", "--all")
-    git(work, "commit", "--quiet", "-m",
-        "context: know mps\n\nBecause it is needed.\n\n  indented\n")
-    write(work, {
-        "k2/csrc/context.h": edited.replace("line 90\n", ""),
-        "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
-        "k2/csrc/no_newline.txt": "first\nlast, still without",
-    })
+    git(
+        work,
+        "commit",
+        "--quiet",
+        "-m",
+        "context: know mps\n\nBecause it is needed.\n\n  indented\n",
+    )
+    write(
+        work,
+        {
+            "k2/csrc/context.h": edited.replace("line 90\n", ""),
+            "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
+            "k2/csrc/no_newline.txt": "first\nlast, still without",
+        },
+    )
     (work / "k2/csrc/array.cu").chmod(0o755)
     git(work, "add", "--all")
     git(work, "commit", "--quiet", "-m", "array: a mode and line ends")
-    write(work, {
-        "k2/python/k2/mps/__init__.py": "",
-        "k2/python/k2/mps/tool": "#!/usr/bin/env python3\n",
-        "k2/python/k2/mps/blob.bin": "\0\1\2",
-        "k2/python/k2/mps/größe.txt": "ohne Zeilenende",
-    })
+    write(
+        work,
+        {
+            "k2/python/k2/mps/__init__.py": "",
+            "k2/python/k2/mps/tool": "#!/usr/bin/env python3\n",
+            "k2/python/k2/mps/blob.bin": "\0\1\2",
+            "k2/python/k2/mps/größe.txt": "ohne Zeilenende",
+        },
+    )
     (work / "k2/python/k2/mps/tool").chmod(0o755)
     git(work, "add", "--all")
     git(work, "commit", "--quiet", "-m", "python: add only new files\n\nWhy.")
@@ -292,7 +309,8 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
         "index": git(directory, "ls-files", "--stage", "-t"),
         "status": git(directory, "status", "--porcelain=v1", "--ignored"),
         "git directory": sorted(
-            path.name for path in git_dir.iterdir()
+            path.name
+            for path in git_dir.iterdir()
             # Git's own, and the ids of the last series, which save time.
             if path.name not in ("ORIG_HEAD", "logs", "gc.log", "k2mps-series")
         ),
@@ -312,8 +330,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
     """
     directory.mkdir(parents=True, exist_ok=True)
     real = subprocess.run(
-        ["sh", "-c", "command -v git"], capture_output=True, text=True,
-        check=True,
+        ["sh", "-c", "command -v git"], capture_output=True, text=True, check=True
     ).stdout.strip()
     counter = directory / "count"
     counter.write_text("0")
@@ -328,7 +345,7 @@ def shim(directory: Path, script: str) -> dict[str, str]:
         f"    {script}\n"
         "    ;;\n"
         "esac\n"
-        f"exec {real} \"$@\"\n"
+        f'exec {real} "$@"\n'
     )
     program.chmod(0o755)
     return {"PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
@@ -341,8 +358,7 @@ NO_MOUNT = "this system lets us mount no file system of our own"
 def mount_namespace() -> tuple[str, ...]:
     """The command that runs another one where it may mount file systems;
     empty where the system does not allow that."""
-    for command in (("unshare", "--mount"),
-                    ("unshare", "--map-root-user", "--mount")):
+    for command in (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount")):
         try:
             probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
             if subprocess.run(probe, capture_output=True).returncode == 0:

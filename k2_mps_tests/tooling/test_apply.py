@@ -14,7 +14,6 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-
 # What git made of the files of `support.sample_series`.
 TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
@@ -42,8 +41,9 @@ def test_apply_gives_the_tree_one_commit_a_patch(sandbox):
 
 def test_commits_carry_who_why_and_which_patch(sandbox):
     sandbox.ok("apply")
-    shown = git(sandbox.checkout, "log", "-1", "--skip=2",
-                "--format=%an <%ae>%n%cn <%ce>%n%ct %at%n%B")
+    shown = git(
+        sandbox.checkout, "log", "-1", "--skip=2", "--format=%an <%ae>%n%cn <%ce>%n%ct %at%n%B"
+    )
     date = git(sandbox.upstream, "log", "-1", "--format=%ct", sandbox.pin)
     assert shown.strip().split("\n") == [
         "A Contributor <contributor@example.org>",
@@ -74,16 +74,22 @@ def test_files_that_the_series_leaves_alone_keep_their_times(sandbox):
     before = snapshot(sandbox.checkout)["files"]
     sandbox.ok("apply")
     after = snapshot(sandbox.checkout)["files"]
-    changed = {
-        path for path in before.keys() | after.keys()
-        if before.get(path) != after.get(path)
-    }
+    changed = {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
     assert changed == {
-        "cmake", "cmake/mps.cmake", "k2/csrc/array.cu", "k2/csrc/context.h",
-        "k2/csrc/crlf.txt", "k2/csrc/mps", "k2/csrc/mps/context.mm",
-        "k2/csrc/no_newline.txt", "k2/csrc/old.cu", "k2/python/k2/mps",
-        "k2/python/k2/mps/__init__.py", "k2/python/k2/mps/blob.bin",
-        "k2/python/k2/mps/größe.txt", "k2/python/k2/mps/tool",
+        "cmake",
+        "cmake/mps.cmake",
+        "k2/csrc/array.cu",
+        "k2/csrc/context.h",
+        "k2/csrc/crlf.txt",
+        "k2/csrc/mps",
+        "k2/csrc/mps/context.mm",
+        "k2/csrc/no_newline.txt",
+        "k2/csrc/old.cu",
+        "k2/python/k2/mps",
+        "k2/python/k2/mps/__init__.py",
+        "k2/python/k2/mps/blob.bin",
+        "k2/python/k2/mps/größe.txt",
+        "k2/python/k2/mps/tool",
     }
 
 
@@ -97,9 +103,7 @@ def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     before = snapshot(sandbox.checkout)["files"]
     assert "changed 1 files" in sandbox.ok("apply")
     after = snapshot(sandbox.checkout)["files"]
-    assert {path for path in after if after[path] != before.get(path)} == {
-        "cmake/mps.cmake"
-    }
+    assert {path for path in after if after[path] != before.get(path)} == {"cmake/mps.cmake"}
     assert sandbox.state() == "applied"
 
 
@@ -152,9 +156,7 @@ def test_untracked_files_elsewhere_do_not_matter(sandbox):
     assert sandbox.state() == "applied"
 
 
-@pytest.mark.parametrize(
-    "path", ["cmake/mps.cmake", "k2/csrc/mps", "k2/python/k2/mps/blob.bin/x"]
-)
+@pytest.mark.parametrize("path", ["cmake/mps.cmake", "k2/csrc/mps", "k2/python/k2/mps/blob.bin/x"])
 def test_an_untracked_file_in_the_way_is_refused(sandbox, path):
     sandbox.ok("checkout")
     support.write(sandbox.checkout, {path: "mine\n"})
@@ -240,8 +242,7 @@ def test_a_branch_of_that_name_without_work_is_moved(sandbox):
 
 def test_the_branch_in_another_worktree_is_refused(sandbox, tmp_path):
     own = sandbox.clone("own")
-    git(own, "worktree", "add", "--quiet", str(tmp_path / "other"), "-b",
-        "k2-mps")
+    git(own, "worktree", "add", "--quiet", str(tmp_path / "other"), "-b", "k2-mps")
     before = snapshot(own)
     message = sandbox.fails(18, "apply", "--k2", str(own))
     assert str(tmp_path / "other") in message
@@ -267,8 +268,12 @@ def test_an_operation_in_progress_is_refused(sandbox, begin):
         support.commit(own, "more", {"CMakeLists.txt": "project(more)\n"})
         support.commit(own, "last", {"CMakeLists.txt": "project(last)\n"})
         begin = ["revert", "--no-edit", "HEAD~1"]
-    subprocess.run(["git", *begin], cwd=own, capture_output=True,
-                   env={**os.environ, **support.IDENTITY, **editor})
+    subprocess.run(
+        ["git", *begin],
+        cwd=own,
+        capture_output=True,
+        env={**os.environ, **support.IDENTITY, **editor},
+    )
     before = snapshot(own)
     assert "in progress" in sandbox.fails(11, "apply", "--k2", str(own))
     assert snapshot(own) == before
@@ -291,9 +296,7 @@ def test_a_patch_that_does_not_apply_is_named_with_hunk_and_file(sandbox):
 def test_an_edit_of_a_file_that_k2_lacks_is_named(sandbox):
     patch = sandbox.root / "patches/context-know-mps.patch"
     patch.write_text(patch.read_text().replace("context.h", "contexts.h"))
-    assert "k2/csrc/contexts.h, which k2 does not have" in sandbox.fails(
-        14, "lock"
-    )
+    assert "k2/csrc/contexts.h, which k2 does not have" in sandbox.fails(14, "lock")
 
 
 @pytest.mark.parametrize("path", ["k2/csrc/context.h", "CMakeLists.txt/x"])
@@ -304,9 +307,8 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path):
     listed = re.findall(r"^\t(.*)$", patch.read_text(), re.MULTILINE)
     head, _, tail = patch.read_text().partition("New-files:\n")
     lines = sorted([*listed, path])
-    tail = tail[sum(len(line) + 2 for line in listed):]
-    patch.write_text(head + "New-files:\n"
-                     + "".join(f"\t{line}\n" for line in lines) + tail)
+    tail = tail[sum(len(line) + 2 for line in listed) :]
+    patch.write_text(head + "New-files:\n" + "".join(f"\t{line}\n" for line in lines) + tail)
     if path == "k2/csrc/context.h":
         (patches / "series").write_text("python-add-only-new-files.patch\n")
         for other in patches.glob("*.patch"):
@@ -346,8 +348,7 @@ def test_two_runs_at_once_are_refused(sandbox, tmp_path):
     sandbox.ok("checkout")
     inside = tmp_path / "inside"
     slow = support.shim(
-        tmp_path / "bin",
-        f'case "$*" in *read-tree*) touch "{inside}"; sleep 2;; esac',
+        tmp_path / "bin", f'case "$*" in *read-tree*) touch "{inside}"; sleep 2;; esac'
     )
     first = sandbox.start("apply", env=slow)
     while not inside.exists() and first.poll() is None:
@@ -364,15 +365,13 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
     path = sandbox.checkout / "k2/csrc/array.cu"
     edit = f'echo mine > "{path}"'
     if staged:
-        edit += f'; cd "{sandbox.checkout}"; /usr/bin/env -u GIT_INDEX_FILE' \
+        edit += (
+            f'; cd "{sandbox.checkout}"; /usr/bin/env -u GIT_INDEX_FILE'
             ' "$REAL" add --all; cd "$OLDPWD"'
-    env = support.shim(
-        tmp_path / "bin", f'case "$*" in *checkout-index*) {edit};; esac'
-    )
+        )
+    env = support.shim(tmp_path / "bin", f'case "$*" in *checkout-index*) {edit};; esac')
     head = git(sandbox.checkout, "rev-parse", "HEAD")
-    message = sandbox.fails(
-        11, "apply", env={**env, "REAL": shutil.which("git")}
-    )
+    message = sandbox.fails(11, "apply", env={**env, "REAL": shutil.which("git")})
     assert "array.cu was edited meanwhile" in message
     assert path.read_text() == "mine\n"
     assert git(sandbox.checkout, "rev-parse", "HEAD") == head
@@ -393,9 +392,7 @@ def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
 
 
 @pytest.mark.parametrize("lose", [False, True])
-def test_a_worktree_on_another_disk_than_its_repository(
-    sandbox, tmp_path, lose
-):
+def test_a_worktree_on_another_disk_than_its_repository(sandbox, tmp_path, lose):
     """Nothing can be renamed from one to the other."""
     if not support.mount_namespace():
         pytest.skip(support.NO_MOUNT)
@@ -412,18 +409,21 @@ def test_a_worktree_on_another_disk_than_its_repository(
         f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/tree\n'
         f"  test -d {disk}/tree/.k2mps\n"
         f'  "$PYTHON" -m k2mps status --k2 {disk}/tree\n'
-        f"  test -z \"$(git -C {disk}/tree status --porcelain)\"\n"
+        f'  test -z "$(git -C {disk}/tree status --porcelain)"\n'
         "fi\n"
         f'"$PYTHON" -m k2mps apply --k2 {disk}/tree\n'
         f'"$PYTHON" -m k2mps status --k2 {disk}/tree\n'
         f"git -C {disk}/tree status --porcelain\n"
     )
     result = subprocess.run(
-        [*support.mount_namespace(), "sh", "-c", script, "sh",
-         "lose" if lose else ""],
-        capture_output=True, text=True,
-        env={**sandbox.environment, "PYTHON": sys.executable,
-             "AMID": support.AMID_SWAP.format(method="replace")},
+        [*support.mount_namespace(), "sh", "-c", script, "sh", "lose" if lose else ""],
+        capture_output=True,
+        text=True,
+        env={
+            **sandbox.environment,
+            "PYTHON": sys.executable,
+            "AMID": support.AMID_SWAP.format(method="replace"),
+        },
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "checkout: applied" in result.stdout
@@ -467,9 +467,7 @@ def test_the_tools_own_clone_follows_the_pin(sandbox):
     text = (sandbox.root / "upstream.toml").read_text()
     tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
     old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
-    (sandbox.root / "upstream.toml").write_text(
-        text.replace(sandbox.pin, pin).replace(old, tree)
-    )
+    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
     sandbox.ok("lock")
     assert sandbox.state() == "applied by another version of the series"
     sandbox.ok("apply")
@@ -532,8 +530,14 @@ def test_filters_of_the_checkout_are_kept(sandbox):
 def test_hooks_do_not_run(sandbox, tmp_path):
     own = sandbox.clone("own")
     witness = tmp_path / "ran"
-    for name in ("post-checkout", "reference-transaction", "post-commit",
-                 "pre-commit", "post-index-change", "applypatch-msg"):
+    for name in (
+        "post-checkout",
+        "reference-transaction",
+        "post-commit",
+        "pre-commit",
+        "post-index-change",
+        "applypatch-msg",
+    ):
         hook = own / ".git/hooks" / name
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(f"#!/bin/sh\necho {name} >> '{witness}'\nexit 1\n")
@@ -549,9 +553,7 @@ def test_git_am_reads_the_same_patch(sandbox):
     own = sandbox.clone("own")
     first = sandbox.root / "patches/context-know-mps.patch"
     git(own, "am", "--keep-cr", str(first), str(patch))
-    assert git(own, "log", "-1", "--format=%s") == (
-        "array: a mode and line ends"
-    )
+    assert git(own, "log", "-1", "--format=%s") == ("array: a mode and line ends")
     assert git(own, "log", "-1", "--format=%an %ae %ad", "--date=raw") == (
         "A Contributor contributor@example.org 1700000000 +0100"
     )
@@ -567,18 +569,15 @@ def test_the_commits_are_those_that_git_makes(sandbox):
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     tip = git(own, "rev-parse", "HEAD")
-    commands = support.names(support.git_commands(
-        sandbox, "apply", "--k2", str(sandbox.clone("second"))
-    ))
+    commands = support.names(
+        support.git_commands(sandbox, "apply", "--k2", str(sandbox.clone("second")))
+    )
     assert "unpack-objects" in commands and "apply" not in commands
     patch = sandbox.root / "patches/context-know-mps.patch"
-    patch.write_text(patch.read_text().replace("@@ -49,3 +49,4 @@",
-                                               "@@ -48,3 +48,4 @@"))
+    patch.write_text(patch.read_text().replace("@@ -49,3 +49,4 @@", "@@ -48,3 +48,4 @@"))
     sandbox.ok("lock", "--k2", str(own))
     other = sandbox.clone("other")
-    commands = support.names(support.git_commands(
-        sandbox, "apply", "--k2", str(other)
-    ))
+    commands = support.names(support.git_commands(sandbox, "apply", "--k2", str(other)))
     assert commands.count("apply") == 2
     assert git(other, "rev-parse", "HEAD") == tip
     assert git(other, "fsck", "--strict") == ""

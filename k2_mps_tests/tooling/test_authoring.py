@@ -40,8 +40,15 @@ def test_new(sandbox, k2):
     edit(k2)
     support.write(k2, {"k2/csrc/mps/more.mm": "more\n", "x.log": "ignored\n"})
     before = (k2 / CONTEXT).stat().st_mtime_ns
-    out = sandbox.ok("new", "more: a thing", "--why", "It is needed.",
-                     "--status", "Inappropriate", "k2/csrc/mps/more.mm")
+    out = sandbox.ok(
+        "new",
+        "more: a thing",
+        "--why",
+        "It is needed.",
+        "--status",
+        "Inappropriate",
+        "k2/csrc/mps/more.mm",
+    )
     assert "wrote patches/more-a-thing.patch" in out
     text = (sandbox.root / "patches/more-a-thing.patch").read_text()
     assert text.startswith(
@@ -78,9 +85,7 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     edit(k2)
     result = sandbox.run(*command, "k2/new")
     assert result.returncode == 0, result.stderr
-    assert "warning: not in it, as git does not track them: notes.txt" in (
-        result.stderr
-    )
+    assert "warning: not in it, as git does not track them: notes.txt" in (result.stderr)
     assert not (sandbox.root / "patches/files/notes.txt").exists()
     assert (sandbox.root / "patches/files/k2/new/a.cu").read_text() == "a\n"
     assert git(k2, "status", "--porcelain") == "?? notes.txt"
@@ -101,8 +106,7 @@ def test_who_made_a_patch_is_its_author(sandbox, k2):
     sandbox.ok("new", "more: a thing")
     file = sandbox.root / "patches/more-a-thing.patch"
     assert re.match(
-        r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more",
-        file.read_text(),
+        r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more", file.read_text()
     )
     # Whoever edits it later.
     before = file.read_text().split("Subject")[0]
@@ -111,21 +115,30 @@ def test_who_made_a_patch_is_its_author(sandbox, k2):
     edit(k2, "line 30\n", "thirty\n")
     sandbox.ok("fold", "more-a-thing")
     assert file.read_text().split("Subject")[0] == before
-    sandbox.ok("edit", "more-a-thing", "--author", "Ann Größe <a@b>",
-               "--date", "Tue, 14 Nov 2023 23:13:20 +0100")
+    sandbox.ok(
+        "edit",
+        "more-a-thing",
+        "--author",
+        "Ann Größe <a@b>",
+        "--date",
+        "Tue, 14 Nov 2023 23:13:20 +0100",
+    )
     assert file.read_text().startswith(
         "From: Ann Größe <a@b>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n"
     )
     sound(sandbox, k2, 4)
 
 
-@pytest.mark.parametrize("words, problem", [
-    (["--subject", " \n "], "needs a subject"),
-    (["--status", "Perhaps"], "not 'Perhaps'"),
-    (["--author", "Ann"], "is not 'NAME <EMAIL>'"),
-    (["--author", "A <a@b>", "--date", "yesterday"], "is not a date as in"),
-    (["--why", "a\n---\nb"], "cannot be written as a patch"),
-])
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["--subject", " \n "], "needs a subject"),
+        (["--status", "Perhaps"], "not 'Perhaps'"),
+        (["--author", "Ann"], "is not 'NAME <EMAIL>'"),
+        (["--author", "A <a@b>", "--date", "yesterday"], "is not a date as in"),
+        (["--why", "a\n---\nb"], "cannot be written as a patch"),
+    ],
+)
 def test_words_that_a_patch_cannot_have(sandbox, k2, words, problem):
     before = snapshot(k2), patches(sandbox)
     result = sandbox.run("edit", MPS, *words)
@@ -153,22 +166,25 @@ def test_rename(sandbox, k2):
     assert not (sandbox.root / "patches" / ARRAY).exists()
     assert (sandbox.root / "patches/line-ends.patch").read_bytes() == before
     assert (sandbox.root / "patches/series").read_text().split() == [
-        MPS, "line-ends.patch", "python-add-only-new-files.patch",
+        MPS,
+        "line-ends.patch",
+        "python-add-only-new-files.patch",
     ]
     assert snapshot(k2)["files"] == files
     sound(sandbox, k2)
-    assert f"a patch {MPS} already" in sandbox.fails(
-        29, "rename", "line-ends", MPS
-    )
+    assert f"a patch {MPS} already" in sandbox.fails(29, "rename", "line-ends", MPS)
     sandbox.fails(4, "rename", "line-ends", "../x")
     sandbox.ok("undo")
     assert (sandbox.root / "patches" / ARRAY).read_bytes() == before
 
 
-@pytest.mark.parametrize("where, order", [
-    (["--after", "python-add-only-new-files"], [1, 2, 0]),
-    (["--before", "python-add-only-new-files"], [1, 0, 2]),
-])
+@pytest.mark.parametrize(
+    "where, order",
+    [
+        (["--after", "python-add-only-new-files"], [1, 2, 0]),
+        (["--before", "python-add-only-new-files"], [1, 0, 2]),
+    ],
+)
 def test_move(sandbox, k2, where, order):
     names = (sandbox.root / "patches/series").read_text().split()
     files = snapshot(k2)["files"]
@@ -192,9 +208,7 @@ def test_move_over_what_it_builds_on(sandbox, k2):
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(29, "move", "more", "--before", MPS)
-    assert "patches/more.patch builds on what would not be before it" in (
-        message
-    )
+    assert "patches/more.patch builds on what would not be before it" in (message)
     sandbox.fails(29, "move", MPS, "--after", "more")
     sandbox.fails(29, "move", MPS, "--after", MPS)
     assert sandbox.run("move", MPS).returncode == 2
@@ -203,8 +217,7 @@ def test_move_over_what_it_builds_on(sandbox, k2):
 
 def test_fold(sandbox, k2):
     edit(k2)
-    edit(k2, "option(K2_WITH_MPS)\n", "option(K2_WITH_MPS OFF)\n",
-         "cmake/mps.cmake")
+    edit(k2, "option(K2_WITH_MPS)\n", "option(K2_WITH_MPS OFF)\n", "cmake/mps.cmake")
     out = sandbox.ok("fold", "context-know-mps")
     assert f"wrote patches/{MPS}" in out
     assert "wrote patches/files/cmake/mps.cmake" in out
@@ -232,9 +245,16 @@ def test_fold_into_a_patch_that_comes_before_the_file(sandbox, k2):
 
 def test_edit_words(sandbox, k2):
     files = snapshot(k2)["files"]
-    out = sandbox.ok("edit", MPS, "--subject", "context: other words",
-                     "--status", "Submitted https://example.org/1",
-                     "--why", "Better reasons.")
+    out = sandbox.ok(
+        "edit",
+        MPS,
+        "--subject",
+        "context: other words",
+        "--status",
+        "Submitted https://example.org/1",
+        "--why",
+        "Better reasons.",
+    )
     assert out == f"wrote patches/{MPS}\n"
     text = (sandbox.root / "patches" / MPS).read_text()
     assert "Subject: context: other words\n" in text
@@ -257,7 +277,7 @@ def test_edit_in_an_editor(sandbox, k2, tmp_path):
     assert "nothing has changed" in sandbox.ok(
         "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""}
     )
-    editor.write_text("#!/bin/sh\necho only this > \"$1\"\n")
+    editor.write_text('#!/bin/sh\necho only this > "$1"\n')
     sandbox.fails(29, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
 
 
@@ -285,9 +305,7 @@ def test_drop_of_what_others_build_on(sandbox, k2):
     edit(k2, "and a half\n", "and b\n")
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
-    assert "patches/more.patch builds on what would not" in sandbox.fails(
-        29, "drop", MPS
-    )
+    assert "patches/more.patch builds on what would not" in sandbox.fails(29, "drop", MPS)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -302,14 +320,10 @@ def test_every_one_can_be_undone(sandbox, k2):
         sandbox.ok(*command)
         assert patches(sandbox) != before[1]
         sandbox.ok("undo")
-        assert (
-            snapshot(k2, times=False)["files"], patches(sandbox)
-        ) == before
+        assert (snapshot(k2, times=False)["files"], patches(sandbox)) == before
 
 
-@pytest.mark.parametrize("command", [
-    ["fold", MPS, "k2/new.cu"], ["new", "more", "k2/new.cu"],
-])
+@pytest.mark.parametrize("command", [["fold", MPS, "k2/new.cu"], ["new", "more", "k2/new.cu"]])
 def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
     edit(k2)
     support.write(k2, {"k2/new.cu": "new\n"})
@@ -344,16 +358,23 @@ def test_away_from_the_series_is_refused(sandbox, k2):
 def test_kill_9_amid_drop(sandbox, k2, countdown, method):
     before = snapshot(k2, times=False)["files"], patches(sandbox)
     result = subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
-         str(countdown), "SIGKILL", "drop", MPS],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            sys.executable,
+            "-c",
+            support.AMID_SWAP.format(method=method),
+            str(countdown),
+            "SIGKILL",
+            "drop",
+            MPS,
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
     )
     assert result.returncode in (0, -signal.SIGKILL)
     facts = json.loads(sandbox.ok("status", "--json"))
     assert (facts["state"], facts["patches"]) == ("applied", "locked")
     if result.returncode:
-        assert (
-            snapshot(k2, times=False)["files"], patches(sandbox)
-        ) == before
+        assert (snapshot(k2, times=False)["files"], patches(sandbox)) == before
     else:
         sound(sandbox, k2, 2)

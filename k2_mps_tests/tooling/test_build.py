@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 import pytest
+from k2mps import environment, project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
-from k2mps import environment, project
 
 ROOT = support.TOOLS.parent
 
@@ -65,9 +65,7 @@ FILES = {
     "CMakeLists.txt": CMAKE,
     "k2/csrc/module.cc": MODULE,
     "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
-    "k2/python/k2/__init__.py": (
-        "from _k2 import answer  # noqa\nfrom . import mps  # noqa\n"
-    ),
+    "k2/python/k2/__init__.py": ("from _k2 import answer  # noqa\nfrom . import mps  # noqa\n"),
     # k2's own tests are where there is a k2; this one reads wheels alone.
     "k2/python/k2/mps.py": (
         "import importlib.metadata, json\n"
@@ -83,10 +81,7 @@ FILES = {
 def make_environment(directory: Path) -> None:
     """A virtual environment with everything that ours has, but its own
     site-packages, so that what the tests register does not reach ours."""
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", str(directory)],
-        check=True,
-    )
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (target,) = directory.glob("lib/python3.*/site-packages")
     ours = Path(sys.prefix)
     (source,) = ours.glob("lib/python3.*/site-packages")
@@ -105,26 +100,27 @@ def sandbox(empty):
     empty.pin = pin
     empty.write_config(pin)
     shutil.copy(ROOT / "pyproject.toml", empty.root)
-    (empty.root / "CMakeLists.overlay.cmake").write_text(
-        "set(OVERLAY_WAS_READ ON)\n"
+    (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
+    support.write(
+        empty.root / "tools/k2mps",
+        {"__init__.py": "", "demo.py": "import k2\nprint('the answer is', k2.answer())\n"},
     )
-    support.write(empty.root / "tools/k2mps", {
-        "__init__.py": "",
-        "demo.py": "import k2\nprint('the answer is', k2.answer())\n",
-    })
     make_environment(empty.root / ".venv")
     found = environment.Environment(project.Project(empty.root))
     torch = found.version_of("torch")
     assert torch, "these tests need the environment that k2mps build makes"
     config = empty.root / "upstream.toml"
-    config.write_text(config.read_text().replace(
-        "2.13.0", torch.split("+")[0]))
+    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
     work = empty.clone("authoring")
     git(work, "checkout", "--quiet", "-b", "k2-mps")
-    support.commit(work, "answer: 42", {
-        "k2/csrc/answer.cc": "int Answer() { return 42; }\n",
-        "k2/csrc/mps/new.h": "#pragma once\n",
-    })
+    support.commit(
+        work,
+        "answer: 42",
+        {
+            "k2/csrc/answer.cc": "int Answer() { return 42; }\n",
+            "k2/csrc/mps/new.h": "#pragma once\n",
+        },
+    )
     empty.ok("export", "--k2", str(work))
     return empty
 
@@ -135,17 +131,18 @@ def build(sandbox, *args, env=None):
 
 def trees(sandbox):
     return sorted(
-        path.name for path in (sandbox.root / "build").iterdir()
-        if path.name.startswith("cpu-")
+        path.name for path in (sandbox.root / "build").iterdir() if path.name.startswith("cpu-")
     )
 
 
 def answer(sandbox):
     """What `import k2` in .venv gives, in a process of its own."""
     return subprocess.run(
-        [str(sandbox.root / ".venv/bin/python"), "-c",
-         "import k2; print(k2.answer())"],
-        cwd="/", capture_output=True, text=True, check=True,
+        [str(sandbox.root / ".venv/bin/python"), "-c", "import k2; print(k2.answer())"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
 
 
@@ -256,27 +253,23 @@ def test_an_edit_of_the_overlay_is_noticed(sandbox):
 def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
     build(sandbox)
     warnings = "#warning of no interest\n" * 100
-    support.write(sandbox.checkout, {
-        "k2/csrc/answer.cc":
-            warnings + "int Answer() { return wrong_name; }\n",
-    })
+    support.write(
+        sandbox.checkout, {"k2/csrc/answer.cc": warnings + "int Answer() { return wrong_name; }\n"}
+    )
     message = sandbox.fails(32, "build", "--device", "cpu", "--no-demo")
     assert "answer.cc:101:" in message and "wrong_name" in message
     assert "FAILED: " in message and "build.log" in message
     assert "of no interest" not in message
     assert "-std=" not in message  # the command is in the log only
     assert len(message.splitlines()) < 60
-    support.write(sandbox.checkout, {
-        "k2/csrc/answer.cc": "int Answer() { return 5; }\n",
-    })
+    support.write(sandbox.checkout, {"k2/csrc/answer.cc": "int Answer() { return 5; }\n"})
     assert "2 steps" in build(sandbox)
     assert answer(sandbox) == "5"
 
 
 def test_a_failing_configuration_is_shown_and_mended(sandbox):
     message = sandbox.fails(
-        31, "build", "--device", "cpu", "--no-demo", "--",
-        "-DK2_BREAK_CONFIGURE=ON",
+        31, "build", "--device", "cpu", "--no-demo", "--", "-DK2_BREAK_CONFIGURE=ON"
     )
     assert "broken on purpose" in message
     assert "configure.log" in message
@@ -284,9 +277,7 @@ def test_a_failing_configuration_is_shown_and_mended(sandbox):
 
 
 def test_an_unsupported_torch_is_refused(sandbox):
-    message = sandbox.fails(
-        3, "build", "--device", "cpu", "--no-demo", "--torch", "1.0"
-    )
+    message = sandbox.fails(3, "build", "--device", "cpu", "--no-demo", "--torch", "1.0")
     assert "torch 1.0 is not supported" in message
 
 
@@ -343,9 +334,7 @@ def undo_slow(sandbox):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_the_compilers_and_the_next_build_goes_on(
-    sandbox, number
-):
+def test_ctrl_c_ends_the_compilers_and_the_next_build_goes_on(sandbox, number):
     process, pid = start_slow_build(sandbox)
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
@@ -384,12 +373,17 @@ def test_two_builds_of_one_tree_are_refused(sandbox):
 
 def test_a_link_error_is_shown(sandbox):
     build(sandbox)
-    support.write(sandbox.checkout, {
-        "k2/csrc/answer.cc": "int Missing();\n"
-                             "int Answer() { return Missing(); }\n",
-    })
+    support.write(
+        sandbox.checkout,
+        {"k2/csrc/answer.cc": "int Missing();\nint Answer() { return Missing(); }\n"},
+    )
     message = sandbox.fails(
-        32, "build", "--device", "cpu", "--no-demo", "--",
+        32,
+        "build",
+        "--device",
+        "cpu",
+        "--no-demo",
+        "--",
         "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--no-undefined",
     )
     assert "Missing()" in message
@@ -398,11 +392,14 @@ def test_a_link_error_is_shown(sandbox):
 def test_no_space_while_compiling_is_its_own_error(sandbox):
     build(sandbox)
     path = sandbox.checkout / "CMakeLists.txt"
-    path.write_text(path.read_text() + """
+    path.write_text(
+        path.read_text()
+        + """
 add_custom_command(OUTPUT big.cc
   COMMAND sh -c "cat /dev/zero > /dev/full" VERBATIM)
 target_sources(_k2 PRIVATE big.cc)
-""")
+"""
+    )
     message = sandbox.fails(22, "build", "--device", "cpu", "--no-demo")
     assert "no space left while building" in message
 
@@ -410,9 +407,7 @@ target_sources(_k2 PRIVATE big.cc)
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
     """A machine without compilers, where apt-get may not be run."""
     env = {"PATH": bare_path(tmp_path, compilers=False)}
-    message = sandbox.fails(
-        30, "build", "--device", "cpu", "--no-demo", env=env
-    )
+    message = sandbox.fails(30, "build", "--device", "cpu", "--no-demo", env=env)
     assert "C++ compiler" in message
     assert message.rstrip().endswith("next: sudo apt-get install g++")
 
@@ -429,12 +424,14 @@ def test_root_installs_what_is_missing(sandbox, tmp_path, works):
         "#!/bin/sh\n"
         f"echo \"$@\" >> '{log}'\n"
         f"[ $1 = update ] && exit 0\n"
-        + (f"ln -s {compiler} '{path}/c++'\n" if works else
-           "echo E: Unable to locate package; exit 100\n")
+        + (
+            f"ln -s {compiler} '{path}/c++'\n"
+            if works
+            else "echo E: Unable to locate package; exit 100\n"
+        )
     )
     tool.chmod(0o755)
-    result = sandbox.run("build", "--device", "cpu", "--no-demo",
-                         env={"PATH": path})
+    result = sandbox.run("build", "--device", "cpu", "--no-demo", env={"PATH": path})
     assert "install -y --no-install-recommends g++" in log.read_text()
     if works:
         assert result.returncode == 0, result.stderr
@@ -448,8 +445,24 @@ def bare_path(tmp_path: Path, compilers: bool) -> str:
     """A PATH with the programs that the tool and cmake start, and no more."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    names = ["git", "sh", "env", "ln", "sed", "cat", "touch", "uname", "ar",
-             "ranlib", "ld", "as", "nm", "strip", "objdump", "cc"]
+    names = [
+        "git",
+        "sh",
+        "env",
+        "ln",
+        "sed",
+        "cat",
+        "touch",
+        "uname",
+        "ar",
+        "ranlib",
+        "ld",
+        "as",
+        "nm",
+        "strip",
+        "objdump",
+        "cc",
+    ]
     for name in names if compilers else [n for n in names if n != "cc"]:
         found = shutil.which(name)
         if found:
@@ -472,8 +485,17 @@ def test_a_build_tells_its_time_and_what_ccache_had(sandbox, tmp_path):
 def test_doctor_says_what_is_there(sandbox):
     checks = json.loads(sandbox.ok("doctor", "--device", "cpu", "--json"))
     names = {check["name"] for check in checks}
-    assert {"git", "Python", "Python headers", "disk space", "torch",
-            "cmake", "ninja", "pybind11", "ccache"} <= names
+    assert {
+        "git",
+        "Python",
+        "Python headers",
+        "disk space",
+        "torch",
+        "cmake",
+        "ninja",
+        "pybind11",
+        "ccache",
+    } <= names
     assert all(check["ok"] for check in checks if check["needed"])
     assert all(check["fix"] and check["wanted"] for check in checks)
 
@@ -482,8 +504,7 @@ def test_doctor_fails_where_something_is_missing(sandbox, tmp_path):
     env = {"PATH": bare_path(tmp_path, compilers=False)}
     result = sandbox.run("doctor", "--device", "cpu", env=env)
     assert result.returncode == 30
-    assert re.search(r"^MISSING\tC\+\+ compiler\tnothing", result.stdout,
-                     re.MULTILINE)
+    assert re.search(r"^MISSING\tC\+\+ compiler\tnothing", result.stdout, re.MULTILINE)
     assert "sudo apt-get install g++" in result.stderr
 
 

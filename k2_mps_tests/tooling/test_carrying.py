@@ -24,9 +24,11 @@ ARRAY = "array-a-mode-and-line-ends"
 @pytest.fixture
 def onto(sandbox):
     """A newer upstream commit."""
-    return support.commit(sandbox.upstream, "Others' work", {
-        CONTEXT: "a line before\n" + LONG_FILE, "k2/csrc/new.cu": "new\n",
-    })
+    return support.commit(
+        sandbox.upstream,
+        "Others' work",
+        {CONTEXT: "a line before\n" + LONG_FILE, "k2/csrc/new.cu": "new\n"},
+    )
 
 
 def edit(directory, old, new, path=CONTEXT):
@@ -44,8 +46,7 @@ def carry(sandbox, onto, directory=None):
     edit(directory, b"line 20", b"twenty")
     sandbox.ok("fold", MPS, *k2)
     edit(directory, b"line 70", b"seventy")
-    sandbox.ok("new", "more: a thing", "--date",
-               "Tue, 14 Nov 2023 23:13:20 +0100", *k2)
+    sandbox.ok("new", "more: a thing", "--date", "Tue, 14 Nov 2023 23:13:20 +0100", *k2)
     sandbox.ok("edit", "more-a-thing", "--why", "Größe.", *k2)
     sandbox.ok("drop", ARRAY, *k2)
     before = patches(sandbox)
@@ -83,9 +84,7 @@ def reference(sandbox, onto, tmp_path):
 
 def name(sandbox, text=""):
     """Tells git who the user is, and whatever else."""
-    sandbox.config.write_text(
-        text + "\n[user]\n\tname = A\n\temail = a@example.org\n"
-    )
+    sandbox.config.write_text(text + "\n[user]\n\tname = A\n\temail = a@example.org\n")
 
 
 def linked_worktree(sandbox, tmp_path):
@@ -116,8 +115,7 @@ def odd_name(sandbox, tmp_path):
 
 
 def crlf(sandbox, tmp_path):
-    own = sandbox.clone("crlf", "--config=core.autocrlf=true",
-                        "--config=core.eol=crlf")
+    own = sandbox.clone("crlf", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     git(own, "checkout", "--quiet", sandbox.pin)
     assert b"line 20\r\n" in (own / CONTEXT).read_bytes()
     return own
@@ -134,33 +132,34 @@ def with_submodule(sandbox, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "place",
-    [linked_worktree, shallow, blobless, odd_name, crlf, with_submodule],
+    "place", [linked_worktree, shallow, blobless, odd_name, crlf, with_submodule]
 )
 def test_every_kind_of_checkout(sandbox, reference, onto, tmp_path, place):
     own = place(sandbox, tmp_path)
     git(own, "checkout", "--quiet", "--detach", sandbox.pin)
     found = carry(sandbox, onto, own)
     assert {
-        path for path in found.keys() | reference.keys()
-        if found.get(path) != reference.get(path)
+        path for path in found.keys() | reference.keys() if found.get(path) != reference.get(path)
     } == set()
 
 
 # All that one has, then all in the other order: where two settings are of one
 # thing the last holds.
 @pytest.mark.parametrize("step", [1, -1])
-def test_configuration_changes_nothing(
-    sandbox, reference, onto, tmp_path, step
-):
+def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step):
     text = "\n".join(list(CONFIGURATIONS.values())[::step])
     for word in ("TEMPLATE", "HOOKS", "ATTRIBUTES", "EXCLUDES"):
         text = text.replace(word, str(tmp_path / word.lower()))
     (tmp_path / "attributes").write_text("* diff=odd ident\n*.h -diff\n")
     for folder in ("hooks", "template/hooks"):
         (tmp_path / folder).mkdir(parents=True)
-        for hook in ("post-checkout", "reference-transaction",
-                     "post-rewrite", "pre-commit", "prepare-commit-msg"):
+        for hook in (
+            "post-checkout",
+            "reference-transaction",
+            "post-rewrite",
+            "pre-commit",
+            "prepare-commit-msg",
+        ):
             (tmp_path / folder / hook).write_text("#!/bin/sh\nexit 1\n")
             (tmp_path / folder / hook).chmod(0o755)
     name(sandbox, text)
@@ -172,14 +171,10 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     sandbox.ok("apply")
     if command == "fold":
         edit(sandbox.checkout, b"line 20", b"twenty")
-    words = {
-        "rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS],
-        "undo": [],
-    }[command]
+    words = {"rebase": ["--onto", onto], "drop": [ARRAY], "fold": [MPS], "undo": []}[command]
     inside = tmp_path / "inside"
     slow = support.shim(
-        tmp_path / "bin",
-        f'case "$*" in *unpack-objects*) touch "{inside}"; sleep 3;; esac',
+        tmp_path / "bin", f'case "$*" in *unpack-objects*) touch "{inside}"; sleep 3;; esac'
     )
     first = sandbox.start(command, *words, env=slow)
     while not inside.exists() and first.poll() is None:
@@ -189,8 +184,7 @@ def test_two_runs_at_once_are_refused(sandbox, onto, tmp_path, command):
     out, _ = first.communicate()
     assert first.returncode == 0, out
     assert git(sandbox.checkout, "fsck", "--strict", "--no-dangling") == ""
-    assert sandbox.state() in ("applied", "pristine",
-                               "applied by another version of the series")
+    assert sandbox.state() in ("applied", "pristine", "applied by another version of the series")
 
 
 READ_ONLY = """
@@ -211,10 +205,18 @@ def test_read_only_places(sandbox, onto, what, command):
     words = {"rebase": ["--onto", onto], "drop": [ARRAY]}.get(command, [])
     before = snapshot(k2), patches(sandbox)
     result = subprocess.run(
-        [*support.mount_namespace(), "sh", "-c", READ_ONLY, "sh",
-         str(sandbox.root if what == "project" else k2),
-         *sandbox.command(command, *words, "--k2", str(k2))],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            *support.mount_namespace(),
+            "sh",
+            "-c",
+            READ_ONLY,
+            "sh",
+            str(sandbox.root if what == "project" else k2),
+            *sandbox.command(command, *words, "--k2", str(k2)),
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
         text=True,
     )
     assert result.returncode not in (0, 1), result.stderr
@@ -238,8 +240,6 @@ def test_a_blobless_clone_whose_origin_is_gone(sandbox, onto):
     assert str(sandbox.upstream) in result.stderr
     now = snapshot(own), patches(sandbox)
     for one in (before[0], now[0]):
-        one["git directory"] = [
-            entry for entry in one["git directory"] if entry != "worktrees"
-        ]
+        one["git directory"] = [entry for entry in one["git directory"] if entry != "worktrees"]
     assert now[0]["files"] == before[0]["files"]
     assert now[1] == before[1]

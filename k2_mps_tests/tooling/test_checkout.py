@@ -14,12 +14,9 @@ def test_a_clone_has_every_blob_and_no_filter(sandbox):
     assert sandbox.pin in sandbox.ok("checkout")
     k2 = sandbox.checkout
     assert git(k2, "rev-parse", "HEAD") == sandbox.pin
-    assert git(k2, "remote", "get-url", "origin") == (
-        sandbox.upstream.as_uri()
-    )
+    assert git(k2, "remote", "get-url", "origin") == (sandbox.upstream.as_uri())
     assert "promisor" not in (k2 / ".git/config").read_text()
-    assert git(k2, "rev-list", "--objects", "--all", "--missing=print",
-               "--quiet") == ""
+    assert git(k2, "rev-list", "--objects", "--all", "--missing=print", "--quiet") == ""
     assert git(k2, "rev-list", "--count", "HEAD") == "2"
 
 
@@ -34,9 +31,7 @@ def test_a_second_run_only_verifies(sandbox):
 def test_an_unreachable_upstream_is_one_clear_error(sandbox):
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
     message = sandbox.fails(20, "checkout")
-    assert message.startswith(
-        f"error: {sandbox.upstream.as_uri()} could not be cloned\n"
-    )
+    assert message.startswith(f"error: {sandbox.upstream.as_uri()} could not be cloned\n")
     assert "next: " in message
     assert list((sandbox.root / "build").iterdir()) == []
 
@@ -48,9 +43,7 @@ def test_an_unresolvable_host_is_the_same(sandbox):
 
 def test_a_commit_that_upstream_lacks(sandbox):
     text = (sandbox.root / "upstream.toml").read_text()
-    (sandbox.root / "upstream.toml").write_text(
-        text.replace(sandbox.pin, "1" * 40)
-    )
+    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, "1" * 40))
     message = sandbox.fails(21, "checkout")
     assert "1" * 40 in message
     assert not sandbox.checkout.exists()
@@ -135,9 +128,12 @@ def test_progress_on_a_terminal(sandbox):
 
     (sandbox.checkout).rename(sandbox.root / "build" / "first")
     process = subprocess.Popen(
-        sandbox.command("checkout"), cwd=sandbox.root,
+        sandbox.command("checkout"),
+        cwd=sandbox.root,
         env={**sandbox.environment, "TERM": "xterm"},
-        stdin=follower, stdout=follower, stderr=follower,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
     )
     os.close(follower)
     shown = b""
@@ -164,8 +160,7 @@ def test_progress_on_a_terminal(sandbox):
         ("commit = ", "commits = "),
         ('supported = ["2.13.0"]', 'supported = ["2.12.0"]'),
         ('supported = ["2.13.0"]', 'supported = "2.13.0"'),
-        ('supported = ["2.13.0"]',
-         'supported = ["2.13.0"]\ntested = ["2.12.0"]'),
+        ('supported = ["2.13.0"]', 'supported = ["2.13.0"]\ntested = ["2.12.0"]'),
         ("[lock.patches]", "[lock.patches]\nx = 1"),
         ("[lock]", "[locked]"),
     ],
@@ -179,7 +174,5 @@ def test_a_malformed_upstream_toml(sandbox, old, new):
 
 def test_a_short_commit_id_is_refused(sandbox):
     text = (sandbox.root / "upstream.toml").read_text()
-    (sandbox.root / "upstream.toml").write_text(
-        text.replace(sandbox.pin, sandbox.pin[:12])
-    )
+    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, sandbox.pin[:12]))
     assert "40 hexadecimal digits" in sandbox.fails(3, "checkout")

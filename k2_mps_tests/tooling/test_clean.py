@@ -13,9 +13,9 @@ from k2_mps_tests.tooling.support import git
 
 @pytest.fixture
 def k2(k2, sandbox):
-    support.write(sandbox.root / "build", {
-        "cpu-torch/build.ninja": "x\n", "tests/tooling.xml": "x\n",
-    })
+    support.write(
+        sandbox.root / "build", {"cpu-torch/build.ninja": "x\n", "tests/tooling.xml": "x\n"}
+    )
     return k2
 
 
@@ -73,8 +73,13 @@ def detached(k2):
 
 def stash(k2):
     support.write(k2, {"CMakeLists.txt": "mine\n"})
-    subprocess.run(["git", "stash"], cwd=k2, check=True, capture_output=True,
-                   env={**os.environ, **support.IDENTITY})
+    subprocess.run(
+        ["git", "stash"],
+        cwd=k2,
+        check=True,
+        capture_output=True,
+        env={**os.environ, **support.IDENTITY},
+    )
     return "stashed changes"
 
 
@@ -83,9 +88,7 @@ def worktree(k2):
     return "linked worktrees"
 
 
-@pytest.mark.parametrize(
-    "work", [edit, untracked, commit, branch, detached, stash, worktree]
-)
+@pytest.mark.parametrize("work", [edit, untracked, commit, branch, detached, stash, worktree])
 def test_a_clone_with_work_in_it_is_kept(sandbox, k2, work):
     named = work(k2)
     before = support.snapshot(k2)

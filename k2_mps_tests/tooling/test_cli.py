@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import pytest
-
 from k2mps import cli, docs, errors
 
 from k2_mps_tests.tooling import support
@@ -44,22 +43,49 @@ def test_every_kind_of_error_has_a_meaning_and_a_remedy():
 
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
-    for name in ("apply", "bench", "build", "checkout", "clean",
-                 "compare-wheels", "completion", "demo", "docs", "doctor",
-                 "drop", "edit", "export", "fold", "fuzz", "index",
-                 "kernels", "lint", "lock", "new", "probe", "rebase",
-                 "report", "sbom", "status", "test", "undo", "upstream",
-                 "verify-wheel", "wheel"):
+    for name in (
+        "apply",
+        "bench",
+        "build",
+        "checkout",
+        "clean",
+        "compare-wheels",
+        "completion",
+        "demo",
+        "docs",
+        "doctor",
+        "drop",
+        "edit",
+        "export",
+        "fold",
+        "fuzz",
+        "index",
+        "kernels",
+        "lint",
+        "lock",
+        "new",
+        "probe",
+        "rebase",
+        "report",
+        "sbom",
+        "status",
+        "test",
+        "undo",
+        "upstream",
+        "verify-wheel",
+        "wheel",
+    ):
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
 
 
 def test_help_has_each_command_in_one_group(empty):
     out = empty.ok("--help")
-    groups = re.findall(r"^([A-Z][a-z0-9 ]+):\n((?:  .*\n)+)", out,
-                        re.MULTILINE)
+    groups = re.findall(r"^([A-Z][a-z0-9 ]+):\n((?:  .*\n)+)", out, re.MULTILINE)
     listed = [
-        name for title, lines in groups if title != "Options"
+        name
+        for title, lines in groups
+        if title != "Options"
         for name in re.findall(r"^  (\S+)", lines, re.MULTILINE)
     ]
     assert sorted(listed) == sorted(cli.main.commands)
@@ -94,8 +120,11 @@ def test_without_git_there_is_a_message(sandbox, tmp_path):
 
 def test_help_works_anywhere(empty, tmp_path):
     result = subprocess.run(
-        empty.command("apply", "--help"), cwd=tmp_path,
-        env=empty.environment, capture_output=True, text=True,
+        empty.command("apply", "--help"),
+        cwd=tmp_path,
+        env=empty.environment,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0
 
@@ -114,8 +143,11 @@ def test_help_and_status_import_nothing_heavy(empty):
     )
     for arguments in (["--help"], ["status"], []):
         result = subprocess.run(
-            [sys.executable, "-c", script, *arguments], cwd=empty.root,
-            env=empty.environment, capture_output=True, text=True,
+            [sys.executable, "-c", script, *arguments],
+            cwd=empty.root,
+            env=empty.environment,
+            capture_output=True,
+            text=True,
         )
         assert result.returncode == 0, result.stderr
 
@@ -137,8 +169,7 @@ def test_an_unknown_command_is_exit_code_2(empty):
 
 
 @pytest.mark.parametrize(
-    "arguments, meant",
-    [(["statsu"], "'status'"), (["build", "--devcie", "mps"], "'--device'")],
+    "arguments, meant", [(["statsu"], "'status'"), (["build", "--devcie", "mps"], "'--device'")]
 )
 def test_a_typo_gets_a_suggestion(empty, arguments, meant):
     result = empty.run(*arguments)
@@ -155,10 +186,7 @@ def test_the_demonstration_needs_a_build(empty):
 
 def test_without_a_command_it_tells_how_things_stand(sandbox):
     def overview():
-        return dict(
-            line.split(": ", 1) for line in sandbox.ok().splitlines()
-            if ": " in line
-        )
+        return dict(line.split(": ", 1) for line in sandbox.ok().splitlines() if ": " in line)
 
     found = overview()
     assert found["k2"].endswith(f"{sandbox.pin[:12]}, 3 patches")
@@ -181,11 +209,13 @@ def test_without_a_command_it_tells_how_things_stand(sandbox):
 
 def _completions(sandbox, *words):
     """What bash would be offered for the last of these words."""
-    out = sandbox.run(env={
-        "_K2MPS_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["k2mps", *words]),
-        "COMP_CWORD": str(len(words)),
-    }).stdout
+    out = sandbox.run(
+        env={
+            "_K2MPS_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["k2mps", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+    ).stdout
     return [line.split(",", 1)[1] for line in out.split("\n") if line]
 
 
@@ -194,9 +224,7 @@ def test_the_shell_completes_commands_patches_and_suites(sandbox):
     assert _completions(sandbox, "build", "--dev") == ["--device"]
     assert _completions(sandbox, "test", "upstream-m") == ["upstream-mps"]
     names = (sandbox.root / "patches/series").read_text().split()
-    assert _completions(sandbox, "fold", "") == [
-        name.removesuffix(".patch") for name in names
-    ]
+    assert _completions(sandbox, "fold", "") == [name.removesuffix(".patch") for name in names]
     (sandbox.root / "patches/series").unlink()
     assert _completions(sandbox, "fold", "") == []
 
@@ -211,20 +239,20 @@ def test_the_completion_script_is_the_shells(empty, shell):
 
 def test_outside_a_clone_the_tools_own_clone_is_meant(empty, tmp_path):
     result = subprocess.run(
-        empty.command("status"), cwd=tmp_path, env=empty.environment,
-        capture_output=True, text=True,
+        empty.command("status"), cwd=tmp_path, env=empty.environment, capture_output=True, text=True
     )
     assert str(support.TOOLS.parent) in result.stdout
-    assert f"no upstream.toml here or above: {support.TOOLS.parent}" in (
-        result.stderr
-    )
+    assert f"no upstream.toml here or above: {support.TOOLS.parent}" in (result.stderr)
 
 
 def test_it_works_from_below_the_top(empty):
     (empty.root / "deep/er").mkdir(parents=True)
     result = subprocess.run(
-        empty.command("status"), cwd=empty.root / "deep/er",
-        env=empty.environment, capture_output=True, text=True,
+        empty.command("status"),
+        cwd=empty.root / "deep/er",
+        env=empty.environment,
+        capture_output=True,
+        text=True,
     )
     assert str(empty.checkout) in result.stdout
 
@@ -250,9 +278,7 @@ def test_no_escape_sequences_without_a_terminal(sandbox):
 def test_an_error_says_what_why_and_what_next(sandbox):
     support.write(sandbox.root / "patches", {"series": "gone.patch\n"})
     message = sandbox.fails(4, "apply")
-    assert re.fullmatch(
-        r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message
-    )
+    assert re.fullmatch(r"error: [^\n]+\n  why: [^\n]+\n  next: [^\n]+\n", message)
 
 
 def test_a_directory_that_cannot_be_read_is_an_error_not_a_traceback(sandbox):
@@ -265,8 +291,12 @@ def test_a_closed_pipe_is_no_traceback(sandbox):
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
-        sandbox.command("status"), cwd=sandbox.root, env=sandbox.environment,
-        stdout=writer, stderr=subprocess.PIPE, text=True,
+        sandbox.command("status"),
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     os.close(writer)
     assert result.returncode != 0

@@ -17,8 +17,7 @@ ROOT = support.TOOLS.parent
 @pytest.fixture
 def moderngpu(sandbox, tmp_path):
     """The scripts in the sandbox, and what stands in for moderngpu."""
-    for path in ("k2_mps_tests/cuda", "k2_mps_tests/benchmarks",
-                 "k2_mps_tests/upstream"):
+    for path in ("k2_mps_tests/cuda", "k2_mps_tests/benchmarks", "k2_mps_tests/upstream"):
         shutil.copytree(ROOT / path, sandbox.root / path)
     support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
     return tmp_path / "gpu"
@@ -33,8 +32,14 @@ def test_the_folder_has_all(sandbox, moderngpu, tmp_path):
     folder = tmp_path / "cuda"
     sandbox.ok("cuda", "--prepare", folder, "--moderngpu", moderngpu)
     assert {path.name for path in folder.iterdir()} == {
-        "series.tgz", "base.tgz", "moderngpu.tgz", "run.sh", "include.cmake",
-        "compare.py", "bench.py", "seed.py",
+        "series.tgz",
+        "base.tgz",
+        "moderngpu.tgz",
+        "run.sh",
+        "include.cmake",
+        "compare.py",
+        "bench.py",
+        "seed.py",
     }
     subprocess.run(["bash", "-n", folder / "run.sh"], check=True)
     assert "k2/csrc/mps/context.mm" in names(folder / "series.tgz")
@@ -44,8 +49,10 @@ def test_the_folder_has_all(sandbox, moderngpu, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
     result = subprocess.run(
-        ["/bin/bash", folder / "run.sh", "compare"], text=True,
-        capture_output=True, env={"PATH": "/usr/bin:/bin", "W": str(empty)},
+        ["/bin/bash", folder / "run.sh", "compare"],
+        text=True,
+        capture_output=True,
+        env={"PATH": "/usr/bin:/bin", "W": str(empty)},
     )
     assert result.returncode == 1
     assert result.stdout.endswith("failed: compare\n")

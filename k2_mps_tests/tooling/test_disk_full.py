@@ -65,10 +65,19 @@ def run_on_full_disk(sandbox, room, source, *command):
     disk.mkdir(exist_ok=True)
     root = str(support.TOOLS.parent)
     result = subprocess.run(
-        [*support.mount_namespace(), sys.executable, "-c",
-         SCRIPT.format(root=root), str(room), str(disk), str(source),
-         *map(str, command)],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            *support.mount_namespace(),
+            sys.executable,
+            "-c",
+            SCRIPT.format(root=root),
+            str(room),
+            str(disk),
+            str(source),
+            *map(str, command),
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
         text=True,
     )
     assert result.returncode == 0, result.stderr
@@ -82,8 +91,7 @@ def test_apply_on_a_full_disk(sandbox, room_kib):
     own = sandbox.clone("own")
     where = sandbox.root.parent / "disk/work"
     code, message, same, again, last = run_on_full_disk(
-        sandbox, room_kib * 1024, own,
-        *sandbox.command("apply", "--k2", str(where)),
+        sandbox, room_kib * 1024, own, *sandbox.command("apply", "--k2", str(where))
     )
     if code == 0:
         assert room_kib > 96
@@ -106,14 +114,18 @@ def test_the_sizes_above_include_failure(sandbox):
 @pytest.mark.parametrize("room_kib", [0, 4, 8, 16, 28])
 def test_export_on_a_full_disk(sandbox, room_kib):
     sandbox.ok("apply")
-    support.commit(sandbox.checkout, "more", {
-        "k2/csrc/array.cu": "other\n", "new1": "x\n", "new2": "x\n",
-    })
+    support.commit(
+        sandbox.checkout, "more", {"k2/csrc/array.cu": "other\n", "new1": "x\n", "new2": "x\n"}
+    )
     k2 = sandbox.checkout.rename(sandbox.root.parent / "k2-edited")
     where = sandbox.root.parent / "disk/work"
     code, message, same, again, last = run_on_full_disk(
-        sandbox, room_kib * 1024, sandbox.root,
-        "env", "--chdir", where,
+        sandbox,
+        room_kib * 1024,
+        sandbox.root,
+        "env",
+        "--chdir",
+        where,
         *sandbox.command("export", "--k2", str(k2)),
     )
     if code != 0:
@@ -140,8 +152,12 @@ def test_carrying_on_a_full_disk(sandbox, command, room_kib):
     where = sandbox.root.parent / "disk/work"
     tip = support.git(k2, "rev-parse", "k2-mps")
     code, message, same, again, last = run_on_full_disk(
-        sandbox, room_kib * 1024, sandbox.root,
-        "env", "--chdir", where,
+        sandbox,
+        room_kib * 1024,
+        sandbox.root,
+        "env",
+        "--chdir",
+        where,
         *sandbox.command(command, *words, "--k2", str(k2)),
     )
     if code != 0:
@@ -156,8 +172,7 @@ def test_carrying_on_a_full_disk(sandbox, command, room_kib):
 def test_clone_onto_a_full_disk(sandbox):
     where = sandbox.root.parent / "disk/work"
     code, message, same, again, last = run_on_full_disk(
-        sandbox, 16 * 1024, sandbox.root,
-        "env", "--chdir", where, *sandbox.command("checkout"),
+        sandbox, 16 * 1024, sandbox.root, "env", "--chdir", where, *sandbox.command("checkout")
     )
     assert code == 22, message
     assert same

@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from k2mps import environment, project
 
 from k2_mps_tests.tooling import support
-from k2mps import environment, project
 
 ROOT = support.TOOLS.parent
 FILES = ROOT / "patches" / "files" / "cmake"
@@ -23,8 +23,7 @@ KERNEL = """\
 #include "k2/csrc/mps/kernels/add.h"
 kernel void add(device float *x [[buffer(0)]]) { *x += ONE; }
 """
-FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"',
-                      "#define ONE 1\n")
+FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"', "#define ONE 1\n")
 # Bytes that a literal or a list of numbers could garble.
 COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
 
@@ -83,47 +82,57 @@ class Tree:
         self.folder = folder
         self.log = folder / "arguments"
         self.compiler = folder / "metal"
-        support.write(folder, {
-            "CMakeLists.txt": CMAKE,
-            "show.cc": SHOW,
-            "k2/csrc/mps/metal.h": HEADER,
-            "k2/csrc/mps/kernels/add.metal": KERNEL,
-            "k2/csrc/mps/kernels/add.h": "#define ONE 1\n",
-            **{f"cmake/{path.name}": path.read_text()
-               for path in FILES.iterdir()},
-        })
+        support.write(
+            folder,
+            {
+                "CMakeLists.txt": CMAKE,
+                "show.cc": SHOW,
+                "k2/csrc/mps/metal.h": HEADER,
+                "k2/csrc/mps/kernels/add.metal": KERNEL,
+                "k2/csrc/mps/kernels/add.h": "#define ONE 1\n",
+                **{f"cmake/{path.name}": path.read_text() for path in FILES.iterdir()},
+            },
+        )
         found = environment.Environment(project.Project(ROOT))
         self.cmake = str(found.program("cmake"))
         self.ninja = str(found.program("ninja"))
 
     def provide_compiler(self, status: int = 0) -> str:
-        self.compiler.write_text(COMPILER.format(
-            python=sys.executable, content=COMPILED, log=str(self.log),
-            status=status,
-        ))
+        self.compiler.write_text(
+            COMPILER.format(
+                python=sys.executable, content=COMPILED, log=str(self.log), status=status
+            )
+        )
         self.compiler.chmod(0o755)
         return f"-DK2_METAL_COMPILER={self.compiler}"
 
     def configure(self, *options: str) -> str:
         return subprocess.run(
-            [self.cmake, "-S", str(self.folder), "-B",
-             str(self.folder / "build"), "-G", "Ninja",
-             f"-DCMAKE_MAKE_PROGRAM={self.ninja}", *options],
-            check=True, capture_output=True, text=True,
+            [
+                self.cmake,
+                "-S",
+                str(self.folder),
+                "-B",
+                str(self.folder / "build"),
+                "-G",
+                "Ninja",
+                f"-DCMAKE_MAKE_PROGRAM={self.ninja}",
+                *options,
+            ],
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout
 
     def build(self) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [self.ninja, "-C", str(self.folder / "build")],
-            capture_output=True, text=True,
+            [self.ninja, "-C", str(self.folder / "build")], capture_output=True, text=True
         )
 
     def shown(self) -> bytes:
         result = self.build()
         assert result.returncode == 0, result.stdout
-        return subprocess.run(
-            [self.folder / "build/show"], capture_output=True, check=True
-        ).stdout
+        return subprocess.run([self.folder / "build/show"], capture_output=True, check=True).stdout
 
 
 @pytest.fixture
@@ -131,9 +140,7 @@ def tree(tmp_path):
     return Tree(tmp_path)
 
 
-@pytest.mark.skipif(
-    sys.platform == "darwin", reason="there may be a compiler on a Mac"
-)
+@pytest.mark.skipif(sys.platform == "darwin", reason="there may be a compiler on a Mac")
 def test_without_a_compiler_there_is_the_text(tree):
     assert "Compiling Metal: at run time" in tree.configure()
     assert tree.shown() == b"add\n0\n" + FULL.encode()

@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from packaging.requirements import Requirement
-
 from k2mps import environment, errors, upstream
 from k2mps.project import Project
+from packaging.requirements import Requirement
+
 from k2_mps_tests.tooling import support, wheel_for_tests
 
 PYPROJECT = """\
@@ -108,19 +108,20 @@ def test_an_index_that_does_not_answer_is_another_error(made, monkeypatch):
 
 def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     source = tmp_path / "tree"
-    support.write(source, {
-        "pyproject.toml":
-            '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+    support.write(
+        source,
+        {
+            "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
             'backend-path = ["."]\n',
-        "backend.py":
-            "import os, sys\n"
+            "backend.py": "import os, sys\n"
             f"sys.path.insert(0, {str(support.TOOLS.parent)!r})\n"
             "def build_wheel(folder, config=None, metadata=None):\n"
             "    from k2_mps_tests.tooling import wheel_for_tests as w\n"
             "    return w.make(folder, open('version').read().strip(),\n"
             "                  os.environ.get('FLAVOUR', ''))\n",
-        "version": "1.0\n",
-    })
+            "version": "1.0\n",
+        },
+    )
     install = made.install_tree
     assert install("it", source, {})
     assert made.version_of("small-package") == "1.0"
@@ -131,8 +132,9 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert install("it", source, {"FLAVOUR": "sweet"})
     assert not install("it", source, {"FLAVOUR": "sweet"})
     # Tests and what tools leave behind are not installed, so do not count.
-    support.write(source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x",
-                           ".cache/x": "", "build/x": "x"})
+    support.write(
+        source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
+    )
     assert not install("it", source, {"FLAVOUR": "sweet"})
     # A failure leaves no claim that it is installed.
     (source / "version").unlink()
@@ -173,9 +175,7 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
     support.write(library, {"_k2.py": "x = 'found'\n"})
-    built = build.Built(
-        doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0
-    )
+    built = build.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0)
     project = Project(made.directory.parent)
     build.register(project, built)
     target = made.site_packages / "k2mps-build.pth"
@@ -183,21 +183,22 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
     build.register(project, built)
     assert target.stat().st_mtime_ns == before
     out = subprocess.run(
-        [str(made.python), "-c", "import k2; print(k2.x)"], cwd="/",
-        capture_output=True, text=True, check=True,
+        [str(made.python), "-c", "import k2; print(k2.x)"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     assert out.strip() == "found"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch is without CUDA")
-def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(
-        made, monkeypatch):
+def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(made, monkeypatch):
     assert made.torch_options() == []  # of PIP_NO_INDEX and PIP_FIND_LINKS
     monkeypatch.delenv("PIP_NO_INDEX")
     assert made.torch_options() == []
     monkeypatch.delenv("PIP_FIND_LINKS")
-    assert made.torch_options() == [
-        "--extra-index-url", environment.TORCH_WITHOUT_CUDA]
+    assert made.torch_options() == ["--extra-index-url", environment.TORCH_WITHOUT_CUDA]
     monkeypatch.setenv("PIP_INDEX_URL", "https://example.org/simple")
     assert made.torch_options() == []
 
@@ -209,13 +210,10 @@ def test_a_torch_for_cuda_needs_the_toolkit(made, monkeypatch, tmp_path):
     folder = made.site_packages / "torch"
     folder.mkdir()
     version = folder / "version.py"
-    version.write_text("__version__ = '2.13.0'\n"
-                       "cuda: Optional[str] = None\nhip = '6.0'\n")
+    version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = None\nhip = '6.0'\n")
     made.require_usable_torch()
-    version.write_text("__version__ = '2.13.0'\n"
-                       "cuda: Optional[str] = '13.0'\n")
-    with pytest.raises(errors.RequirementMissingError,
-                       match=r"for CUDA 13\.0") as caught:
+    version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\n")
+    with pytest.raises(errors.RequirementMissingError, match=r"for CUDA 13\.0") as caught:
         made.require_usable_torch()
     assert environment.TORCH_WITHOUT_CUDA in caught.value.next_command
     compiler = tmp_path / "toolkit" / "bin" / "nvcc"

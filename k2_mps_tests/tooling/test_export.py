@@ -12,19 +12,18 @@ from k2_mps_tests.tooling.support import git, patches, snapshot
 
 def test_exporting_what_was_applied_changes_no_byte(sandbox, k2):
     before = patches(sandbox)
-    times = {
-        path: path.stat().st_mtime_ns for path in sandbox.root.rglob("patch*")
-    }
+    times = {path: path.stat().st_mtime_ns for path in sandbox.root.rglob("patch*")}
     assert "has it all already" in sandbox.ok("export")
     assert patches(sandbox) == before
     assert times == {path: path.stat().st_mtime_ns for path in times}
 
 
 def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
-    support.commit(k2, "more: a thing\n\nWhy.", {
-        "k2/csrc/array.cu": "quite different\n",
-        "k2/csrc/mps/more.mm": "more\n",
-    })
+    support.commit(
+        k2,
+        "more: a thing\n\nWhy.",
+        {"k2/csrc/array.cu": "quite different\n", "k2/csrc/mps/more.mm": "more\n"},
+    )
     tree = git(k2, "rev-parse", "HEAD^{tree}")
     out = sandbox.ok("export")
     assert "wrote patches/more-a-thing.patch" in out
@@ -37,8 +36,9 @@ def test_applying_what_was_exported_gives_the_tree(sandbox, k2):
 
 def test_the_file_is_what_the_format_says(sandbox, k2):
     support.commit(
-        k2, "more: a thing\n\nWhy.\n\nUpstream-Status: Submitted [url]",
-        {"CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.1\")\n"},
+        k2,
+        "more: a thing\n\nWhy.\n\nUpstream-Status: Submitted [url]",
+        {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'},
     )
     sandbox.ok("export")
     old = git(k2, "rev-parse", "HEAD~1:CMakeLists.txt")
@@ -59,8 +59,8 @@ def test_the_file_is_what_the_format_says(sandbox, k2):
         "+++ b/CMakeLists.txt\n"
         "@@ -1,2 +1,2 @@\n"
         " project(k2)\n"
-        "-set(K2_VERSION \"1.0\")\n"
-        "+set(K2_VERSION \"1.1\")\n"
+        '-set(K2_VERSION "1.0")\n'
+        '+set(K2_VERSION "1.1")\n'
     )
 
 
@@ -74,24 +74,30 @@ def test_only_the_patch_that_changed_is_written(sandbox, k2):
     out = sandbox.ok("export")
     after = patches(sandbox)
     assert {path for path in after if after[path] != before.get(path)} == {
-        "patches/array-a-mode-and-line-ends.patch", "upstream.toml",
+        "patches/array-a-mode-and-line-ends.patch",
+        "upstream.toml",
     }
     assert out.count("wrote ") == 1
 
 
 def test_a_reworded_subject_keeps_the_name(sandbox, k2):
     message = git(k2, "log", "-1", "--format=%B")
-    git(k2, "commit", "--quiet", "--amend", "-m",
-        message.replace("python: add only new files", "Quite other words"))
+    git(
+        k2,
+        "commit",
+        "--quiet",
+        "--amend",
+        "-m",
+        message.replace("python: add only new files", "Quite other words"),
+    )
     out = sandbox.ok("export")
     assert "wrote patches/python-add-only-new-files.patch" in out
-    text = (sandbox.root / "patches/python-add-only-new-files.patch")
+    text = sandbox.root / "patches/python-add-only-new-files.patch"
     assert "Subject: Quite other words\n" in text.read_text()
 
 
 def test_a_commit_without_trailers_is_known_by_its_subject(sandbox, k2):
-    git(k2, "commit", "--quiet", "--amend", "-m",
-        "python: add only new files\n\nWhy.")
+    git(k2, "commit", "--quiet", "--amend", "-m", "python: add only new files\n\nWhy.")
     assert "has it all already" in sandbox.ok("export")
 
 
@@ -102,9 +108,7 @@ def test_names_of_new_patches_do_not_collide(sandbox, k2):
     support.commit(k2, "«»", {"d": "1\n"})
     sandbox.ok("export")
     series = (sandbox.root / "patches/series").read_text().split()
-    assert series[3:] == [
-        "fix-it.patch", "fix-it-2.patch", "gr-er.patch", "patch.patch",
-    ]
+    assert series[3:] == ["fix-it.patch", "fix-it-2.patch", "gr-er.patch", "patch.patch"]
 
 
 def test_a_copied_trailer_gives_no_second_owner(sandbox, k2):
@@ -112,9 +116,7 @@ def test_a_copied_trailer_gives_no_second_owner(sandbox, k2):
     support.commit(k2, message.replace("python", "copied"), {"a": "1\n"})
     sandbox.ok("export")
     series = (sandbox.root / "patches/series").read_text().split()
-    assert series[2:] == [
-        "python-add-only-new-files.patch", "copied-add-only-new-files.patch",
-    ]
+    assert series[2:] == ["python-add-only-new-files.patch", "copied-add-only-new-files.patch"]
 
 
 def test_a_reordered_branch_reorders_the_series(sandbox, k2):
@@ -123,7 +125,8 @@ def test_a_reordered_branch_reorders_the_series(sandbox, k2):
     git(k2, "cherry-pick", tips[2], tips[1])
     sandbox.ok("export")
     assert (sandbox.root / "patches/series").read_text().split() == [
-        "context-know-mps.patch", "python-add-only-new-files.patch",
+        "context-know-mps.patch",
+        "python-add-only-new-files.patch",
         "array-a-mode-and-line-ends.patch",
     ]
 
@@ -147,20 +150,20 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
     assert "--prune" in message
     assert patches(sandbox) == before
     sandbox.ok("export", "--prune")
-    assert not (
-        sandbox.root / "patches/python-add-only-new-files.patch"
-    ).exists()
+    assert not (sandbox.root / "patches/python-add-only-new-files.patch").exists()
     assert not (sandbox.root / "patches/files/k2/python").exists()
     sandbox.ok("apply")
 
 
-@pytest.mark.parametrize("path, other", [
-    ("k2/csrc/Context.H", "k2/csrc/context.h"),
-    ("K2/csrc/new.h", "k2"), ("cmakelists.TXT/x", "CMakeLists.txt"),
-])
-def test_a_new_file_that_is_one_of_upstreams_on_a_mac(
-    sandbox, k2, path, other
-):
+@pytest.mark.parametrize(
+    "path, other",
+    [
+        ("k2/csrc/Context.H", "k2/csrc/context.h"),
+        ("K2/csrc/new.h", "k2"),
+        ("cmakelists.TXT/x", "CMakeLists.txt"),
+    ],
+)
+def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
     support.commit(k2, "more", {path: "x\n"})
     before = patches(sandbox)
     message = sandbox.fails(24, "export")
@@ -169,9 +172,7 @@ def test_a_new_file_that_is_one_of_upstreams_on_a_mac(
     # Nor can it be written by hand.
     name = "python-add-only-new-files.patch"
     file = sandbox.root / "patches" / name
-    file.write_text(file.read_text().replace(
-        "New-files:\n", f"New-files:\n\t{path}\n"
-    ))
+    file.write_text(file.read_text().replace("New-files:\n", f"New-files:\n\t{path}\n"))
     support.write(sandbox.root / "patches/files", {path: "x\n"})
     message = sandbox.fails(14, "lock")
     assert f"patches/{name} adds {path}, but k2 has {other}" in message
@@ -248,8 +249,7 @@ def test_links_and_submodules_are_refused(sandbox, k2):
     git(k2, "commit", "--quiet", "-m", "link")
     assert "symbolic link" in sandbox.fails(24, "export")
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
-    git(k2, "update-index", "--add", "--cacheinfo",
-        f"160000,{sandbox.pin},module")
+    git(k2, "update-index", "--add", "--cacheinfo", f"160000,{sandbox.pin},module")
     git(k2, "commit", "--quiet", "-m", "module")
     (k2 / "module").mkdir()
     assert "submodule" in sandbox.fails(24, "export")
@@ -281,12 +281,9 @@ def test_files_that_are_not_utf8_survive(sandbox, k2):
 
 
 @pytest.mark.parametrize(
-    "message",
-    ["subject\n\nText\n---\nmore", "subject\n\n---\ndiff --git a/x b/x"],
+    "message", ["subject\n\nText\n---\nmore", "subject\n\n---\ndiff --git a/x b/x"]
 )
-def test_a_message_that_would_read_as_a_patch_is_refused(
-    sandbox, k2, message
-):
+def test_a_message_that_would_read_as_a_patch_is_refused(sandbox, k2, message):
     before = patches(sandbox)
     support.write(k2, {"new": "1\n"})
     git(k2, "add", "new")
@@ -317,9 +314,7 @@ def test_messages_of_every_shape_survive(sandbox, k2):
     sandbox.ok("export", "--k2", str(own))
     assert patches(sandbox) == before
     names = (sandbox.root / "patches/series").read_text().split()[3:]
-    texts = [
-        (sandbox.root / "patches" / name).read_text() for name in names
-    ]
+    texts = [(sandbox.root / "patches" / name).read_text() for name in names]
     assert "Subject: folded subject\n" in texts[1]
     assert "Upstream-Status: Inappropriate [tooling]\n" in texts[4]
     assert "\nReviewed-by: B <b@c>\n" in texts[5]
@@ -353,9 +348,7 @@ def test_a_branch_that_does_not_start_from_the_pin_is_refused(sandbox, k2):
     text = (sandbox.root / "upstream.toml").read_text()
     tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
     old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
-    (sandbox.root / "upstream.toml").write_text(
-        text.replace(sandbox.pin, pin).replace(old, tree)
-    )
+    (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
     assert "does not start from" in sandbox.fails(12, "export")
 
 
@@ -371,14 +364,15 @@ def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
     assert patches(sandbox) == good
 
 
-@pytest.mark.parametrize("path, old, new", [
-    ("context-know-mps.patch", "know mps", "words of mine"),
-    ("files/cmake/mps.cmake", "K2_WITH_MPS", "MINE"),
-    ("series", "array-a-mode-and-line-ends.patch\n", ""),
-])
-def test_edits_that_are_not_locked_are_not_written_over(
-    sandbox, k2, path, old, new
-):
+@pytest.mark.parametrize(
+    "path, old, new",
+    [
+        ("context-know-mps.patch", "know mps", "words of mine"),
+        ("files/cmake/mps.cmake", "K2_WITH_MPS", "MINE"),
+        ("series", "array-a-mode-and-line-ends.patch\n", ""),
+    ],
+)
+def test_edits_that_are_not_locked_are_not_written_over(sandbox, k2, path, old, new):
     support.commit(k2, "more", {"a": "1\n"})
     file = sandbox.root / "patches" / path
     file.write_text(file.read_text().replace(old, new))
@@ -399,8 +393,14 @@ JANE = {
 def test_author_and_date_survive_the_round_trip(sandbox, k2):
     support.write(k2, {"a.h": "1\n"})
     git(k2, "add", "a.h")
-    git(k2, "commit", "--quiet", "-m",
-        "jane: hers\n\nSigned-off-by: Jane <jane@example.org>", env=JANE)
+    git(
+        k2,
+        "commit",
+        "--quiet",
+        "-m",
+        "jane: hers\n\nSigned-off-by: Jane <jane@example.org>",
+        env=JANE,
+    )
     sandbox.ok("export")
     text = (sandbox.root / "patches/jane-hers.patch").read_text()
     assert text.startswith(
@@ -411,14 +411,15 @@ def test_author_and_date_survive_the_round_trip(sandbox, k2):
     before = patches(sandbox)
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
-    assert git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw"
-               ) == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
+    assert (
+        git(own, "log", "-1", "--format=%an <%ae> %ad %cn", "--date=raw")
+        == "Jane Größe Doe <jane@example.org> 1600000001 -0330 k2-mps"
+    )
     sandbox.ok("export", "--k2", str(own))
     assert patches(sandbox) == before
     # Where git places the hunks, and where patches are put onto others.
     context = sandbox.root / "patches/context-know-mps.patch"
-    context.write_text(context.read_text().replace("-49,3 +49,4", "-48,3 +48,4"
-                                                   ))
+    context.write_text(context.read_text().replace("-49,3 +49,4", "-48,3 +48,4"))
     sandbox.ok("lock")
     sandbox.ok("apply", "--k2", str(own))
     sandbox.ok("edit", "context-know-mps", "--subject", "x", "--k2", str(own))
@@ -458,8 +459,7 @@ def test_lock_is_idempotent_and_leaves_checkouts_alone(sandbox, k2):
 
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
     """Where the index says that a file is the blob, git would read it."""
-    own = sandbox.clone("own", "--config=core.autocrlf=true",
-                        "--config=core.eol=crlf")
+    own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     sandbox.ok("apply", "--k2", str(own))
     path = own / "k2/csrc/context.h"
     path.write_bytes(path.read_bytes().replace(b"line 20\r", b"twenty\r"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-
 from k2mps import errors, series
+
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
@@ -22,8 +22,7 @@ c.patch
 # extras: three
 d.patch
 """
-GROUPS = {"a.patch": "fixes", "b.patch": "fixes", "c.patch": "device",
-          "d.patch": "extras"}
+GROUPS = {"a.patch": "fixes", "b.patch": "fixes", "c.patch": "device", "d.patch": "extras"}
 
 
 def test_comments_begin_groups():
@@ -32,40 +31,43 @@ def test_comments_begin_groups():
     assert series.parse_groups(b"# device of ours\na.patch\n") == {}
 
 
-@pytest.mark.parametrize("order", [
-    b"# device: x\na.patch\n# fixes: y\nb.patch\n",
-    b"# fixes: x\na.patch\n# fixes: y\nb.patch\n",
-    b"a.patch\n# fixes: y\nb.patch\n",
-])
+@pytest.mark.parametrize(
+    "order",
+    [
+        b"# device: x\na.patch\n# fixes: y\nb.patch\n",
+        b"# fixes: x\na.patch\n# fixes: y\nb.patch\n",
+        b"a.patch\n# fixes: y\nb.patch\n",
+    ],
+)
 def test_groups_out_of_order_are_refused(order):
     with pytest.raises(errors.SeriesError):
         series.parse_groups(order)
 
 
-@pytest.mark.parametrize("names, groups", [
-    ("abcd", "ffde"),
-    ("axbcd", "fffde"),  # a new one joins the one before it
-    ("abcxd", "ffdde"),
-    ("abcdx", "ffdee"),
-    ("xabcd", "fffde"),
-    ("bacd", "ffde"),
-    ("acbd", "fdde"),  # b can only be where c is
-    ("abdc", "ffee"),
-    ("dabc", "fffd"),
-    ("bd", "fe"),
-])
+@pytest.mark.parametrize(
+    "names, groups",
+    [
+        ("abcd", "ffde"),
+        ("axbcd", "fffde"),  # a new one joins the one before it
+        ("abcxd", "ffdde"),
+        ("abcdx", "ffdee"),
+        ("xabcd", "fffde"),
+        ("bacd", "ffde"),
+        ("acbd", "fdde"),  # b can only be where c is
+        ("abdc", "ffee"),
+        ("dabc", "fffd"),
+        ("bd", "fe"),
+    ],
+)
 def test_patches_keep_their_groups_in_another_order(names, groups):
     found = series.regroup(GROUPS, [f"{name}.patch" for name in names])
     assert "".join(group[0] for group in found.values()) == groups
 
 
 def test_a_new_order_keeps_the_comments_of_groups():
-    order = series.render_order(
-        ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"]
-    )
+    order = series.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
-        b"# why\n\n# fixes: one\nb.patch\nx.patch\na.patch\n\n"
-        b"# extras: three\nd.patch\n"
+        b"# why\n\n# fixes: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
     )
     assert series.render_order(ORDER, list(GROUPS)) == ORDER
 
@@ -77,19 +79,13 @@ def grouped(sandbox):
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
     sandbox.ok("apply")
-    order.write_text(
-        f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n"
-        f"{names[2]}\n"
-    )
+    order.write_text(f"# fixes: a\n{names[0]}\n# device: b\n{names[1]}\n# extras: c\n{names[2]}\n")
     sandbox.ok("lock")
     path = "k2/csrc/mps/context.mm"
     text = (sandbox.checkout / path).read_text()
-    support.commit(sandbox.checkout, "context: say more",
-                   {path: text + "// more\n"})
+    support.commit(sandbox.checkout, "context: say more", {path: text + "// more\n"})
     sandbox.ok("export")
-    sandbox.config.write_text(
-        "[user]\n\tname = A\n\temail = a@example.org\n"
-    )
+    sandbox.config.write_text("[user]\n\tname = A\n\temail = a@example.org\n")
     return sandbox
 
 
@@ -113,25 +109,22 @@ def test_a_patch_of_the_same_group_may_not(grouped):
     git(grouped.checkout, "reset", "--quiet", "--hard", "HEAD~1")
     grouped.ok("export", "--prune")
     order = grouped.root / "patches/series"
-    order.write_text("# fixes: a\n" + "\n".join(
-        line for line in order.read_text().split("\n") if line[:1] != "#"
-    ))
+    order.write_text(
+        "# fixes: a\n"
+        + "\n".join(line for line in order.read_text().split("\n") if line[:1] != "#")
+    )
     grouped.ok("lock")
     text = (grouped.checkout / path).read_text()
-    support.commit(grouped.checkout, "context: say more",
-                   {path: text + "// more\n"})
+    support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
     assert "only one of a later group" in grouped.fails(24, "export")
 
 
 def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
     found = json.loads(grouped.ok("report", "--offline", "--json"))
     last = found["patches"][-1]
-    assert (last["name"], last["group"]) == ("context-say-more.patch",
-                                             "extras")
+    assert (last["name"], last["group"]) == ("context-say-more.patch", "extras")
     assert (last["files"], last["added"], last["removed"]) == (0, 0, 0)
-    assert "k2/csrc/mps/context.mm" not in {
-        spot["path"] for spot in found["hot_spots"]
-    }
+    assert "k2/csrc/mps/context.mm" not in {spot["path"] for spot in found["hot_spots"]}
     assert "extras: 2 patches" in grouped.ok("report", "--offline")
 
 
@@ -139,15 +132,13 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     k2 = grouped.checkout
     out = grouped.ok("upstream", "--group", "device", "--branch", "two")
     assert out.startswith("array: a mode and line ends\n")  # its one patch
-    assert git(k2, "log", "--format=%s", f"{grouped.pin}..two"
-               ).splitlines() == [
-        "array: a mode and line ends", "context: know mps",
+    assert git(k2, "log", "--format=%s", f"{grouped.pin}..two").splitlines() == [
+        "array: a mode and line ends",
+        "context: know mps",
     ]
     grouped.ok("upstream", "--group", "extras", "--branch", "three")
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
-    assert git(k2, "rev-parse", "three^{tree}") == git(
-        k2, "rev-parse", "k2-mps^{tree}"
-    )
+    assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
     grouped.fails(35, "upstream", "--group", "kernels")
     both = grouped.run("upstream", "--group", "device", "context-know-mps")
     assert both.returncode == 2 and "not both" in both.stderr
@@ -159,9 +150,7 @@ def test_fixes_say_nothing_of_mps(grouped):
     path.write_text(path.read_text().replace("+line fifty", "+line kMps"))
     found = json.loads(grouped.run("lint", "--format", "json").stdout)
     line = path.read_text().split("\n").index("+line kMps") + 1
-    places = {
-        (one["path"], one["line"]) for one in found if one["check"] == "group"
-    }
+    places = {(one["path"], one["line"]) for one in found if one["check"] == "group"}
     # Its new files, which are for mps as well, and no file of other groups.
     assert places == {
         ("patches/context-know-mps.patch", line),

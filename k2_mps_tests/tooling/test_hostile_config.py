@@ -196,9 +196,7 @@ CONFIGURATIONS = {
 }
 
 ENVIRONMENTS = {
-    "locale": {
-        "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de:fr", "TZ": "Asia/Tokyo",
-    },
+    "locale": {"LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de:fr", "TZ": "Asia/Tokyo"},
     "ascii locale": {"LC_ALL": "C", "LANG": "C"},
     "redirected": {
         "GIT_DIR": "/nonexistent/dir",
@@ -318,11 +316,7 @@ def test_user_url_rewriting_and_credentials_count(sandbox, tmp_path):
     """insteadOf is the user's way to a mirror, and must be honoured."""
     url = "https://upstream.invalid/k2.git"
     config = sandbox.root / "upstream.toml"
-    config.write_text(
-        config.read_text().replace(sandbox.upstream.as_uri(), url)
-    )
-    sandbox.config.write_text(
-        f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n'
-    )
+    config.write_text(config.read_text().replace(sandbox.upstream.as_uri(), url))
+    sandbox.config.write_text(f'[url "{sandbox.upstream.as_uri()}"]\n\tinsteadOf = {url}\n')
     sandbox.ok("apply")
     assert sandbox.state() == "applied"

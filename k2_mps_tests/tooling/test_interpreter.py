@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from k2mps import errors, interpreter, toolchain
 
 from k2_mps_tests.tooling import support
-from k2mps import errors, interpreter, toolchain
 
 ROOT = support.TOOLS.parent
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -32,9 +32,7 @@ exec(code)
 def stand_in(tmp_path):
     def make(*lines: str) -> str:
         path = tmp_path / "python-of-another-kind"
-        path.write_text(
-            STAND_IN.format(program=sys.executable, lines="\n".join(lines))
-        )
+        path.write_text(STAND_IN.format(program=sys.executable, lines="\n".join(lines)))
         path.chmod(0o755)
         return str(path)
 
@@ -80,15 +78,18 @@ def test_another_version_needs_its_headers(stand_in, tmp_path):
     found.check_headers()
 
 
-@pytest.mark.parametrize("lines, why", [
-    (["sys.version_info = (3, 9, 2, 'final', 0)"], "it is cpython 3.9.2"),
-    (["sys.implementation.name = 'pypy'"], "it is pypy"),
-    (["sys.abiflags = 't'"], "free-threaded"),
-    (["sys.abiflags = 'd'"], "debug"),
-    (["sys.exit('no such version')"], "but says: no such version"),
-    (["sys.exit(1)"], "but says: nothing"),
-    (["print('1')", "sys.exit()"], "but says: 1"),
-])
+@pytest.mark.parametrize(
+    "lines, why",
+    [
+        (["sys.version_info = (3, 9, 2, 'final', 0)"], "it is cpython 3.9.2"),
+        (["sys.implementation.name = 'pypy'"], "it is pypy"),
+        (["sys.abiflags = 't'"], "free-threaded"),
+        (["sys.abiflags = 'd'"], "debug"),
+        (["sys.exit('no such version')"], "but says: no such version"),
+        (["sys.exit(1)"], "but says: nothing"),
+        (["print('1')", "sys.exit()"], "but says: 1"),
+    ],
+)
 def test_what_no_wheel_can_be_for(stand_in, lines, why):
     with pytest.raises(errors.RequirementMissingError) as caught:
         interpreter.find(stand_in(*lines))
@@ -118,11 +119,15 @@ def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin/python"
     toolchain.write_python(program, interpreter.find())
-    assert subprocess.run(
-        [program, "-c", "import sys, torch;"
-         "print(torch.__version__, *sys.version_info[:2])"],
-        capture_output=True, text=True, check=True,
-    ).stdout == f"2.99.0 {HERE.replace('.', ' ')}\n"
+    assert (
+        subprocess.run(
+            [program, "-c", "import sys, torch;print(torch.__version__, *sys.version_info[:2])"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        == f"2.99.0 {HERE.replace('.', ' ')}\n"
+    )
 
 
 def test_symbols_that_another_python_lacks(stand_in):

@@ -45,13 +45,9 @@ def test_the_stages_below_are_all_of_them(sandbox, own):
         *(("TERM", stage) for stage in range(1, COMMANDS, 4)),
     ],
 )
-def test_a_signal_leaves_everything_as_it_was(
-    sandbox, own, tmp_path, name, stage
-):
+def test_a_signal_leaves_everything_as_it_was(sandbox, own, tmp_path, name, stage):
     before = snapshot(own)
-    env = support.shim(
-        tmp_path / "bin", f'[ $count = {stage} ] && kill -{name} $PPID'
-    )
+    env = support.shim(tmp_path / "bin", f"[ $count = {stage} ] && kill -{name} $PPID")
     result = sandbox.run("apply", "--k2", str(own), env=env)
     number = getattr(signal, f"SIG{name}")
     if result.returncode == 0:
@@ -74,9 +70,7 @@ def test_a_signal_leaves_everything_as_it_was(
 @pytest.mark.parametrize("stage", range(1, COMMANDS, 2))
 def test_kill_9_is_mended_by_the_next_run(sandbox, own, tmp_path, stage):
     before = snapshot(own)
-    env = support.shim(
-        tmp_path / "bin", f'[ $count = {stage} ] && kill -KILL $PPID'
-    )
+    env = support.shim(tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID")
     result = sandbox.run("apply", "--k2", str(own), env=env)
     assert result.returncode in (0, -signal.SIGKILL)
     time.sleep(0.2)  # the git command that killed its parent ends
@@ -85,16 +79,12 @@ def test_kill_9_is_mended_by_the_next_run(sandbox, own, tmp_path, stage):
     if state == "pristine":
         left = snapshot(own)
         names = left.pop("git directory")
-        assert set(names) - {"k2mps-index"} == set(
-            before.pop("git directory")
-        )
+        assert set(names) - {"k2mps-index"} == set(before.pop("git directory"))
         assert left == before
     sandbox.ok("apply", "--k2", str(own))
     assert sandbox.state(own) == "applied"
     # The note of the last series is all that stays.
-    assert [name for name in os.listdir(own / ".git") if "k2mps" in name] == [
-        "k2mps-series"
-    ]
+    assert [name for name in os.listdir(own / ".git") if "k2mps" in name] == ["k2mps-series"]
 
 
 @pytest.mark.parametrize("method", ["replace", "remove"])
@@ -105,9 +95,19 @@ def test_a_signal_amid_the_files(sandbox, own, method, name, countdown):
         countdown = 1  # the series removes one file
     before = snapshot(own)
     result = subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
-         str(countdown), name, "apply", "--k2", str(own)],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            sys.executable,
+            "-c",
+            support.AMID_SWAP.format(method=method),
+            str(countdown),
+            name,
+            "apply",
+            "--k2",
+            str(own),
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
         text=True,
     )
     number = getattr(signal, name)
@@ -124,14 +124,22 @@ def test_a_signal_amid_the_files(sandbox, own, method, name, countdown):
 
 def test_an_edit_made_after_kill_9_is_not_lost(sandbox, own):
     subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method="replace"), "6",
-         "SIGKILL", "apply", "--k2", str(own)],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            sys.executable,
+            "-c",
+            support.AMID_SWAP.format(method="replace"),
+            "6",
+            "SIGKILL",
+            "apply",
+            "--k2",
+            str(own),
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
     )
     (own / "k2/csrc/array.cu").write_text("my edit\n")
-    assert "array.cu was edited" in sandbox.fails(
-        11, "apply", "--k2", str(own)
-    )
+    assert "array.cu was edited" in sandbox.fails(11, "apply", "--k2", str(own))
     assert (own / "k2/csrc/array.cu").read_text() == "my edit\n"
     (own / "k2/csrc/array.cu").rename(own / "saved.txt")
     sandbox.ok("status", "--k2", str(own))
@@ -162,8 +170,7 @@ def test_random_moments(sandbox, own):
 
 def test_an_interrupted_clone_leaves_nothing(sandbox, tmp_path):
     env = support.shim(
-        tmp_path / "bin",
-        f'case "$*" in *clone*) touch "{tmp_path}/here"; sleep 5;; esac',
+        tmp_path / "bin", f'case "$*" in *clone*) touch "{tmp_path}/here"; sleep 5;; esac'
     )
     process = sandbox.start("checkout", env=env)
     while not (tmp_path / "here").exists():
@@ -182,9 +189,7 @@ def test_a_clone_that_was_killed_is_made_anew(sandbox, tmp_path):
 
 
 @pytest.mark.parametrize("after", ["lock", "status", "export"])
-@pytest.mark.parametrize(
-    "method, countdown", [("replace", 2), ("replace", 4), ("remove", 2)]
-)
+@pytest.mark.parametrize("method, countdown", [("replace", 2), ("replace", 4), ("remove", 2)])
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 def test_a_signal_amid_export(sandbox, method, countdown, name, after):
     sandbox.ok("apply")
@@ -193,9 +198,18 @@ def test_a_signal_amid_export(sandbox, method, countdown, name, after):
     support.commit(k2, "one more", {"k2/csrc/array.cu": "x\n", "n": "new\n"})
     before = support.patches(sandbox)
     result = subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
-         str(countdown), name, "export", "--prune"],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            sys.executable,
+            "-c",
+            support.AMID_SWAP.format(method=method),
+            str(countdown),
+            name,
+            "export",
+            "--prune",
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
         text=True,
     )
     number = getattr(signal, name)
@@ -215,8 +229,7 @@ def test_a_signal_amid_export(sandbox, method, countdown, name, after):
 def test_a_second_ctrl_c_while_cleaning_up(sandbox, own, tmp_path):
     before = snapshot(own)
     env = support.shim(
-        tmp_path / "bin",
-        'case "$*" in *read-tree*) kill -INT $PPID; kill -INT $PPID;; esac',
+        tmp_path / "bin", 'case "$*" in *read-tree*) kill -INT $PPID; kill -INT $PPID;; esac'
     )
     result = sandbox.run("apply", "--k2", str(own), env=env)
     assert result.returncode == 130

@@ -18,10 +18,7 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
 
-OTHERS_WORK = {
-    "k2/csrc/new.cu": "new\n",
-    "k2/csrc/context.h": "a line before\n" + LONG_FILE,
-}
+OTHERS_WORK = {"k2/csrc/new.cu": "new\n", "k2/csrc/context.h": "a line before\n" + LONG_FILE}
 # What the tool keeps for itself, and what git leaves of fetching and of
 # worktrees that are gone.
 OWN = ("worktrees", "FETCH_HEAD", "k2mps-index")
@@ -36,10 +33,7 @@ class Stage:
         self.command = [*command, "--k2", str(self.checkout)]
         self._copies = sandbox.root.parent / "copies"
 
-        self._parts = (
-            self.checkout, sandbox.root / "patches",
-            sandbox.root / "upstream.toml",
-        )
+        self._parts = (self.checkout, sandbox.root / "patches", sandbox.root / "upstream.toml")
 
     def save(self):
         self._copies.mkdir()
@@ -57,13 +51,8 @@ class Stage:
     def look(self):
         """All that a user could miss."""
         found = snapshot(self.checkout, times=False)
-        found["refs"] = [
-            line for line in found["refs"].split("\n")
-            if "operations" not in line
-        ]
-        found["git directory"] = [
-            name for name in found["git directory"] if name not in OWN
-        ]
+        found["refs"] = [line for line in found["refs"].split("\n") if "operations" not in line]
+        found["git directory"] = [name for name in found["git directory"] if name not in OWN]
         return found, patches(self.sandbox)
 
     def killed_after(self, seconds):
@@ -104,8 +93,7 @@ def stage(sandbox, name) -> Stage:
         sandbox.ok("apply", "--k2", str(made.checkout))
         git(made.checkout, "rm", "--quiet", "k2/python/k2/mps/tool")
         git(made.checkout, "commit", "--quiet", "--amend", "--no-edit")
-        support.commit(made.checkout, "more",
-                       {"n": "new\n", "k2/csrc/array.cu": "x\n"})
+        support.commit(made.checkout, "more", {"n": "new\n", "k2/csrc/array.cu": "x\n"})
         return made
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
     return Stage(sandbox, ["rebase", "--onto", onto])

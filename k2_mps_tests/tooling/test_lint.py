@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-
 from k2mps import dependencies, series
+
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
@@ -58,9 +58,11 @@ def replace(sandbox, path: str, old: str, new: str) -> None:
 
 def test_the_projects_own_series_is_sound():
     result = subprocess.run(
-        [sys.executable, "-m", "k2mps", "lint"], cwd=ROOT,
+        [sys.executable, "-m", "k2mps", "lint"],
+        cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(support.TOOLS)},
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stdout
 
@@ -88,22 +90,29 @@ def test_what_the_sample_series_has(sandbox):
         ("+line fifty\n", "+line fifty \n", "+line fifty ", "whitespace"),
         ("+line fifty\n", "+\tline fifty\n", "+\tline fifty", "whitespace"),
         ("+line fifty\n", "+<<<<<<< a\n", "+<<<<<<< a", "conflict"),
-        ("it is needed.\n", "it is needed. \n", "Because it is needed. ",
-         "whitespace"),
-        ("it is needed.", "it is needed" + " much" * 20,
-         "Because it is needed" + " much" * 20, "header"),
-        ("know mps", "know mps" + " well" * 20,
-         "Subject: context: know mps" + " well" * 20, "header"),
-        ("Status: Pending", "Status: Submitted", "Upstream-Status: Submitted",
-         "header"),
-        ("Status: Pending", "Status: Maybe", "Upstream-Status: Maybe",
-         "form"),
+        ("it is needed.\n", "it is needed. \n", "Because it is needed. ", "whitespace"),
+        (
+            "it is needed.",
+            "it is needed" + " much" * 20,
+            "Because it is needed" + " much" * 20,
+            "header",
+        ),
+        (
+            "know mps",
+            "know mps" + " well" * 20,
+            "Subject: context: know mps" + " well" * 20,
+            "header",
+        ),
+        ("Status: Pending", "Status: Submitted", "Upstream-Status: Submitted", "header"),
+        ("Status: Pending", "Status: Maybe", "Upstream-Status: Maybe", "form"),
         ("@@ -49,3 +49,4 @@", "@@ -49,3 +49,9 @@", "+", "form"),
-        ("@@ -49,3 +49,4 @@\n line 49\n",
-         "@@ -48,4 +48,5 @@\n line 48\n line 49\n", "@@ -48,4 +48,5 @@",
-         "context"),
-        ("@@ -49,3 +49,4 @@\n line 49\n", "@@ -50,2 +50,3 @@\n",
-         "@@ -50,2 +50,3 @@", "context"),
+        (
+            "@@ -49,3 +49,4 @@\n line 49\n",
+            "@@ -48,4 +48,5 @@\n line 48\n line 49\n",
+            "@@ -48,4 +48,5 @@",
+            "context",
+        ),
+        ("@@ -49,3 +49,4 @@\n line 49\n", "@@ -50,2 +50,3 @@\n", "@@ -50,2 +50,3 @@", "context"),
     ],
 )
 def test_a_finding_is_at_its_line(sound, old, new, line, check):
@@ -116,25 +125,27 @@ def test_a_finding_is_at_its_line(sound, old, new, line, check):
 
 
 @pytest.mark.parametrize(
-    "path", ["../../etc/passwd", "/etc/passwd", ".git/hooks/x", "a/.GIT/x",
-             ".gitmodules", "a\\b", "k2/../../x"],
+    "path",
+    [
+        "../../etc/passwd",
+        "/etc/passwd",
+        ".git/hooks/x",
+        "a/.GIT/x",
+        ".gitmodules",
+        "a\\b",
+        "k2/../../x",
+    ],
 )
 def test_hostile_paths(sound, path):
     text = (sound.root / CONTEXT).read_text()
-    (sound.root / CONTEXT).write_text(
-        text.replace("k2/csrc/context.h", path)
-    )
-    assert [(one[0], one[2]) for one in without_lock(sound)] == [
-        (CONTEXT, "path")
-    ]
+    (sound.root / CONTEXT).write_text(text.replace("k2/csrc/context.h", path))
+    assert [(one[0], one[2]) for one in without_lock(sound)] == [(CONTEXT, "path")]
 
 
 @pytest.mark.parametrize("mode", ["120000", "160000"])
 def test_links_and_submodules(sound, mode):
     raw = (sound.root / CONTEXT).read_bytes()
-    (sound.root / CONTEXT).write_bytes(
-        re.sub(rb"(index .*) 100644", rb"\1 " + mode.encode(), raw)
-    )
+    (sound.root / CONTEXT).write_bytes(re.sub(rb"(index .*) 100644", rb"\1 " + mode.encode(), raw))
     found = without_lock(sound)
     assert [(one[0], one[2]) for one in found] == [(CONTEXT, "form")]
 
@@ -175,9 +186,7 @@ def test_the_order_file(sound):
 def test_a_line_that_stands_twice_is_one_finding(sound):
     order = sound.root / "patches/series"
     order.write_text(order.read_text() + "context-know-mps.patch\n")
-    assert findings(sound) == [
-        ("patches/series", 4, "form"), ("patches/series", 1, "lock"),
-    ]
+    assert findings(sound) == [("patches/series", 4, "form"), ("patches/series", 1, "lock")]
 
 
 def test_files_of_a_malformed_patch_are_not_called_missing(sound):
@@ -196,7 +205,8 @@ def test_every_changed_hash_is_told(sound):
         replace(sound, path, "Status: Pending", "Status: Inappropriate")
     (sound.root / "patches/files/cmake/mps.cmake").write_text("set(A 1)\n")
     assert [(path, check) for path, _, check in findings(sound)] == [
-        (ARRAY, "lock"), (CONTEXT, "lock"),
+        (ARRAY, "lock"),
+        (CONTEXT, "lock"),
         ("patches/files/cmake/mps.cmake", "lock"),
     ]
 
@@ -206,7 +216,9 @@ def test_new_files(sound):
         "set(A 1) \n\tset(B 2)\n>>>>>>> x\n\n"
     )
     assert [one[1:] for one in without_lock(sound)] == [
-        (1, "whitespace"), (2, "whitespace"), (3, "conflict"),
+        (1, "whitespace"),
+        (2, "whitespace"),
+        (3, "conflict"),
         (4, "whitespace"),
     ]
 
@@ -227,38 +239,58 @@ MODULE = {"k2/python/k2/late.py": "value = 1\n"}
     "user, line, text, brings",
     [
         ("k2/csrc/mps/use.mm", 2, '\n#import "k2/csrc/mps/late.h"\n', HEADER),
-        ("k2/csrc/mps/use.metal", 1, '#include "k2/csrc/mps/late.h"\n',
-         HEADER),
-        ("cmake/use.cmake", 1, "include(late)\n",
-         {"cmake/late.cmake": "\n"}),
-        ("cmake/use.cmake", 1, "run(${PROJECT_SOURCE_DIR}/cmake/late.py.in"
-         " ${PROJECT_SOURCE_DIR}/cmake/late.cmake)\n",
-         {"cmake/late.cmake": "\n"}),
-        ("k2/csrc/mps/CMakeLists.txt", 2, "set(sources\n  late.cu)\n",
-         {"k2/csrc/mps/late.cu": "\n"}),
-        ("cmake/use.cmake", 2, "set(sources\n  mps/kernels/late.metal)\n",
-         {"k2/csrc/mps/kernels/late.metal": "\n"}),
+        ("k2/csrc/mps/use.metal", 1, '#include "k2/csrc/mps/late.h"\n', HEADER),
+        ("cmake/use.cmake", 1, "include(late)\n", {"cmake/late.cmake": "\n"}),
+        (
+            "cmake/use.cmake",
+            1,
+            "run(${PROJECT_SOURCE_DIR}/cmake/late.py.in ${PROJECT_SOURCE_DIR}/cmake/late.cmake)\n",
+            {"cmake/late.cmake": "\n"},
+        ),
+        (
+            "k2/csrc/mps/CMakeLists.txt",
+            2,
+            "set(sources\n  late.cu)\n",
+            {"k2/csrc/mps/late.cu": "\n"},
+        ),
+        (
+            "cmake/use.cmake",
+            2,
+            "set(sources\n  mps/kernels/late.metal)\n",
+            {"k2/csrc/mps/kernels/late.metal": "\n"},
+        ),
         ("k2/python/k2/use.py", 1, "from .late import value\n", MODULE),
         ("k2/python/k2/use.py", 1, "from . import late\n", MODULE),
         ("k2/python/k2/use.py", 2, "def f():\n    import k2.late\n", MODULE),
         ("k2/python/k2/use/a.py", 1, "from ..late import value\n", MODULE),
-        ("k2/python/k2/use.py", 3, "import k2\ndef f():\n"
-         "    return k2.later.is_there()\n", PACKAGE),
-        ("k2/python/k2/use.py", 2, "import _k2\nvalue = _k2.late(1)\n",
-         {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}),
-        ("k2/python/k2/use.py", 1, "from _k2 import late\n",
-         {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'}),
+        (
+            "k2/python/k2/use.py",
+            3,
+            "import k2\ndef f():\n    return k2.later.is_there()\n",
+            PACKAGE,
+        ),
+        (
+            "k2/python/k2/use.py",
+            2,
+            "import _k2\nvalue = _k2.late(1)\n",
+            {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'},
+        ),
+        (
+            "k2/python/k2/use.py",
+            1,
+            "from _k2 import late\n",
+            {"k2/csrc/late.h": 'void F(M &m) { m.def("late", &Late); }\n'},
+        ),
     ],
 )
 def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
     """Each use before what it needs is found; after it, nothing is."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
-        series.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"",
-                     ())
+        series.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"", ())
         for name, paths in (("uses", [user]), ("what", brings))
     )
-    found, = dependencies.lacks([uses, what], files)
+    (found,) = dependencies.lacks([uses, what], files)
     assert (found.place, found.line) == (f"patches/files/{user}", line)
     assert found.message.endswith("what.patch, which is later than uses.patch")
     assert list(dependencies.lacks([what, uses], files)) == []
@@ -267,32 +299,30 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
 @pytest.mark.parametrize(
     "path, old, new, brings",
     [
-        ("k2/python/k2/__init__.py", "from _k2 import *",
-         "from _k2 import *\nfrom . import late", MODULE),
-        ("k2/python/k2/__init__.py", "from _k2 import *",
-         "import k2\nk2.later.check()", PACKAGE),
-        ("CMakeLists.txt", "project(k2)", "project(k2)\ninclude(late)",
-         {"cmake/late.cmake": "\n"}),
-        ("k2/csrc/array.cu", "array 9\n",
-         'array 9\n#include "k2/csrc/mps/late.h"\n', HEADER),
+        (
+            "k2/python/k2/__init__.py",
+            "from _k2 import *",
+            "from _k2 import *\nfrom . import late",
+            MODULE,
+        ),
+        ("k2/python/k2/__init__.py", "from _k2 import *", "import k2\nk2.later.check()", PACKAGE),
+        ("CMakeLists.txt", "project(k2)", "project(k2)\ninclude(late)", {"cmake/late.cmake": "\n"}),
+        ("k2/csrc/array.cu", "array 9\n", 'array 9\n#include "k2/csrc/mps/late.h"\n', HEADER),
     ],
 )
-def test_what_a_hook_of_an_earlier_commit_cannot_have(
-    sound, path, old, new, brings
-):
+def test_what_a_hook_of_an_earlier_commit_cannot_have(sound, path, old, new, brings):
     """The same in lines that a patch adds to upstream's files."""
+
     def edit():
         text = (sound.checkout / path).read_bytes().decode()
         assert old in text
-        support.commit(sound.checkout, "a hook",
-                       {path: text.replace(old, new, 1)})
+        support.commit(sound.checkout, "a hook", {path: text.replace(old, new, 1)})
 
     sound.ok("apply")
     edit()
     support.commit(sound.checkout, "what it uses", brings)
     sound.ok("export")
-    line = line_of(sound, "patches/a-hook.patch",
-                   f"+{new.split(chr(10))[1]}")
+    line = line_of(sound, "patches/a-hook.patch", f"+{new.split(chr(10))[1]}")
     assert findings(sound) == [("patches/a-hook.patch", line, "order")]
 
     git(sound.checkout, "reset", "--quiet", "--hard", "HEAD~2")
@@ -304,11 +334,15 @@ def test_what_a_hook_of_an_earlier_commit_cannot_have(
 
 def test_a_name_in_a_comment_or_text_asks_for_nothing(sound):
     sound.ok("apply")
-    support.commit(sound.checkout, "talk", {
-        "k2/python/k2/talk.py": '"""See k2.later.on."""\n'
-        "# from . import late\ntext = 'import k2.late'\n",
-        "k2/csrc/mps/talk.h": '// #include "k2/csrc/mps/late.h"\n',
-    })
+    support.commit(
+        sound.checkout,
+        "talk",
+        {
+            "k2/python/k2/talk.py": '"""See k2.later.on."""\n'
+            "# from . import late\ntext = 'import k2.late'\n",
+            "k2/csrc/mps/talk.h": '// #include "k2/csrc/mps/late.h"\n',
+        },
+    )
     support.commit(sound.checkout, "late", {**HEADER, **PACKAGE, **MODULE})
     sound.ok("export")
     assert findings(sound) == []
@@ -319,16 +353,20 @@ def test_sources_that_only_nvcc_can_compile(sound):
     sound.ok("apply")
     through = {"k2/csrc/mps/through.h": '#include "k2/csrc/context.h"\n'}
     text = '#include "k2/csrc/log.h"\n#include "k2/csrc/mps/through.h"\n'
-    support.commit(sound.checkout, "wrong",
-                   {**through, "k2/csrc/mps/a.cc": text})
+    support.commit(sound.checkout, "wrong", {**through, "k2/csrc/mps/a.cc": text})
     sound.ok("export")
     assert findings(sound) == [("patches/files/k2/csrc/mps/a.cc", 2, "cuda")]
 
     git(sound.checkout, "reset", "--quiet", "--hard", "HEAD~1")
-    support.commit(sound.checkout, "right", {
-        **through, "k2/csrc/mps/a.cu": text,
-        "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n',
-    })
+    support.commit(
+        sound.checkout,
+        "right",
+        {
+            **through,
+            "k2/csrc/mps/a.cu": text,
+            "k2/csrc/mps/b.cc": '#include "k2/csrc/log.h"\n#include <vector>\n',
+        },
+    )
     sound.ok("export", "--prune")
     assert findings(sound) == []
 
@@ -341,7 +379,7 @@ def test_the_budget(sound):
     assert findings(sound) == []
     config.write_text(text + "\n[budget]\nlines = 8\n")
     assert findings(sound) == [("upstream.toml", 1, "budget")]
-    config.write_text(text + "\n[budget]\nlines = \"8\"\n")
+    config.write_text(text + '\n[budget]\nlines = "8"\n')
     assert findings(sound) == [("upstream.toml", 1, "config")]
 
 
@@ -350,8 +388,7 @@ def test_annotations_of_github(sound):
     result = sound.run("lint", "--format", "github")
     line = line_of(sound, CONTEXT, "+line fifty ")
     assert (
-        f"::error file={CONTEXT},line={line},title=k2mps lint whitespace::"
-        "trailing white space"
+        f"::error file={CONTEXT},line={line},title=k2mps lint whitespace::trailing white space"
     ) in result.stdout.splitlines()
 
 
@@ -364,8 +401,7 @@ def test_the_problem_matcher_reads_findings_and_conflicts(sound):
         for line in text.splitlines():
             match = re.search(pattern["regexp"], line)
             if match:
-                found.append((match[pattern["file"]],
-                              int(match[pattern["line"]])))
+                found.append((match[pattern["file"]], int(match[pattern["line"]])))
         return found
 
     replace(sound, CONTEXT, "\n line 49\n", "\n line 48\n")
@@ -379,7 +415,6 @@ def test_the_hook_runs_a_command_that_exists(sound):
     entry = re.search(r"entry: k2mps (.*)", text)[1]
     files = re.search(r"files: (.*)", text)[1]
     sound.ok(*entry.split(" "))
-    for path in (CONTEXT, "patches/series", "patches/files/a/b",
-                 "upstream.toml"):
+    for path in (CONTEXT, "patches/series", "patches/files/a/b", "upstream.toml"):
         assert re.search(files, path)
     assert not re.search(files, "tools/upstream.toml")

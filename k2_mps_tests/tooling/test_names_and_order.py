@@ -22,22 +22,19 @@ def order(sandbox) -> list[str]:
 
 def names(k2) -> list[str]:
     """The patch name that each commit carries, oldest first."""
-    return git(k2, "log", "--reverse", "-3",
-               "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
-               ).splitlines()
+    return git(
+        k2, "log", "--reverse", "-3", "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
+    ).splitlines()
 
 
 def reorder(sandbox, *wanted: str) -> None:
-    (sandbox.root / "patches/series").write_text(
-        "".join(f"{name}\n" for name in wanted)
-    )
+    (sandbox.root / "patches/series").write_text("".join(f"{name}\n" for name in wanted))
 
 
 def rename(sandbox, old: str) -> None:
     folder = sandbox.root / "patches"
     (folder / old).rename(folder / NEW)
-    reorder(sandbox, *[NEW if name == old else name
-                       for name in order(sandbox)])
+    reorder(sandbox, *[NEW if name == old else name for name in order(sandbox)])
 
 
 def reword(sandbox) -> None:
@@ -54,11 +51,9 @@ def move_a_hunk(sandbox) -> None:
     context = (folder / CONTEXT).read_bytes()
     start = array.index(b"diff --git a/k2/csrc/context.h")
     end = array.index(b"diff --git", start + 1)
-    hunk = array[array.index(b"@@", start):end]
+    hunk = array[array.index(b"@@", start) : end]
     assert hunk.startswith(b"@@ -90,3 +90,2 @@")
-    place = context.index(
-        b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1
-    )
+    place = context.index(b"diff --git", context.index(b"diff --git a/k2/csrc/context.h") + 1)
     hunk = hunk.replace(b"@@ -90,3 +90,2 @@", b"@@ -89,3 +90,2 @@")
     (folder / CONTEXT).write_bytes(context[:place] + hunk + context[place:])
     (folder / ARRAY).write_bytes(array[:start] + array[end:])
@@ -66,9 +61,7 @@ def move_a_hunk(sandbox) -> None:
 
 CHANGES = {
     "order": lambda sandbox: reorder(sandbox, PYTHON, CONTEXT, ARRAY),
-    "order of a file's": lambda sandbox: reorder(
-        sandbox, ARRAY, CONTEXT, PYTHON
-    ),
+    "order of a file's": lambda sandbox: reorder(sandbox, ARRAY, CONTEXT, PYTHON),
     "name": lambda sandbox: rename(sandbox, ARRAY),
     "words": reword,
     "which patch": move_a_hunk,
@@ -91,9 +84,7 @@ def edit(k2) -> None:
     path.write_text(text.replace("line 20\n", "twenty\n"))
 
 
-def test_apply_makes_the_commits_anew_and_touches_no_file(
-    sandbox, k2, changed
-):
+def test_apply_makes_the_commits_anew_and_touches_no_file(sandbox, k2, changed):
     before = snapshot(k2)
     assert "changed 0 files" in sandbox.ok("apply")
     after = snapshot(k2)
@@ -127,25 +118,24 @@ def test_status_tells_of_it(sandbox, k2, changed):
     assert sandbox.state() == "applied"
 
 
-@pytest.mark.parametrize("changed, command", [
-    *((change, "fold") for change in CHANGES),
-    *(("name", command) for command in ("new", "edit", "drop")),
-], indirect=["changed"])
-def test_no_command_brings_the_old_series_back(
-    sandbox, k2, changed, command
-):
+@pytest.mark.parametrize(
+    "changed, command",
+    [
+        *((change, "fold") for change in CHANGES),
+        *(("name", command) for command in ("new", "edit", "drop")),
+    ],
+    indirect=["changed"],
+)
+def test_no_command_brings_the_old_series_back(sandbox, k2, changed, command):
     """Nor does it take an `apply` first."""
     before = order(sandbox)
-    texts = {name: (sandbox.root / "patches" / name).read_text()
-             for name in before}
+    texts = {name: (sandbox.root / "patches" / name).read_text() for name in before}
     if command in ("fold", "new"):
         edit(k2)
     if command == "fold":
         sandbox.ok("fold", CONTEXT)
         meant = before
-        assert "+twenty\n" in (
-            sandbox.root / "patches" / CONTEXT
-        ).read_text()
+        assert "+twenty\n" in (sandbox.root / "patches" / CONTEXT).read_text()
     elif command == "new":
         sandbox.ok("new", "more: a thing")
         meant = [*before, "more-a-thing.patch"]
@@ -156,9 +146,8 @@ def test_no_command_brings_the_old_series_back(
         sandbox.ok("drop", PYTHON)
         meant = [name for name in before if name != PYTHON]
     assert order(sandbox) == meant
-    assert {path.name for path in (sandbox.root / "patches").glob("*.patch")
-            } == set(meant)
-    assert names(k2)[-len(meant):] == meant[-3:]
+    assert {path.name for path in (sandbox.root / "patches").glob("*.patch")} == set(meant)
+    assert names(k2)[-len(meant) :] == meant[-3:]
     for name in set(texts) & set(meant) - {CONTEXT}:
         text = (sandbox.root / "patches" / name).read_text()
         head = text.split("\n---\n")[0]

@@ -22,9 +22,7 @@ def history(sandbox, breaking: dict[int, dict[str, str]]) -> list[str]:
     made = [sandbox.pin]
     for number in range(1, 21):
         files = {"docs/log.md": f"{number}\n", **breaking.get(number, {})}
-        made.append(
-            support.commit(sandbox.upstream, f"Commit {number}", files)
-        )
+        made.append(support.commit(sandbox.upstream, f"Commit {number}", files))
     return made
 
 
@@ -44,7 +42,9 @@ def test_the_commit_that_breaks_a_patch(sandbox, number):
     broken = found["patches"][MPS]["broken"]
     assert broken["step"] == number
     assert broken["commit"] == {
-        "id": made[number], "author": "A Contributor", "date": "2023-11-14",
+        "id": made[number],
+        "author": "A Contributor",
+        "date": "2023-11-14",
         "subject": f"Commit {number}",
     }
     assert broken["verified"] is True
@@ -75,42 +75,44 @@ def test_backwards(sandbox):
     assert broken["step"] == 1 and broken["verified"]
     kinds = {place["path"]: place["kind"] for place in broken["places"]}
     assert kinds == {CONTEXT: "deleted"}
-    assert found["patches"]["python-add-only-new-files.patch"][
-        "broken"] is None
+    assert found["patches"]["python-add-only-new-files.patch"]["broken"] is None
 
 
 def test_each_patch_has_its_own(sandbox):
     first = LONG_FILE.replace("line 90\n", "line ninety\n")
     second = first.replace("line 50\n", "line 50, better\n")
-    made = history(sandbox, {
-        4: {CONTEXT: first}, 8: {CONTEXT: second},
-        12: {"k2/python/k2/mps/tool": "upstream's\n"},
-    })
+    made = history(
+        sandbox,
+        {4: {CONTEXT: first}, 8: {CONTEXT: second}, 12: {"k2/python/k2/mps/tool": "upstream's\n"}},
+    )
     found = probe(sandbox)["patches"]
-    assert {
-        name: made.index(one["broken"]["commit"]["id"])
-        for name, one in found.items()
-    } == {ARRAY: 4, MPS: 8, "python-add-only-new-files.patch": 12}
+    assert {name: made.index(one["broken"]["commit"]["id"]) for name, one in found.items()} == {
+        ARRAY: 4,
+        MPS: 8,
+        "python-add-only-new-files.patch": 12,
+    }
 
 
 def test_all_commits_that_touched_the_lines(sandbox):
     """Also where the lines have moved up and down meanwhile."""
     first = LONG_FILE.replace("line 50\n", "line 50, better\n")
-    made = history(sandbox, {
-        3: {CONTEXT: "a\nb\nc\n" + LONG_FILE},
-        6: {CONTEXT: "a\nb\nc\n" + first},
-        9: {CONTEXT: first.replace("line 3\n", "")},
-        12: {CONTEXT: first.replace("line 3\n", "").replace(
-            "better", "best")},
-        15: {CONTEXT: first.replace("line 3\n", "").replace(
-            "better", "best").replace("line 80\n", "80\n")},
-    })
+    made = history(
+        sandbox,
+        {
+            3: {CONTEXT: "a\nb\nc\n" + LONG_FILE},
+            6: {CONTEXT: "a\nb\nc\n" + first},
+            9: {CONTEXT: first.replace("line 3\n", "")},
+            12: {CONTEXT: first.replace("line 3\n", "").replace("better", "best")},
+            15: {
+                CONTEXT: first.replace("line 3\n", "")
+                .replace("better", "best")
+                .replace("line 80\n", "80\n")
+            },
+        },
+    )
     assert probe(sandbox)["patches"][MPS]["broken"]["step"] == 6
     message = sandbox.fails(19, "rebase", "--onto", made[-1])
-    touched = [
-        line.split()[2]
-        for line in message.splitlines() if "  touched by " in line
-    ]
+    touched = [line.split()[2] for line in message.splitlines() if "  touched by " in line]
     assert touched == [made[6][:12], made[12][:12]]
 
 
@@ -164,16 +166,13 @@ def test_markdown(sandbox):
     made = history(sandbox, {3: {CONTEXT: lines}})
     out = sandbox.ok("probe", "--format", "markdown")
     assert (
-        f"| {MPS} | 3 | {made[3][:12]} 2023-11-14 A Contributor: Commit 3 |"
-        " 1 overlapping | yes |"
+        f"| {MPS} | 3 | {made[3][:12]} 2023-11-14 A Contributor: Commit 3 | 1 overlapping | yes |"
     ) in out.splitlines()
     assert f"## {MPS} at {made[3][:12]}" in out
     assert out.count("```") == 2
 
 
-@pytest.mark.parametrize(
-    "commits, code", [("abc", 2), ("..abcdef", 21), ("x..HEAD", 21)]
-)
+@pytest.mark.parametrize("commits, code", [("abc", 2), ("..abcdef", 21), ("x..HEAD", 21)])
 def test_commits_that_do_not_exist(sandbox, commits, code):
     sandbox.ok("apply")
     result = sandbox.run("probe", commits)
@@ -194,9 +193,11 @@ def test_a_renamed_file_is_followed(sandbox):
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
     git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")
     support.commit(sandbox.upstream, "Else", {"else": "1\n"})
-    last = support.commit(sandbox.upstream, "Better", {
-        "k2/csrc/ctx.h": LONG_FILE.replace("line 50\n", "line 50, better\n")
-    })
+    last = support.commit(
+        sandbox.upstream,
+        "Better",
+        {"k2/csrc/ctx.h": LONG_FILE.replace("line 50\n", "line 50, better\n")},
+    )
     broken = probe(sandbox)["patches"][MPS]["broken"]
     assert broken["commit"]["id"] == last
     assert broken["step"] == len(made) - 1 + 3

@@ -12,8 +12,8 @@ import subprocess
 import time
 
 import pytest
-
 from k2mps import project, series
+
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_hostile_config import CONFIGURATIONS
@@ -54,9 +54,10 @@ def clone(tmp_path_factory, users_environment):
     def run(*args, **env):
         return subprocess.run(
             ["env", "-u", "K2", *support.Sandbox.command(None, *args)],
-            cwd=root, capture_output=True, text=True,
-            env={**users_environment, "PYTHONPATH": str(support.TOOLS),
-                 **env},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**users_environment, "PYTHONPATH": str(support.TOOLS), **env},
         )
 
     result = run("checkout")
@@ -79,7 +80,8 @@ def restore(clone):
 def contents(root):
     found = {
         path.relative_to(root): path.read_bytes()
-        for path in (root / "patches").rglob("*") if path.is_file()
+        for path in (root / "patches").rglob("*")
+        if path.is_file()
     }
     return {**found, "upstream.toml": (root / "upstream.toml").read_bytes()}
 
@@ -120,8 +122,7 @@ def test_a_hostile_configuration_gives_the_same_commits(clone, tmp_path):
         config = tmp_path / f"config{number}"
         config.write_text(CONFIGURATIONS[name])
         restore(clone)
-        result = clone("apply", GIT_CONFIG_GLOBAL=str(config),
-                       LC_ALL="de_DE.UTF-8")
+        result = clone("apply", GIT_CONFIG_GLOBAL=str(config), LC_ALL="de_DE.UTF-8")
         assert result.returncode == 0, result.stderr
         assert git(clone.k2, "rev-parse", "HEAD") == tip
 
@@ -132,8 +133,7 @@ def test_only_what_the_series_changes_is_written(clone):
     for folder, folders, files in os.walk(clone.k2):
         folders[:] = [name for name in folders if name != ".git"]
         for name in (*files, *folders):  # a link may lead to a folder
-            os.utime(os.path.join(folder, name), (old, old),
-                     follow_symlinks=False)
+            os.utime(os.path.join(folder, name), (old, old), follow_symlinks=False)
     git(clone.k2, "update-index", "--refresh")
     result = clone("apply")
     assert result.returncode == 0, result.stderr
@@ -144,7 +144,5 @@ def test_only_what_the_series_changes_is_written(clone):
         if path and (clone.k2 / path).lstat().st_mtime > old + 1
     ]
     found = series.load(REAL.patches)
-    wanted = set(found.files) | {
-        edit.path for patch in found.patches for edit in patch.edits
-    }
+    wanted = set(found.files) | {edit.path for patch in found.patches for edit in patch.edits}
     assert set(changed) == wanted and len(wanted) == written

@@ -13,18 +13,14 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
 
 CONTEXT = "k2/csrc/context.h"
-OTHERS_WORK = {
-    "k2/csrc/new.cu": "new\n",
-    CONTEXT: "a line before\n" + LONG_FILE,
-}
+OTHERS_WORK = {"k2/csrc/new.cu": "new\n", CONTEXT: "a line before\n" + LONG_FILE}
 CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
 
 def upstream_commit(sandbox, subject, files) -> str:
     """A commit of upstream's, which the checkout has fetched."""
     made = support.commit(sandbox.upstream, subject, files)
-    git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(),
-        "HEAD")
+    git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(), "HEAD")
     return made
 
 
@@ -39,12 +35,10 @@ def same_state(sandbox, k2, before) -> None:
     for one in (before[0], now[0]):
         # The directory that git keeps linked worktrees in may stay, empty.
         one["git directory"] = [
-            name for name in one["git directory"]
-            if name not in ("worktrees", "FETCH_HEAD")
+            name for name in one["git directory"] if name not in ("worktrees", "FETCH_HEAD")
         ]
         one["refs"] = "\n".join(
-            line for line in one["refs"].split("\n")
-            if "operations" not in line
+            line for line in one["refs"].split("\n") if "operations" not in line
         )
     assert now == before
     assert not (sandbox.root / "build/rebase").exists()
@@ -71,8 +65,7 @@ def test_lines_that_have_moved(sandbox, k2):
 
 def test_the_pin_follows(sandbox, k2):
     onto = upstream_commit(
-        sandbox, "Release",
-        {"CMakeLists.txt": "project(k2)\nset(K2_VERSION \"1.1\")\n"},
+        sandbox, "Release", {"CMakeLists.txt": 'project(k2)\nset(K2_VERSION "1.1")\n'}
     )
     sandbox.ok("rebase", "--onto", onto)
     found = pin(sandbox)
@@ -113,8 +106,7 @@ def conflict(sandbox, subject="Better line"):
 def resolve(sandbox, text="line fifty, better\nand a half\n"):
     file = sandbox.root / "build/rebase" / CONTEXT
     resolved, count = re.subn(
-        r"<<<<<<<.*?>>>>>>> [^\n]*\n", text, file.read_text(),
-        flags=re.DOTALL,
+        r"<<<<<<<.*?>>>>>>> [^\n]*\n", text, file.read_text(), flags=re.DOTALL
     )
     assert count == 1
     file.write_text(resolved)
@@ -129,9 +121,7 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     )
     assert f"{CONTEXT} @@ -49,3 +49,4 @@: overlapping" in message
     assert "+line fifty" in message
-    assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (
-        message
-    )
+    assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (message)
     assert "k2mps rebase --continue" in message
     # The conflict is in a tree of its own.
     after = snapshot(k2)
@@ -188,9 +178,7 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     worktree = sandbox.root / "build/rebase"
     support.write(worktree, {"k2/csrc/shim.h": "shim\n"})
     message = sandbox.fails(19, "rebase", "--continue")
-    assert "k2/csrc/shim.h in" in message and "git does not track it" in (
-        message
-    )
+    assert "k2/csrc/shim.h in" in message and "git does not track it" in (message)
     assert f"git -C {worktree} add k2/csrc/shim.h" in message
     git(worktree, "add", "k2/csrc/shim.h")
     sandbox.ok("rebase", "--continue")
@@ -201,9 +189,7 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
 
 
 def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
-    onto = upstream_commit(
-        sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"}
-    )
+    onto = upstream_commit(sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"})
     sandbox.fails(19, "rebase", "--onto", onto)
     resolve(sandbox, "WRONG\n")
     assert "patch 2 of 3" in sandbox.fails(19, "rebase", "--continue")
@@ -213,10 +199,16 @@ def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
     assert "context-know-mps.patch, conflicts" in message
 
 
-@pytest.mark.parametrize("command", [
-    ["edit", "context-know-mps", "--subject", "context: other words"],
-    ["drop", "context-know-mps"], ["export"], ["lock"], ["undo"],
-])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["edit", "context-know-mps", "--subject", "context: other words"],
+        ["drop", "context-know-mps"],
+        ["export"],
+        ["lock"],
+        ["undo"],
+    ],
+)
 def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
@@ -268,9 +260,7 @@ def test_a_commit_that_only_this_checkout_has(sandbox, name):
     git(own, "checkout", "--quiet", "-b", "mine")
     commit = support.commit(own, "mine", {"mine": "1\n"})
     before = patches(sandbox)
-    message = sandbox.fails(
-        21, "rebase", "--k2", str(own), "--onto", name.format(commit=commit)
-    )
+    message = sandbox.fails(21, "rebase", "--k2", str(own), "--onto", name.format(commit=commit))
     assert f"does not have {commit[:12]}" in message
     assert patches(sandbox) == before
 
@@ -291,9 +281,9 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     files = {"k2/csrc/no_newline.txt": "first\nlast, still without"}
     support.write(sandbox.upstream, files)
     context = LONG_FILE.replace("line 90\n", "")
-    support.write(sandbox.upstream, {
-        CONTEXT: context, "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n",
-    })
+    support.write(
+        sandbox.upstream, {CONTEXT: context, "k2/csrc/crlf.txt": "one\r\nTWO\r\nthree\r\n"}
+    )
     (sandbox.upstream / "k2/csrc/array.cu").chmod(0o755)
     git(sandbox.upstream, "commit", "--quiet", "--all", "-m", "Merge array")
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
@@ -303,9 +293,7 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     assert "upstream has it already" in message
     assert "--drop-upstreamed" in message
     assert patches(sandbox) == before
-    assert "changes nothing any more" in sandbox.fails(
-        19, "rebase", "--continue"
-    )
+    assert "changes nothing any more" in sandbox.fails(19, "rebase", "--continue")
     out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
     assert f"dropped {patch}: upstream has it" in out
     assert "2 patches" in out
@@ -371,9 +359,9 @@ def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
     sandbox.ok("new", "array: seven")
     onto = upstream_commit(sandbox, "Seven", {"k2/csrc/array.cu": text})
     sandbox.fails(19, "rebase", "--onto", onto)
-    support.write(sandbox.root / "build/rebase", {
-        "k2/csrc/array.cu": text.replace("array 8\n", "eight\n"),
-    })
+    support.write(
+        sandbox.root / "build/rebase", {"k2/csrc/array.cu": text.replace("array 8\n", "eight\n")}
+    )
     sandbox.ok("rebase", "--continue")
     sandbox.ok("apply")
     assert "seven\neight\n" in (k2 / "k2/csrc/array.cu").read_text()
@@ -382,16 +370,11 @@ def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
 def test_lines_that_went_to_another_file(sandbox, k2):
     moved = LONG_FILE.replace("line 50\n", "")
     long_line = "the fiftieth line, which can be found again\n"
-    onto = upstream_commit(
-        sandbox, "Longer", {CONTEXT: LONG_FILE.replace("line 50\n",
-                                                       long_line)}
-    )
+    onto = upstream_commit(sandbox, "Longer", {CONTEXT: LONG_FILE.replace("line 50\n", long_line)})
     sandbox.fails(19, "rebase", "--onto", onto)
     resolve(sandbox)
     sandbox.ok("rebase", "--continue")
-    onto = upstream_commit(
-        sandbox, "Move it", {CONTEXT: moved, "k2/csrc/else.h": long_line}
-    )
+    onto = upstream_commit(sandbox, "Move it", {CONTEXT: moved, "k2/csrc/else.h": long_line})
     message = sandbox.fails(19, "rebase", "--onto", onto)
     assert "moved (the lines are now in k2/csrc/else.h)" in message
 
@@ -441,9 +424,7 @@ def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
 def test_the_other_checkout_is_named(sandbox, k2):
     conflict(sandbox)
     own = sandbox.clone("own")
-    assert str(k2) in sandbox.fails(
-        19, "rebase", "--continue", "--k2", str(own)
-    )
+    assert str(k2) in sandbox.fails(19, "rebase", "--continue", "--k2", str(own))
 
 
 @pytest.mark.parametrize("stage", range(4, 110, 15))
@@ -451,9 +432,7 @@ def test_kill_9_leaves_before_or_after(sandbox, k2, tmp_path, stage):
     onto = upstream_commit(sandbox, "Others' work", OTHERS_WORK)
     before = patches(sandbox)
     tree = snapshot(k2)["files"]
-    env = support.shim(
-        tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID"
-    )
+    env = support.shim(tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID")
     result = sandbox.run("rebase", "--onto", onto, env=env)
     state = json.loads(sandbox.ok("status", "--json"))["state"]
     if state == "applied":

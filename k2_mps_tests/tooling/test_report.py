@@ -18,8 +18,14 @@ def report(sandbox, *args) -> dict:
 def test_the_lines_of_each_patch(sandbox):
     found = report(sandbox)
     assert [
-        (one["name"], one["new_files"], one["new_lines"], one["files"],
-         one["added"], one["removed"])
+        (
+            one["name"],
+            one["new_files"],
+            one["new_lines"],
+            one["files"],
+            one["added"],
+            one["removed"],
+        )
         for one in found["patches"]
     ] == [
         ("context-know-mps.patch", 2, 2, 2, 2, 2),
@@ -36,9 +42,7 @@ def test_the_budget(sandbox):
     with open(sandbox.root / "upstream.toml", "a") as config:
         config.write("\n[budget]\nlines = 12\n")
     assert report(sandbox)["budget"] == 12
-    assert "9 lines in upstream's files, against a budget of 12 (3 left)" in (
-        sandbox.ok("report")
-    )
+    assert "9 lines in upstream's files, against a budget of 12 (3 left)" in (sandbox.ok("report"))
 
 
 def test_without_a_checkout_the_drift_is_said_to_be_unknown(sandbox):
@@ -51,8 +55,7 @@ def test_how_far_upstream_has_moved(sandbox):
     sandbox.ok("apply")
     assert report(sandbox)["drift"]["behind"] == 0
     for number in range(3):
-        support.commit(sandbox.upstream, f"Newer {number}",
-                       {"k2/csrc/array.cu": f"{number}\n"})
+        support.commit(sandbox.upstream, f"Newer {number}", {"k2/csrc/array.cu": f"{number}\n"})
     before = snapshot(sandbox.checkout)
     drift = report(sandbox)["drift"]
     after = snapshot(sandbox.checkout)
@@ -62,9 +65,7 @@ def test_how_far_upstream_has_moved(sandbox):
     assert drift["age_days"] > 700
     assert drift["unknown"] == ""
     # Nothing of the user's has changed; only the tool's own ref moves.
-    refs = [
-        set(one.pop("refs").split("\n")) for one in (before, after)
-    ]
+    refs = [set(one.pop("refs").split("\n")) for one in (before, after)]
     assert all("refs/k2mps/upstream" in ref for ref in refs[0] ^ refs[1])
     assert before == after
 
@@ -87,7 +88,8 @@ def test_an_upstream_that_was_not_reached_is_said_so(sandbox, offline):
 def test_hot_spots_are_where_both_sides_work(sandbox):
     for number in range(2):
         support.commit(
-            sandbox.upstream, f"More {number}",
+            sandbox.upstream,
+            f"More {number}",
             {"k2/csrc/crlf.txt": f"one\r\ntwo\r\nthree\r\n{number}\r\n"},
         )
     sandbox.write_config(git(sandbox.upstream, "rev-parse", "HEAD"))
@@ -96,7 +98,9 @@ def test_hot_spots_are_where_both_sides_work(sandbox):
     assert spots[0] == {
         "path": "k2/csrc/crlf.txt",
         "patches": ["array-a-mode-and-line-ends.patch"],
-        "hunks": 1, "lines": 2, "commits": 3,
+        "hunks": 1,
+        "lines": 2,
+        "commits": 3,
     }
     assert spots[1]["path"] == "k2/csrc/context.h"
     assert len(spots[1]["patches"]) == 2 and spots[1]["hunks"] == 2
@@ -105,7 +109,9 @@ def test_hot_spots_are_where_both_sides_work(sandbox):
 def test_markdown_is_one_table_a_section(sandbox):
     out = sandbox.ok("report", "--format", "markdown")
     assert [line for line in out.split("\n") if line.startswith("## ")] == [
-        "## Patches", "## Drift", "## Hot spots",
+        "## Patches",
+        "## Drift",
+        "## Hot spots",
     ]
     rows = [line for line in out.split("\n") if line.startswith("| ")]
     # Two heads with their rules, three patches, four files with hunks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from k2mps import errors, series
 
 IDS = ("1" * 40, "2" * 40)
@@ -72,15 +71,14 @@ def test_a_patch_is_read_in_full():
     assert patch.body.startswith("Why it is done.\n\n  - indented")
     assert patch.body.endswith("<contributor@example.org>")
     assert [edit.path for edit in patch.edits] == [
-        "k2/csrc/context.h", "scripts/run.sh", "old file.cu", "empty.cu",
+        "k2/csrc/context.h",
+        "scripts/run.sh",
+        "old file.cu",
+        "empty.cu",
         "late.cu",
     ]
-    assert [edit.hunks for edit in patch.edits] == [
-        (3, 9), (), (1,), (), (1,),
-    ]
-    assert [edit.deletes for edit in patch.edits] == [
-        False, False, True, True, False,
-    ]
+    assert [edit.hunks for edit in patch.edits] == [(3, 9), (), (1,), (), (1,)]
+    assert [edit.deletes for edit in patch.edits] == [False, False, True, True, False]
     assert patch.edits[1].new_mode == "100644"
 
 
@@ -88,10 +86,14 @@ def test_reading_and_writing_are_inverse():
     assert parse(GOOD).render() == GOOD.encode()
 
 
-@pytest.mark.parametrize("date", [
-    "Tue, 14 Nov 2023 23:13:20 +0100", "Thu, 1 Jan 1970 00:00:00 +0000",
-    "Wed, 31 Dec 2098 19:00:00 -0530",
-])
+@pytest.mark.parametrize(
+    "date",
+    [
+        "Tue, 14 Nov 2023 23:13:20 +0100",
+        "Thu, 1 Jan 1970 00:00:00 +0000",
+        "Wed, 31 Dec 2098 19:00:00 -0530",
+    ],
+)
 def test_a_patch_may_have_an_author_and_a_date(date):
     own = "From: k2-mps <k2-mps@k2-mps.invalid>\n"
     text = GOOD.replace(own, f"From: Größe E. <e@f.org>\nDate: {date}\n")
@@ -118,12 +120,12 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
     [
         ("From: k2-mps <k2-mps@k2-mps.invalid>", "From: Eve <eve@e.invalid>"),
         ("From: ", "from: "),
-        ("From: k2-mps <k2-mps@k2-mps.invalid>\n",
-         "From: k2-mps <k2-mps@k2-mps.invalid>\nDate: Tue, 14 Nov 2023"
-         " 23:13:20 +0100\n"),
+        (
+            "From: k2-mps <k2-mps@k2-mps.invalid>\n",
+            "From: k2-mps <k2-mps@k2-mps.invalid>\nDate: Tue, 14 Nov 2023 23:13:20 +0100\n",
+        ),
         *(
-            ("From: k2-mps <k2-mps@k2-mps.invalid>\n",
-             f"From: {who}\nDate: {date}\n")
+            ("From: k2-mps <k2-mps@k2-mps.invalid>\n", f"From: {who}\nDate: {date}\n")
             for who, date in (
                 ("Eve", "Tue, 14 Nov 2023 23:13:20 +0100"),
                 ("<eve@e.invalid>", "Tue, 14 Nov 2023 23:13:20 +0100"),
@@ -160,30 +162,31 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
         ("diff --git a/late.cu b/late.cu", 'diff --git "a/late" "b/late"'),
         ("diff --git a/late.cu", "diff --git x/late.cu"),
         (f"index {IDS[0]}..{IDS[1]} 100755", "index 1111111..2222222 100755"),
-        (f"index {IDS[0]}..{IDS[1]} 100755",
-         f"index {IDS[0]}..{IDS[1]} 120000"),
-        (f"index {IDS[0]}..{IDS[1]} 100755",
-         f"index {IDS[0]}..{IDS[1]} 160000"),
-        (f"index {IDS[0]}..{IDS[1]} 100755",
-         f"index {'0' * 40}..{IDS[1]} 100755"),
-        (f"index {IDS[0]}..{IDS[1]} 100755",
-         f"index {IDS[0]}..{'0' * 40} 100755"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{IDS[1]} 120000"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{IDS[1]} 160000"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", f"index {'0' * 40}..{IDS[1]} 100755"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{'0' * 40} 100755"),
         ("new mode 100644", "new mode 120000"),
         ("new mode 100644\n", ""),
         ("old mode 100755\nnew mode 100644\n", ""),
         ("old mode 100755\nnew mode 100644\n", "new file mode 100644\n"),
-        ("old mode 100755\nnew mode 100644\n",
-         "similarity index 90%\nrename from scripts/run.sh\n"
-         "rename to scripts/go.sh\n"),
-        ("old mode 100755\nnew mode 100644\n",
-         "similarity index 90%\ncopy from scripts/run.sh\n"
-         "copy to scripts/go.sh\n"),
-        ("old mode 100755\nnew mode 100644\n",
-         f"index {IDS[0]}..{IDS[1]} 100644\nGIT binary patch\nliteral 1\n"),
-        ("old mode 100755\nnew mode 100644\n",
-         f"index {IDS[0]}..{IDS[1]} 100644\nBinary files a/x and b/x differ"),
-        ("diff --git a/late.cu b/late.cu",
-         "diff --git a/k2/csrc/context.h b/k2/csrc/context.h"),
+        (
+            "old mode 100755\nnew mode 100644\n",
+            "similarity index 90%\nrename from scripts/run.sh\nrename to scripts/go.sh\n",
+        ),
+        (
+            "old mode 100755\nnew mode 100644\n",
+            "similarity index 90%\ncopy from scripts/run.sh\ncopy to scripts/go.sh\n",
+        ),
+        (
+            "old mode 100755\nnew mode 100644\n",
+            f"index {IDS[0]}..{IDS[1]} 100644\nGIT binary patch\nliteral 1\n",
+        ),
+        (
+            "old mode 100755\nnew mode 100644\n",
+            f"index {IDS[0]}..{IDS[1]} 100644\nBinary files a/x and b/x differ",
+        ),
+        ("diff --git a/late.cu b/late.cu", "diff --git a/k2/csrc/context.h b/k2/csrc/context.h"),
     ],
 )
 def test_anything_else_is_refused(old, new):
@@ -255,16 +258,24 @@ def test_unsafe_paths_are_refused(path):
 
 @pytest.mark.parametrize(
     "path",
-    ["a", "k2/csrc/a b.h", ".github/workflows/x.yml", ".gitignore",
-     "größe.mm", "a..b", "...", "git", "a/.gitkeep", "-x"],
+    [
+        "a",
+        "k2/csrc/a b.h",
+        ".github/workflows/x.yml",
+        ".gitignore",
+        "größe.mm",
+        "a..b",
+        "...",
+        "git",
+        "a/.gitkeep",
+        "-x",
+    ],
 )
 def test_ordinary_paths_are_not(path):
     series.check_path(path, "patches/x.patch")
 
 
-@pytest.mark.parametrize(
-    "path", [path for path in UNSAFE if "\n" not in path and path]
-)
+@pytest.mark.parametrize("path", [path for path in UNSAFE if "\n" not in path and path])
 def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, path):
     """Through the command line, in New-files and in a diff."""
     patches = sandbox.root / "patches"
@@ -291,17 +302,18 @@ def test_a_series_is_read_in_order(sandbox):
         "python-add-only-new-files.patch",
     ]
     assert sorted(found.files) == [
-        "cmake/mps.cmake", "k2/csrc/mps/context.mm",
-        "k2/python/k2/mps/__init__.py", "k2/python/k2/mps/blob.bin",
-        "k2/python/k2/mps/größe.txt", "k2/python/k2/mps/tool",
+        "cmake/mps.cmake",
+        "k2/csrc/mps/context.mm",
+        "k2/python/k2/mps/__init__.py",
+        "k2/python/k2/mps/blob.bin",
+        "k2/python/k2/mps/größe.txt",
+        "k2/python/k2/mps/tool",
     ]
     assert found.files["k2/python/k2/mps/tool"].mode == "100755"
 
 
 def test_comments_and_empty_lines_of_the_order_file():
-    assert series.parse_order(b"# why\n\n a.patch \nb.patch\n#c.patch\n") == [
-        "a.patch", "b.patch",
-    ]
+    assert series.parse_order(b"# why\n\n a.patch \nb.patch\n#c.patch\n") == ["a.patch", "b.patch"]
     kept = b"# why\n\na.patch\nb.patch"
     assert series.render_order(kept, ["a.patch", "b.patch"]) == kept
     assert series.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
@@ -309,8 +321,16 @@ def test_comments_and_empty_lines_of_the_order_file():
 
 @pytest.mark.parametrize(
     "order",
-    [b"../x.patch\n", b"/x.patch\n", b"a/x.patch\n", b"x.txt\n", b".patch\n",
-     b"a.patch\na.patch\n", b"a b.patch\n", b"-x.patch\n"],
+    [
+        b"../x.patch\n",
+        b"/x.patch\n",
+        b"a/x.patch\n",
+        b"x.txt\n",
+        b".patch\n",
+        b"a.patch\na.patch\n",
+        b"a b.patch\n",
+        b"-x.patch\n",
+    ],
 )
 def test_bad_order_files_are_refused(order):
     with pytest.raises(errors.SeriesError):
@@ -357,9 +377,7 @@ def test_files_that_nothing_names_are_refused(sandbox, name, reason):
         load(sandbox)
 
 
-@pytest.mark.parametrize(
-    "name", ["context-know-mps.patch", "files/cmake/mps.cmake", "series"]
-)
+@pytest.mark.parametrize("name", ["context-know-mps.patch", "files/cmake/mps.cmake", "series"])
 def test_missing_files_are_refused(sandbox, name):
     (sandbox.root / "patches" / name).unlink()
     with pytest.raises(errors.SeriesError, match="does not exist"):
@@ -368,16 +386,14 @@ def test_missing_files_are_refused(sandbox, name):
 
 def test_a_file_with_two_owners_is_refused(sandbox):
     patch = sandbox.root / "patches/python-add-only-new-files.patch"
-    patch.write_text(patch.read_text().replace(
-        "New-files:\n", "New-files:\n\tcmake/mps.cmake\n"))
+    patch.write_text(patch.read_text().replace("New-files:\n", "New-files:\n\tcmake/mps.cmake\n"))
     with pytest.raises(errors.SeriesError, match="belongs to both"):
         load(sandbox)
 
 
 def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
     patch = sandbox.root / "patches/array-a-mode-and-line-ends.patch"
-    patch.write_text(patch.read_text().replace(
-        "k2/csrc/no_newline.txt", "cmake/mps.cmake"))
+    patch.write_text(patch.read_text().replace("k2/csrc/no_newline.txt", "cmake/mps.cmake"))
     with pytest.raises(errors.SeriesError, match="which .* adds"):
         load(sandbox)
 
@@ -385,6 +401,4 @@ def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
 def test_a_name_that_stands_twice_stays_in_its_first_group():
     """So that lint has one finding for it, and none about new files."""
     order = b"# fixes: a\na.patch\n# extras: b\nb.patch\na.patch\n"
-    assert series.parse_groups(order) == {
-        "a.patch": "fixes", "b.patch": "extras",
-    }
+    assert series.parse_groups(order) == {"a.patch": "fixes", "b.patch": "extras"}

@@ -74,8 +74,7 @@ def test_edited_by_commits(sandbox):
 def test_amending_the_tools_commit_is_an_edit(sandbox):
     sandbox.ok("apply")
     support.write(sandbox.checkout, {"k2/csrc/array.cu": "mine\n"})
-    git(sandbox.checkout, "commit", "--quiet", "--all", "--amend",
-        "--no-edit")
+    git(sandbox.checkout, "commit", "--quiet", "--all", "--amend", "--no-edit")
     assert status(sandbox)["state"] == "edited"
 
 
@@ -142,22 +141,28 @@ def test_status_of_an_operation_in_progress(sandbox):
 def test_status_amid_a_rebase_of_the_users(sandbox):
     sandbox.ok("apply")
     k2 = sandbox.checkout
-    git(k2, "rebase", "--quiet", "--interactive", "HEAD~2",
-        env={"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"})
+    git(
+        k2,
+        "rebase",
+        "--quiet",
+        "--interactive",
+        "HEAD~2",
+        env={"GIT_SEQUENCE_EDITOR": "sed -i s/^pick/edit/"},
+    )
     found = status(sandbox)
     assert "a rebase is in progress" in found["details"]
-    assert found["next_command"] == (
-        f"git -C {k2} rebase --continue, or --abort"
-    )
+    assert found["next_command"] == (f"git -C {k2} rebase --continue, or --abort")
     git(k2, "rebase", "--abort")
     assert status(sandbox)["next_command"] == ""
 
 
 def test_status_while_a_rebase_of_the_series_waits(sandbox):
     sandbox.ok("apply")
-    onto = support.commit(sandbox.upstream, "theirs", {
-        "k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50"),
-    })
+    onto = support.commit(
+        sandbox.upstream,
+        "theirs",
+        {"k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50")},
+    )
     sandbox.fails(19, "rebase", "--onto", onto)
     worktree = sandbox.root / "build/rebase"
     for out in (sandbox.ok("status"), sandbox.ok()):

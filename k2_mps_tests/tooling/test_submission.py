@@ -27,38 +27,33 @@ def k2(k2, sandbox):
 
 def test_a_branch_is_the_series_with_its_new_files(sandbox, k2):
     sandbox.ok("upstream", "--branch", "for-k2")
-    assert git(k2, "rev-parse", "for-k2^{tree}") == git(
-        k2, "rev-parse", "k2-mps^{tree}"
-    )
-    assert git(k2, "log", "--format=%an <%ae> %cn %s", "for-k2~3..for-k2"
-               ).splitlines() == [
+    assert git(k2, "rev-parse", "for-k2^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
+    assert git(k2, "log", "--format=%an <%ae> %cn %s", "for-k2~3..for-k2").splitlines() == [
         "A Contributor <contributor@example.org> Jörg Sender " + subject
-        for subject in ("python: add only new files",
-                        "array: a mode and line ends", "context: know mps")
+        for subject in (
+            "python: add only new files",
+            "array: a mode and line ends",
+            "context: know mps",
+        )
     ]
     assert git(k2, "rev-parse", "for-k2~3") == sandbox.pin
-    assert "k2/csrc/mps/context.mm" in git(
-        k2, "show", "--stat", "--format=", "for-k2~2"
-    )
+    assert "k2/csrc/mps/context.mm" in git(k2, "show", "--stat", "--format=", "for-k2~2")
 
 
-def test_who_wrote_a_patch_is_its_author_and_who_sends_it_is_named(
-    sandbox, k2, tmp_path
-):
-    sandbox.ok("edit", "array-a-mode-and-line-ends",
-               "--author", "k2-mps <k2-mps@k2-mps.invalid>")
+def test_who_wrote_a_patch_is_its_author_and_who_sends_it_is_named(sandbox, k2, tmp_path):
+    sandbox.ok("edit", "array-a-mode-and-line-ends", "--author", "k2-mps <k2-mps@k2-mps.invalid>")
     box = tmp_path / "box"
     sandbox.ok("upstream", "--branch", "for-k2", "--mailbox", str(box))
-    assert git(k2, "log", "--format=%an %ad", "--date=raw", "-2", "for-k2~1"
-               ).splitlines()[1] == "A Contributor 1700000000 +0100"
+    assert (
+        git(k2, "log", "--format=%an %ad", "--date=raw", "-2", "for-k2~1").splitlines()[1]
+        == "A Contributor 1700000000 +0100"
+    )
     # What the project wrote is by who sends it.
     assert git(k2, "log", "-1", "--format=%an", "for-k2~1") == "Jörg Sender"
     text = box.read_text()
     # git encodes it in all but the cover letter.
     assert text.count("\nFrom: Jörg Sender <sender@example.org>\n") == 1
-    assert text.count(
-        "\nFrom: =?UTF-8?q?J=C3=B6rg=20Sender?= <sender@example.org>\n"
-    ) == 3
+    assert text.count("\nFrom: =?UTF-8?q?J=C3=B6rg=20Sender?= <sender@example.org>\n") == 3
     assert [
         "\n\nFrom: A Contributor <contributor@example.org>\n" in mail
         for mail in text.split("\nFrom ")
@@ -88,18 +83,18 @@ def test_git_am_reads_the_mailbox(sandbox, k2, tmp_path):
     assert "***" not in text
     own = sandbox.clone("own")
     # The cover letter has no diff; one of the files has CRLF line ends.
-    subprocess.run(["git", "am", "--quiet", "--empty=drop", "--keep-cr",
-                    str(box)], cwd=own, check=True,
-                   env={**os.environ, **support.IDENTITY},
-                   capture_output=True)
-    assert git(own, "rev-parse", "HEAD^{tree}") == git(
-        k2, "rev-parse", "k2-mps^{tree}"
+    subprocess.run(
+        ["git", "am", "--quiet", "--empty=drop", "--keep-cr", str(box)],
+        cwd=own,
+        check=True,
+        env={**os.environ, **support.IDENTITY},
+        capture_output=True,
     )
+    assert git(own, "rev-parse", "HEAD^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
 
 
 def test_some_patches_alone(sandbox, k2):
-    out = sandbox.ok("upstream", "--branch", "one",
-                     "array-a-mode-and-line-ends")
+    out = sandbox.ok("upstream", "--branch", "one", "array-a-mode-and-line-ends")
     assert out.startswith("array: a mode and line ends\n")
     assert git(k2, "rev-parse", "one~1") == sandbox.pin
     assert "line 50\n" in git(k2, "show", "one:k2/csrc/context.h")
@@ -108,9 +103,7 @@ def test_some_patches_alone(sandbox, k2):
 
 def test_a_patch_without_the_one_that_it_builds_on(sandbox, k2):
     text = (k2 / "k2/csrc/context.h").read_text()
-    support.write(k2, {
-        "k2/csrc/context.h": text.replace("and a half", "and b")
-    })
+    support.write(k2, {"k2/csrc/context.h": text.replace("and a half", "and b")})
     sandbox.ok("new", "more")
     message = sandbox.fails(35, "upstream", "more")
     assert "patches/more.patch builds on" in message
@@ -134,10 +127,7 @@ def test_somebody_has_to_send_it(sandbox, k2):
     assert "git config --global user.name" in message
 
 
-REPORT = (
-    '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/>'
-    "</testsuites>"
-)
+REPORT = '<testsuites><testsuite tests="9" failures="1" errors="1" skipped="2"/></testsuites>'
 
 
 def test_the_cover_letter_has_the_figures_of_the_suites(sandbox, k2):
@@ -164,13 +154,15 @@ def test_results_of_an_older_series_are_not_told(sandbox, k2):
 
 
 def test_notes_on_conventions(sandbox, k2):
-    support.write(k2, {
-        "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
-        "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
-        "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
-    })
-    sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py",
-               "k2/csrc/mps")
+    support.write(
+        k2,
+        {
+            "k2/python/k2/mps/wide.py": "# Copyright  2026  X\nimport os\n",
+            "k2/csrc/mps/tidy.h": "// Copyright  2026  X\nint x;\n",
+            "k2/csrc/mps/untidy.h": "// Copyright  2026  X\nint   x ;\n",
+        },
+    )
+    sandbox.ok("new", "python: more", "k2/python/k2/mps/wide.py", "k2/csrc/mps")
     notes = sandbox.run("upstream").stderr
     assert "k2/csrc/mps/context.mm has no copyright header" in notes
     assert "wide.py has no copyright" not in notes

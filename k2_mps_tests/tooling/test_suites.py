@@ -7,10 +7,10 @@ import re
 import sys
 
 import pytest
-
 from k2mps import doctor, errors, suites, testing
 from k2mps.project import Project
 from k2mps.reporter import Reporter
+
 from k2_mps_tests.tooling import support
 
 MIXED = """\
@@ -50,9 +50,7 @@ class Lines(Reporter):
 @pytest.fixture
 def project(tmp_path):
     """A project whose environment is the one that the tests run in."""
-    support.write(tmp_path, {
-        "pyproject.toml": "[tool.pytest.ini_options]\n",
-    })
+    support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
     return Project(tmp_path)
 
@@ -67,9 +65,7 @@ def run(project, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
 
 def test_the_numbers_are_pytests(project):
     result = run(project, MIXED)
-    assert (result.passed, result.failed, result.errors, result.skipped) == (
-        2, 1, 1, 3
-    )
+    assert (result.passed, result.failed, result.errors, result.skipped) == (2, 1, 1, 3)
     assert result.reasons == {"no Mac here": 2, "too old": 1}
     assert not result.ok and not result.broken
     assert any("assert 1 == 2" in line for line in result.output)
@@ -85,8 +81,10 @@ def test_a_good_suite(project):
     [
         ("", "no test was collected"),
         (None, "status 4"),
-        ("import pytest\n\n@pytest.mark.skip(reason='x')\n"
-         "def test_x(): pass\n", "every test was skipped"),
+        (
+            "import pytest\n\n@pytest.mark.skip(reason='x')\ndef test_x(): pass\n",
+            "every test was skipped",
+        ),
         ("import os\n\ndef test_x(): os._exit(0)\n", "no test was collected"),
         ("import os\n\ndef test_x(): os.abort()\n", "status -6"),
     ],
@@ -114,7 +112,8 @@ def test_variables_and_arguments_arrive(project):
         project,
         "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'"
         "\n\ndef test_b(): raise SystemError\n",
-        variables={"FLAVOUR": "sweet"}, arguments=("-k", "test_a"),
+        variables={"FLAVOUR": "sweet"},
+        arguments=("-k", "test_a"),
     )
     assert result.ok and result.passed == 1
 
@@ -123,20 +122,20 @@ def test_the_summary_says_everything_that_matters(project):
     mps = suites.Suite("parity", "", "", doctor.Device.MPS)
     cpu = suites.Suite("upstream-cpu", "", "", doctor.Device.CPU)
     tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
-    lines = suites.summary([
-        suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1}),
-        suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4),
-        suites.Result(mps, not_run="upstream could not be reached"),
-    ])
+    lines = suites.summary(
+        [
+            suites.Result(tool, passed=10, skipped=1, reasons={"no disk": 1}),
+            suites.Result(cpu, passed=200, failed=2, errors=1, seconds=61.4),
+            suites.Result(mps, not_run="upstream could not be reached"),
+        ]
+    )
     text = "\n".join(lines)
     if sys.platform != "darwin":
         assert "parity (emulated)" in text
     assert "upstream-cpu (emulated)" not in text
     assert "skipped in tooling, 1: no disk" in text
     assert ": upstream could not be reached" in text
-    assert lines[-1] == (
-        "203 tests ran against real k2, 10 needed none, 1 were skipped"
-    )
+    assert lines[-1] == ("203 tests ran against real k2, 10 needed none, 1 were skipped")
 
 
 def test_report_fails_where_anything_did():
@@ -179,19 +178,16 @@ def test_without_upstream_the_rest_still_runs(sandbox):
 
     torch = Environment(Project(sandbox.root)).version_of("torch")
     assert torch, "this test needs the environment that k2mps build makes"
-    config.write_text(
-        config.read_text().replace("2.13.0", torch.split("+")[0])
-    )
-    support.write(sandbox.root / "k2_mps_tests/tooling", {
-        "test_it.py": "def test_good(): pass\n",
-    })
+    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
+    support.write(sandbox.root / "k2_mps_tests/tooling", {"test_it.py": "def test_good(): pass\n"})
     out = sandbox.ok("test", "tooling", "upstream-cpu")
     assert re.search(r"^tooling +1 +0 ", out, re.MULTILINE)
     assert "not run: upstream-cpu: file:" in out
     assert "could not be cloned" in out
-    support.write(sandbox.root / "k2_mps_tests/tooling", {
-        "test_more.py": "def test_a(): pass\n\ndef test_b(): 1 / 0\n",
-    })
+    support.write(
+        sandbox.root / "k2_mps_tests/tooling",
+        {"test_more.py": "def test_a(): pass\n\ndef test_b(): 1 / 0\n"},
+    )
     out = sandbox.ok("test", "tooling", "--", "-k", "good or test_a")
     assert re.search(r"^tooling +2 +0 ", out, re.MULTILINE)
     assert "ZeroDivisionError" not in out

@@ -40,8 +40,10 @@ def fold(project, branch, patch, path, old, new):
 
 def merge(project, branch):
     return subprocess.run(
-        ["git", "merge", "--quiet", "-m", "merge", branch], cwd=project.root,
-        capture_output=True, text=True,
+        ["git", "merge", "--quiet", "-m", "merge", branch],
+        cwd=project.root,
+        capture_output=True,
+        text=True,
         env={**project.environment, **support.IDENTITY},
     )
 
@@ -55,9 +57,7 @@ def test_different_patches_merge(project):
     assert "as before" in project.ok("lock")
     project.ok("apply")
     assert "seven\n" in (project.checkout / "k2/csrc/array.cu").read_text()
-    assert (project.checkout / "cmake/mps.cmake").read_text() == (
-        "option(K2_MPS)\n"
-    )
+    assert (project.checkout / "cmake/mps.cmake").read_text() == ("option(K2_MPS)\n")
     assert project.state() == "applied"
 
 
@@ -104,8 +104,7 @@ def test_a_conflict_of_the_pin_is_for_people(project):
     for branch in ("a", "b"):
         git(project.root, "checkout", "--quiet", "-b", branch, "main")
         text = config.read_text()
-        config.write_text(text.replace('version = "1.0"',
-                                       f'version = "{branch}"'))
+        config.write_text(text.replace('version = "1.0"', f'version = "{branch}"'))
         git(project.root, "commit", "--quiet", "--all", "-m", branch)
     assert merge(project, "a").returncode == 1
     conflicting = config.read_text()
@@ -127,10 +126,11 @@ def test_two_new_patches_conflict_in_the_order_only(project):
     order = project.root / "patches/series"
     message = project.fails(4, "lock")
     assert "git merge has left a conflict there" in message
-    order.write_text("".join(
-        f"{line}\n" for line in order.read_text().split("\n")
-        if line and line[0] not in "<=>"
-    ))
+    order.write_text(
+        "".join(
+            f"{line}\n" for line in order.read_text().split("\n") if line and line[0] not in "<=>"
+        )
+    )
     project.ok("lock")
     project.ok("apply")
     assert (project.checkout / "a.h").exists()

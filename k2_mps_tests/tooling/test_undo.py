@@ -28,12 +28,8 @@ def state(sandbox, directory):
     """All that undo restores; the log itself grows, and writing the same
     bytes again is no difference."""
     found = snapshot(directory, times=False)
-    found["refs"] = [
-        line for line in found["refs"].split("\n") if LOG not in line
-    ]
-    found["git directory"] = [
-        name for name in found["git directory"] if name != "COMMIT_EDITMSG"
-    ]
+    found["refs"] = [line for line in found["refs"].split("\n") if LOG not in line]
+    found["git directory"] = [name for name in found["git directory"] if name != "COMMIT_EDITMSG"]
     return found, patches(sandbox)
 
 
@@ -55,8 +51,7 @@ def test_undo_of_apply_and_back_again(sandbox, own, where):
     sandbox.ok("undo", "--k2", str(own))
     assert state(sandbox, own) == after
     assert sandbox.state(own) == "applied"
-    assert commands(sandbox, own) == ["undo of undo of apply",
-                                      "undo of apply", "apply"]
+    assert commands(sandbox, own) == ["undo of undo of apply", "undo of apply", "apply"]
 
 
 def test_undo_of_export(sandbox, own):
@@ -112,9 +107,7 @@ def test_what_changes_nothing_is_no_operation(sandbox, own):
 def test_nothing_to_undo(sandbox, own):
     assert "nothing to undo" in sandbox.fails(28, "undo", "--k2", str(own))
     sandbox.ok("apply", "--k2", str(own))
-    assert "names no operations" in sandbox.fails(
-        28, "undo", "abcdef", "--k2", str(own)
-    )
+    assert "names no operations" in sandbox.fails(28, "undo", "abcdef", "--k2", str(own))
 
 
 def test_later_work_is_kept_by_the_log(sandbox, own):
@@ -187,10 +180,20 @@ def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
     first = sandbox.ok("undo", "--list", "--k2", str(own)).split("\n")[1]
     before = state(sandbox, own)
     result = subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method=method),
-         str(countdown), name, "undo", first.split("\t")[0],
-         "--k2", str(own)],
-        cwd=sandbox.root, env=sandbox.environment, capture_output=True,
+        [
+            sys.executable,
+            "-c",
+            support.AMID_SWAP.format(method=method),
+            str(countdown),
+            name,
+            "undo",
+            first.split("\t")[0],
+            "--k2",
+            str(own),
+        ],
+        cwd=sandbox.root,
+        env=sandbox.environment,
+        capture_output=True,
         text=True,
     )
     number = getattr(signal, name)

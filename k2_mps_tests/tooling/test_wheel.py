@@ -11,13 +11,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from k2mps import errors, provenance, upstream, wheel
+from k2mps.environment import Environment
+from k2mps.project import Project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
-from k2mps import errors, provenance, upstream, wheel
-from k2mps.environment import Environment
-from k2mps.project import Project
 
 LICENSE = "Do as you like.\n"
 
@@ -50,8 +50,7 @@ def the_wheel(made) -> Path:
 
 def origin_of(path: Path) -> dict:
     with zipfile.ZipFile(path) as archive:
-        [name] = [name for name in archive.namelist()
-                  if name.endswith(".dist-info/k2mps.json")]
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/k2mps.json")]
         return json.loads(archive.read(name))
 
 
@@ -59,9 +58,7 @@ def test_a_torch_that_no_suite_has_run_with_is_named(ready):
     said = f"no suite has run with torch {ready.torch} yet"
     assert said not in ready.run("build", "--device=cpu", "--no-demo").stderr
     config = ready.root / "upstream.toml"
-    config.write_text(
-        config.read_text().replace("[torch]\n", "[torch]\ntested = []\n")
-    )
+    config.write_text(config.read_text().replace("[torch]\n", "[torch]\ntested = []\n"))
     result = ready.run("build", "--device=cpu", "--no-demo")
     assert result.returncode == 0, result.stdout + result.stderr
     assert said in result.stderr
@@ -72,7 +69,8 @@ def test_it_holds_the_package_and_its_metadata(made):
     tag = Environment(Project(made.root)).python_tag
     assert re.fullmatch(
         rf"k2-1\.0\.dev20231114\+cpu\.torch{re.escape(made.torch)}"
-        rf"-{tag}-{tag}-\w+\.whl", path.name,
+        rf"-{tag}-{tag}-\w+\.whl",
+        path.name,
     )
     assert "verified, imported in a clean environment" in made.output
     with zipfile.ZipFile(path) as archive:
@@ -83,19 +81,17 @@ def test_it_holds_the_package_and_its_metadata(made):
         files = {name: archive.read(name) for name in names}
     assert sorted(name for name in names if not name.startswith(info)) == [
         next(name for name in names if name.startswith("_k2.")),
-        "k2/__init__.py", "k2/mps.py", "k2/torch_version.py",
+        "k2/__init__.py",
+        "k2/mps.py",
+        "k2/torch_version.py",
     ]
     metadata = files[f"{info}/METADATA"].decode().splitlines()
     assert f"Requires-Dist: torch=={made.torch}" in metadata
     assert "built: native" in metadata
     assert files[f"{info}/LICENSE"] == LICENSE.encode()
     origin = json.loads(files[f"{info}/k2mps.json"])
-    assert origin["patched_tree"] == git(
-        made.checkout, "rev-parse", "HEAD^{tree}"
-    )
-    assert origin["upstream"] == {
-        "url": made.upstream.as_uri(), "commit": made.pin
-    }
+    assert origin["patched_tree"] == git(made.checkout, "rev-parse", "HEAD^{tree}")
+    assert origin["upstream"] == {"url": made.upstream.as_uri(), "commit": made.pin}
     assert origin["torch"] == made.torch
     assert (origin["built"], origin["device"]) == ("native", "cpu")
     assert re.fullmatch(r"(GNU|Clang) \d+(\.\d+)*", origin["compiler"])
@@ -103,31 +99,20 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert origin["dirty"] is None
     # A build tree tells the same.
     [built] = (made.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
-    assert {**json.loads(built.read_bytes()), "version": path.name.split(
-        "-")[1]} == origin
-    record = dict(
-        line.split(",", 1)
-        for line in files[f"{info}/RECORD"].decode().splitlines()
-    )
+    assert {**json.loads(built.read_bytes()), "version": path.name.split("-")[1]} == origin
+    record = dict(line.split(",", 1) for line in files[f"{info}/RECORD"].decode().splitlines())
     assert record.keys() == files.keys()
     for name, content in files.items():
         if not name.endswith("/RECORD"):
-            assert record[name] == (
-                f"{wheel.record_hash(content)},{len(content)}"
-            )
+            assert record[name] == (f"{wheel.record_hash(content)},{len(content)}")
 
 
 def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
     other = copy.copy(made)
     other.root = tmp_path / "a clone elsewhere"
-    shutil.copytree(
-        made.root, other.root, symlinks=True,
-        ignore=shutil.ignore_patterns("build"),
-    )
+    shutil.copytree(made.root, other.root, symlinks=True, ignore=shutil.ignore_patterns("build"))
     other.ok("wheel")
-    told = made.ok(
-        "compare-wheels", str(the_wheel(made)), str(the_wheel(other))
-    )
+    told = made.ok("compare-wheels", str(the_wheel(made)), str(the_wheel(other)))
     assert "the same to the byte" in told
     assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
 
@@ -174,9 +159,7 @@ def test_a_release_is_made_of_what_is_committed(ready):
     code = errors.DirtyCheckoutError.exit_code
     assert "is not one" in ready.fails(code, "wheel", "--release")
     git(ready.root, "init", "--quiet")
-    support.write(ready.root, {
-        ".gitignore": "/build/\n/.venv/\n/.k2mps/\n__pycache__/\n"
-    })
+    support.write(ready.root, {".gitignore": "/build/\n/.venv/\n/.k2mps/\n__pycache__/\n"})
     git(ready.root, "add", "--all")
     git(ready.root, "commit", "--quiet", "-m", "all of it")
     new = ready.root / "tools/k2mps/new.py"

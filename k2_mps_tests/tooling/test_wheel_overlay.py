@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from k2mps import environment, project
 
 from k2_mps_tests.tooling import support
-from k2mps import environment, project
 
 ROOT = support.TOOLS.parent
 CMAKE = """\
@@ -38,16 +38,20 @@ def configure(tmp_path):
 
     def run(*options: str) -> str:
         command = [
-            str(found.program("cmake")), "-S", str(tmp_path),
-            "-B", str(tmp_path / "build"), "-G", "Ninja",
+            str(found.program("cmake")),
+            "-S",
+            str(tmp_path),
+            "-B",
+            str(tmp_path / "build"),
+            "-G",
+            "Ninja",
             f"-DCMAKE_MAKE_PROGRAM={found.program('ninja')}",
             f"-DCMAKE_PROJECT_k2_INCLUDE={ROOT}/CMakeLists.overlay.cmake",
             f"-DPYTHON_EXECUTABLE={sys.executable}",
-            f"-Dpybind11_DIR={pybind11}", *options,
+            f"-Dpybind11_DIR={pybind11}",
+            *options,
         ]
-        return subprocess.run(
-            command, capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     run.ninja = str(found.program("ninja"))
     run.build = tmp_path / "build"
@@ -60,10 +64,7 @@ def test_torch_is_linked_however_often_cmake_runs(configure):
 
 
 def library(configure, name: str) -> Path:
-    subprocess.run(
-        [configure.ninja, "-C", str(configure.build)], check=True,
-        capture_output=True,
-    )
+    subprocess.run([configure.ninja, "-C", str(configure.build)], check=True, capture_output=True)
     [path] = configure.build.glob(f"lib{name}.*")
     return path
 

@@ -13,18 +13,27 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from k2mps import doctor, errors, toolchain
+from k2mps.reporter import Reporter
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests
 from k2_mps_tests.tooling.test_environment import made  # noqa: F401
-from k2mps import doctor, errors, toolchain
-from k2mps.reporter import Reporter
 
 ROOT = support.TOOLS.parent
 CLANG = f"clang-{doctor.CLANG}"
 TARGET = "--target=arm64-apple-macos14.0"
-LINK = [CLANG, TARGET, "-w", "-O1", "-ffreestanding", "-nostdlib",
-        "-fuse-ld=lld", "-mlinker-version=820", "-dynamiclib"]
+LINK = [
+    CLANG,
+    TARGET,
+    "-w",
+    "-O1",
+    "-ffreestanding",
+    "-nostdlib",
+    "-fuse-ld=lld",
+    "-mlinker-version=820",
+    "-dynamiclib",
+]
 # As zig's package has it: several documents, several targets, line breaks.
 LIB_SYSTEM = """\
 --- !tapi-tbd
@@ -51,8 +60,7 @@ OBJC = "/usr/lib/libobjc.A.dylib"
 def _linker():
     needed = (CLANG, f"lld-{doctor.CLANG}")
     doctor.provide(
-        [check for check in toolchain.checks()
-         if check.package in needed and not check.ok],
+        [check for check in toolchain.checks() if check.package in needed and not check.ok],
         Reporter(),
     )
 
@@ -60,8 +68,14 @@ def _linker():
 def compiled(code: str, path: Path, *options: str) -> Path:
     source = path.with_suffix(".c")
     source.write_text(code)
-    command = [*LINK, str(source), "-o", str(path), *options,
-               f"-Wl,-install_name,@rpath/{path.name}"]
+    command = [
+        *LINK,
+        str(source),
+        "-o",
+        str(path),
+        *options,
+        f"-Wl,-install_name,@rpath/{path.name}",
+    ]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return path
 
@@ -77,12 +91,13 @@ def packages(tmp_path):
     objc.write_text(toolchain.stub(OBJC, ["_objc_retain"], []))
     torch = tmp_path / "torch"
     (torch / "lib").mkdir(parents=True)
-    core = compiled("int core(void) { return 1; }", torch / "lib/core.dylib",
-                    str(stub))
+    core = compiled("int core(void) { return 1; }", torch / "lib/core.dylib", str(stub))
     compiled(
-        "int core(void); int objc_retain(void);"
-        "int rest(void) { return core() + objc_retain(); }",
-        torch / "lib/rest.dylib", str(core), str(objc), str(stub),
+        "int core(void); int objc_retain(void);int rest(void) { return core() + objc_retain(); }",
+        torch / "lib/rest.dylib",
+        str(core),
+        str(objc),
+        str(stub),
     )
     return torch, zig
 
@@ -90,9 +105,7 @@ def packages(tmp_path):
 def test_what_macos_exports_is_what_torch_and_zig_know(packages):
     found = toolchain.system_symbols(*packages)
     assert found[OBJC] == {"_objc_retain"}
-    assert found[toolchain.SYSTEM] == {
-        "$ld$weird", "_abort", "_fputc", "dyld_stub_binder"
-    }
+    assert found[toolchain.SYSTEM] == {"$ld$weird", "_abort", "_fputc", "dyld_stub_binder"}
     # k2 needs a little more of libc++ than torch does, listed by hand.
     assert "__ZSt19uncaught_exceptionsv" in found["/usr/lib/libc++.1.dylib"]
     assert not [name for name in found if name.startswith("@")]
@@ -111,16 +124,16 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     inner, outer = tmp_path / "usr/lib/inner.tbd", tmp_path / "outer.tbd"
     inner.parent.mkdir(parents=True)
     inner.write_text(toolchain.stub("/usr/lib/inner.dylib", ["_deep"], []))
-    outer.write_text(toolchain.stub(
-        "/usr/lib/outer.dylib", ["_flat"], ["/usr/lib/inner.dylib"]
-    ))
+    outer.write_text(toolchain.stub("/usr/lib/outer.dylib", ["_flat"], ["/usr/lib/inner.dylib"]))
     system = tmp_path / "system.tbd"
     system.write_text(LIB_SYSTEM)
     built = compiled(
-        "int deep(void); int flat(void);"
-        "int both(void) { return deep() + flat(); }",
-        tmp_path / "both.dylib", str(outer), str(system),
-        "-isysroot", str(tmp_path),
+        "int deep(void); int flat(void);int both(void) { return deep() + flat(); }",
+        tmp_path / "both.dylib",
+        str(outer),
+        str(system),
+        "-isysroot",
+        str(tmp_path),
     )
     found = toolchain.imports(toolchain.parse(built))
     assert "_flat" in found["/usr/lib/outer.dylib"]
@@ -131,8 +144,9 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     system = tmp_path / "system.tbd"
     system.write_text(LIB_SYSTEM)
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        compiled("int gone(void); int f(void) { return gone(); }",
-                 tmp_path / "f.dylib", str(system))
+        compiled(
+            "int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", str(system)
+        )
     assert "undefined symbol: gone" in failure.value.stderr
 
 
@@ -165,15 +179,22 @@ def os_headers(tmp_path):
 
 
 def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
-    symbols = {"_os_log_create", "_os_signpost_id_generate",
-               "_os_signpost_enabled", "__os_signpost_emit_with_name_impl"}
+    symbols = {
+        "_os_log_create",
+        "_os_signpost_id_generate",
+        "_os_signpost_enabled",
+        "__os_signpost_emit_with_name_impl",
+    }
     system = tmp_path / "system.tbd"
-    system.write_text(toolchain.stub(
-        toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []
-    ))
-    built = compiled(SIGNPOSTS, tmp_path / "f.dylib", str(system),
-                     "-fno-stack-protector", f"-I{toolchain.FILES}",
-                     os_headers)
+    system.write_text(toolchain.stub(toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []))
+    built = compiled(
+        SIGNPOSTS,
+        tmp_path / "f.dylib",
+        str(system),
+        "-fno-stack-protector",
+        f"-I{toolchain.FILES}",
+        os_headers,
+    )
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
     # Instruments looks there for what is not copied into each record.
@@ -183,8 +204,12 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
 
 def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        compiled(SIGNPOSTS.replace('"name"', "text"), tmp_path / "f.dylib",
-                 f"-I{toolchain.FILES}", os_headers)
+        compiled(
+            SIGNPOSTS.replace('"name"', "text"),
+            tmp_path / "f.dylib",
+            f"-I{toolchain.FILES}",
+            os_headers,
+        )
     assert "error: expected" in failure.value.stderr
 
 
@@ -215,20 +240,28 @@ def test_another_run_of_cmake_changes_no_command(tmp_path):
     (tmp_path / "x.cc").write_text("int x() { return 0; }\n")
     (tmp_path / "sdk").mkdir()
     (tmp_path / "CMakeLists.txt").write_text(
-        "cmake_minimum_required(VERSION 3.18)\n"
-        "project(k2 CXX)\nadd_library(x SHARED x.cc)\n"
+        "cmake_minimum_required(VERSION 3.18)\nproject(k2 CXX)\nadd_library(x SHARED x.cc)\n"
     )
     commands = []
     programs = Path(sys.prefix, "bin")
     for _ in range(2):
         subprocess.run(
-            [programs / "cmake", "-S", tmp_path, "-B", tmp_path / "build",
-             "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}",
-             f"-DCMAKE_TOOLCHAIN_FILE={toolchain.FILES / 'toolchain.cmake'}",
-             f"-DCMAKE_OSX_SYSROOT={tmp_path / 'sdk'}",
-             "-DCMAKE_CXX_COMPILER_WORKS=ON",
-             "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"],
-            check=True, capture_output=True,
+            [
+                programs / "cmake",
+                "-S",
+                tmp_path,
+                "-B",
+                tmp_path / "build",
+                "-G",
+                "Ninja",
+                f"-DCMAKE_MAKE_PROGRAM={programs / 'ninja'}",
+                f"-DCMAKE_TOOLCHAIN_FILE={toolchain.FILES / 'toolchain.cmake'}",
+                f"-DCMAKE_OSX_SYSROOT={tmp_path / 'sdk'}",
+                "-DCMAKE_CXX_COMPILER_WORKS=ON",
+                "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
+            ],
+            check=True,
+            capture_output=True,
         )
         commands.append((tmp_path / "build/compile_commands.json").read_text())
     assert "arm64-apple-macos14.0" in commands[0]
@@ -243,14 +276,11 @@ def test_k2_for_macos():
     """Builds k2 for macOS, or brings the build up to date, and takes the
     wheel apart."""
     command = [sys.executable, "-m", "k2mps"]
-    subprocess.run(
-        [*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True
-    )
+    subprocess.run([*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True)
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     pattern = f"k2-*+mps.torch*-{tag}-{tag}-{toolchain.PLATFORM}.whl"
     [wheel] = (ROOT / "build/wheels").glob(pattern)
-    subprocess.run([*command, "verify-wheel", str(wheel)], cwd=ROOT,
-                   check=True)
+    subprocess.run([*command, "verify-wheel", str(wheel)], cwd=ROOT, check=True)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [name for name in names if name.endswith("/METADATA")]
@@ -259,7 +289,5 @@ def test_k2_for_macos():
     assert toolchain.LABEL in text
     assert b"OBJC_CLASS_$_MTLCompileOptions" in context
     first = wheel.read_bytes()
-    subprocess.run(
-        [*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True
-    )
+    subprocess.run([*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True)
     assert wheel.read_bytes() == first

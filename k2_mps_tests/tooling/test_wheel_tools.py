@@ -20,10 +20,10 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 from k2mps import doctor, errors, provenance, sbom, wheel, wheel_differences
 from k2mps.wheel_index import write as write_index
+
+from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 COMMIT, TREE, SERIES = "a" * 40, "b" * 40, "c" * 64
 KERNEL = "k2/csrc/mps/kernels/add.metal"
@@ -56,17 +56,20 @@ class Case:
 def case(torch: str = "2.13.0", **told) -> Case:
     version = f"1.0.dev20231114+mps.torch{torch}"
     origin = {
-        "built": provenance.NATIVE, "compiler": "Clang 19.1.7",
-        "device": "mps", "dirty": False, "patched_tree": TREE,
-        "series": SERIES, "torch": torch, "version": version,
+        "built": provenance.NATIVE,
+        "compiler": "Clang 19.1.7",
+        "device": "mps",
+        "dirty": False,
+        "patched_tree": TREE,
+        "series": SERIES,
+        "torch": torch,
+        "version": version,
         "headers": {"pybind11": "3.1.0", "libc++": "1:19.1.4-1"},
         "kernels": {KERNEL: hashlib.sha256(b"").hexdigest()},
         "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
         **told,
     }
-    description = wheel.Description(
-        version, "py3-none-any", torch, origin, 1700000000
-    )
+    description = wheel.Description(version, "py3-none-any", torch, origin, 1700000000)
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 
@@ -87,9 +90,7 @@ def test_a_changed_line_is_named_and_its_record(tmp_path):
     one, other = case(), case()
     other.files["k2/__init__.py"] = b"answer = 41\n"
     lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
-    assert lines[1:] == [
-        r"k2/__init__.py: line 1 is 'answer = 42\n' and 'answer = 41\n'"
-    ]
+    assert lines[1:] == [r"k2/__init__.py: line 1 is 'answer = 42\n' and 'answer = 41\n'"]
     assert ".dist-info/RECORD: line 5 is 'k2/__init__.py," in lines[0]
 
 
@@ -97,9 +98,7 @@ def test_files_times_and_bytes_are_named(tmp_path):
     one, other = case(), case()
     one.files["k2/one.bin"] = b"\xff\x00\x01"
     other.files["k2/two.py"] = b""
-    other.description = dataclasses.replace(
-        other.description, time=1700000002
-    )
+    other.description = dataclasses.replace(other.description, time=1700000002)
     lines = found(one.written(tmp_path / "1"), other.written(tmp_path / "2"))
     assert "k2/one.bin: only in the first" in lines
     assert "k2/two.py: only in the second" in lines
@@ -115,8 +114,7 @@ def library(folder: Path, text: str) -> bytes:
     (folder / "x.c").write_text(f'const char *x() {{ return "{text}"; }}\n')
     compiler = next(iter(doctor.compilers(doctor.Device.CPU).values()), "cc")
     subprocess.run(
-        [compiler, "-xc", "-shared", "-fPIC", "x.c", "-o", "x.so"],
-        cwd=folder, check=True,
+        [compiler, "-xc", "-shared", "-fPIC", "x.c", "-o", "x.so"], cwd=folder, check=True
     )
     return (folder / "x.so").read_bytes()
 
@@ -134,9 +132,7 @@ def test_the_section_of_a_library_is_named(tmp_path):
 def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
     one = case().written(tmp_path / "one")
     two = case().written(tmp_path / "two")
-    assert "the same to the byte" in sandbox.ok(
-        "compare-wheels", str(one), str(two)
-    )
+    assert "the same to the byte" in sandbox.ok("compare-wheels", str(one), str(two))
     other = case("2.12.0").written(tmp_path / "two")
     code = errors.WheelsDifferError.exit_code
     assert "METADATA: only in the second" in sandbox.fails(
@@ -164,16 +160,18 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
     assert subject["hashes"] == [{"alg": "SHA-256", "content": digest}]
     [upstream] = subject["pedigree"]["ancestors"]
     assert upstream["version"] == COMMIT
-    assert upstream["externalReferences"][0]["url"] == (
-        "https://example.org/k2.git"
-    )
+    assert upstream["externalReferences"][0]["url"] == ("https://example.org/k2.git")
     told = {entry["name"]: entry["value"] for entry in subject["properties"]}
     assert told["k2mps:series"] == SERIES
     assert told["k2mps:patched_tree"] == TREE
     assert told["k2mps:dirty"] == "False"
     parts = {part["name"]: part for part in bill["components"]}
     assert parts.keys() == {
-        "graphviz", "torch", "pybind11", "libc++", KERNEL,
+        "graphviz",
+        "torch",
+        "pybind11",
+        "libc++",
+        KERNEL,
         "k2/lib/libk2context.dylib",
     }
     assert parts["torch"]["purl"] == "pkg:pypi/torch@2.13.0"
@@ -181,8 +179,9 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
     assert parts["k2/lib/libk2context.dylib"]["hashes"][0]["content"] == (
         hashlib.sha256(b"code").hexdigest()
     )
-    [needs] = [entry["dependsOn"] for entry in bill["dependencies"]
-               if entry["ref"] == subject["bom-ref"]]
+    [needs] = [
+        entry["dependsOn"] for entry in bill["dependencies"] if entry["ref"] == subject["bom-ref"]
+    ]
     assert "required-torch" in needs and "compiled-in-pybind11" in needs
 
 
@@ -230,10 +229,22 @@ def served(folder: Path):
 
 def pip(page: str, wanted: str, folder: Path):
     return subprocess.run(
-        [sys.executable, "-m", "pip", "download", "--no-deps", "--no-index",
-         "--disable-pip-version-check", "--dest", str(folder),
-         "--find-links", page, wanted],
-        capture_output=True, text=True,
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-index",
+            "--disable-pip-version-check",
+            "--dest",
+            str(folder),
+            "--find-links",
+            page,
+            wanted,
+        ],
+        capture_output=True,
+        text=True,
     )
 
 

@@ -11,25 +11,17 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 import pytest
-
-from k2_mps_tests.tooling import support
-from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
-from k2mps import (
-    doctor,
-    errors,
-    toolchain,
-    verify_wheel,
-    wheel,
-    wheel_images,
-    wheel_reference,
-)
+from k2mps import doctor, errors, toolchain, verify_wheel, wheel, wheel_images, wheel_reference
 from k2mps.front_end import find as front_end_of
 from k2mps.project import Project
 from k2mps.reporter import Reporter
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 ROOT = support.TOOLS.parent
 TREE = "1234567890" * 4
@@ -77,16 +69,14 @@ class Workshop:
         self.torch = folder / "site" / "torch"
         (self.torch / "lib").mkdir(parents=True)
         names = ", ".join(sorted(SYSTEM["/usr/lib/libSystem.B.dylib"]))
-        (folder / "libSystem.tbd").write_text(
-            STUB % ("/usr/lib/libSystem.B.dylib", names)
-        )
+        (folder / "libSystem.tbd").write_text(STUB % ("/usr/lib/libSystem.B.dylib", names))
         self.library(TORCH_CODE, self.torch / "lib/libtorch.dylib")
 
     def context(
         self,
         code: str = CONTEXT_CODE,
         kernel: str = KERNEL,
-        torch: Optional[Path] = None,
+        torch: Path | None = None,
         options: Sequence[str] = (),
         **more,
     ) -> bytes:
@@ -96,19 +86,19 @@ class Workshop:
         return self.library(
             code % text if "%s" in code else code,
             self._folder / "libk2context.dylib",
-            options=[str(libtorch), *options], **more,
+            options=[str(libtorch), *options],
+            **more,
         )
 
-    def extension(
-        self, code: str = EXTENSION_CODE, options: Sequence[str] = ()
-    ) -> bytes:
+    def extension(self, code: str = EXTENSION_CODE, options: Sequence[str] = ()) -> bytes:
         """_k2, linked with libk2context."""
         self.context()
         return self.library(
-            code, self._folder / EXTENSION, kind="-bundle",
+            code,
+            self._folder / EXTENSION,
+            kind="-bundle",
             rpaths=("@loader_path/k2/lib",),
-            options=[str(self._folder / "libk2context.dylib"),
-                     "-Wl,-U,_PyList_New", *options],
+            options=[str(self._folder / "libk2context.dylib"), "-Wl,-U,_PyList_New", *options],
         )
 
     def library(
@@ -119,7 +109,7 @@ class Workshop:
         kind: str = "-dynamiclib",
         target: str = "arm64-apple-macos14.0",
         rpaths: Sequence[str] = RPATHS,
-        name: Optional[str] = None,
+        name: str | None = None,
         options: Sequence[str] = (),
     ) -> bytes:
         """Compiles and links C code."""
@@ -129,11 +119,24 @@ class Workshop:
             name = name or f"@rpath/{path.name}"
             options = [f"-Wl,-install_name,{name}", *options]
         subprocess.run(
-            [f"clang-{doctor.CLANG}", f"--target={target}", "-w", "-O1",
-             "-ffreestanding", "-nostdlib", "-fuse-ld=lld",
-             "-mlinker-version=820", kind, str(source), "-o", str(path),
-             f"-L{self._folder}", "-lSystem",
-             *(f"-Wl,-rpath,{rpath}" for rpath in rpaths), *options],
+            [
+                f"clang-{doctor.CLANG}",
+                f"--target={target}",
+                "-w",
+                "-O1",
+                "-ffreestanding",
+                "-nostdlib",
+                "-fuse-ld=lld",
+                "-mlinker-version=820",
+                kind,
+                str(source),
+                "-o",
+                str(path),
+                f"-L{self._folder}",
+                "-lSystem",
+                *(f"-Wl,-rpath,{rpath}" for rpath in rpaths),
+                *options,
+            ],
             check=True,
         )
         return path.read_bytes()
@@ -149,8 +152,7 @@ class Workshop:
 def workshop(tmp_path_factory) -> Workshop:
     needed = (f"clang-{doctor.CLANG}", f"lld-{doctor.CLANG}")
     doctor.provide(
-        [check for check in toolchain.checks()
-         if check.package in needed and not check.ok],
+        [check for check in toolchain.checks() if check.package in needed and not check.ok],
         Reporter(),
     )
     return Workshop(tmp_path_factory.mktemp("workshop"))
@@ -201,21 +203,26 @@ def parts(workshop) -> dict[str, bytes]:
 
 @pytest.fixture
 def case(tmp_path, workshop, parts) -> Case:
-    origin = {"built": toolchain.LABEL, "patched_tree": TREE,
-              "compiler": "Clang 19", "dirty": False}
+    origin = {
+        "built": toolchain.LABEL,
+        "patched_tree": TREE,
+        "compiler": "Clang 19",
+        "dirty": False,
+    }
     version = "1.0.dev20231114+mps.torch2.13.0"
     description = wheel.Description(
-        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin,
-        1700000000,
+        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin, 1700000000
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {
-        **parts, **python, **wheel.metadata_files(description),
+        **parts,
+        **python,
+        **wheel.metadata_files(description),
         "k2/torch_version.py": b"k2_torch_version = '2.13.0'\n",
     }
     files[INIT] += b"__dev_version__ = '1.0'\n"
     reference = wheel_reference.Reference(
-        python, {"add.metal": KERNEL}, TREE, (), workshop.torch, SYSTEM,
+        python, {"add.metal": KERNEL}, TREE, (), workshop.torch, SYSTEM
     )
     return Case(tmp_path, description, files, reference)
 
@@ -240,19 +247,23 @@ def test_a_zip_file_without_metadata(case):
     assert problem.check == "metadata"
 
 
-@pytest.mark.parametrize("name", [
-    "k2/notes.txt", "k2/lib/libother.dylib", "k2/lib/libk2context.a",
-    "k2_mps_tests/__init__.py", "k2/extra.py",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k2/notes.txt",
+        "k2/lib/libother.dylib",
+        "k2/lib/libk2context.a",
+        "k2_mps_tests/__init__.py",
+        "k2/extra.py",
+    ],
+)
 def test_a_file_that_upstream_would_not_have(case, name):
     case.files[name] = b""
     [problem] = case.problems()
     assert (problem.check, problem.file) == ("files", name)
 
 
-@pytest.mark.parametrize(
-    "name", ["k2/fsa.py", "k2/torch_version.py", EXTENSION]
-)
+@pytest.mark.parametrize("name", ["k2/fsa.py", "k2/torch_version.py", EXTENSION])
 def test_a_file_that_is_missing(case, name):
     del case.files[name]
     assert "files" in case.found()
@@ -288,8 +299,11 @@ def test_a_line_of_the_record_is_missing(case):
 
 
 def test_a_recorded_file_is_missing(case):
-    rewrite(case, lambda files: files.pop(case.of_info("LICENSE"), None)
-            or files.pop(case.of_info("top_level.txt")))
+    rewrite(
+        case,
+        lambda files: files.pop(case.of_info("LICENSE"), None)
+        or files.pop(case.of_info("top_level.txt")),
+    )
     [problem] = verify_wheel.verify(case.path, case.reference)
     assert problem.check == "record"
 
@@ -297,18 +311,21 @@ def test_a_recorded_file_is_missing(case):
 # ---- the metadata
 
 
-@pytest.mark.parametrize("file, old, new, check", [
-    ("METADATA", "torch==2.13.0", "torch==2.12.0", "metadata"),
-    ("METADATA", "torch==2.13.0", "torch>=2.13.0", "metadata"),
-    ("METADATA", "Requires-Dist: torch==2.13.0\n", "", "metadata"),
-    ("METADATA", "Name: k2\n", "Name: k3\n", "metadata"),
-    ("METADATA", "Version: 1.0.dev", "Version: 1.1.dev", "metadata"),
-    ("WHEEL", "macosx_14_0", "macosx_11_0", "tags"),
-    ("WHEEL", "Purelib: false", "Purelib: true", "tags"),
-    ("k2mps.json", TREE, TREE[::-1], "origin"),
-    ("k2mps.json", '"dirty": false', '"dirty": true', "origin"),
-    ("k2mps.json", "{", "", "origin"),
-])
+@pytest.mark.parametrize(
+    "file, old, new, check",
+    [
+        ("METADATA", "torch==2.13.0", "torch==2.12.0", "metadata"),
+        ("METADATA", "torch==2.13.0", "torch>=2.13.0", "metadata"),
+        ("METADATA", "Requires-Dist: torch==2.13.0\n", "", "metadata"),
+        ("METADATA", "Name: k2\n", "Name: k3\n", "metadata"),
+        ("METADATA", "Version: 1.0.dev", "Version: 1.1.dev", "metadata"),
+        ("WHEEL", "macosx_14_0", "macosx_11_0", "tags"),
+        ("WHEEL", "Purelib: false", "Purelib: true", "tags"),
+        ("k2mps.json", TREE, TREE[::-1], "origin"),
+        ("k2mps.json", '"dirty": false', '"dirty": true', "origin"),
+        ("k2mps.json", "{", "", "origin"),
+    ],
+)
 def test_metadata_that_is_wrong(case, file, old, new, check):
     case.replace(file, old, new)
     assert case.found() == {check}
@@ -338,15 +355,14 @@ def test_a_path_of_the_build_machine(case, workshop):
         CONTEXT_CODE + 'const char file[] = "/srv/k2-mps/k2/fsa.cu";\n'
     )
     assert case.found() == set()
-    case.reference = dataclasses.replace(
-        reference, build_paths=("/srv/k2-mps",)
-    )
+    case.reference = dataclasses.replace(reference, build_paths=("/srv/k2-mps",))
     assert case.found() == {"paths"}
 
 
 def test_another_processor(case, workshop):
     content = workshop.library(
-        "int k2_symbol(void) { return 0; }", workshop.torch / "x.dylib",
+        "int k2_symbol(void) { return 0; }",
+        workshop.torch / "x.dylib",
         target="x86_64-apple-macos14.0",
     )
     found = damaged(case, content)
@@ -358,7 +374,9 @@ def test_another_platform(case, workshop):
     code = f"const char text[] = {KERNEL.strip()!r};".replace("'", '"')
     code = code.replace('";', '\\n"; int k2_symbol(void) { return 0; }')
     content = workshop.library(
-        code, workshop.torch / "x.dylib", target="arm64-apple-ios17.0",
+        code,
+        workshop.torch / "x.dylib",
+        target="arm64-apple-ios17.0",
         name="@rpath/libk2context.dylib",
     )
     # lld signs for macOS alone.
@@ -380,15 +398,23 @@ def test_an_absolute_rpath(case, workshop):
     assert damaged(case, content) == {"rpath"}
 
 
-@pytest.mark.parametrize("rpath, found", [
-    ("$ORIGIN/k2/lib", False), ("/k2/lib", True), ("$ORIGIN:/k2/lib", True),
-])
+@pytest.mark.parametrize(
+    "rpath, found", [("$ORIGIN/k2/lib", False), ("/k2/lib", True), ("$ORIGIN:/k2/lib", True)]
+)
 def test_an_absolute_rpath_on_linux(case, tmp_path, rpath, found):
     source = tmp_path / "x.c"
     source.write_text("int x(void) { return 0; }\n")
     subprocess.run(
-        [f"clang-{doctor.CLANG}", "-shared", "-fPIC", str(source), "-o",
-         str(tmp_path / "x.so"), f"-Wl,-rpath,{rpath}"], check=True,
+        [
+            f"clang-{doctor.CLANG}",
+            "-shared",
+            "-fPIC",
+            str(source),
+            "-o",
+            str(tmp_path / "x.so"),
+            f"-Wl,-rpath,{rpath}",
+        ],
+        check=True,
     )
     case.files[EXTENSION] = (tmp_path / "x.so").read_bytes()
     texts = [str(problem) for problem in case.problems()]
@@ -486,13 +512,10 @@ def test_another_kernel_than_the_trees(case, workshop):
     assert damaged(case, content) == {"kernels"}
 
 
-@pytest.mark.parametrize("type_, found", [
-    ("float", set()), ("double", {"msl"}),
-])
+@pytest.mark.parametrize("type_, found", [("float", set()), ("double", {"msl"})])
 def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     kernel = (
-        "#include <metal_stdlib>\n"
-        f"kernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
+        f"#include <metal_stdlib>\nkernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
     )
     front_end = front_end_of(Project(ROOT))
     assert front_end.command, front_end.absent
@@ -502,26 +525,25 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     )
     problems = case.problems()
     assert {problem.check for problem in problems} == found
-    assert all("'double' is not supported" in str(problem)
-               for problem in problems)
+    assert all("'double' is not supported" in str(problem) for problem in problems)
 
 
 def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
     found = front_end_of(Project(tmp_path))
     assert not found.command
-    assert "emulator/mps_emulator/msl is not there" in (
-        found.absent
-    )
+    assert "emulator/mps_emulator/msl is not there" in (found.absent)
 
 
 # ---- the command
 
 
-@pytest.mark.parametrize("name, text", [
-    ("k2.whl", "not the name of a wheel"),
-    ("k2-1.0+mps.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl",
-     "is not for cp3"),
-])
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("k2.whl", "not the name of a wheel"),
+        ("k2-1.0+mps.torch2.13.0-cp39-cp39-macosx_14_0_arm64.whl", "is not for cp3"),
+    ],
+)
 def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811
     path = tmp_path / name
     path.write_bytes(b"")

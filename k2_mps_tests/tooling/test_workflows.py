@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from k2mps import upstream
 
 from k2_mps_tests.tooling import support
-from k2mps import upstream
 
 ROOT = support.TOOLS.parent
 FOLDER = ROOT / ".github" / "workflows"
@@ -29,13 +29,11 @@ def loaded(path: Path) -> dict:
 
 
 def steps(path: Path) -> list[dict]:
-    return [step for job in loaded(path)["jobs"].values()
-            for step in job["steps"]]
+    return [step for job in loaded(path)["jobs"].values() for step in job["steps"]]
 
 
 def scripts() -> list[str]:
-    found = [step["run"] for path in WORKFLOWS for step in steps(path)
-             if "run" in step]
+    found = [step["run"] for path in WORKFLOWS for step in steps(path) if "run" in step]
     assert len(found) > 10
     return found
 
@@ -48,8 +46,15 @@ def workflow(request) -> Path:
 def test_zizmor_finds_nothing(workflow):
     """The forms of all keys, and what an attacker could use."""
     result = subprocess.run(
-        [Path(sys.prefix, "bin", "zizmor"), "--offline", "--no-progress",
-         "--color=never", str(workflow)], capture_output=True, text=True,
+        [
+            Path(sys.prefix, "bin", "zizmor"),
+            "--offline",
+            "--no-progress",
+            "--color=never",
+            str(workflow),
+        ],
+        capture_output=True,
+        text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -57,9 +62,17 @@ def test_zizmor_finds_nothing(workflow):
 def actionlint(path: Path) -> subprocess.CompletedProcess:
     """What actionlint says of a workflow, whatever else is installed."""
     return subprocess.run(
-        [Path(sys.prefix, "bin", "actionlint"), "-no-color", "-oneline",
-         "-shellcheck=", "-pyflakes=", str(path)],
-        capture_output=True, text=True, cwd=ROOT,
+        [
+            Path(sys.prefix, "bin", "actionlint"),
+            "-no-color",
+            "-oneline",
+            "-shellcheck=",
+            "-pyflakes=",
+            str(path),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
 
 
@@ -69,13 +82,16 @@ def test_actionlint_finds_nothing(workflow):
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("right, wrong, found", [
-    ("needs: plan", "needs: plans", "does not exist"),
-    ("needs.plan.outputs.series", "needs.plan.outputs.serie", "not defined"),
-    ("runs-on: macos-15", "runs-on: macos-5", "is unknown"),
-    ("outputs.series }}", "outputs.series }", "expression"),
-    ("attestations: write", "attestation: write", "permission"),
-])
+@pytest.mark.parametrize(
+    "right, wrong, found",
+    [
+        ("needs: plan", "needs: plans", "does not exist"),
+        ("needs.plan.outputs.series", "needs.plan.outputs.serie", "not defined"),
+        ("runs-on: macos-15", "runs-on: macos-5", "is unknown"),
+        ("outputs.series }}", "outputs.series }", "expression"),
+        ("attestations: write", "attestation: write", "permission"),
+    ],
+)
 def test_actionlint_finds_what_is_wrong(tmp_path, right, wrong, found):
     text = (FOLDER / "wheels.yml").read_text()
     assert right in text
@@ -90,8 +106,7 @@ def test_actions_are_named_by_their_commit(workflow):
     lines = re.findall(r"^.*\buses:.*$", workflow.read_text(), re.MULTILINE)
     assert lines
     for line in lines:
-        assert re.search(r"uses: [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\b",
-                         line), line
+        assert re.search(r"uses: [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+\b", line), line
 
 
 def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
@@ -108,9 +123,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
 def test_steps_are_scripts_that_bash_reads(script):
     # An expression would be pasted into the script as it is.
     assert not EXPRESSION.search(script)
-    result = subprocess.run(
-        ["bash", "-n"], input=script, capture_output=True, text=True
-    )
+    result = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
 
 
@@ -125,20 +138,18 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("command", commands())
 def test_the_tool_has_the_commands_and_options(command):
-    words = [word for word in command.split()
-             if not word.startswith("$")]  # empty, or another option
+    words = [
+        word for word in command.split() if not word.startswith("$")
+    ]  # empty, or another option
     result = subprocess.run(
-        [sys.executable, "-m", "k2mps", *words, "--help"],
-        capture_output=True, text=True, cwd=ROOT,
+        [sys.executable, "-m", "k2mps", *words, "--help"], capture_output=True, text=True, cwd=ROOT
     )
     assert result.returncode == 0, result.stderr
 
 
 def outputs(*options: str) -> dict[str, str]:
     program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
-    text = subprocess.run(
-        program, check=True, capture_output=True, text=True
-    ).stdout
+    text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -150,8 +161,7 @@ def pairs(*options: str) -> set[tuple[str, str]]:
 def test_a_release_is_for_every_python_and_torch():
     config = upstream.load(ROOT / "upstream.toml")
     pythons = ["3.10", "3.11", "3.12", "3.13", "3.14"]
-    wanted = {(python, torch) for python in pythons
-              for torch in config.torch.supported}
+    wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
     assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
     assert pairs("--all") <= wanted
     assert re.fullmatch("[0-9a-f]{40}", outputs()["series"])
@@ -162,7 +172,6 @@ def test_a_pull_request_tries_each_python_and_each_torch():
     chosen = pairs()
     assert chosen <= pairs("--all")
     assert {torch for _, torch in chosen} == set(config.torch.supported)
-    assert {python for python, torch in chosen
-            if torch == config.torch.default} == {
+    assert {python for python, torch in chosen if torch == config.torch.default} == {
         python for python, _ in pairs("--all")
     }

@@ -13,14 +13,11 @@ def make(folder: str, version: str, flavour: str) -> str:
     with zipfile.ZipFile(Path(folder, name), "w") as wheel:
         wheel.writestr("small_package.py", f"flavour = {flavour!r}\n")
         wheel.writestr(
-            f"{info}/METADATA",
-            "Metadata-Version: 2.1\nName: small-package\n"
-            f"Version: {version}\n",
+            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: small-package\nVersion: {version}\n"
         )
         wheel.writestr(
             f"{info}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\n"
-            "Tag: py3-none-any\n",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         wheel.writestr(f"{info}/RECORD", "")
     return name

@@ -22,6 +22,7 @@ listed there that is no longer part of the suite is an error.
 At the end the plugin prints how many tests ran on mps, and how many have no
 device to choose and ran on the CPU.
 """
+
 import sys
 import types
 from pathlib import Path
@@ -30,23 +31,22 @@ import pytest
 import tomlkit
 import torch
 
-EXCEPTIONS = Path(__file__).with_name('exceptions.toml')
+EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
 # Central differences of a float32 function f are off by about
 # eps(float32) * |f| / step + step**2 * |f'''|: with a step of 1e-2 and the
 # values of these tests, of the order of 1, that is 1.2e-7 / 1e-2 = 1.2e-5 for
 # each term of a sum, of which there are up to about 100.
-GRADCHECK = {'eps': 1e-2, 'atol': 2e-3, 'rtol': 1e-2}
+GRADCHECK = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2}
 
 
 class _DeviceType(type):
-
     def __instancecheck__(cls, instance):
         return isinstance(instance, torch.device)
 
     def __call__(cls, *args, **kwargs):
         device = torch.device(*args, **kwargs)
-        return torch.device('mps', 0) if device.type == 'cuda' else device
+        return torch.device("mps", 0) if device.type == "cuda" else device
 
 
 class _Device(metaclass=_DeviceType):
@@ -59,7 +59,7 @@ class _StandIn(types.ModuleType):
     def __init__(self, module, **names):
         super().__init__(module.__name__, module.__doc__)
         self.__dict__.update(names)
-        self.__dict__['_module'] = module
+        self.__dict__["_module"] = module
 
     def __getattr__(self, name):
         return getattr(self._module, name)
@@ -75,10 +75,13 @@ _TORCH = _StandIn(
     float64=torch.float32,
     double=torch.float32,
     autograd=_StandIn(torch.autograd, gradcheck=_gradcheck),
-    cuda=_StandIn(torch.cuda,
-                  is_available=lambda: True,
-                  device_count=lambda: 1,
-                  set_device=lambda device: None))
+    cuda=_StandIn(
+        torch.cuda,
+        is_available=lambda: True,
+        device_count=lambda: 1,
+        set_device=lambda device: None,
+    ),
+)
 
 
 _RAN = pytest.StashKey()
@@ -89,52 +92,57 @@ def pytest_configure(config):
     import k2
     import k2.ragged
     import k2.sparse
-    assert k2.with_mps, 'this k2 was built without K2_WITH_MPS'
-    assert torch.backends.mps.is_available(), 'torch finds no mps device'
+
+    assert k2.with_mps, "this k2 was built without K2_WITH_MPS"
+    assert torch.backends.mps.is_available(), "torch finds no mps device"
     k2.with_cuda = True
-    config.stash[_RAN] = {'mps': 0, 'cpu': 0}
-    with open(EXCEPTIONS, 'rb') as f:
+    config.stash[_RAN] = {"mps": 0, "cpu": 0}
+    with open(EXCEPTIONS, "rb") as f:
         config.stash[_EXCEPTIONS] = tomlkit.load(f)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    if (not isinstance(collector, pytest.Module)
-            or collector.path.name.startswith('mps_')):
+    if not isinstance(collector, pytest.Module) or collector.path.name.startswith("mps_"):
         return (yield)
-    sys.modules['torch'] = _TORCH
+    sys.modules["torch"] = _TORCH
     try:
         return (yield)
     finally:
-        sys.modules['torch'] = torch
+        sys.modules["torch"] = torch
 
 
 def _name(item):
-    return f'{item.path.stem}::{item.name}'
+    return f"{item.path.stem}::{item.name}"
 
 
 def pytest_collection_modifyitems(config, items):
     exceptions = config.stash[_EXCEPTIONS]
     modules = {item.path.stem for item in items}
-    unknown = {name for names in exceptions.values() for name in names
-               if name.partition('::')[0] in modules}
+    unknown = {
+        name
+        for names in exceptions.values()
+        for name in names
+        if name.partition("::")[0] in modules
+    }
     unknown -= {_name(item) for item in items}
-    if unknown and not any('::' in argument for argument in config.args):
-        raise pytest.UsageError(f'{EXCEPTIONS.name} lists tests that k2 does '
-                                f'not have: {", ".join(sorted(unknown))}')
+    if unknown and not any("::" in argument for argument in config.args):
+        raise pytest.UsageError(
+            f"{EXCEPTIONS.name} lists tests that k2 does not have: {', '.join(sorted(unknown))}"
+        )
     for item in items:
-        reason = exceptions['not_applicable'].get(_name(item))
+        reason = exceptions["not_applicable"].get(_name(item))
         if reason is not None:
-            item.add_marker(pytest.mark.skip('not applicable: ' + reason))
+            item.add_marker(pytest.mark.skip("not applicable: " + reason))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    devices = getattr(item.cls, 'devices', [])
-    on_mps = [d for d in devices if d.type == 'mps']
-    asks = item.path.name.startswith('mps_')
-    item.config.stash[_RAN]['mps' if on_mps or asks else 'cpu'] += 1
-    if _name(item) not in item.config.stash[_EXCEPTIONS]['mps_only']:
+    devices = getattr(item.cls, "devices", [])
+    on_mps = [d for d in devices if d.type == "mps"]
+    asks = item.path.name.startswith("mps_")
+    item.config.stash[_RAN]["mps" if on_mps or asks else "cpu"] += 1
+    if _name(item) not in item.config.stash[_EXCEPTIONS]["mps_only"]:
         return (yield)
     item.cls.devices = on_mps
     try:
@@ -145,7 +153,8 @@ def pytest_runtest_call(item):
 
 def pytest_terminal_summary(terminalreporter, config):
     ran = config.stash[_RAN]
-    emulated = '' if sys.platform == 'darwin' else ' (emulated)'
+    emulated = "" if sys.platform == "darwin" else " (emulated)"
     terminalreporter.write_line(
         f"k2's own tests: {ran['mps']} ran on mps{emulated}, "
-        f"{ran['cpu']} have no device to choose and ran on the CPU")
+        f"{ran['cpu']} have no device to choose and ran on the CPU"
+    )

@@ -9,6 +9,7 @@ k2's is 0: on the CPU for 1 of the first 60 seeds, so that any seed that does
 not is as good as another.  ``numerical_gradient_check_test`` draws ties, where
 the tropical score has no gradient.
 """
+
 import random
 
 import numpy

@@ -3,6 +3,7 @@
 A program runs once, with all of its tests, when the first of them is asked for.
 What it did not come to, since it crashed or hung, has failed.
 """
+
 import os
 import subprocess
 import sys
@@ -16,32 +17,31 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BUILD = Path(os.environ['K2_TESTS'])
-DEVICE = 'mps' if '-DK2_WITH_MPS' in (BUILD / 'build.ninja').read_text() \
-    else 'cpu'
-EXCEPTIONS = tomllib.loads(
-    Path(__file__).with_name('exceptions.toml').read_text())[DEVICE]
+BUILD = Path(os.environ["K2_TESTS"])
+DEVICE = "mps" if "-DK2_WITH_MPS" in (BUILD / "build.ninja").read_text() else "cpu"
+EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text())[DEVICE]
 # The longest takes some seconds.
 SECONDS = 500
 
 
 def programs():
     """The test programs, by name."""
-    found = sorted((BUILD / 'bin').glob('*_test'))
-    assert len(found) > 40, f'{BUILD}/bin has {len(found)} test programs'
+    found = sorted((BUILD / "bin").glob("*_test"))
+    assert len(found) > 40, f"{BUILD}/bin has {len(found)} test programs"
     return {path.name: path for path in found}
 
 
 def names(program):
     """The tests of a program, as Suite.Name."""
-    listed = subprocess.run([program, '--gtest_list_tests'],
-                            capture_output=True, text=True, check=True)
-    suite = ''
+    listed = subprocess.run(
+        [program, "--gtest_list_tests"], capture_output=True, text=True, check=True
+    )
+    suite = ""
     for line in listed.stdout.splitlines():
-        text = line.split('#')[0].strip()
-        if line.startswith('  '):
+        text = line.split("#")[0].strip()
+        if line.startswith("  "):
             yield suite + text
-        elif text.endswith('.'):
+        elif text.endswith("."):
             suite = text
 
 
@@ -57,36 +57,39 @@ class Results:
         if path not in self._done:
             self._done[path] = self._run(path)
         failures, output = self._done[path]
-        return failures.get(name, f'{path.name} did not come to it:\n{output}')
+        return failures.get(name, f"{path.name} did not come to it:\n{output}")
 
     def _run(self, path):
-        report = self._folder / f'{path.name}.xml'
+        report = self._folder / f"{path.name}.xml"
         try:
             result = subprocess.run(
-                [path, f'--gtest_output=xml:{report}'], timeout=SECONDS,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                errors='replace')
-            output = '\n'.join(result.stdout.splitlines()[-40:])
+                [path, f"--gtest_output=xml:{report}"],
+                timeout=SECONDS,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+            output = "\n".join(result.stdout.splitlines()[-40:])
         except subprocess.TimeoutExpired as error:
-            output = f'it took more than {error.timeout} seconds'
+            output = f"it took more than {error.timeout} seconds"
         failures = {}
         if report.exists():
-            for case in ElementTree.parse(report).iter('testcase'):
-                failures[f'{case.get("classname")}.{case.get("name")}'] = (
-                    '\n'.join(one.get('message')
-                              for one in case.iter('failure')))
+            for case in ElementTree.parse(report).iter("testcase"):
+                failures[f"{case.get('classname')}.{case.get('name')}"] = "\n".join(
+                    one.get("message") for one in case.iter("failure")
+                )
         return failures, output
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture(scope="session")
 def results(tmp_path_factory):
-    return Results(tmp_path_factory.mktemp('results'))
+    return Results(tmp_path_factory.mktemp("results"))
 
 
 def pytest_generate_tests(metafunc):
-    if 'program' in metafunc.fixturenames:
-        cases = [(path, name) for path in programs().values()
-                 for name in names(path)]
+    if "program" in metafunc.fixturenames:
+        cases = [(path, name) for path in programs().values() for name in names(path)]
         metafunc.parametrize(
-            'program, name', cases,
-            ids=[f'{path.name}-{name}' for path, name in cases])
+            "program, name", cases, ids=[f"{path.name}-{name}" for path, name in cases]
+        )

@@ -14,6 +14,7 @@ Prints a table and the count; exits with 1 if more sites than ``--allow`` went
 unnoticed.  Emulated: what is shown is that the device of this project makes a
 missing wait visible, not how a Mac would fail.
 """
+
 import argparse
 import collections
 import json
@@ -27,12 +28,12 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
 # Inlined functions that wait on behalf of their callers, whose line counts.
-ON_BEHALF = ('HostPtr<', 'HostAccessor<')
+ON_BEHALF = ("HostPtr<", "HostAccessor<")
 
 
 def _check(condition, message):
     if not condition:
-        sys.exit(f'error: {message}')
+        sys.exit(f"error: {message}")
 
 
 class Suite:
@@ -55,11 +56,22 @@ class Runner:
 
     def __init__(self, directory):
         self.directory = Path(directory)
-        self.library = self.directory / 'libwaits.so'
-        compiler = os.environ.get('CXX', 'c++')
-        subprocess.run([compiler, '-std=c++17', '-O1', '-shared', '-fPIC',
-                        str(HERE / 'interpose.cc'), '-o', str(self.library),
-                        '-ldl'], check=True)
+        self.library = self.directory / "libwaits.so"
+        compiler = os.environ.get("CXX", "c++")
+        subprocess.run(
+            [
+                compiler,
+                "-std=c++17",
+                "-O1",
+                "-shared",
+                "-fPIC",
+                str(HERE / "interpose.cc"),
+                "-o",
+                str(self.library),
+                "-ldl",
+            ],
+            check=True,
+        )
 
     def run(self, suite, tests, drop=None, record=None):
         """Runs tests of a suite.
@@ -71,116 +83,139 @@ class Runner:
         Returns:
           'passed', 'failed', 'crashed' or 'hung'.
         """
-        env = dict(os.environ,
-                   LD_PRELOAD=str(self.library),
-                   WAITS_LIBRARY=str(self.library),
-                   PYTORCH_ENABLE_MPS_FALLBACK='1',
-                   PYTHONPATH=os.pathsep.join(
-                       [str(ROOT), os.environ.get('PYTHONPATH', '')]))
+        env = dict(
+            os.environ,
+            LD_PRELOAD=str(self.library),
+            WAITS_LIBRARY=str(self.library),
+            PYTORCH_ENABLE_MPS_FALLBACK="1",
+            PYTHONPATH=os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        )
         if drop is not None:
-            path = self.directory / 'drop.json'
+            path = self.directory / "drop.json"
             path.write_text(json.dumps(drop))
-            env['WAITS_DROP'] = str(path)
+            env["WAITS_DROP"] = str(path)
         if record is not None:
-            env['WAITS_RECORD'] = str(record)
-        command = [sys.executable, '-m', 'pytest', '-q', '-x', '--tb=no',
-                   '-p', 'no:cacheprovider', '--rootdir', str(ROOT),
-                   '-p', 'k2_mps_tests.waits.plugin', *suite.arguments,
-                   *tests]
-        log = self.directory / 'log.txt'
-        with open(log, 'w') as f:
+            env["WAITS_RECORD"] = str(record)
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-x",
+            "--tb=no",
+            "-p",
+            "no:cacheprovider",
+            "--rootdir",
+            str(ROOT),
+            "-p",
+            "k2_mps_tests.waits.plugin",
+            *suite.arguments,
+            *tests,
+        ]
+        log = self.directory / "log.txt"
+        with open(log, "w") as f:
             try:
-                code = subprocess.run(command, env=env, cwd=ROOT, stdout=f,
-                                      stderr=subprocess.STDOUT,
-                                      timeout=600).returncode
+                code = subprocess.run(
+                    command, env=env, cwd=ROOT, stdout=f, stderr=subprocess.STDOUT, timeout=600
+                ).returncode
             except subprocess.TimeoutExpired:
-                return 'hung'
+                return "hung"
         if code == 0:
-            return 'passed'
+            return "passed"
         if code == 1:
-            return 'failed'
-        _check(code < 0 or code > 5, f'pytest ended with {code}:\n'
-               + log.read_text()[-3000:])
-        return 'crashed'
+            return "failed"
+        _check(code < 0 or code > 5, f"pytest ended with {code}:\n" + log.read_text()[-3000:])
+        return "crashed"
 
 
 def _libraries():
     """Returns a dict from file name to path of k2's libraries."""
-    code = ('import _k2, os; d = os.path.dirname(_k2.__file__); '
-            'print(_k2.__file__); print(d)')
+    code = "import _k2, os; d = os.path.dirname(_k2.__file__); print(_k2.__file__); print(d)"
     extension, directory = subprocess.run(
-        [sys.executable, '-c', 'import torch; ' + code], check=True,
-        capture_output=True, text=True).stdout.split('\n')[:2]
-    paths = [Path(extension), *Path(directory).glob('libk2*.so')]
+        [sys.executable, "-c", "import torch; " + code], check=True, capture_output=True, text=True
+    ).stdout.split("\n")[:2]
+    paths = [Path(extension), *Path(directory).glob("libk2*.so")]
     return {path.name: path for path in paths}
 
 
 def _source_lines(sites):
     """Returns a dict from (module, offset) to 'file:line (function)'."""
     libraries = _libraries()
-    symbolizer = next((name for name in ('llvm-symbolizer-19',
-                                         'llvm-symbolizer')
-                       if _which(name)), None)
-    _check(symbolizer, 'llvm-symbolizer is missing: apt-get install llvm-19')
+    symbolizer = next(
+        (name for name in ("llvm-symbolizer-19", "llvm-symbolizer") if _which(name)), None
+    )
+    _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
     # A return address is behind the call.
-    text = ''.join(f'{libraries[module]} {offset - 1}\n'
-                   for module, offset in sites)
-    out = subprocess.run([symbolizer, '--output-style=JSON'], input=text,
-                         check=True, capture_output=True, text=True).stdout
+    text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
+    out = subprocess.run(
+        [symbolizer, "--output-style=JSON"], input=text, check=True, capture_output=True, text=True
+    ).stdout
     lines = {}
     for site, answer in zip(sites, out.splitlines()):
-        frames = json.loads(answer)['Symbol']
-        frame = next((f for f in frames
-                      if not f['FunctionName'].startswith(
-                          tuple(f'k2::{n}' for n in ON_BEHALF))
-                      and not any(n in f['FunctionName']
-                                  for n in ON_BEHALF)), frames[0])
-        _check(frame['FileName'], 'this build of k2 has no line tables; see '
-               f'the help of {Path(__file__).parent.name}')
-        file = frame['FileName']
-        file = file[file.index('k2/csrc') if 'k2/csrc' in file
-                    else file.index('k2/python'):]
+        frames = json.loads(answer)["Symbol"]
+        frame = next(
+            (
+                f
+                for f in frames
+                if not f["FunctionName"].startswith(tuple(f"k2::{n}" for n in ON_BEHALF))
+                and not any(n in f["FunctionName"] for n in ON_BEHALF)
+            ),
+            frames[0],
+        )
+        _check(
+            frame["FileName"],
+            f"this build of k2 has no line tables; see the help of {Path(__file__).parent.name}",
+        )
+        file = frame["FileName"]
+        file = file[file.index("k2/csrc") if "k2/csrc" in file else file.index("k2/python") :]
         # What the compiler has merged from several lines has none.
-        where = frame['Line'] or frame['FunctionName'].split('(')[0]
-        lines[site] = f'{file}:{where}'
+        where = frame["Line"] or frame["FunctionName"].split("(")[0]
+        lines[site] = f"{file}:{where}"
     return lines
 
 
 def _which(name):
-    return any(os.access(Path(d) / name, os.X_OK)
-               for d in os.environ.get('PATH', '').split(os.pathsep))
+    return any(
+        os.access(Path(d) / name, os.X_OK) for d in os.environ.get("PATH", "").split(os.pathsep)
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(
-        prog='k2_mps_tests.waits', description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--allow', type=int, default=0, metavar='N',
-                        help='how many sites may go unnoticed')
-    parser.add_argument('--checkout', type=Path, default=ROOT / 'build/k2',
-                        help='the patched k2 (default: %(default)s)')
+        prog="k2_mps_tests.waits",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--allow", type=int, default=0, metavar="N", help="how many sites may go unnoticed"
+    )
+    parser.add_argument(
+        "--checkout",
+        type=Path,
+        default=ROOT / "build/k2",
+        help="the patched k2 (default: %(default)s)",
+    )
     args = parser.parse_args()
-    tests = args.checkout / 'k2/python/tests'
-    _check(tests.is_dir(), f'{tests} is missing: k2mps build')
+    tests = args.checkout / "k2/python/tests"
+    _check(tests.is_dir(), f"{tests} is missing: k2mps build")
 
     suites = [
         # The tests of threads give the device work that k2 need not wait for.
-        Suite('parity', ['--ignore=k2_mps_tests/parity/test_threads.py'],
-              ['k2_mps_tests/parity']),
-        Suite('upstream-mps', ['-p', 'k2_mps_tests.upstream.seed',
-                               '-p', 'k2_mps_tests.upstream.plugin'],
-              [str(tests)]),
+        Suite("parity", ["--ignore=k2_mps_tests/parity/test_threads.py"], ["k2_mps_tests/parity"]),
+        Suite(
+            "upstream-mps",
+            ["-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"],
+            [str(tests)],
+        ),
     ]
     with tempfile.TemporaryDirectory() as directory:
         runner = Runner(directory)
         users = collections.defaultdict(lambda: collections.defaultdict(list))
         for suite in suites:
-            record = Path(directory) / f'{suite.name}.json'
-            print(f'recording the waits of {suite.name} (emulated)',
-                  flush=True)
+            record = Path(directory) / f"{suite.name}.json"
+            print(f"recording the waits of {suite.name} (emulated)", flush=True)
             result = runner.run(suite, suite.tests, record=record)
-            _check(result == 'passed', f'{suite.name} {result} with all '
-                   'waits in place')
+            _check(result == "passed", f"{suite.name} {result} with all waits in place")
             for test, sites in json.loads(record.read_text()).items():
                 for site in sites:
                     users[tuple(site)][suite.name].append(test)
@@ -188,35 +223,34 @@ def main():
         by_line = collections.defaultdict(list)
         for site, line in _source_lines(list(users)).items():
             by_line[line].append(site)
-        print(f'{len(by_line)} source lines wait for work in flight, at '
-              f'{len(users)} places of the compiled code\n')
+        print(
+            f"{len(by_line)} source lines wait for work in flight, at "
+            f"{len(users)} places of the compiled code\n"
+        )
 
         unnoticed = []
-        print(f'{"tests":>5}  {"without it":<22}line', flush=True)
+        print(f"{'tests':>5}  {'without it':<22}line", flush=True)
         for line in sorted(by_line):
             sites = by_line[line]
-            num_tests, outcome = 0, 'unnoticed'
+            num_tests, outcome = 0, "unnoticed"
             for suite in suites:
-                names = sorted({t for s in sites for t in users[s][suite.name]
-                                })
+                names = sorted({t for s in sites for t in users[s][suite.name]})
                 num_tests += len(names)
-                if not names or outcome != 'unnoticed':
+                if not names or outcome != "unnoticed":
                     continue
-                result = runner.run(suite, names, drop=[list(s)
-                                                        for s in sites])
-                if result != 'passed':
-                    outcome = f'{suite.name} {result}'
-            if outcome == 'unnoticed':
+                result = runner.run(suite, names, drop=[list(s) for s in sites])
+                if result != "passed":
+                    outcome = f"{suite.name} {result}"
+            if outcome == "unnoticed":
                 unnoticed.append(line)
-            print(f'{num_tests:>5}  {outcome:<22}{line}', flush=True)
+            print(f"{num_tests:>5}  {outcome:<22}{line}", flush=True)
 
     noticed = len(by_line) - len(unnoticed)
-    print(f'\n{noticed} of {len(by_line)} sites are noticed when dropped '
-          '(emulated)')
+    print(f"\n{noticed} of {len(by_line)} sites are noticed when dropped (emulated)")
     for line in unnoticed:
-        print(f'unnoticed: {line}')
+        print(f"unnoticed: {line}")
     return 1 if len(unnoticed) > args.allow else 0
 
 
-if __name__ == '__main__':
+if __name__ == "__main__":
     sys.exit(main())

@@ -7,13 +7,14 @@ WAITS_RECORD: a file to write, a JSON object from test, as pytest takes it, to
   a list of sites ``[module, offset]`` whose wait found work in flight.
 WAITS_DROP: a file to read, a JSON list of sites not to wait at.
 """
+
 import ctypes
 import json
 import os
 
 import pytest
 
-_library = ctypes.CDLL(os.environ['WAITS_LIBRARY'])
+_library = ctypes.CDLL(os.environ["WAITS_LIBRARY"])
 _library.waits_drop.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
 _library.waits_take.argtypes = [ctypes.c_char_p, ctypes.c_uint64]
 _library.waits_take.restype = ctypes.c_uint64
@@ -26,13 +27,12 @@ def _take():
     needed = _library.waits_take(buffer, len(buffer))
     assert needed <= len(buffer), needed
     lines = buffer.value.decode().splitlines()
-    return [[module, int(offset)]
-            for module, offset in (line.split() for line in lines)]
+    return [[module, int(offset)] for module, offset in (line.split() for line in lines)]
 
 
 def pytest_configure():
-    if 'WAITS_DROP' in os.environ:
-        with open(os.environ['WAITS_DROP']) as f:
+    if "WAITS_DROP" in os.environ:
+        with open(os.environ["WAITS_DROP"]) as f:
             for module, offset in json.load(f):
                 _library.waits_drop(module.encode(), offset)
 
@@ -44,16 +44,15 @@ def pytest_runtest_protocol(item):
         return (yield)
     finally:
         # k2's tests may lie outside of the directory that ids start from.
-        _, _, name = item.nodeid.partition('::')
-        _recorded[f'{item.path}::{name}'] = _take()
+        _, _, name = item.nodeid.partition("::")
+        _recorded[f"{item.path}::{name}"] = _take()
 
 
 def pytest_sessionfinish():
-    if 'WAITS_RECORD' in os.environ:
-        with open(os.environ['WAITS_RECORD'], 'w') as f:
+    if "WAITS_RECORD" in os.environ:
+        with open(os.environ["WAITS_RECORD"], "w") as f:
             json.dump(_recorded, f)
 
 
 def pytest_terminal_summary(terminalreporter):
-    terminalreporter.write_line(
-        f'waits dropped: {_library.waits_num_dropped()}')
+    terminalreporter.write_line(f"waits dropped: {_library.waits_num_dropped()}")

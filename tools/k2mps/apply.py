@@ -8,17 +8,9 @@ transaction.
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional
 
 from k2mps import errors, operations, status
-from k2mps.checkout import (
-    BASE_REF,
-    BRANCH,
-    BRANCH_REF,
-    LOG_REF,
-    Checkout,
-    Move,
-)
+from k2mps.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
 from k2mps.commits import Planned, say_series
 from k2mps.project import Project
 from k2mps.series import Series, load
@@ -69,13 +61,16 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
             return Applied(planned.tip, moved=False)
         # The commits and the entry of the log are made together.
         log = operations.record(
-            project, checkout, "apply", BRANCH_REF, head=now.head,
-            store=planned.to_write(), refs=refs,
+            project,
+            checkout,
+            "apply",
+            BRANCH_REF,
+            head=now.head,
+            store=planned.to_write(),
+            refs=refs,
         )
         tip = planned.tip
-        written = checkout.move_to(
-            Move.of_series(tip, log), "apply", now.head, refs
-        )
+        written = checkout.move_to(Move.of_series(tip, log), "apply", now.head, refs)
         planned.remember()
     return Applied(tip, True, tuple(written))
 
@@ -97,11 +92,7 @@ def check_lock(upstream: Upstream, found: Series) -> None:
 
 
 def _is_applied(
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    planned: Planned,
-    now: Status,
+    project: Project, upstream: Upstream, checkout: Checkout, planned: Planned, now: Status
 ) -> bool:
     """Whether nothing is to be done: the files are those of the series, and
     on branch k2-mps so are the commits."""
@@ -113,9 +104,7 @@ def _is_applied(
     return say_series(project, checkout, upstream.pin, now.head.commit, tip)
 
 
-def _check_movable(
-    upstream: Upstream, checkout: Checkout, now: Status, tip: Optional[str]
-) -> None:
+def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
     """Refuses a checkout that holds anything that moving it would hide.
 
     Args:
@@ -125,8 +114,9 @@ def _check_movable(
     operation = checkout.operation_in_progress()
     if operation or now.edited_files:
         raise errors.DirtyCheckoutError(
-            f"{where} has {operation} in progress" if operation else
-            f"{where} has uncommitted edits",
+            f"{where} has {operation} in progress"
+            if operation
+            else f"{where} has uncommitted edits",
             why="; ".join(now.details),
             next_command=f"git -C {where} status; finish, commit or stash"
             " that, then run the same command again",
@@ -152,14 +142,11 @@ def _left_by_us(checkout: Checkout) -> bool:
     """Whether this is the tool's own clone, at a commit of upstream's: an
     earlier pin, which nobody loses when it moves on."""
     return checkout.own and bool(
-        checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD",
-                          "refs/remotes")
+        checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     )
 
 
-def _check_branch(
-    checkout: Checkout, upstream: Upstream, tip: Optional[str]
-) -> None:
+def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> None:
     """Refuses a branch k2-mps that is in use or holds the user's work."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
@@ -173,8 +160,7 @@ def _check_branch(
         raise errors.UserCommitsError(
             f"branch {BRANCH} of {checkout.directory} has commits of yours",
             why="moving the branch would leave them without a name: "
-            + "; ".join(f"{commit.id[:12]} {commit.subject}"
-                        for commit in users),
+            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
             next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
             f" my-{BRANCH}; or check the branch out and k2mps export",
         )

@@ -14,19 +14,12 @@ import contextlib
 import dataclasses
 import os
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Iterable, Iterator, Optional, Sequence
 
 from k2mps import errors, git, operations, patchset, series
 from k2mps.apply import check_lock
-from k2mps.checkout import (
-    BASE_REF,
-    BRANCH,
-    BRANCH_REF,
-    Checkout,
-    Commit,
-    Move,
-)
+from k2mps.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
 from k2mps.commits import commit_date, commit_series, identity
 from k2mps.project import Project, exclusive
 from k2mps.series import Patch
@@ -42,11 +35,11 @@ class Words:
       date: when they wrote it, as in mail.
     """
 
-    subject: Optional[str] = None
-    body: Optional[str] = None
-    status: Optional[str] = None
-    author: Optional[str] = None
-    date: Optional[str] = None
+    subject: str | None = None
+    body: str | None = None
+    status: str | None = None
+    author: str | None = None
+    date: str | None = None
 
     def of(self, patch: Patch) -> Patch:
         """The patch with these words.
@@ -59,15 +52,18 @@ class Words:
         body = patch.body if self.body is None else self.body
         author, date = self._written(patch)
         changed = dataclasses.replace(
-            patch, subject=" ".join(subject.split()), status=status.strip(),
-            body=body.strip("\n"), author=author, date=date,
+            patch,
+            subject=" ".join(subject.split()),
+            status=status.strip(),
+            body=body.strip("\n"),
+            author=author,
+            date=date,
         )
         if not changed.subject:
             raise _unsayable("a patch needs a subject")
         if changed.status.split(" ")[0] not in series.STATUSES:
             raise _unsayable(
-                f"Upstream-Status is one of {', '.join(series.STATUSES)}, not"
-                f" {status!r}"
+                f"Upstream-Status is one of {', '.join(series.STATUSES)}, not {status!r}"
             )
         return changed
 
@@ -85,17 +81,13 @@ class Words:
         date = series.mail_date(self.date)
         if not date:
             raise _unsayable(
-                f"{self.date!r} is not a date as in mail, 'Tue, 14 Nov 2023"
-                " 23:13:20 +0100'"
+                f"{self.date!r} is not a date as in mail, 'Tue, 14 Nov 2023 23:13:20 +0100'"
             )
         return author, date
 
 
 def new(
-    project: Project,
-    checkout: Checkout,
-    words: Words,
-    paths: Sequence[str] = (),
+    project: Project, checkout: Checkout, words: Words, paths: Sequence[str] = ()
 ) -> patchset.Plan:
     """Makes a patch of the checkout's edits, at the end of the series.
 
@@ -114,9 +106,7 @@ def new(
     patch = dataclasses.replace(words, author=who).of(empty)
     with _Author.at_work(project, checkout) as author:
         tree = author.edited_tree(paths)
-        name = patchset.name_for(
-            patch.subject, {patch.name for patch in author.patches}
-        )
+        name = patchset.name_for(patch.subject, {patch.name for patch in author.patches})
         patch = dataclasses.replace(patch, name=name)
         tip = author.commit(tree, author.tip, patch)
         return author.finish(f"new {name}", tip, stage=paths)
@@ -143,8 +133,7 @@ def fold(
         if folded is None:
             raise errors.AuthoringRefusedError(
                 f"the edits cannot become part of {author.patches[at].name}",
-                why="they are in lines or files that a later patch changes"
-                " or adds",
+                why="they are in lines or files that a later patch changes or adds",
                 next_command="k2mps fold into that patch, or k2mps new",
             )
         tip = author.commit(folded, parent, author.patches[at])
@@ -156,13 +145,10 @@ def fold(
                 why="a later patch changes lines next to them",
                 next_command="k2mps fold into that patch, or k2mps new",
             )
-        return author.finish(f"fold {author.patches[at].name}", tip,
-                             stage=paths)
+        return author.finish(f"fold {author.patches[at].name}", tip, stage=paths)
 
 
-def edit(
-    project: Project, checkout: Checkout, name: str, words: Words
-) -> patchset.Plan:
+def edit(project: Project, checkout: Checkout, name: str, words: Words) -> patchset.Plan:
     """Changes what a patch says of itself."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
@@ -171,9 +157,7 @@ def edit(
         return author.finish(f"edit {old.name}", tip)
 
 
-def rename(
-    project: Project, checkout: Checkout, name: str, to: str
-) -> patchset.Plan:
+def rename(project: Project, checkout: Checkout, name: str, to: str) -> patchset.Plan:
     """Gives a patch another file name.
 
     Raises:
@@ -187,19 +171,14 @@ def rename(
         old = author.patches[at]
         if to in {patch.name for patch in author.patches}:
             raise errors.AuthoringRefusedError(
-                f"there is a patch {to} already",
-                next_command="choose another name",
+                f"there is a patch {to} already", next_command="choose another name"
             )
         tip = author.reworded(at, dataclasses.replace(old, name=to))
         return author.finish(f"rename {old.name} {to}", tip)
 
 
 def move(
-    project: Project,
-    checkout: Checkout,
-    name: str,
-    anchor: str,
-    after: bool = False,
+    project: Project, checkout: Checkout, name: str, anchor: str, after: bool = False
 ) -> patchset.Plan:
     """Gives a patch another place in the series, next to another patch.
 
@@ -212,8 +191,7 @@ def move(
         at, other = author.find(name), author.find(anchor)
         if at == other:
             raise errors.AuthoringRefusedError(
-                f"{anchor} is the patch itself",
-                next_command="name another patch",
+                f"{anchor} is the patch itself", next_command="name another patch"
             )
         order = [*range(len(author.patches))]
         order.remove(at)
@@ -228,8 +206,7 @@ def move(
                 next_command="choose another place",
             )
         return author.finish(
-            f"move {moved} {'--after' if after else '--before'}"
-            f" {author.patches[other].name}", tip,
+            f"move {moved} {'--after' if after else '--before'} {author.patches[other].name}", tip
         )
 
 
@@ -245,13 +222,11 @@ def drop(project: Project, checkout: Checkout, name: str) -> patchset.Plan:
         edited = checkout.edited_files()
         if edited:
             raise errors.DirtyCheckoutError(
-                f"{checkout.directory} has uncommitted edits in"
-                f" {', '.join(edited[:3])}",
+                f"{checkout.directory} has uncommitted edits in {', '.join(edited[:3])}",
                 next_command="k2mps new or k2mps fold, or git stash",
             )
         tip = author.replay(author.parent(at), author.after(at))
-        return author.finish(f"drop {author.patches[at].name}", tip,
-                             move=True)
+        return author.finish(f"drop {author.patches[at].name}", tip, move=True)
 
 
 def parse_words(text: str) -> Words:
@@ -292,9 +267,7 @@ class _Author:
       tip: its last commit, or the pin.
     """
 
-    def __init__(
-        self, project: Project, checkout: Checkout, pinned: Upstream
-    ):
+    def __init__(self, project: Project, checkout: Checkout, pinned: Upstream):
         self._project = project
         self._checkout = checkout
         self._pin = pinned.pin
@@ -309,7 +282,7 @@ class _Author:
 
     @staticmethod
     @contextlib.contextmanager
-    def at_work(project: Project, checkout: Checkout) -> Iterator["_Author"]:
+    def at_work(project: Project, checkout: Checkout) -> Iterator[_Author]:
         """Holds off other runs meanwhile."""
         with exclusive(project.root, str(project.root)):
             operations.recover(project)
@@ -393,10 +366,8 @@ class _Author:
             untracked = checkout.untracked_files()
             raise errors.AuthoringRefusedError(
                 f"nothing was edited in {checkout.directory}",
-                why=f"git does not track {', '.join(untracked[:5])}"
-                if untracked else "",
-                next_command="edit files there, or name the new ones, in the"
-                " same command",
+                why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
+                next_command="edit files there, or name the new ones, in the same command",
             )
         return tree
 
@@ -405,8 +376,7 @@ class _Author:
         index.bytes("add", "--update", work_tree=True)
         if not paths:
             return
-        result = index.run("add", "--", *map(self._inside, paths),
-                           work_tree=True)
+        result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
         if result.status != 0:
             raise errors.AuthoringRefusedError(
                 f"git cannot add {', '.join(paths)}",
@@ -426,23 +396,24 @@ class _Author:
     def diff(self, old: str, new: str) -> bytes:
         """What leads from one tree to another."""
         return self._checkout.git.bytes(
-            "diff-tree", "-r", "-p", "--full-index", "--binary",
-            "--no-renames", "-U3", old, new,
+            "diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "-U3", old, new
         )
 
-    def apply(self, commit: str, diff: bytes) -> Optional[str]:
+    def apply(self, commit: str, diff: bytes) -> str | None:
         """A commit's tree with a diff; None if it does not fit."""
         with self._checkout.scratch_index() as index:
             index.bytes("read-tree", commit)
-            if not index.succeeds("apply", "--cached", "--3way", "-",
-                                  stdin=diff):
+            if not index.succeeds("apply", "--cached", "--3way", "-", stdin=diff):
                 return None
             return index.text("write-tree")
 
     def commit(self, tree: str, parent: str, patch: Patch) -> str:
         """Commits a tree as a patch."""
         return self._checkout.git.text(
-            "commit-tree", tree, "-p", parent,
+            "commit-tree",
+            tree,
+            "-p",
+            parent,
             stdin=os.fsencode(patch.commit_message()),
             environment=identity(patch, self._date),
         )
@@ -473,11 +444,7 @@ class _Author:
         return tree
 
     def finish(
-        self,
-        command: str,
-        tip: str,
-        stage: Optional[Sequence[str]] = None,
-        move: bool = False,
+        self, command: str, tip: str, stage: Sequence[str] | None = None, move: bool = False
     ) -> patchset.Plan:
         """Writes patches/ and moves the branch.
 
@@ -494,15 +461,16 @@ class _Author:
         if not plan.changed and not plan.removed:
             return plan
         refs = {BRANCH_REF: tip, BASE_REF: tip}
-        operation = operations.record(
-            self._project, checkout, command, staged=stage is not None
-        )
+        operation = operations.record(self._project, checkout, command, staged=stage is not None)
         if stage is not None:
             # A kill after this leaves the edits staged, and nothing more.
             self._stage(checkout.git, stage)
         operations.carry_out(
-            self._project, checkout, operation,
-            changed=plan.changed, removed=plan.removed,
+            self._project,
+            checkout,
+            operation,
+            changed=plan.changed,
+            removed=plan.removed,
             move=Move(tip, BRANCH_REF, refs) if move else Move.stay(refs),
             reason=command,
         )
@@ -533,9 +501,7 @@ def _unsayable(what: str) -> errors.AuthoringRefusedError:
     )
 
 
-def _unknown(
-    name: str, names: Sequence[str]
-) -> errors.AuthoringRefusedError:
+def _unknown(name: str, names: Sequence[str]) -> errors.AuthoringRefusedError:
     return errors.AuthoringRefusedError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",

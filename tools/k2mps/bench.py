@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
 
 from k2mps import errors, program
 from k2mps.build import Built
@@ -15,8 +14,8 @@ from k2mps.reporter import Reporter
 def run(
     project: Project,
     built: Built,
-    output: Optional[Path],
-    compare: Optional[Path],
+    output: Path | None,
+    compare: Path | None,
     quick: bool,
     reporter: Reporter,
 ) -> Path:
@@ -39,13 +38,16 @@ def run(
     environment.install(environment.requirements("examples"))
     folder = output or project.build_root / "bench"
     outcome = program.run(
-        project, "k2_mps_tests.benchmarks.bench",
+        project,
+        "k2_mps_tests.benchmarks.bench",
         [
-            "--output", folder.absolute(),
+            "--output",
+            folder.absolute(),
             *(["--compare", compare.absolute()] if compare else []),
             *(["--quick"] if quick else []),
         ],
-        reporter, built=built,
+        reporter,
+        built=built,
     )
     if outcome.status != 0:
         raise errors.BenchmarkError(

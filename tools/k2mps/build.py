@@ -17,8 +17,8 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
 
 from k2mps import apply, doctor, errors, process, provenance, status
 from k2mps.checkout import Checkout
@@ -64,11 +64,11 @@ class Request:
     """
 
     device: Device = Device.MPS
-    torch: Optional[str] = None
-    jobs: Optional[int] = None
+    torch: str | None = None
+    jobs: int | None = None
     cmake_arguments: tuple[str, ...] = ()
     for_wheel: bool = False
-    toolchain: Optional[Toolchain] = None
+    toolchain: Toolchain | None = None
     as_is: bool = False
     tests: bool = False
 
@@ -128,8 +128,7 @@ class Built:
         minutes, seconds = divmod(round(self.seconds), 60)
         text = f"{self.steps} steps in {minutes}:{seconds:02}"
         if self.hits or self.misses:
-            text += (f", {self.hits} of {self.hits + self.misses}"
-                     " compilations from ccache")
+            text += f", {self.hits} of {self.hits + self.misses} compilations from ccache"
         return text
 
 
@@ -166,8 +165,13 @@ class Builder:
           ConfigureError, CompileError, DiskFullError: the build fails.
         """
         tree = _EDITED if request.as_is else self._patched_tree()
-        prepare(self._project, self._upstream, request, self._reporter,
-                with_torch=request.toolchain is None)
+        prepare(
+            self._project,
+            self._upstream,
+            request,
+            self._reporter,
+            with_torch=request.toolchain is None,
+        )
         plan = _Plan(self._project, self._checkout, request, tree[:12])
         plan.directory.mkdir(parents=True, exist_ok=True)
         # The compilers inherit the lock: should this process be killed, the
@@ -179,8 +183,11 @@ class Builder:
             steps = self._compile(plan, lock)
             seconds = time.monotonic() - began
             origin = provenance.of_build(
-                self._project, self._upstream, self._checkout.directory,
-                plan.directory, device=request.built_device,
+                self._project,
+                self._upstream,
+                self._checkout.directory,
+                plan.directory,
+                device=request.built_device,
                 patched_tree=None if tree == _EDITED else tree,
                 torch=plan.torch,
                 pybind11=self._environment.version_of("pybind11") or "",
@@ -188,13 +195,16 @@ class Builder:
             )
             (plan.directory / "lib").mkdir(exist_ok=True)
             provenance.write(plan.directory / "lib", origin)
-        python_path = (
-            self._checkout.directory / "k2" / "python",
-            plan.directory / "lib",
-        )
+        python_path = (self._checkout.directory / "k2" / "python", plan.directory / "lib")
         return Built(
-            request.device, self._checkout.directory, plan.directory,
-            python_path, steps, origin, seconds, *_cache_use(plan.cache_log),
+            request.device,
+            self._checkout.directory,
+            plan.directory,
+            python_path,
+            steps,
+            origin,
+            seconds,
+            *_cache_use(plan.cache_log),
         )
 
     def _patched_tree(self) -> str:
@@ -202,9 +212,7 @@ class Builder:
         checkout, upstream = self._checkout, self._upstream
         checkout.tidy()
         now = status.of_checkout(self._project, upstream, checkout)
-        if now.state is State.EDITED and now.head.commit != (
-            upstream.pin.commit
-        ):
+        if now.state is State.EDITED and now.head.commit != (upstream.pin.commit):
             self._reporter.info(f"building your edits: {now.details[-1]}")
             if now.patch_changes:
                 self._reporter.warn(
@@ -215,17 +223,19 @@ class Builder:
         result = apply.apply(self._project, upstream, checkout)
         if result.moved:
             self._reporter.info(
-                f"applied {len(upstream.lock.patches)} patches to"
-                f" {checkout.directory}"
+                f"applied {len(upstream.lock.patches)} patches to {checkout.directory}"
             )
         return checkout.tree_of(result.tip)
 
-    def _configure(self, plan: "_Plan", lock: int) -> None:
+    def _configure(self, plan: _Plan, lock: int) -> None:
         log = plan.directory / "configure.log"
         with self._reporter.task(f"configuring {plan.name}"):
             outcome = process.run(
-                plan.configure_command(), reporter=self._reporter, log=log,
-                environment=plan.variables(), keep_open=[lock],
+                plan.configure_command(),
+                reporter=self._reporter,
+                log=log,
+                environment=plan.variables(),
+                keep_open=[lock],
             )
         _check_space(outcome)
         if outcome.status != 0:
@@ -236,7 +246,7 @@ class Builder:
             )
         plan.note_configured()
 
-    def _compile(self, plan: "_Plan", lock: int) -> int:
+    def _compile(self, plan: _Plan, lock: int) -> int:
         """Runs ninja; the number of steps it took."""
         log = plan.directory / "build.log"
         plan.cache_log.unlink(missing_ok=True)
@@ -249,15 +259,16 @@ class Builder:
                 if not match:
                     return
                 if shown is None:  # now there is something to do
-                    shown = stack.enter_context(
-                        self._reporter.task(f"building {plan.name}")
-                    )
+                    shown = stack.enter_context(self._reporter.task(f"building {plan.name}"))
                 steps = int(match[1])
                 shown.update(steps, int(match[2]), match[3])
 
             outcome = process.run(
-                plan.build_command(), reporter=self._reporter, log=log,
-                environment=plan.variables(), on_line=follow,
+                plan.build_command(),
+                reporter=self._reporter,
+                log=log,
+                environment=plan.variables(),
+                on_line=follow,
                 keep_open=[lock],
             )
         _check_space(outcome)
@@ -265,8 +276,7 @@ class Builder:
             raise errors.CompileError(
                 f"k2 does not build for {plan.name}",
                 why=_first_failure(log),
-                next_command=f"read {log}; k2mps build goes on where it"
-                " stopped",
+                next_command=f"read {log}; k2mps build goes on where it stopped",
             )
         return steps
 
@@ -302,23 +312,23 @@ def prepare(
         checks += doctor.room_checks(project)
     doctor.provide([check for check in checks if not check.ok], reporter)
     environment.create()
-    environment.install([
-        *([chosen] if with_torch else ()),
-        *environment.requirements("build"),
-        *environment.requirements("test"),
-        *environment.requirements("wheels"),
-    ])
+    environment.install(
+        [
+            *([chosen] if with_torch else ()),
+            *environment.requirements("build"),
+            *environment.requirements("test"),
+            *environment.requirements("wheels"),
+        ]
+    )
     if with_torch:
         environment.require_usable_torch()
     if request.emulated:
         settings = _compiler_settings(request.device)
         settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
-        environment.install_tree(
-            "the mps emulator", _emulator(project), settings
-        )
+        environment.install_tree("the mps emulator", _emulator(project), settings)
 
 
-def registered(project: Project) -> Optional[Path]:
+def registered(project: Project) -> Path | None:
     """The build tree that `import k2` in .venv takes; None where there is
     none."""
     environment = Environment(project)
@@ -349,9 +359,7 @@ def demonstrate(project: Project, reporter: Reporter) -> None:
       DemoError: it fails.
     """
     if registered(project) is None:
-        raise errors.RequirementMissingError(
-            "k2 is not built", next_command="k2mps build"
-        )
+        raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
     environment = Environment(project, reporter)
     outcome = process.run(
         [environment.python, "-m", "k2mps.demo"],
@@ -370,20 +378,12 @@ def demonstrate(project: Project, reporter: Reporter) -> None:
 class _Plan:
     """Where one build lies and the commands that make it."""
 
-    def __init__(
-        self,
-        project: Project,
-        checkout: Checkout,
-        request: Request,
-        tree: str,
-    ):
+    def __init__(self, project: Project, checkout: Checkout, request: Request, tree: str):
         self._project = project
         self._checkout = checkout
         self._request = request
         self._environment = Environment(project)
-        self._compilers = (
-            {} if request.toolchain else doctor.compilers(request.device)
-        )
+        self._compilers = {} if request.toolchain else doctor.compilers(request.device)
         self._ccache = shutil.which("ccache")
         installed = self._environment.version_of("torch")
         python_tag = self._environment.python_tag
@@ -392,13 +392,7 @@ class _Plan:
             python_tag = request.toolchain.python_tag
         # Whether it is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
-        parts = (
-            request.label,
-            f"torch{installed}",
-            python_tag,
-            tree,
-            self._flags_key(),
-        )
+        parts = (request.label, f"torch{installed}", python_tag, tree, self._flags_key())
         self.name = "-".join(parts)
         self.directory = project.build_root / self.name
         # ccache says here what it had of this run.
@@ -410,9 +404,12 @@ class _Plan:
             settings["mps_emulator_DIR"] = self._emulator_package()
         return [
             str(self._environment.program("cmake")),
-            "-S", str(self._checkout.directory),
-            "-B", str(self.directory),
-            "-G", "Ninja",
+            "-S",
+            str(self._checkout.directory),
+            "-B",
+            str(self.directory),
+            "-G",
+            "Ninja",
             *(f"-D{name}={value}" for name, value in settings.items()),
             *self._request.cmake_arguments,
         ]
@@ -420,8 +417,10 @@ class _Plan:
     def build_command(self) -> list[str]:
         return [
             str(self._environment.program("ninja")),
-            "-C", str(self.directory),
-            "-j", str(self._request.jobs or _fitting_jobs()),
+            "-C",
+            str(self.directory),
+            "-j",
+            str(self._request.jobs or _fitting_jobs()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
 
@@ -485,17 +484,14 @@ class _Plan:
             "CMAKE_BUILD_TYPE": "Release",
             "CMAKE_CXX_STANDARD": "20",  # what torch's own package asks for
             "CMAKE_MAKE_PROGRAM": str(self._environment.program("ninja")),
-            "CMAKE_PROJECT_k2_INCLUDE": str(
-                self._project.root / "CMakeLists.overlay.cmake"
-            ),
+            "CMAKE_PROJECT_k2_INCLUDE": str(self._project.root / "CMakeLists.overlay.cmake"),
             "K2_ENABLE_BENCHMARK": "OFF",
             "K2_ENABLE_TESTS": "ON" if self._request.tests else "OFF",
             "K2_WITH_CUDA": "OFF",
             "K2_WITH_MPS": "ON" if on_mps else "OFF",
             "PYTHON_EXECUTABLE": str(self._environment.python),
             "pybind11_DIR": str(
-                self._environment.site_packages
-                / "pybind11" / "share" / "cmake" / "pybind11"
+                self._environment.site_packages / "pybind11" / "share" / "cmake" / "pybind11"
             ),
         }
         for language, compiler in self._compilers.items():
@@ -514,12 +510,14 @@ class _Plan:
     def _flags_key(self) -> str:
         """What else tells two build trees apart: the paths that CMake bakes
         in, the compilers and the user's own arguments."""
-        text = json.dumps([
-            str(self._project.root),
-            str(self._checkout.directory),
-            self._compilers,
-            self._request.cmake_arguments,
-        ])
+        text = json.dumps(
+            [
+                str(self._project.root),
+                str(self._checkout.directory),
+                self._compilers,
+                self._request.cmake_arguments,
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def _torch_version_hash(self) -> str:
@@ -529,8 +527,7 @@ class _Plan:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
     def _emulator_package(self) -> str:
-        command = [self._environment.python, "-m", "mps_emulator",
-                   "--cmake-dir"]
+        command = [self._environment.python, "-m", "mps_emulator", "--cmake-dir"]
         found = process.output(command)
         if not found:
             raise errors.ConfigureError(
@@ -548,10 +545,7 @@ def _emulator(project: Project) -> Path:
 def _compiler_settings(device: Device) -> dict[str, str]:
     """The compilers as the variables that CMake's first run reads."""
     names = {"C": "CC", "CXX": "CXX", "OBJC": "OBJC", "OBJCXX": "OBJCXX"}
-    return {
-        names[language]: compiler
-        for language, compiler in doctor.compilers(device).items()
-    }
+    return {names[language]: compiler for language, compiler in doctor.compilers(device).items()}
 
 
 def _fitting_jobs() -> int:
@@ -583,19 +577,14 @@ def _cache_use(log: Path) -> tuple[int, int]:
     if not log.exists():
         return 0, 0
     lines = log.read_text(encoding="utf-8").splitlines()
-    hits = sum(map(lines.count, ("direct_cache_hit",
-                                 "preprocessed_cache_hit")))
+    hits = sum(map(lines.count, ("direct_cache_hit", "preprocessed_cache_hit")))
     return hits, lines.count("cache_miss")
 
 
 def _cmake_errors(lines: Sequence[str]) -> str:
     """CMake's own error messages, without the rest of its output."""
-    starts = [
-        number
-        for number, line in enumerate(lines)
-        if line.startswith("CMake Error")
-    ]
-    shown = lines[starts[0]:] if starts else lines
+    starts = [number for number, line in enumerate(lines) if line.startswith("CMake Error")]
+    shown = lines[starts[0] :] if starts else lines
     return "\n".join(shown[:_SHOWN_LINES])
 
 
@@ -611,19 +600,14 @@ def _first_failure(log: Path) -> str:
             if line.startswith("FAILED:"):
                 lines.append(line.rstrip("\n"))
                 next(stream, None)  # the command
-            elif lines and (
-                _PROGRESS.match(line) or line.startswith("ninja: ")
-            ):
+            elif lines and (_PROGRESS.match(line) or line.startswith("ninja: ")):
                 break
             elif lines:
                 lines.append(line.rstrip("\n"))
-    first = next(
-        (number for number, line in enumerate(lines) if _ERROR.search(line)),
-        1,
-    )
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 1)
     while first > 1 and lines[first - 1].startswith("In file included from"):
         first -= 1
-    shown = [*lines[:1], *lines[first:first + _SHOWN_LINES]]
+    shown = [*lines[:1], *lines[first : first + _SHOWN_LINES]]
     more = len(lines) - first - _SHOWN_LINES
     if more > 0:
         shown.append(f"... {more} more lines")

@@ -11,15 +11,8 @@ import contextlib
 import dataclasses
 import os
 import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import (
-    ContextManager,
-    Iterable,
-    Iterator,
-    Mapping,
-    Optional,
-    Sequence,
-)
 
 from k2mps import errors, git, interrupts, transaction
 from k2mps.project import exclusive
@@ -67,11 +60,7 @@ class Author:
     def variables(self) -> dict[str, str]:
         """The environment in which git makes such a commit."""
         name, _, email = self.who[:-1].rpartition(" <")
-        return {
-            "GIT_AUTHOR_NAME": name,
-            "GIT_AUTHOR_EMAIL": email,
-            "GIT_AUTHOR_DATE": self.date,
-        }
+        return {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": self.date}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +94,7 @@ class Head:
 
     commit: str
     tree: str
-    branch: Optional[str]
+    branch: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,15 +112,15 @@ class Move:
 
     commit: str
     head: str
-    refs: Mapping[str, Optional[str]]
+    refs: Mapping[str, str | None]
 
     @staticmethod
-    def stay(refs: Mapping[str, Optional[str]]) -> "Move":
+    def stay(refs: Mapping[str, str | None]) -> Move:
         """Nowhere: only refs are set."""
         return Move("", "", refs)
 
     @staticmethod
-    def of_series(tip: str, log: str) -> "Move":
+    def of_series(tip: str, log: str) -> Move:
         """To branch k2-mps with the series' last commit at `tip`."""
         refs = {BRANCH_REF: tip, BASE_REF: tip, LOG_REF: log}
         return Move(tip, BRANCH_REF, refs)
@@ -158,12 +147,9 @@ class Checkout:
         self.git = git.Git(self.directory, reporter=reporter)
         if not self.directory.is_dir():
             raise errors.CheckoutMissingError(
-                f"there is no k2 checkout at {self.directory}",
-                next_command="k2mps checkout",
+                f"there is no k2 checkout at {self.directory}", next_command="k2mps checkout"
             )
-        result = self.git.run(
-            "rev-parse", "--show-toplevel", "--absolute-git-dir"
-        )
+        result = self.git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
         lines = os.fsdecode(result.stdout).splitlines()
         if result.status != 0 or len(lines) != 2:
             raise errors.CheckoutMissingError(
@@ -187,11 +173,9 @@ class Checkout:
         """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
-    def tree_if_any(self, commit: str) -> Optional[str]:
+    def tree_if_any(self, commit: str) -> str | None:
         """The tree id of a commit; None where the repository lacks it."""
-        result = self.git.run(
-            "rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}"
-        )
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}")
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
@@ -205,8 +189,7 @@ class Checkout:
           WrongCommitError: there is no commit yet.
         """
         result = self.git.run(
-            "rev-parse", "HEAD^{commit}", "HEAD^{tree}",
-            "--symbolic-full-name", "HEAD",
+            "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
         )
         lines = os.fsdecode(result.stdout).splitlines()
         if result.status != 0 or len(lines) != 3:
@@ -228,8 +211,12 @@ class Checkout:
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
         output = self.git.bytes(
-            "status", "--porcelain=v1", "-z", "--no-renames",
-            "--untracked-files=no", "--ignore-submodules=none",
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=no",
+            "--ignore-submodules=none",
             work_tree=True,
         )
         return [entry[3:] for entry in git.split_z(output)]
@@ -238,8 +225,12 @@ class Checkout:
         """As `edited_files`; and files, or whole directories, that git neither
         tracks nor ignores."""
         output = self.git.bytes(
-            "status", "--porcelain=v1", "-z", "--no-renames",
-            "--untracked-files=normal", "--ignore-submodules=none",
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=normal",
+            "--ignore-submodules=none",
             work_tree=True,
         )
         edited, untracked = [], []
@@ -250,12 +241,10 @@ class Checkout:
 
     def untracked_files(self) -> list[str]:
         """Files that git neither tracks nor ignores."""
-        output = self.git.bytes(
-            "ls-files", "-z", "--others", "--exclude-standard", work_tree=True
-        )
+        output = self.git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         return git.split_z(output)
 
-    def operation_in_progress(self) -> Optional[str]:
+    def operation_in_progress(self) -> str | None:
         """What git operation the user is amid, in words, or None."""
         return self._in_progress()[0]
 
@@ -264,7 +253,7 @@ class Checkout:
         command = self._in_progress()[1]
         return f"git -C {self.directory} {command} --continue, or --abort"
 
-    def _in_progress(self) -> tuple[Optional[str], str]:
+    def _in_progress(self) -> tuple[str | None, str]:
         for name, words in _IN_PROGRESS.items():
             if (self.git_dir / name).exists():
                 return words
@@ -274,17 +263,20 @@ class Checkout:
         """Commits that `git log` lists for these arguments, oldest first,
         following first parents."""
         output = self.git.bytes(
-            "log", "-z", "--reverse", "--first-parent", "--no-notes",
+            "log",
+            "-z",
+            "--reverse",
+            "--first-parent",
+            "--no-notes",
             "--no-decorate",
             "--format=%H%x00%P%x00%cn %ce%x00%an <%ae>%x00%aD%x00%B",
-            *revisions, "--",
+            *revisions,
+            "--",
         )
         fields = git.split_z(output)
         return [
-            Commit(id_, tuple(parents.split()), committer,
-                   Author(who, date), message)
-            for id_, parents, committer, who, date, message
-            in zip(*[iter(fields)] * 6)
+            Commit(id_, tuple(parents.split()), committer, Author(who, date), message)
+            for id_, parents, committer, who, date, message in zip(*[iter(fields)] * 6)
         ]
 
     def commits_of_series(self, tip: str) -> list[Commit]:
@@ -293,8 +285,7 @@ class Checkout:
         found: list[Commit] = []
         step = 64
         while True:
-            page = self.commits(f"--max-count={step}",
-                                f"--skip={len(found)}", tip)
+            page = self.commits(f"--max-count={step}", f"--skip={len(found)}", tip)
             for commit in reversed(page):
                 if not commit.ours:
                     return found[::-1]
@@ -323,23 +314,21 @@ class Checkout:
     def is_ancestor(self, commit: str, tip: str) -> bool:
         """Whether `commit` is `tip` or one of its ancestors; False where the
         repository does not have it."""
-        return commit == tip or self.git.succeeds(
-            "merge-base", "--is-ancestor", commit, tip
-        )
+        return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
 
-    def branch_tip(self) -> Optional[str]:
+    def branch_tip(self) -> str | None:
         """The commit of branch k2-mps, or None where there is none."""
         return self.commit_of(BRANCH_REF)
 
-    def base(self) -> Optional[str]:
+    def base(self) -> str | None:
         """The series' last commit when it was last applied or exported."""
         return self.commit_of(BASE_REF)
 
     def set_refs(
         self,
-        refs: Mapping[str, Optional[str]],
+        refs: Mapping[str, str | None],
         reason: str,
-        before: Optional[Mapping[str, Optional[str]]] = None,
+        before: Mapping[str, str | None] | None = None,
     ) -> None:
         """Sets refs, all or none; None deletes one.
 
@@ -348,48 +337,42 @@ class Checkout:
         """
         before = before or self.refs(refs)
         lines = [
-            f"update {name} {commit or _NO_COMMIT}"
-            f" {before[name] or _NO_COMMIT}\n"
+            f"update {name} {commit or _NO_COMMIT} {before[name] or _NO_COMMIT}\n"
             for name, commit in refs.items()
         ]
-        self.git.bytes("update-ref", "-m", f"k2mps: {reason}", "--stdin",
-                       stdin="".join(lines).encode())
+        self.git.bytes(
+            "update-ref", "-m", f"k2mps: {reason}", "--stdin", stdin="".join(lines).encode()
+        )
 
-    def refs(self, names: Iterable[str]) -> dict[str, Optional[str]]:
+    def refs(self, names: Iterable[str]) -> dict[str, str | None]:
         """The commits that refs, given by full name, are at, or None."""
         found = dict.fromkeys(names)
-        output = self.git.text(
-            "for-each-ref", "--format=%(objectname) %(refname)", *found
-        )
+        output = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *found)
         for line in output.splitlines():
             commit, name = line.split(" ", 1)
             if name in found:
                 found[name] = commit
         return found
 
-    def commit_of(self, name: str) -> Optional[str]:
+    def commit_of(self, name: str) -> str | None:
         """The commit that a revision names, or None."""
-        result = self.git.run(
-            "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"
-        )
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return os.fsdecode(result.stdout).strip() or None
 
-    def other_worktree_on_branch(self) -> Optional[str]:
+    def other_worktree_on_branch(self) -> str | None:
         """The directory of another worktree that is on k2-mps, or None."""
-        if not (self.git_dir / "commondir").exists() and not (
-            self.git_dir / "worktrees"
-        ).exists():
+        if not (self.git_dir / "commondir").exists() and not (self.git_dir / "worktrees").exists():
             return None  # there is no other one
         output = self.git.text("worktree", "list", "--porcelain")
         for block in output.split("\n\n"):
             lines = block.splitlines()
             if f"branch {BRANCH_REF}" not in lines:
                 continue
-            directory = lines[0][len("worktree "):]
+            directory = lines[0][len("worktree ") :]
             # A submodule's own is listed by its git directory.
-            if not _same_directory(
-                directory, self.directory
-            ) and not _same_directory(directory, self.git_dir):
+            if not _same_directory(directory, self.directory) and not _same_directory(
+                directory, self.git_dir
+            ):
                 return directory
         return None
 
@@ -399,13 +382,11 @@ class Checkout:
         Returns:
           Pairs of a status letter (A, M, D, T) and a path.
         """
-        output = self.git.bytes(
-            "diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new
-        )
+        output = self.git.bytes("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
         fields = git.split_z(output)
         return list(zip(fields[0::2], fields[1::2]))
 
-    def exclusive(self) -> ContextManager[int]:
+    def exclusive(self) -> contextlib.AbstractContextManager[int]:
         """A context in which no other run of the tool works here."""
         return exclusive(self.git_dir, str(self.directory))
 
@@ -460,8 +441,7 @@ class Checkout:
                 f"{self.directory / edited[0]} was edited after a run of"
                 " k2mps was killed amid its work",
                 why="undoing that run's changes would lose the edit",
-                next_command=f"move {edited[0]} away, then run the same"
-                " command again",
+                next_command=f"move {edited[0]} away, then run the same command again",
             )
         with interrupts.deferred():
             self._restore_refs(leftover.note)
@@ -476,8 +456,8 @@ class Checkout:
         self,
         move: Move,
         reason: str,
-        head: Optional[Head] = None,
-        refs: Optional[Mapping[str, Optional[str]]] = None,
+        head: Head | None = None,
+        refs: Mapping[str, str | None] | None = None,
     ) -> list[str]:
         """Takes HEAD, index, files and refs to where `move` says.
 
@@ -518,14 +498,15 @@ class Checkout:
         wanted = [path for kind, path in changes if kind != "D"]
         files.staged.mkdir()
         index.bytes(
-            "checkout-index", f"--prefix={files.staged}/", "-z", "--stdin",
+            "checkout-index",
+            f"--prefix={files.staged}/",
+            "-z",
+            "--stdin",
             stdin=b"".join(os.fsencode(path) + b"\0" for path in wanted),
             work_tree=True,
         )
 
-    def _swap(
-        self, files, head, move, changes, reason, check, refs
-    ) -> None:
+    def _swap(self, files, head, move, changes, reason, check, refs) -> None:
         """The part that the user's tree sees; undone unless it completes."""
         note = {
             "head": head.branch or head.commit,
@@ -563,8 +544,7 @@ class Checkout:
         if edited:
             raise errors.DirtyCheckoutError(
                 f"{self.directory / edited[0]} was edited meanwhile",
-                next_command="commit or stash that, then run the same command"
-                " again",
+                next_command="commit or stash that, then run the same command again",
             )
 
     def _check_in_place(self, changes) -> None:
@@ -572,12 +552,9 @@ class Checkout:
         for kind, path in changes:
             if kind == "A" and os.path.lexists(self.directory / path):
                 raise errors.ObstructedError(
-                    f"{self.directory / path} stands where the series adds a"
-                    " file",
-                    why="git does not track it, so replacing it would lose"
-                    " it",
-                    next_command=f"move {path} away, then run the same"
-                    " command again",
+                    f"{self.directory / path} stands where the series adds a file",
+                    why="git does not track it, so replacing it would lose it",
+                    next_command=f"move {path} away, then run the same command again",
                 )
             if kind == "A":
                 self._check_parents(path)
@@ -597,8 +574,7 @@ class Checkout:
             if place.is_symlink() or (place.exists() and not place.is_dir()):
                 raise errors.ObstructedError(
                     f"{place} stands where the series needs a directory",
-                    next_command=f"move {parent} away, then run the same"
-                    " command again",
+                    next_command=f"move {parent} away, then run the same command again",
                 )
 
     def _hidden(self, paths: Sequence[str]) -> list[str]:
@@ -607,9 +583,7 @@ class Checkout:
             return []
         output = self.git.bytes("ls-files", "-v", "-z", "--", *paths)
         # A small letter is assume-unchanged, S is skip-worktree.
-        return [
-            entry[2:] for entry in git.split_z(output) if entry[0] != "H"
-        ]
+        return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
 
     def files_of(self, commit: str) -> set[str]:
         """The paths of all files of a commit."""
@@ -618,19 +592,14 @@ class Checkout:
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
-        return (
-            self.head_name() == note["to_head"]
-            and self.commit_of("HEAD") == note["to"]
-        )
+        return self.head_name() == note["to_head"] and self.commit_of("HEAD") == note["to"]
 
     def _set_head(self, head: str, reason: str) -> None:
         """Makes HEAD a branch, or a commit."""
         if head.startswith("refs/"):
-            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD",
-                           head)
+            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD", head)
         else:
-            self.git.bytes("update-ref", "--no-deref", "-m",
-                           f"k2mps: {reason}", "HEAD", head)
+            self.git.bytes("update-ref", "--no-deref", "-m", f"k2mps: {reason}", "HEAD", head)
 
     def _restore_refs(self, note: dict) -> None:
         if self.head_name() != note["head"]:
@@ -673,8 +642,7 @@ class _Index:
         except FileExistsError:
             raise errors.BusyError(
                 f"{self._lock} exists",
-                why="a git command is running in the checkout, or one was"
-                " killed",
+                why="a git command is running in the checkout, or one was killed",
                 next_command="if none is running, delete that file",
             ) from None
         try:

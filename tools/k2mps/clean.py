@@ -15,22 +15,14 @@ def build_trees(project: Project) -> list[Path]:
     """Everything under build/ that a build or a test run makes anew."""
     if not project.build_root.is_dir():
         return []
-    return [
-        path
-        for path in sorted(project.build_root.iterdir())
-        if not (path / ".git").exists()
-    ]
+    return [path for path in sorted(project.build_root.iterdir()) if not (path / ".git").exists()]
 
 
 def checkouts(project: Project) -> list[Path]:
     """The clones of k2 under build/."""
     if not project.build_root.is_dir():
         return []
-    return [
-        path
-        for path in sorted(project.build_root.iterdir())
-        if (path / ".git").exists()
-    ]
+    return [path for path in sorted(project.build_root.iterdir()) if (path / ".git").exists()]
 
 
 def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
@@ -69,9 +61,7 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
         held.append(f"untracked files: {', '.join(untracked[:3])}")
     if checkout.git.text("stash", "list"):
         held.append("stashed changes")
-    if checkout.git.text("worktree", "list", "--porcelain").count(
-        "worktree "
-    ) > 1:
+    if checkout.git.text("worktree", "list", "--porcelain").count("worktree ") > 1:
         held.append("linked worktrees")
     for branch in _branches_with_work(checkout, pin):
         held.append(f"commits on {branch}")
@@ -79,17 +69,14 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
         raise errors.CleanRefusedError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
             why="deleting it would lose that",
-            next_command=f"k2mps export, push or move it; or delete"
-            f" {checkout.directory} yourself",
+            next_command=f"k2mps export, push or move it; or delete {checkout.directory} yourself",
         )
 
 
 def _branches_with_work(checkout: Checkout, pin: Pin) -> list[str]:
     """Branches, and HEAD, with commits that upstream, the tool and patches/
     do not have."""
-    names = checkout.git.text(
-        "for-each-ref", "--format=%(refname)", "refs/heads"
-    ).split("\n")
+    names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").split("\n")
     base = checkout.base()
     known = ["--not", "--remotes", "--tags", pin.commit]
     if base:

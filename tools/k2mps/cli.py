@@ -13,19 +13,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Optional
 
 import click
 
 from k2mps import __version__, cli_patches, cli_wheels, completion, errors
-from k2mps.session import (
-    Session,
-    device_option,
-    jobs_option,
-    json_option,
-    k2_option,
-    torch_option,
-)
+from k2mps.session import Session, device_option, jobs_option, json_option, k2_option, torch_option
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -33,16 +25,10 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _GROUPS = {
     "look": ("status", "report", "doctor", "lint"),
     "patch k2": ("checkout", "apply", "undo"),
-    "change the patches": (
-        "new", "fold", "edit", "rename", "move", "drop", "export", "lock",
-    ),
+    "change the patches": ("new", "fold", "edit", "rename", "move", "drop", "export", "lock"),
     "follow upstream": ("probe", "rebase", "upstream"),
-    "build and run": (
-        "build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean",
-    ),
-    "make wheels": (
-        "wheel", "verify-wheel", "compare-wheels", "index", "sbom",
-    ),
+    "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
+    "make wheels": ("wheel", "verify-wheel", "compare-wheels", "index", "sbom"),
     "other": ("docs", "completion"),
 }
 
@@ -58,7 +44,8 @@ class _Grouped(click.Group):
             names = [*names, *rest] if title == "other" else names
             rows = [
                 (name.ljust(width), self.commands[name].get_short_help_str(70))
-                for name in names if name in self.commands
+                for name in names
+                if name in self.commands
             ]
             with formatter.section(title.capitalize()):
                 formatter.write_dl(rows)
@@ -96,19 +83,17 @@ def _overview(session: Session) -> None:
 @main.command("checkout")
 @k2_option
 @click.pass_obj
-def checkout_command(session: Session, k2: Optional[str]) -> None:
+def checkout_command(session: Session, k2: str | None) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
     found = session.obtain(k2)
     pin = session.upstream.pin
-    session.console.info(
-        f"{found.directory} has k2 {pin.version}, {pin.commit}"
-    )
+    session.console.info(f"{found.directory} has k2 {pin.version}, {pin.commit}")
 
 
 @main.command("apply")
 @k2_option
 @click.pass_obj
-def apply_command(session: Session, k2: Optional[str]) -> None:
+def apply_command(session: Session, k2: str | None) -> None:
     """Apply the patch series to the checkout, all or nothing."""
     from k2mps import apply
 
@@ -128,9 +113,7 @@ def apply_command(session: Session, k2: Optional[str]) -> None:
 @k2_option
 @json_option
 @click.pass_obj
-def status_command(
-    session: Session, k2: Optional[str], as_json: bool
-) -> None:
+def status_command(session: Session, k2: str | None, as_json: bool) -> None:
     """Tell what state the checkout and the patches are in."""
     from k2mps import status
 
@@ -148,8 +131,10 @@ def status_command(
     untracked = result.untracked_files
     if untracked:
         more = f" and {len(untracked) - 3} more" if untracked[3:] else ""
-        show(f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
-             " new and fold take what is named")
+        show(
+            f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
+            " new and fold take what is named"
+        )
     if result.rebase:
         show(f"  {result.rebase}")
     show(f"patches: {'changed' if result.patch_changes else 'as locked'}")
@@ -162,26 +147,15 @@ def status_command(
 @main.command("export")
 @k2_option
 @click.option(
-    "--prune",
-    is_flag=True,
-    help="delete patches and new files that the branch has no longer",
+    "--prune", is_flag=True, help="delete patches and new files that the branch has no longer"
 )
-@click.option(
-    "--overwrite",
-    is_flag=True,
-    help="write over edits of patches/ that are not locked",
-)
+@click.option("--overwrite", is_flag=True, help="write over edits of patches/ that are not locked")
 @click.pass_obj
-def export_command(
-    session: Session, k2: Optional[str], prune: bool, overwrite: bool
-) -> None:
+def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
     """Make patches/ from the commits on branch k2-mps, and lock it."""
     from k2mps import export
 
-    result = export.export(
-        session.project, session.existing(k2), prune=prune,
-        overwrite=overwrite,
-    )
+    result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
     show = session.console.info
     for path in result.written:
         show(f"wrote {path}")
@@ -195,7 +169,7 @@ def export_command(
 @main.command("lock")
 @k2_option
 @click.pass_obj
-def lock_command(session: Session, k2: Optional[str]) -> None:
+def lock_command(session: Session, k2: str | None) -> None:
     """Lock patches/ as it is, also after a merge: write its hashes."""
     from k2mps import export, upstream
 
@@ -214,18 +188,14 @@ def lock_command(session: Session, k2: Optional[str]) -> None:
 @torch_option
 @jobs_option
 @device_option
-@click.option(
-    "--demo/--no-demo",
-    default=True,
-    help="whether to end with a demonstration",
-)
+@click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def build_command(
     session: Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
     device: str,
     demo: bool,
     cmake_arguments: tuple[str, ...],
@@ -234,16 +204,12 @@ def build_command(
     from k2mps import build
     from k2mps.doctor import Device
 
-    built = session.build(
-        k2, build.Request(Device(device), torch, jobs, cmake_arguments)
-    )
+    built = session.build(k2, build.Request(Device(device), torch, jobs, cmake_arguments))
     build.register(session.project, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
         build.demonstrate(session.project, session.console)
-        session.console.info(
-            "next: make test, or train something: examples/README.md"
-        )
+        session.console.info("next: make test, or train something: examples/README.md")
 
 
 @main.command("demo")
@@ -260,15 +226,12 @@ def demo_command(session: Session) -> None:
 @torch_option
 @json_option
 @click.pass_obj
-def doctor_command(
-    session: Session, device: str, torch: Optional[str], as_json: bool
-) -> None:
+def doctor_command(session: Session, device: str, torch: str | None, as_json: bool) -> None:
     """Tell what a build needs, what is found, and how to get the rest."""
     from k2mps import doctor
 
     checks = doctor.examine(
-        session.project, session.upstream, doctor.Device(device), torch,
-        session.console,
+        session.project, session.upstream, doctor.Device(device), torch, session.console
     )
     if as_json:
         facts = [dataclasses.asdict(check) for check in checks]
@@ -290,8 +253,7 @@ def doctor_command(
     lacking = [check for check in checks if check.needed and not check.ok]
     if lacking:
         raise errors.RequirementMissingError(
-            f"a build for {device} needs "
-            + ", ".join(check.name for check in lacking),
+            f"a build for {device} needs " + ", ".join(check.name for check in lacking),
             next_command="; ".join(check.fix for check in lacking),
         )
 
@@ -302,15 +264,14 @@ def doctor_command(
 @jobs_option
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument(
-    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1,
-    shell_complete=completion.suites,
+    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
 )
 @click.pass_obj
 def test_command(
     session: Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
     only_list: bool,
     words: tuple[str, ...],
 ) -> None:
@@ -321,16 +282,19 @@ def test_command(
     from k2mps import suites, testing
 
     # click drops the "--" itself; pytest's part begins with its first option.
-    names = tuple(
-        itertools.takewhile(lambda word: not word.startswith("-"), words)
-    )
+    names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
     if only_list:
         for entry in suites.choose(names):
             session.console.info(f"{entry.name}\t{entry.covers}")
         return
     results = testing.run_all(
-        session.project, session.upstream, k2, names,
-        torch=torch, jobs=jobs, arguments=words[len(names):],
+        session.project,
+        session.upstream,
+        k2,
+        names,
+        torch=torch,
+        jobs=jobs,
+        arguments=words[len(names) :],
         reporter=session.console,
     )
     testing.report(results, session.console)
@@ -341,23 +305,24 @@ def test_command(
 @torch_option
 @jobs_option
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True,
-    help="for how long",
+    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="for how long"
 )
 @click.option(
-    "--seed", type=int, default=1, show_default=True,
-    help="the same seed makes the same cases",
+    "--seed", type=int, default=1, show_default=True, help="the same seed makes the same cases"
 )
 @click.option(
-    "--kind", "kinds", multiple=True, metavar="KIND",
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
     help="only cases of this kind; may be given several times",
 )
 @click.pass_obj
 def fuzz_command(
     session: Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
     seconds: float,
     seed: int,
     kinds: tuple[str, ...],
@@ -377,22 +342,26 @@ def fuzz_command(
 @torch_option
 @jobs_option
 @click.option(
-    "--output", type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR", help="for table, plot and JSON; default build/bench",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="for table, plot and JSON; default build/bench",
 )
 @click.option(
-    "--compare", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE", help="a bench.json of an earlier run on this machine",
+    "--compare",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="a bench.json of an earlier run on this machine",
 )
 @click.option("--quick", is_flag=True, help="two small sizes only")
 @click.pass_obj
 def bench_command(
     session: Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
-    output: Optional[Path],
-    compare: Optional[Path],
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
+    output: Path | None,
+    compare: Path | None,
     quick: bool,
 ) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
@@ -402,28 +371,29 @@ def bench_command(
     from k2mps import bench, build
 
     built = session.build(k2, build.Request(torch=torch, jobs=jobs))
-    folder = bench.run(
-        session.project, built, output, compare, quick, session.console
-    )
+    folder = bench.run(session.project, built, output, compare, quick, session.console)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
 
 
 @main.command("cuda")
 @k2_option
 @click.option(
-    "--prepare", "folder", required=True, metavar="DIR",
+    "--prepare",
+    "folder",
+    required=True,
+    metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="the folder to make",
 )
 @click.option(
-    "--moderngpu", required=True, metavar="DIR",
+    "--moderngpu",
+    required=True,
+    metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
     help="a checkout of github.com/moderngpu/moderngpu",
 )
 @click.pass_obj
-def cuda_command(
-    session: Session, k2: Optional[str], folder: Path, moderngpu: Path
-) -> None:
+def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path) -> None:
     """Make a folder that checks the series on a machine with CUDA.
 
     Its run.sh builds k2 there with and without the series, runs k2's own
@@ -432,10 +402,7 @@ def cuda_command(
     """
     from k2mps import cuda
 
-    cuda.prepare(
-        session.project, session.upstream, session.obtain(k2), moderngpu,
-        folder,
-    )
+    cuda.prepare(session.project, session.upstream, session.obtain(k2), moderngpu, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     session.console.info(f"made {folder}, {size / 1e6:.1f} MB")
     session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
@@ -443,38 +410,40 @@ def cuda_command(
 
 @main.command("kernels")
 @click.option(
-    "--device", type=click.Choice(("cpu", "cuda")), default="cpu",
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
     show_default=True,
-    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA"
-    " GPU",
+    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
 )
 @click.option(
-    "--prepare", type=click.Path(file_okay=False, path_type=Path),
+    "--prepare",
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="only make a folder whose run.py checks on another machine's GPU",
 )
 @click.option(
-    "--run", "run_folder", metavar="DIR",
+    "--run",
+    "run_folder",
+    metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="run such a folder",
 )
 @click.option(
-    "--libdevice", metavar="FILE",
+    "--libdevice",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="CUDA's libdevice.10.bc; default: the installed toolkit's",
 )
-@click.option(
-    "--gpu", metavar="ARCHITECTURE",
-    help="the oldest GPU that PTX is for; default sm_80",
-)
+@click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
 @click.pass_obj
 def kernels_command(
     session: Session,
     device: str,
-    prepare: Optional[Path],
-    run_folder: Optional[Path],
-    libdevice: Optional[Path],
-    gpu: Optional[str],
+    prepare: Path | None,
+    run_folder: Path | None,
+    libdevice: Path | None,
+    gpu: str | None,
 ) -> None:
     """Check each Metal kernel by itself against a reference in float64."""
     from k2mps import kernels
@@ -482,8 +451,14 @@ def kernels_command(
     if prepare is not None and run_folder is not None:
         raise click.UsageError("--prepare and --run are two steps")
     kernels.check(
-        session.project, session.upstream, device, prepare, run_folder,
-        libdevice, gpu, session.console,
+        session.project,
+        session.upstream,
+        device,
+        prepare,
+        run_folder,
+        libdevice,
+        gpu,
+        session.console,
     )
 
 
@@ -515,10 +490,7 @@ def completion_command(session: Session, shell: str) -> None:
 
 @main.command("clean")
 @click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="the clones of k2 as well, unless they hold work",
+    "--all", "everything", is_flag=True, help="the clones of k2 as well, unless they hold work"
 )
 @click.pass_obj
 def clean_command(session: Session, everything: bool) -> None:
@@ -567,11 +539,9 @@ def _as_error(error: OSError) -> errors.K2mpsError:
         what += f": {error.filename}"
     if error.errno in _NO_SPACE:
         return errors.DiskFullError(
-            what,
-            next_command="free some space, then run the same command again",
+            what, next_command="free some space, then run the same command again"
         )
     return errors.FileAccessError(
         what,
-        next_command="see to it that it can be read and written, then run the"
-        " same command again",
+        next_command="see to it that it can be read and written, then run the same command again",
     )

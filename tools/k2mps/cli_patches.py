@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Optional
 
 import click
 
@@ -17,11 +16,12 @@ _FORMATS = ("text", "json", "markdown")
 def _format_option(function):
     """--format, and --json for short."""
     return click.option(
-        "--format", "form", type=click.Choice(_FORMATS), default="text",
+        "--format",
+        "form",
+        type=click.Choice(_FORMATS),
+        default="text",
         help="how the result is printed",
-    )(click.option(
-        "--json", "as_json", is_flag=True, help="short for --format json"
-    )(function))
+    )(click.option("--json", "as_json", is_flag=True, help="short for --format json")(function))
 
 
 def _patch_argument(name: str = "patch", **options):
@@ -61,8 +61,7 @@ def lint_command(session: Session, form: str) -> None:
 @click.option("--offline", is_flag=True, help="do not ask upstream")
 @click.pass_obj
 def report_command(
-    session: Session, k2: Optional[str], form: str, as_json: bool,
-    offline: bool,
+    session: Session, k2: str | None, form: str, as_json: bool, offline: bool
 ) -> None:
     """Tell how much the patches touch, and how far upstream has moved."""
     from k2mps import report, report_text
@@ -71,8 +70,7 @@ def report_command(
     session.console.shows_progress = form == "text"
     exists = session.locate(k2).is_dir()
     result = report.report(
-        session.project, session.upstream,
-        session.existing(k2) if exists else None, offline,
+        session.project, session.upstream, session.existing(k2) if exists else None, offline
     )
     if form == "json":
         session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
@@ -85,10 +83,7 @@ def report_command(
 @_format_option
 @click.argument("commits", metavar="[BASE..END]", default="..")
 @click.pass_obj
-def probe_command(
-    session: Session, k2: Optional[str], form: str, as_json: bool,
-    commits: str,
-) -> None:
+def probe_command(session: Session, k2: str | None, form: str, as_json: bool, commits: str) -> None:
     """Find the first upstream commit that breaks each patch.
 
     BASE is a commit at which the series applies, by default the pin; END is
@@ -104,9 +99,7 @@ def probe_command(
     pin = session.upstream.pin
     checkout = session.obtain(k2)
     end = end or report.fetch_tip(pin, checkout)
-    result = probe.probe(
-        session.project, checkout, base or pin.commit, end, session.console
-    )
+    result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
     if form == "json":
         session.console.info(json.dumps(result.as_dict(), indent=2))
         return
@@ -118,10 +111,7 @@ def probe_command(
 @click.option("--list", "only_list", is_flag=True, help="list operations")
 @click.argument("operation", required=False)
 @click.pass_obj
-def undo_command(
-    session: Session, k2: Optional[str], only_list: bool,
-    operation: Optional[str],
-) -> None:
+def undo_command(session: Session, k2: str | None, only_list: bool, operation: str | None) -> None:
     """Undo the last command that changed a branch or patches/.
 
     OPERATION, an id that --list shows, undoes that one and all after it.
@@ -134,16 +124,11 @@ def undo_command(
     if only_list:
         session.console.table(
             ("operation", "when", "command"),
-            [
-                (entry.id[:12], entry.time, entry.command)
-                for entry in operations.log(checkout)
-            ],
+            [(entry.id[:12], entry.time, entry.command) for entry in operations.log(checkout)],
         )
         return
     entry = undo.undo(session.project, checkout, operation)
-    session.console.info(
-        f"as before `k2mps {entry.command}` of {entry.time}"
-    )
+    session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
 
 
 @click.command("rebase")
@@ -151,15 +136,15 @@ def undo_command(
 @click.option("--onto", metavar="REV", help="the upstream commit to go to")
 @click.option("--continue", "go_on", is_flag=True, help="after a stop")
 @click.option("--abort", is_flag=True, help="end it; all is as before")
-@click.option(
-    "--drop-upstreamed",
-    is_flag=True,
-    help="drop patches that change nothing any more",
-)
+@click.option("--drop-upstreamed", is_flag=True, help="drop patches that change nothing any more")
 @click.pass_obj
 def rebase_command(
-    session: Session, k2: Optional[str], onto: Optional[str], go_on: bool,
-    abort: bool, drop_upstreamed: bool,
+    session: Session,
+    k2: str | None,
+    onto: str | None,
+    go_on: bool,
+    abort: bool,
+    drop_upstreamed: bool,
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
@@ -175,17 +160,12 @@ def rebase_command(
     session.tidy()
     if abort:
         rebase.abort(session.project, session.existing(k2))
-        show("the rebase is ended; all is as before it, and what was resolved"
-             " in it is forgotten")
+        show("the rebase is ended; all is as before it, and what was resolved in it is forgotten")
         return
     if go_on:
-        result = rebase.advance(
-            session.project, session.existing(k2), drop_upstreamed
-        )
+        result = rebase.advance(session.project, session.existing(k2), drop_upstreamed)
     else:
-        result = rebase.start(
-            session.project, session.obtain(k2), onto, drop_upstreamed
-        )
+        result = rebase.start(session.project, session.obtain(k2), onto, drop_upstreamed)
     for line in result.resolved:
         show(f"resolved as before: {line}")
     for name, reason in result.dropped:
@@ -194,23 +174,15 @@ def rebase_command(
         show(f"wrote {path}")
     for path in result.removed:
         show(f"removed {path}")
-    show(
-        f"{len(result.patches)} patches on k2 {result.pin.version},"
-        f" {result.pin.commit[:12]}"
-    )
+    show(f"{len(result.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
     show("next: k2mps apply; k2mps undo takes it back")
 
 
-_status_option = click.option(
-    "--status", metavar="TEXT", help="its Upstream-Status"
-)
+_status_option = click.option("--status", metavar="TEXT", help="its Upstream-Status")
 _why_option = click.option("--why", metavar="TEXT", help="what its body says")
-_author_option = click.option(
-    "--author", metavar="'NAME <EMAIL>'", help="who wrote it"
-)
+_author_option = click.option("--author", metavar="'NAME <EMAIL>'", help="who wrote it")
 _date_option = click.option(
-    "--date", metavar="DATE",
-    help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'",
+    "--date", metavar="DATE", help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
 )
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
@@ -245,9 +217,14 @@ def _show(session: Session, plan) -> None:
 @_paths_argument
 @click.pass_obj
 def new_command(
-    session: Session, k2: Optional[str], why: Optional[str],
-    status: Optional[str], author: Optional[str], date: Optional[str],
-    subject: str, paths: tuple[str, ...],
+    session: Session,
+    k2: str | None,
+    why: str | None,
+    status: str | None,
+    author: str | None,
+    date: str | None,
+    subject: str,
+    paths: tuple[str, ...],
 ) -> None:
     """Make a patch of the edits in the checkout.
 
@@ -267,9 +244,7 @@ def new_command(
 @_patch_argument()
 @_paths_argument
 @click.pass_obj
-def fold_command(
-    session: Session, k2: Optional[str], patch: str, paths: tuple[str, ...]
-) -> None:
+def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str, ...]) -> None:
     """Make the edits in the checkout a part of PATCH.
 
     Of new files, those that git tracks or that are named as FILE.
@@ -292,9 +267,14 @@ def fold_command(
 @_patch_argument()
 @click.pass_obj
 def edit_command(
-    session: Session, k2: Optional[str], subject: Optional[str],
-    why: Optional[str], status: Optional[str], author: Optional[str],
-    date: Optional[str], patch: str,
+    session: Session,
+    k2: str | None,
+    subject: str | None,
+    why: str | None,
+    status: str | None,
+    author: str | None,
+    date: str | None,
+    patch: str,
 ) -> None:
     """Change what PATCH says of itself; without options, in your editor."""
     from k2mps import authoring
@@ -303,25 +283,21 @@ def edit_command(
     words = authoring.Words(subject, why, status, author, date)
     if words == authoring.Words():
         old = authoring.words_of(session.project, patch)
-        text = click.edit(
-            f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n"
-        )
+        text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
         words = authoring.parse_words(text) if text else words
-    _show(session, authoring.edit(session.project, session.existing(k2),
-                                  patch, words))
+    _show(session, authoring.edit(session.project, session.existing(k2), patch, words))
 
 
 @click.command("drop")
 @k2_option
 @_patch_argument()
 @click.pass_obj
-def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
+def drop_command(session: Session, k2: str | None, patch: str) -> None:
     """Take PATCH out of the series, and its changes out of the checkout."""
     from k2mps import authoring
 
     session.tidy()
-    _show(session, authoring.drop(session.project, session.existing(k2),
-                                  patch))
+    _show(session, authoring.drop(session.project, session.existing(k2), patch))
 
 
 @click.command("rename")
@@ -329,28 +305,32 @@ def drop_command(session: Session, k2: Optional[str], patch: str) -> None:
 @_patch_argument()
 @click.argument("name")
 @click.pass_obj
-def rename_command(
-    session: Session, k2: Optional[str], patch: str, name: str
-) -> None:
+def rename_command(session: Session, k2: str | None, patch: str, name: str) -> None:
     """Give PATCH another file name."""
     from k2mps import authoring
 
     session.tidy()
-    _show(session, authoring.rename(session.project, session.existing(k2),
-                                    patch, name))
+    _show(session, authoring.rename(session.project, session.existing(k2), patch, name))
 
 
 @click.command("move")
 @k2_option
-@click.option("--before", metavar="PATCH", help="its place is before this one",
-              shell_complete=completion.patches)
-@click.option("--after", metavar="PATCH", help="its place is after this one",
-              shell_complete=completion.patches)
+@click.option(
+    "--before",
+    metavar="PATCH",
+    help="its place is before this one",
+    shell_complete=completion.patches,
+)
+@click.option(
+    "--after",
+    metavar="PATCH",
+    help="its place is after this one",
+    shell_complete=completion.patches,
+)
 @_patch_argument()
 @click.pass_obj
 def move_command(
-    session: Session, k2: Optional[str], before: Optional[str],
-    after: Optional[str], patch: str,
+    session: Session, k2: str | None, before: str | None, after: str | None, patch: str
 ) -> None:
     """Give PATCH another place in the series."""
     from k2mps import authoring
@@ -358,17 +338,18 @@ def move_command(
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
     session.tidy()
-    _show(session, authoring.move(
-        session.project, session.existing(k2), patch, before or after,
-        after=before is None,
-    ))
+    _show(
+        session,
+        authoring.move(
+            session.project, session.existing(k2), patch, before or after, after=before is None
+        ),
+    )
 
 
 @click.command("upstream")
 @k2_option
 @click.option(
-    "--group", metavar="NAME",
-    help="one group of patches/series, on top of those before it",
+    "--group", metavar="NAME", help="one group of patches/series, on top of those before it"
 )
 @click.option("--branch", metavar="NAME", help="make a branch of it")
 @click.option(
@@ -378,15 +359,20 @@ def move_command(
     help="write it as mail, the cover letter first",
 )
 @click.option(
-    "--check", is_flag=True,
+    "--check",
+    is_flag=True,
     help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
     " k2 with it on; takes minutes a commit, and goes on where it was stopped",
 )
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
-    session: Session, k2: Optional[str], group: Optional[str],
-    branch: Optional[str], mailbox: Optional[str], check: bool,
+    session: Session,
+    k2: str | None,
+    group: str | None,
+    branch: str | None,
+    mailbox: str | None,
+    check: bool,
     patches: tuple[str, ...],
 ) -> None:
     """Make a pull request to k2 of the series, of a group or some patches.
@@ -404,20 +390,17 @@ def upstream_command(
     if check:
         rows, bad = [], []
         for one in submission_check.check(
-            session.project, session.upstream, checkout, made,
-            session.console,
+            session.project, session.upstream, checkout, made, session.console
         ):
             rows.append((one.commit[:12], one.subject, one.off, one.on))
             bad += [] if one.ok else [one.subject]
             session.console.info(f"{one.commit[:12]} {one.off}; {one.on}")
         session.console.table(
-            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests",
-             "K2_WITH_MPS=ON"), rows,
+            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON"), rows
         )
         if bad:
             raise errors.TestsFailedError(
-                f"{len(bad)} of {len(rows)} commits are not well:"
-                f" {'; '.join(bad)}",
+                f"{len(bad)} of {len(rows)} commits are not well: {'; '.join(bad)}",
                 next_command="k2mps fold the fix into the patch, then k2mps"
                 " upstream --check again: what was well is not tried again",
             )
@@ -429,9 +412,7 @@ def upstream_command(
     for note in made.notes:
         session.console.warn(note)
     if branch:
-        session.console.info(
-            f"next: git -C {checkout.directory} push YOUR_FORK {branch}"
-        )
+        session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
 
 
 COMMANDS = (

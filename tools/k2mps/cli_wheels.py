@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Optional
 
 import click
 
@@ -13,15 +13,12 @@ from k2mps.session import Session, jobs_option, k2_option, torch_option
 def _wheel_argument(name: str, metavar: str) -> Callable:
     """An argument that is a file."""
     return click.argument(
-        name, metavar=metavar,
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        name, metavar=metavar, type=click.Path(exists=True, dir_okay=False, path_type=Path)
     )
 
 
 _python_option = click.option(
-    "--python",
-    metavar="PROGRAM",
-    help="the Python that the wheel is for; default .venv's",
+    "--python", metavar="PROGRAM", help="the Python that the wheel is for; default .venv's"
 )
 
 
@@ -37,19 +34,15 @@ _python_option = click.option(
     help="the system that the wheel is for",
 )
 @_python_option
-@click.option(
-    "--release",
-    is_flag=True,
-    help="refuse unless all of k2-mps is as committed",
-)
+@click.option("--release", is_flag=True, help="refuse unless all of k2-mps is as committed")
 @click.pass_obj
 def wheel_command(
     session: Session,
-    k2: Optional[str],
-    torch: Optional[str],
-    jobs: Optional[int],
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
     target: str,
-    python: Optional[str],
+    python: str | None,
     release: bool,
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
@@ -69,8 +62,15 @@ def wheel_command(
             " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
         )
     path = make_wheel.make(
-        session.project, session.upstream, session.obtain(k2), chosen,
-        torch, jobs, release, session.console, python,
+        session.project,
+        session.upstream,
+        session.obtain(k2),
+        chosen,
+        torch,
+        jobs,
+        release,
+        session.console,
+        python,
     )
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
@@ -81,15 +81,12 @@ def wheel_command(
 @_python_option
 @_wheel_argument("wheel", "FILE")
 @click.pass_obj
-def verify_wheel_command(
-    session: Session, k2: Optional[str], python: Optional[str], wheel: Path
-) -> None:
+def verify_wheel_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
     """Take a wheel apart and check it against the patched k2 and torch."""
     from k2mps import verify_wheel
 
     verify_wheel.check(
-        wheel, session.project, session.upstream, session.obtain(k2),
-        session.console, python,
+        wheel, session.project, session.upstream, session.obtain(k2), session.console, python
     )
     session.console.info(f"{wheel.name}: verified")
 
@@ -98,9 +95,7 @@ def verify_wheel_command(
 @_wheel_argument("first", "FIRST")
 @_wheel_argument("second", "SECOND")
 @click.pass_obj
-def compare_wheels_command(
-    session: Session, first: Path, second: Path
-) -> None:
+def compare_wheels_command(session: Session, first: Path, second: Path) -> None:
     """Name what differs between two wheels."""
     from k2mps import errors, wheel_differences
 
@@ -110,8 +105,7 @@ def compare_wheels_command(
         raise errors.WheelsDifferError(
             f"{first.name} and {second.name} differ in {len(found)} place(s)",
             why="\n".join(found),
-            next_command="build both with the same compilers, torch and"
-            " commit of k2-mps",
+            next_command="build both with the same compilers, torch and commit of k2-mps",
         )
     session.console.info(f"{first} and {second} are the same to the byte")
 
@@ -129,17 +123,13 @@ def sbom_command(session: Session, wheel: Path) -> None:
 
 @click.command("index")
 @click.option(
-    "--base-url", default="", metavar="URL",
-    help="where the wheels are; default beside the page",
+    "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
 @click.argument(
-    "directory", metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
 )
 @click.pass_obj
-def index_command(
-    session: Session, base_url: str, directory: Path
-) -> None:
+def index_command(session: Session, base_url: str, directory: Path) -> None:
     """Write DIR/index.html, a page of its wheels for pip's --find-links."""
     from k2mps import wheel_index
 

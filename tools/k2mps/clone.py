@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import Optional
 
 from k2mps import errors, git, interrupts
 from k2mps.checkout import OWN_MARK, Checkout
@@ -24,7 +23,7 @@ from k2mps.upstream import Pin
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
 
-def locate(project: Project, choice: Optional[str]) -> Path:
+def locate(project: Project, choice: str | None) -> Path:
     """Where the checkout that `choice` means is, or will be.
 
     Args:
@@ -45,10 +44,7 @@ def is_url(choice: str) -> bool:
 
 
 def obtain(
-    project: Project,
-    pin: Pin,
-    choice: Optional[str],
-    reporter: Reporter = Reporter(),
+    project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
 ) -> Checkout:
     """The checkout that `choice` means, cloned if need be.
 
@@ -73,10 +69,8 @@ def obtain(
         if not managed:
             raise errors.CommitMissingError(
                 f"{directory} does not have the pinned commit {pin.commit}",
-                why="it is another repository, an older clone, or a shallow"
-                " one",
-                next_command=f"git -C {directory} fetch {pin.url}"
-                f" {pin.commit}",
+                why="it is another repository, an older clone, or a shallow one",
+                next_command=f"git -C {directory} fetch {pin.url} {pin.commit}",
             )
         _fetch(checkout, choice or pin.url, pin)
         tree = checkout.tree_of(pin.commit)
@@ -95,16 +89,23 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             # for the user's git.  No template, so no hooks; no filter, so
             # every blob is there.
             here.network(
-                f"cloning {git.redacted(url)}", "clone", "--no-checkout",
-                "--no-filter", "--template=", "--origin=origin",
-                "--config=core.autocrlf=false", "--config=core.eol=lf",
+                f"cloning {git.redacted(url)}",
+                "clone",
+                "--no-checkout",
+                "--no-filter",
+                "--template=",
+                "--origin=origin",
+                "--config=core.autocrlf=false",
+                "--config=core.eol=lf",
                 "--config=core.symlinks=true",
                 f"--config=core.attributesFile={os.devnull}",
-                url, str(partial),
+                url,
+                str(partial),
             )
         except errors.UnreachableError as error:
             raise errors.UnreachableError(
-                f"{git.redacted(url)} could not be cloned", why=error.why,
+                f"{git.redacted(url)} could not be cloned",
+                why=error.why,
                 next_command="check the network, or give a clone of k2 that"
                 " you have: k2mps checkout --k2 DIRECTORY",
             ) from None
@@ -113,8 +114,7 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
         if not clone.has(pin.commit):
             _fetch(clone, url, pin)
         _check_pin(clone.tree_of(pin.commit), pin)
-        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit,
-                        work_tree=True)
+        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit, work_tree=True)
         partial.rename(directory)
     finally:
         with interrupts.deferred():
@@ -124,15 +124,12 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
 def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
     """Asks for the pinned commit by its id."""
     try:
-        checkout.git.network(f"fetching {pin.commit[:12]}", "fetch",
-                             "--no-tags", url, pin.commit)
+        checkout.git.network(f"fetching {pin.commit[:12]}", "fetch", "--no-tags", url, pin.commit)
     except errors.UnreachableError as error:
         unknown = "not our ref" in error.why or "remote ref" in error.why
-        kind = errors.CommitMissingError if unknown else (
-            errors.UnreachableError)
+        kind = errors.CommitMissingError if unknown else (errors.UnreachableError)
         raise kind(
-            f"commit {pin.commit} could not be fetched from"
-            f" {git.redacted(url)}",
+            f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
             why=error.why,
             next_command="check the url and the commit in upstream.toml"
             if unknown
@@ -143,7 +140,6 @@ def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
 def _check_pin(tree: str, pin: Pin) -> None:
     if tree != pin.tree:
         raise errors.ConfigError(
-            f"upstream.toml gives the tree {pin.tree} for the pinned commit,"
-            f" but it is {tree}",
+            f"upstream.toml gives the tree {pin.tree} for the pinned commit, but it is {tree}",
             next_command="correct [upstream] tree in upstream.toml",
         )

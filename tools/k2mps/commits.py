@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
 
 from k2mps import errors, git, hunks, objects, patchset
 from k2mps.checkout import Author, Checkout
@@ -51,11 +51,11 @@ class Planned:
         self._checkout = checkout
         self._pin = pin
         self._found = found
-        self._store: Optional[objects.Store] = None
+        self._store: objects.Store | None = None
         self._note = checkout.git_dir / _NOTE
         self._key = sha256(f"{pin.commit} {found.lock}".encode())
-        self.tip: Optional[str] = None
-        self.tree: Optional[str] = None
+        self.tip: str | None = None
+        self.tree: str | None = None
         try:
             key, tip, tree = self._note.read_text().split()
         except (FileNotFoundError, ValueError):
@@ -67,9 +67,7 @@ class Planned:
 
     def _plan(self) -> None:
         self._store = objects.Store()
-        exact = _commit_exactly(
-            self._checkout, self._pin, self._found, self._store
-        )
+        exact = _commit_exactly(self._checkout, self._pin, self._found, self._store)
         if exact:
             self.tip, self.tree = exact
         else:
@@ -136,8 +134,7 @@ class Planned:
             return say_series(project, checkout, pin, commit, self.tip)
         made = checkout.commits(f"{pin.commit}..{commit}")
         return [one.message.strip("\n") for one in made] == [
-            patch.commit_message().strip("\n")
-            for patch in self._found.patches
+            patch.commit_message().strip("\n") for patch in self._found.patches
         ]
 
 
@@ -161,9 +158,7 @@ def identity(patch: Patch, date: str) -> dict[str, str]:
     return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
 
-def say_series(
-    project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str
-) -> bool:
+def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str) -> bool:
     """Whether the commits up to `commit` say what patches/ says: the same
     patches in the same order under the same names, each with the same words
     and changes.
@@ -174,9 +169,7 @@ def say_series(
     if commit == tip:
         return True
     try:
-        said = patchset.plan(
-            project, checkout, checkout.commits(f"{pin.commit}..{commit}")
-        )
+        said = patchset.plan(project, checkout, checkout.commits(f"{pin.commit}..{commit}"))
     except (errors.ExportRefusedError, errors.SeriesError):
         return False
     return not (said.written or said.removed)
@@ -184,7 +177,7 @@ def say_series(
 
 def _commit_exactly(
     checkout: Checkout, pin: Pin, found: Series, store: objects.Store
-) -> Optional[tuple[str, str]]:
+) -> tuple[str, str] | None:
     """Makes the commits, in `store`, where every patch fits to the byte.
 
     That is so for a series that was exported: each edit takes the blob that
@@ -196,9 +189,7 @@ def _commit_exactly(
     """
     repository = checkout.git
     tree = objects.Tree.of(repository, pin.commit)
-    first = (
-        edit.old_id for patch in found.patches for edit in patch.edits
-    )
+    first = (edit.old_id for patch in found.patches for edit in patch.edits)
     blobs = objects.read(repository, [pin.commit, *filter(None, first)])
     date = _COMMITTED.search(blobs[pin.commit])[1].decode() + " +0000"
     tip, last = pin.commit, pin.tree
@@ -265,9 +256,7 @@ def _is_free(tree: objects.Tree, path: str) -> bool:
     """Whether a new file can be there: neither it nor a file above it is."""
     parts = path.split("/")
     above = (tree.get("/".join(parts[:end])) for end in range(1, len(parts)))
-    return tree.get(path) is None and all(
-        one is None or one[0] == "040000" for one in above
-    )
+    return tree.get(path) is None and all(one is None or one[0] == "040000" for one in above)
 
 
 class _Workspace:
@@ -285,12 +274,9 @@ class _Workspace:
         """Stores all new files, byte for byte; their blob ids by path."""
         if not found.files:
             return {}
-        sources = "".join(
-            f"{file.source}\n" for file in found.files.values()
-        )
+        sources = "".join(f"{file.source}\n" for file in found.files.values())
         ids = self._git.text(
-            "hash-object", "-w", "--no-filters", "--stdin-paths",
-            stdin=os.fsencode(sources),
+            "hash-object", "-w", "--no-filters", "--stdin-paths", stdin=os.fsencode(sources)
         )
         return dict(zip(found.files, ids.split("\n")))
 
@@ -303,14 +289,15 @@ class _Workspace:
         self._check_free(patch)
         if patch.new_files:
             entries = "".join(
-                f"{found.files[path].mode} {blobs[path]}\t{path}\0"
-                for path in patch.new_files
+                f"{found.files[path].mode} {blobs[path]}\t{path}\0" for path in patch.new_files
             )
-            self._git.bytes("update-index", "-z", "--index-info",
-                            stdin=os.fsencode(entries))
+            self._git.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(entries))
         tree = self._git.text("write-tree")
         self.tip = self._git.text(
-            "commit-tree", tree, "-p", self.tip,
+            "commit-tree",
+            tree,
+            "-p",
+            self.tip,
             stdin=os.fsencode(patch.commit_message()),
             environment=identity(patch, self._date),
         )
@@ -322,8 +309,7 @@ class _Workspace:
             if other:
                 raise errors.PatchConflictError(
                     f"patches/{patch.name} adds {path}, but k2 has {other}",
-                    why="they are one file where upper and lower case are the"
-                    " same, as on a Mac",
+                    why="they are one file where upper and lower case are the same, as on a Mac",
                     next_command=f"rename patches/files/{path}, and in"
                     f" patches/{patch.name}, then k2mps lock",
                 )
@@ -332,12 +318,9 @@ class _Workspace:
                 place = "/".join(parts[:end])
                 if place in self._files:
                     raise errors.PatchConflictError(
-                        f"patches/{patch.name} adds {path}, but k2 has"
-                        f" {place}",
-                        why="upstream has added it, or a patch adds what it"
-                        " should edit",
-                        next_command=f"rename patches/files/{path}, or make"
-                        " it an edit",
+                        f"patches/{patch.name} adds {path}, but k2 has {place}",
+                        why="upstream has added it, or a patch adds what it should edit",
+                        next_command=f"rename patches/files/{path}, or make it an edit",
                     )
 
 
@@ -345,19 +328,13 @@ def _conflict(patch: Patch, stderr: str) -> errors.PatchConflictError:
     """Tells which hunk of which file git could not place."""
     places = []
     lines = []
-    for path, line in re.findall(
-        r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE
-    ):
+    for path, line in re.findall(r"^error: patch failed: (.*):(\d+)$", stderr, re.MULTILINE):
         of_file = [h for h in hunks.split(patch.diff) if h.path == path]
         for number, hunk in enumerate(of_file, start=1):
             if hunk.old_start == int(line):
-                places.append(
-                    f"hunk {number} of {len(of_file)} of {path} (line {line})"
-                )
+                places.append(f"hunk {number} of {len(of_file)} of {path} (line {line})")
                 lines.append(patch.diff_line + hunk.line - 1)
-    for path in re.findall(
-        r"^error: (.*): does not exist in index$", stderr, re.MULTILINE
-    ):
+    for path in re.findall(r"^error: (.*): does not exist in index$", stderr, re.MULTILINE):
         places.append(f"{path}, which k2 does not have")
     return errors.PatchConflictError(
         f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "

@@ -11,9 +11,7 @@ _VARIABLE = "_K2MPS_COMPLETE"
 
 def script(command: click.Command, shell: str) -> str:
     """What a shell has to read once to complete this command."""
-    return get_completion_class(shell)(
-        command, {}, "k2mps", _VARIABLE
-    ).source()
+    return get_completion_class(shell)(command, {}, "k2mps", _VARIABLE).source()
 
 
 def patches(
@@ -28,9 +26,7 @@ def patches(
     except (errors.K2mpsError, OSError):
         return []  # what completes must not print errors
     return [
-        CompletionItem(name.removesuffix(".patch"))
-        for name in names
-        if name.startswith(incomplete)
+        CompletionItem(name.removesuffix(".patch")) for name in names if name.startswith(incomplete)
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from k2mps import hunks
 from k2mps.checkout import Checkout, Commit
@@ -82,9 +82,7 @@ class Explainer:
       target: the one that it is to go onto.
     """
 
-    def __init__(
-        self, checkout: Checkout, merger: Merger, base: str, target: str
-    ):
+    def __init__(self, checkout: Checkout, merger: Merger, base: str, target: str):
         self._checkout = checkout
         self._merger = merger
         self._base = base
@@ -92,13 +90,9 @@ class Explainer:
         fork = checkout.git.run("merge-base", base, target)
         start = fork.stdout.decode().strip() or base
         # From the base one goes back to where the two part, then forward.
-        self._route = (
-            (f"{start}..{base}", True), (f"{start}..{target}", False)
-        )
+        self._route = ((f"{start}..{base}", True), (f"{start}..{target}", False))
 
-    def explain(
-        self, commit: Commit, paths: Optional[Sequence[str]] = None
-    ) -> list[Place]:
+    def explain(self, commit: Commit, paths: Sequence[str] | None = None) -> list[Place]:
         """The places at which a commit of the series conflicts.
 
         Args:
@@ -118,35 +112,42 @@ class Explainer:
                 return []
             same = ours == change.new_id
             return [
-                Place(path, "", Kind.UPSTREAM if same else Kind.OVERLAPPING,
-                      "upstream has added this file", self._changed(path))
+                Place(
+                    path,
+                    "",
+                    Kind.UPSTREAM if same else Kind.OVERLAPPING,
+                    "upstream has added this file",
+                    self._changed(path),
+                )
             ]
         if ours is None:
             to = self._merger.renames(self._base, self._target).get(path)
             if to is None:
                 return [Place(path, "", Kind.DELETED, "", self._gone(path))]
-            return [
-                Place(path, "", Kind.MOVED, f"to {to}", self._gone(path))
-            ]
+            return [Place(path, "", Kind.MOVED, f"to {to}", self._gone(path))]
         if change.new_id is None:
             if ours == change.old_id:
                 return []
-            return [Place(path, "", Kind.OVERLAPPING, "the patch deletes it",
-                          self._changed(path))]
+            return [Place(path, "", Kind.OVERLAPPING, "the patch deletes it", self._changed(path))]
         old = self._merger.content(change.old_id)
         text = self._merger.content(ours)
         return [
             self._place(commit, hunk, text)
             for hunk in self._hunks(commit, path)
-            if self._merger.merge_text(
-                text, old, hunks.apply_one(old, hunk)
-            ) is None
+            if self._merger.merge_text(text, old, hunks.apply_one(old, hunk)) is None
         ]
 
     def _hunks(self, commit: Commit, path: str) -> list[Hunk]:
         diff = self._checkout.git.bytes(
-            "diff-tree", "-p", "-U1", "--no-renames", "--text",
-            commit.parents[0], commit.id, "--", path,
+            "diff-tree",
+            "-p",
+            "-U1",
+            "--no-renames",
+            "--text",
+            commit.parents[0],
+            commit.id,
+            "--",
+            path,
         )
         return hunks.split(diff)
 
@@ -154,17 +155,14 @@ class Explainer:
         kind, detail = self._judge(hunk, text)
         body = b"\n".join(hunk.body).decode("utf-8", "replace")
         return Place(
-            hunk.path, f"{hunk.header()}\n{body}", kind, detail,
-            self._touched(commit, hunk),
+            hunk.path, f"{hunk.header()}\n{body}", kind, detail, self._touched(commit, hunk)
         )
 
     def _judge(self, hunk: Hunk, text: bytes) -> tuple[Kind, str]:
         added = b"\n".join(hunk.changes(b"+"))
         removed = b"\n".join(hunk.changes(b"-"))
         lines = b"\n" + text
-        if added and _has(lines, added) and not (
-            removed and _has(lines, removed)
-        ):
+        if added and _has(lines, added) and not (removed and _has(lines, removed)):
             return Kind.UPSTREAM, "upstream has the lines that it adds"
         if removed and _has(lines, removed):
             return Kind.OVERLAPPING, "upstream changed the lines next to it"
@@ -180,16 +178,19 @@ class Explainer:
         line = max(hunk.changes(b"-"), key=len).strip()
         if len(line) < _TELLING_LENGTH:
             return ""
-        before, now = (
-            set(self._grep(line, commit))
-            for commit in (self._base, self._target)
-        )
+        before, now = (set(self._grep(line, commit)) for commit in (self._base, self._target))
         return ", ".join(sorted(now - before - {hunk.path}))
 
     def _grep(self, line: bytes, commit: str) -> list[str]:
         result = self._checkout.git.run(
-            "grep", "--name-only", "--fixed-strings", "-z", "-e",
-            line.decode("utf-8", "surrogateescape"), commit, "--",
+            "grep",
+            "--name-only",
+            "--fixed-strings",
+            "-z",
+            "-e",
+            line.decode("utf-8", "surrogateescape"),
+            commit,
+            "--",
         )
         names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
         return [name.partition(":")[2] for name in names if name]
@@ -214,8 +215,7 @@ class Explainer:
     def _diff(self, old: str, new: str, path: str) -> list[Hunk]:
         return hunks.split(
             self._checkout.git.bytes(
-                "diff-tree", "-p", "-U0", "--no-renames", "--text", old, new,
-                "--", path,
+                "diff-tree", "-p", "-U0", "--no-renames", "--text", old, new, "--", path
             )
         )
 
@@ -228,9 +228,18 @@ class Explainer:
         if only:
             options.append(f"--diff-filter={only}")
         output = self._checkout.git.bytes(
-            "log", "--first-parent", "--diff-merges=first-parent", "-p",
-            "-U0", "--no-renames", "--text", *options,
-            "--format=%x01%H%x02%an%x02%cs%x02%s", range_, "--", *paths,
+            "log",
+            "--first-parent",
+            "--diff-merges=first-parent",
+            "-p",
+            "-U0",
+            "--no-renames",
+            "--text",
+            *options,
+            "--format=%x01%H%x02%an%x02%cs%x02%s",
+            range_,
+            "--",
+            *paths,
         )
         found = []
         for entry in output.split(b"\x01")[1:]:
@@ -241,9 +250,7 @@ class Explainer:
 
     def _changed(self, path: str) -> tuple[Culprit, ...]:
         return tuple(
-            culprit
-            for range_, back in self._route
-            for culprit, _ in self._log(range_, back, path)
+            culprit for range_, back in self._route for culprit, _ in self._log(range_, back, path)
         )
 
     def _gone(self, path: str) -> tuple[Culprit, ...]:

@@ -12,7 +12,7 @@ import itertools
 import shlex
 import sys
 import time
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from k2mps.reporter import Reporter, Task
 
@@ -59,9 +59,9 @@ class Section:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(
-        cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells
-    ) + " |"
+    return (
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
+    )
 
 
 class Console(Reporter):
@@ -92,9 +92,7 @@ class Console(Reporter):
             words = shlex.join(str(word) for word in argv)
             self._write(f"+ {words}", sys.stderr)
 
-    def table(
-        self, head: Sequence[str], rows: Sequence[Sequence[str]]
-    ) -> None:
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table; one line a row, with tabs, where there is no terminal.
 
         A column in which nothing stands is not shown on a terminal.
@@ -113,9 +111,7 @@ class Console(Reporter):
             shown.add_row(*itertools.compress(row, used))
         console.Console().print(shown, markup=False)
 
-    def document(
-        self, sections: Sequence["Section"], markdown: bool
-    ) -> None:
+    def document(self, sections: Sequence[Section], markdown: bool) -> None:
         """Sections with a line of text, a table and notes each."""
         for section in sections:
             if markdown:
@@ -183,6 +179,4 @@ class _LiveTask:
         self._bar = bar
 
     def update(self, done: int, total: int, detail: str = "") -> None:
-        self._live.update(
-            self._bar, completed=done, total=total or None, detail=detail[:60]
-        )
+        self._live.update(self._bar, completed=done, total=total or None, detail=detail[:60])

@@ -21,20 +21,13 @@ from k2mps.upstream import Upstream
 
 _SCRIPTS = Path("k2_mps_tests/cuda")
 # Imported by the scripts.
-_MODULES = (
-    Path("k2_mps_tests/benchmarks/bench.py"),
-    Path("k2_mps_tests/upstream/seed.py"),
-)
+_MODULES = (Path("k2_mps_tests/benchmarks/bench.py"), Path("k2_mps_tests/upstream/seed.py"))
 # What k2 at the pin does not compile without; they come first in the series.
 _TO_BUILD = ("torch-2.13.patch", "cub-sum.patch")
 
 
 def prepare(
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    moderngpu: Path,
-    folder: Path,
+    project: Project, upstream: Upstream, checkout: Checkout, moderngpu: Path, folder: Path
 ) -> None:
     """Makes the folder.
 
@@ -55,8 +48,7 @@ def prepare(
         )
     if folder.exists() and any(folder.iterdir()):
         raise errors.FileAccessError(
-            f"{folder} is not empty",
-            next_command="choose another folder, or remove it",
+            f"{folder} is not empty", next_command="choose another folder, or remove it"
         )
     found = series.load(project.patches)
     check_lock(upstream, found)

@@ -9,7 +9,7 @@ mps; both results are computed here and now, and compared.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 import _k2
 import k2
@@ -48,8 +48,7 @@ def compute(log_probs: torch.Tensor, device: str) -> Result:
     """
     log_probs = log_probs.detach().to(device).requires_grad_(True)
     segments = torch.tensor(
-        [[i, 0, frames] for i, frames in enumerate(NUM_FRAMES)],
-        dtype=torch.int32,
+        [[i, 0, frames] for i, frames in enumerate(NUM_FRAMES)], dtype=torch.int32
     )
     lattice = k2.intersect_dense(
         k2.ctc_graph(TRANSCRIPTS, device=device),
@@ -66,13 +65,12 @@ def report(name: str, result: Result) -> None:
     scores = "  ".join(f"{score:.6f}" for score in result.scores.tolist())
     grad = "  ".join(f"{g:.6f}" for g in result.grad[0, 0].tolist())
     print(f"{name}:")
-    print(f"  lattice    {result.lattice.num_arcs} arcs on "
-          f"{result.lattice.device}")
+    print(f"  lattice    {result.lattice.num_arcs} arcs on {result.lattice.device}")
     print(f"  scores     {scores}")
     print(f"  gradient   {grad}   (first frame)")
 
 
-def mps_name() -> Optional[str]:
+def mps_name() -> str | None:
     """Returns what to call the mps device, None if this k2 has none."""
     if not getattr(k2, "with_mps", False):
         return None
@@ -99,8 +97,7 @@ def main() -> int:
 
     score = (mps.scores.cpu() - cpu.scores).abs().max().item()
     grad = (mps.grad.cpu() - cpu.grad).abs().max().item()
-    print(f"largest difference to the CPU: scores {score:.1e}, "
-          f"gradient {grad:.1e}")
+    print(f"largest difference to the CPU: scores {score:.1e}, gradient {grad:.1e}")
     # Not ">": a NaN must fail.
     if not max(score, grad) <= TOLERANCE:
         print(f"error: more than {TOLERANCE}", file=sys.stderr)

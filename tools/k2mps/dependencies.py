@@ -19,7 +19,7 @@ import ast
 import dataclasses
 import posixpath
 import re
-from typing import Iterator, Mapping, Optional, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from k2mps import hunks
 from k2mps.series import Patch
@@ -76,23 +76,19 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
     for path in patch.new_files:
         if path in files:
             lines = files[path].decode("utf-8", "replace").split("\n")
-            yield Text(path, f"patches/files/{path}",
-                       tuple(enumerate(lines, start=1)), whole=True)
+            yield Text(path, f"patches/files/{path}", tuple(enumerate(lines, start=1)), whole=True)
     added: dict[str, list[tuple[int, str]]] = {}
     for hunk in hunks.split(patch.diff):
         for offset, line in enumerate(hunk.body, start=1):
             if line[:1] == b"+":
-                added.setdefault(hunk.path, []).append((
-                    patch.diff_line + hunk.line - 1 + offset,
-                    line[1:].decode("utf-8", "replace"),
-                ))
+                added.setdefault(hunk.path, []).append(
+                    (patch.diff_line + hunk.line - 1 + offset, line[1:].decode("utf-8", "replace"))
+                )
     for path, lines in added.items():
         yield Text(path, f"patches/{patch.name}", tuple(lines), whole=False)
 
 
-def lacks(
-    patches: Sequence[Patch], files: Mapping[str, bytes]
-) -> Iterator[Lack]:
+def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack]:
     """What patches name that only later ones bring.
 
     Args:
@@ -100,10 +96,7 @@ def lacks(
       files: the bytes of each new file, by path in k2's tree.
     """
     brought = [list(texts(patch, files)) for patch in patches]
-    owners = {
-        path: number
-        for number, patch in enumerate(patches) for path in patch.new_files
-    }
+    owners = {path: number for number, patch in enumerate(patches) for path in patch.new_files}
     bindings: dict[str, int] = {}
     for number, own in enumerate(brought):
         for text in own:
@@ -124,7 +117,8 @@ def lacks(
                     continue
                 seen.add((line, what))
                 yield Lack(
-                    text.place, line,
+                    text.place,
+                    line,
                     f"{what} comes with {patches[owner].name}, which is later"
                     f" than {patches[number].name}",
                 )
@@ -139,25 +133,22 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
                 header = _core(name, files, set())
                 if header:
                     yield Lack(
-                        f"patches/files/{path}", line,
+                        f"patches/files/{path}",
+                        line,
                         f"it includes {header}, which nvcc compiles where"
                         " there is CUDA: k2 calls such a file .cu",
                     )
                     break
 
 
-def _core(
-    name: str, files: Mapping[str, bytes], seen: set[str]
-) -> Optional[str]:
+def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
     """The header of k2's core that is, or is reached through, a header."""
     if name in seen or name in _PLAIN or not name.startswith("k2/csrc/"):
         return None
     seen.add(name)
     if name not in files:
         return name
-    found = (
-        _core(other, files, seen) for _, other in _included(files[name])
-    )
+    found = (_core(other, files, seen) for _, other in _included(files[name]))
     return next(filter(None, found), None)
 
 
@@ -169,9 +160,7 @@ def _included(content: bytes) -> Iterator[tuple[int, str]]:
             yield number, match[1]
 
 
-def _names(
-    text: Text, owners: Mapping[str, int]
-) -> Iterator[tuple[int, str]]:
+def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """Paths of k2's tree, and functions as `_k2.f`, that lines name."""
     if text.path.endswith(_CXX):
         for number, line in text.lines:
@@ -193,9 +182,7 @@ def _names(
         yield from _python(text, owners)
 
 
-def _python(
-    text: Text, owners: Mapping[str, int]
-) -> Iterator[tuple[int, str]]:
+def _python(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     package = posixpath.dirname(text.path)
     for number, dots, module, names in _imports(text):
         base = package
@@ -218,9 +205,7 @@ def _python(
             yield number, f"{path}/__init__.py"
 
 
-def _imports(
-    text: Text,
-) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
+def _imports(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
     """Each import: its line, leading dots, module and names."""
     tree = _tree(text)
     if tree is None:
@@ -256,7 +241,7 @@ def _attributes(text: Text) -> Iterator[tuple[int, str]]:
                 yield node.lineno, dotted
 
 
-def _tree(text: Text) -> Optional[ast.Module]:
+def _tree(text: Text) -> ast.Module | None:
     """The syntax of a whole Python file; None for lines of one."""
     if not text.whole:
         return None

@@ -15,8 +15,8 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Sequence
 
 from k2mps import errors, program
 from k2mps.environment import Environment
@@ -28,9 +28,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_BLOCK = re.compile(
-    r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
-)
+_BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 # How operations.toml calls where an operation runs, and how its page does.
 WHERE = {
@@ -62,9 +60,7 @@ def fresh(project: Project, page: Path) -> str:
                 why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
                 next_command=f"name one of these in {page.name}",
             )
-        return "".join([match[1], *(
-            f"{line}\n" for line in _BLOCKS[name](project)
-        ), match[3]])
+        return "".join([match[1], *(f"{line}\n" for line in _BLOCKS[name](project)), match[3]])
 
     return _BLOCK.sub(replace, page.read_text(encoding="utf-8"))
 
@@ -95,10 +91,11 @@ def build(project: Project, reporter: Reporter = Reporter()) -> Path:
     site = project.build_root / "site"
     with reporter.task("building the site"):
         outcome = program.run(
-            project, "mkdocs",
-            ["build", "--strict", "--config-file", "mkdocs.yml",
-             "--site-dir", site],
-            reporter, on_line=lambda line: None,
+            project,
+            "mkdocs",
+            ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site],
+            reporter,
+            on_line=lambda line: None,
         )
     if outcome.status != 0:
         raise errors.DocsError(
@@ -118,9 +115,7 @@ def operations(project: Project) -> list[dict]:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(
-            cell.replace("|", "\\|") for cell in cells
-        ) + " |"
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     return [line(head), "|" + "---|" * len(head), *map(line, rows)]
 
@@ -129,15 +124,17 @@ def _operations(project: Project) -> Iterator[str]:
     rows = []
     for entry in operations(project):
         names = ", ".join(f"`{name}`" for name in entry["names"])
-        row = (WHERE[entry["on"]], WHERE[entry["gradient"]],
-               entry["dtypes"], entry.get("limits", ""))
+        row = (
+            WHERE[entry["on"]],
+            WHERE[entry["gradient"]],
+            entry["dtypes"],
+            entry.get("limits", ""),
+        )
         if rows and rows[-1][1:] == row:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
             rows.append((names, *row))
-    return iter(_table(
-        ("operation", "on mps", "gradient", "dtypes", "limits"), rows
-    ))
+    return iter(_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows))
 
 
 def budgets(project: Project) -> list[dict]:
@@ -154,12 +151,19 @@ def _budgets(project: Project) -> Iterator[str]:
     rows = []
     for entry in budgets(project):
         name, _, how = entry["name"].partition(", ")
-        rows.append((f"`{name}`" + (f", `{how}`" if how else ""),
-                     *cells(entry["host"]), *cells(entry["metal"])))
-    return iter(_table(
-        ("operation", "host: forward", "host: backward", "Metal: forward",
-         "Metal: backward"), rows
-    ))
+        rows.append(
+            (
+                f"`{name}`" + (f", `{how}`" if how else ""),
+                *cells(entry["host"]),
+                *cells(entry["metal"]),
+            )
+        )
+    return iter(
+        _table(
+            ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"),
+            rows,
+        )
+    )
 
 
 def error_classes() -> list[type]:
@@ -167,21 +171,16 @@ def error_classes() -> list[type]:
     found = [
         entry
         for _, entry in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(entry, errors.K2mpsError)
-        and entry is not errors.K2mpsError
+        if issubclass(entry, errors.K2mpsError) and entry is not errors.K2mpsError
     ]
     return sorted(found, key=lambda entry: entry.exit_code)
 
 
 def meaning_and_remedy(kind: type) -> tuple[str, str]:
     """What a kind of error means, and what helps against it."""
-    paragraphs = [
-        " ".join(paragraph.split())
-        for paragraph in inspect.getdoc(kind).split("\n\n")
-    ]
+    paragraphs = [" ".join(paragraph.split()) for paragraph in inspect.getdoc(kind).split("\n\n")]
     remedy = next(
-        (text.removeprefix("Remedy: ") for text in paragraphs
-         if text.startswith("Remedy: ")), ""
+        (text.removeprefix("Remedy: ") for text in paragraphs if text.startswith("Remedy: ")), ""
     )
     return paragraphs[0], remedy
 
@@ -198,21 +197,23 @@ def _errors(project: Project) -> Iterator[str]:
 
 def _compatibility(project: Project) -> Iterator[str]:
     pin, torch = project.upstream().pin, project.upstream().torch
-    document = tomllib.loads(
-        (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    document = tomllib.loads((project.root / "pyproject.toml").read_text(encoding="utf-8"))
+    return iter(
+        _table(
+            ("", "version"),
+            [
+                ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
+                ("torch, all suites run with it", ", ".join(torch.tested)),
+                (
+                    "torch, `--torch` takes it, no suite has run with it",
+                    ", ".join(torch.untested) or "none",
+                ),
+                ("Python", document["project"]["requires-python"]),
+                ("macOS", "14 or newer, Apple Silicon"),
+                ("Linux", "x86-64; mps is emulated"),
+            ],
+        )
     )
-    return iter(_table(
-        ("", "version"),
-        [
-            ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-            ("torch, all suites run with it", ", ".join(torch.tested)),
-            ("torch, `--torch` takes it, no suite has run with it",
-             ", ".join(torch.untested) or "none"),
-            ("Python", document["project"]["requires-python"]),
-            ("macOS", "14 or newer, Apple Silicon"),
-            ("Linux", "x86-64; mps is emulated"),
-        ],
-    ))
 
 
 _BLOCKS: Mapping[str, Callable[[Project], Iterator[str]]] = {

@@ -13,8 +13,8 @@ import platform
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from k2mps import errors, git, process
 from k2mps.environment import Environment, torch_requirement
@@ -83,7 +83,7 @@ def examine(
     project: Project,
     upstream: Upstream,
     device: Device,
-    torch: Optional[str] = None,
+    torch: str | None = None,
     reporter: Reporter = Reporter(),
 ) -> list[Check]:
     """All checks for a build, the system's first."""
@@ -94,9 +94,7 @@ def examine(
     ]
 
 
-def system_checks(
-    device: Device, reporter: Reporter = Reporter()
-) -> list[Check]:
+def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check]:
     """Checks of what pip cannot install."""
     checks = [_git(), _python(), _python_headers()]
     if sys.platform == "darwin":
@@ -109,12 +107,14 @@ def system_checks(
 def googletest() -> Check:
     """Whether k2's C++ tests can be built."""
     brew = sys.platform == "darwin"
-    header = Path("/opt/homebrew/include" if brew else "/usr/include",
-                  "gmock/gmock.h")
+    header = Path("/opt/homebrew/include" if brew else "/usr/include", "gmock/gmock.h")
     fix = "brew install googletest" if brew else _apt("libgmock-dev")
     return Check(
-        "GoogleTest", "for k2's C++ tests",
-        str(header) if header.exists() else "", header.exists(), fix,
+        "GoogleTest",
+        "for k2's C++ tests",
+        str(header) if header.exists() else "",
+        header.exists(),
+        fix,
         "" if brew else "libgmock-dev",
     )
 
@@ -132,26 +132,19 @@ def provide(missing: Sequence[Check], reporter: Reporter) -> None:
     if not needed:
         return
     packages = sorted({check.package for check in needed if check.package})
-    command = ["apt-get", "install", "-y", "--no-install-recommends",
-               *packages]
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
     others = [check for check in needed if not check.package]
     prefix = _privilege(reporter) if packages and not others else None
     if prefix is None:
         raise errors.RequirementMissingError(
-            "the build needs "
-            + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
-            why="; ".join(
-                f"{check.name}: found {check.found or 'nothing'}"
-                for check in needed
-            ),
+            "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
+            why="; ".join(f"{check.name}: found {check.found or 'nothing'}" for check in needed),
             next_command=_fixes(packages, others),
         )
     with reporter.task(f"installing {' '.join(packages)}"):
         variables = {"DEBIAN_FRONTEND": "noninteractive"}
-        process.run([*prefix, "apt-get", "update"], reporter=reporter,
-                    environment=variables)
-        outcome = process.run([*prefix, *command], reporter=reporter,
-                              environment=variables)
+        process.run([*prefix, "apt-get", "update"], reporter=reporter, environment=variables)
+        outcome = process.run([*prefix, *command], reporter=reporter, environment=variables)
     if outcome.status != 0:
         raise errors.RequirementMissingError(
             f"apt-get could not install {' '.join(packages)}",
@@ -174,17 +167,16 @@ def compilers(device: Device) -> dict[str, str]:
     found = {"C": cc, "CXX": cxx}
     if device.emulated:
         found.update(OBJC=cc, OBJCXX=cxx)
-    return {
-        language: shutil.which(name) or name
-        for language, name in found.items()
-    }
+    return {language: shutil.which(name) or name for language, name in found.items()}
 
 
 def _git() -> Check:
     wanted = ".".join(map(str, git.MINIMUM_VERSION))
     version = git.version() if shutil.which("git") else ()
     return Check(
-        "git", f">= {wanted}", ".".join(map(str, version)),
+        "git",
+        f">= {wanted}",
+        ".".join(map(str, version)),
         version >= git.MINIMUM_VERSION,
         _apt("git") if sys.platform == "linux" else "xcode-select --install",
         "git",
@@ -193,7 +185,9 @@ def _git() -> Check:
 
 def _python() -> Check:
     return Check(
-        "Python", ">= 3.10", platform.python_version(),
+        "Python",
+        ">= 3.10",
+        platform.python_version(),
         sys.version_info >= (3, 10),
         "make build PYTHON=python3.12, or any Python >= 3.10",
     )
@@ -205,8 +199,12 @@ def _python_headers() -> Check:
     header = Path(sysconfig.get_path("include"), "Python.h")
     name = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     return Check(
-        "Python headers", "Python.h", str(header) if header.exists() else "",
-        header.exists(), _apt(name), name,
+        "Python headers",
+        "Python.h",
+        str(header) if header.exists() else "",
+        header.exists(),
+        _apt(name),
+        name,
     )
 
 
@@ -215,8 +213,15 @@ def _ccache() -> Check:
     fix = _apt("ccache")
     if sys.platform == "darwin":
         fix = "brew install ccache"
-    return Check("ccache", "any; makes later builds quick", path or "",
-                 bool(path), fix, "ccache", needed=False)
+    return Check(
+        "ccache",
+        "any; makes later builds quick",
+        path or "",
+        bool(path),
+        fix,
+        "ccache",
+        needed=False,
+    )
 
 
 def _apple(reporter: Reporter) -> list[Check]:
@@ -225,30 +230,43 @@ def _apple(reporter: Reporter) -> list[Check]:
     tools = process.output(["xcode-select", "-p"], reporter)
     clang = process.output(["xcrun", "clang++", "--version"], reporter)
     return [
-        Check("macOS", ">= 14", system,
-              bool(system) and int(system.split(".")[0]) >= 14,
-              "softwareupdate --list"),
-        Check("processor", "arm64, and an arm64 Python", machine,
-              machine == "arm64",
-              "make build PYTHON=/opt/homebrew/bin/python3"),
-        Check("Xcode command line tools", "any", tools, bool(tools),
-              "xcode-select --install"),
-        Check("C++ compiler", "with C++20", clang.split("\n")[0],
-              bool(clang), "xcode-select --install"),
+        Check(
+            "macOS",
+            ">= 14",
+            system,
+            bool(system) and int(system.split(".")[0]) >= 14,
+            "softwareupdate --list",
+        ),
+        Check(
+            "processor",
+            "arm64, and an arm64 Python",
+            machine,
+            machine == "arm64",
+            "make build PYTHON=/opt/homebrew/bin/python3",
+        ),
+        Check("Xcode command line tools", "any", tools, bool(tools), "xcode-select --install"),
+        Check(
+            "C++ compiler",
+            "with C++20",
+            clang.split("\n")[0],
+            bool(clang),
+            "xcode-select --install",
+        ),
     ]
 
 
 def _emulated(reporter: Reporter) -> list[Check]:
     gcc = _gcc_version()
     objc = f"libobjc-{gcc}-dev"
-    checks = [
-        _compiler(f"clang++-{CLANG}", f"clang-{CLANG}", reporter),
-    ]
+    checks = [_compiler(f"clang++-{CLANG}", f"clang-{CLANG}", reporter)]
     for name, wanted, pattern, package in (
-        ("Objective-C runtime", "objc/objc.h of GCC",
-         f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h", objc),
-        ("Blocks runtime", "Block.h", "/usr/include/Block.h",
-         "libblocksruntime-dev"),
+        (
+            "Objective-C runtime",
+            "objc/objc.h of GCC",
+            f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h",
+            objc,
+        ),
+        ("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
     ):
         checks.append(_file(name, wanted, pattern, package))
     return [*checks, libclang()]
@@ -258,7 +276,8 @@ def libclang() -> Check:
     """A check of the library that the emulator's front end reads Metal
     with."""
     return _file(
-        "libclang", f"of LLVM {CLANG}",
+        "libclang",
+        f"of LLVM {CLANG}",
         f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h",
         f"libclang-{CLANG}-dev",
     )
@@ -272,9 +291,14 @@ def _file(name: str, wanted: str, pattern: str, package: str) -> Check:
 def _compiler(program: str, package: str, reporter: Reporter) -> Check:
     text = process.output([program, "--version"], reporter)
     version = re.search(r"\d+\.\d+\.\d+", text)
-    return Check(f"C++ compiler {program}", "with C++20",
-                 version[0] if version else "", bool(version), _apt(package),
-                 package)
+    return Check(
+        f"C++ compiler {program}",
+        "with C++20",
+        version[0] if version else "",
+        bool(version),
+        _apt(package),
+        package,
+    )
 
 
 def _any_compiler(reporter: Reporter) -> Check:
@@ -285,8 +309,12 @@ def _any_compiler(reporter: Reporter) -> Check:
     version = re.search(r"(\d+)\.\d+\.\d+", text)
     least = 14 if "clang" in text else 11
     return Check(
-        "C++ compiler", "with C++20: GCC >= 11 or clang >= 14", text,
-        bool(version) and int(version[1]) >= least, _apt("g++"), "g++",
+        "C++ compiler",
+        "with C++20: GCC >= 11 or clang >= 14",
+        text,
+        bool(version) and int(version[1]) >= least,
+        _apt("g++"),
+        "g++",
     )
 
 
@@ -296,21 +324,30 @@ def room_checks(project: Project) -> list[Check]:
     filled = Environment(project).version_of("torch") is not None
     wanted = DISK_BYTES // 6 if filled else DISK_BYTES
     checks = [
-        Check("disk space", f">= {_gib(wanted)}", f"{_gib(free)} free",
-              free >= wanted, "k2mps clean, or free some space"),
+        Check(
+            "disk space",
+            f">= {_gib(wanted)}",
+            f"{_gib(free)} free",
+            free >= wanted,
+            "k2mps clean, or free some space",
+        )
     ]
     memory = available_memory()
     if memory is not None:
         checks.append(
-            Check("memory", f">= {_gib(MEMORY_BYTES_PER_JOB)} a job",
-                  f"{_gib(memory)} available",
-                  memory >= MEMORY_BYTES_PER_JOB,
-                  "close other programs", needed=False)
+            Check(
+                "memory",
+                f">= {_gib(MEMORY_BYTES_PER_JOB)} a job",
+                f"{_gib(memory)} available",
+                memory >= MEMORY_BYTES_PER_JOB,
+                "close other programs",
+                needed=False,
+            )
         )
     return checks
 
 
-def available_memory() -> Optional[int]:
+def available_memory() -> int | None:
     """Bytes of memory that programs can still take, where that is known."""
     try:
         text = Path("/proc/meminfo").read_text()
@@ -320,15 +357,11 @@ def available_memory() -> Optional[int]:
 
 
 def _python_checks(
-    project: Project,
-    upstream: Upstream,
-    torch: Optional[str],
-    reporter: Reporter,
+    project: Project, upstream: Upstream, torch: str | None, reporter: Reporter
 ) -> list[Check]:
     environment = Environment(project, reporter)
     if not environment.exists:
-        return [Check(".venv", "a virtual environment", "", False,
-                      "make build", needed=False)]
+        return [Check(".venv", "a virtual environment", "", False, "make build", needed=False)]
     checks = []
     for entry in [
         torch_requirement(upstream.torch, torch),
@@ -338,9 +371,12 @@ def _python_checks(
         version = environment.version_of(entry.name)
         checks.append(
             Check(
-                entry.name, str(entry.specifier), version or "",
+                entry.name,
+                str(entry.specifier),
+                version or "",
                 not environment.missing([entry]),
-                "k2mps build installs it into .venv", needed=False,
+                "k2mps build installs it into .venv",
+                needed=False,
             )
         )
     return checks
@@ -348,11 +384,7 @@ def _python_checks(
 
 def _gcc_version() -> str:
     """The newest GCC whose libraries are installed: the one clang takes."""
-    found = [
-        int(path.name)
-        for path in Path("/usr/lib/gcc").glob("*/*")
-        if path.name.isdigit()
-    ]
+    found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
     return str(max(found)) if found else "12"
 
 
@@ -364,16 +396,14 @@ def _apt(package: str) -> str:
     return f"sudo apt-get install {package}"
 
 
-def _privilege(reporter: Reporter) -> Optional[list[str]]:
+def _privilege(reporter: Reporter) -> list[str] | None:
     """What to put before apt-get to run it unasked, or None."""
     if not shutil.which("apt-get"):
         return None
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
-    allowed = shutil.which("sudo") and process.output(
-        [*sudo, "sh", "-c", "echo yes"], reporter
-    )
+    allowed = shutil.which("sudo") and process.output([*sudo, "sh", "-c", "echo yes"], reporter)
     return sudo if allowed else None
 
 

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from packaging.requirements import Requirement
 
@@ -26,9 +26,7 @@ else:
 # Where PyTorch publishes its wheels for Linux without CUDA.
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
-_CONFIGURED_INDEX = re.compile(
-    r"[^=]*\.(index-url|extra-index-url|find-links|no-index)="
-)
+_CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
 
 _UNREACHABLE = re.compile(
@@ -79,8 +77,7 @@ class Environment:
         if not found:
             raise errors.RequirementMissingError(
                 f"{self.directory} is not a virtual environment",
-                next_command="make build makes it anew once you have removed"
-                " it",
+                next_command="make build makes it anew once you have removed it",
             )
         return found[-1]
 
@@ -93,8 +90,7 @@ class Environment:
         if self.exists:
             return
         outcome = process.run(
-            [sys.executable, "-m", "venv", self.directory],
-            reporter=self._reporter,
+            [sys.executable, "-m", "venv", self.directory], reporter=self._reporter
         )
         if outcome.status != 0:
             raise errors.RequirementMissingError(
@@ -105,16 +101,14 @@ class Environment:
                 else "install Python from python.org or Homebrew",
             )
 
-    def version_of(self, name: str) -> Optional[str]:
+    def version_of(self, name: str) -> str | None:
         """The installed version of a distribution, or None.
 
         Read from its metadata: nothing is imported, no process is started.
         """
         if not self.exists:
             return None
-        found = importlib.metadata.distributions(
-            name=name, path=[str(self.site_packages)]
-        )
+        found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
         return next((entry.version for entry in found), None)
 
     def requirements(self, group: str) -> list[Requirement]:
@@ -134,20 +128,14 @@ class Environment:
             ) from None
         facts = {"python_version": self.python_version}
         found = [Requirement(line) for line in lines]
-        return [
-            entry
-            for entry in found
-            if entry.marker is None or entry.marker.evaluate(facts)
-        ]
+        return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
 
     def missing(self, wanted: Sequence[Requirement]) -> list[Requirement]:
         """Which requirements are not installed in the version asked for."""
         result = []
         for entry in wanted:
             version = self.version_of(entry.name)
-            if version is None or not entry.specifier.contains(
-                version, prereleases=True
-            ):
+            if version is None or not entry.specifier.contains(version, prereleases=True):
                 result.append(entry)
         return result
 
@@ -164,15 +152,12 @@ class Environment:
         missing = self.missing(wanted)
         torch = [entry for entry in missing if entry.name == "torch"]
         more = [entry for entry in missing if entry.name != "torch"]
-        for entries, options in (
-            (torch, self.torch_options() if torch else []), (more, []),
-        ):
+        for entries, options in ((torch, self.torch_options() if torch else []), (more, [])):
             if entries:
                 names = ", ".join(str(entry.name) for entry in entries)
                 self._pip(
                     f"installing {names}",
-                    ["install", *options,
-                     *(f"{entry.name}{entry.specifier}" for entry in entries)],
+                    ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
                 )
         return bool(missing)
 
@@ -184,10 +169,7 @@ class Environment:
         """
         if sys.platform != "linux":
             return []
-        outcome = process.run(
-            [self.python, "-m", "pip", "config", "list"],
-            reporter=self._reporter,
-        )
+        outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self._reporter)
         if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
             return []
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
@@ -216,11 +198,7 @@ class Environment:
         )
 
     def download(
-        self,
-        wanted: Requirement,
-        directory: Path,
-        platform: str = "",
-        python_version: str = "",
+        self, wanted: Requirement, directory: Path, platform: str = "", python_version: str = ""
     ) -> Path:
         """Downloads a wheel without what it depends on.
 
@@ -235,12 +213,14 @@ class Environment:
           IndexUnreachableError: the package index does not answer.
           RequirementMissingError: it has no such wheel.
         """
-        options = ["--no-deps", "--only-binary=:all:", "--dest",
-                   str(directory)]
+        options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
         if platform:
-            options += ["--platform", platform,
-                        "--python-version",
-                        python_version or self.python_version]
+            options += [
+                "--platform",
+                platform,
+                "--python-version",
+                python_version or self.python_version,
+            ]
         where = f" for {platform}" if platform else ""
         self._pip(
             f"downloading {wanted.name}{where}",
@@ -248,9 +228,7 @@ class Environment:
         )
         return next(directory.glob("*.whl"))
 
-    def install_tree(
-        self, title: str, source: Path, settings: dict[str, str]
-    ) -> bool:
+    def install_tree(self, title: str, source: Path, settings: dict[str, str]) -> bool:
         """Installs a package from its source tree if that has changed since.
 
         Args:
@@ -261,16 +239,13 @@ class Environment:
           Whether it was installed.
         """
         stamp = self._stamp(source)
-        key = tree_hash(source, *sorted(map("=".join, settings.items())),
-                        f"torch {self.version_of('torch')}")
+        key = tree_hash(
+            source, *sorted(map("=".join, settings.items())), f"torch {self.version_of('torch')}"
+        )
         if self.tree_key(source) == key:
             return False
         stamp.unlink(missing_ok=True)
-        self._pip(
-            f"building {title}",
-            ["install", "--no-build-isolation", str(source)],
-            settings,
-        )
+        self._pip(f"building {title}", ["install", "--no-build-isolation", str(source)], settings)
         stamp.write_text(key)
         return True
 
@@ -284,10 +259,7 @@ class Environment:
         return self.directory / f"k2mps-{source.name}.stamp"
 
     def _pip(
-        self,
-        title: str,
-        arguments: Sequence[str],
-        settings: Optional[dict[str, str]] = None,
+        self, title: str, arguments: Sequence[str], settings: dict[str, str] | None = None
     ) -> None:
         log = self.directory / "k2mps-pip.log"
         with self._reporter.task(title) as task:
@@ -298,8 +270,14 @@ class Environment:
                 task.update(steps[0], 0, line.strip())
 
             outcome = process.run(
-                [self.python, "-m", "pip", *arguments,
-                 "--disable-pip-version-check", "--progress-bar=off"],
+                [
+                    self.python,
+                    "-m",
+                    "pip",
+                    *arguments,
+                    "--disable-pip-version-check",
+                    "--progress-bar=off",
+                ],
                 reporter=self._reporter,
                 environment=settings,
                 on_line=follow,
@@ -314,15 +292,14 @@ class Environment:
         raise kind(
             f"pip failed while {title}",
             why="\n".join(
-                [line for line in outcome.lines if "rror" in line][-5:]
-                or outcome.lines[-5:]
+                [line for line in outcome.lines if "rror" in line][-5:] or outcome.lines[-5:]
             ),
             next_command=f"read {log}; check pip's index and the network,"
             " then run the same command again",
         )
 
 
-def torch_requirement(torch: Torch, version: Optional[str]) -> Requirement:
+def torch_requirement(torch: Torch, version: str | None) -> Requirement:
     """The torch that a build asks for.
 
     Args:

@@ -8,17 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from k2mps import errors, operations, patchset, series, status, upstream
-from k2mps.checkout import (
-    BASE_REF,
-    BRANCH,
-    BRANCH_REF,
-    Checkout,
-    Commit,
-    Move,
-)
+from k2mps.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
 from k2mps.commits import commit_series, say_series
 from k2mps.operations import File
 from k2mps.project import Project, exclusive
@@ -42,11 +35,7 @@ class Exported:
 
 
 def export(
-    project: Project,
-    checkout: Checkout,
-    *,
-    prune: bool = False,
-    overwrite: bool = False,
+    project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
 ) -> Exported:
     """Writes patches/ and the lock from branch k2-mps.
 
@@ -78,12 +67,10 @@ def export(
         _check_removals(made.removed, prune)
         refs = {BASE_REF: tip}  # here patches/ and the branch agree
         if made.changed or made.removed:
-            _carry_out(project, checkout, "export", made.changed,
-                       made.removed, refs)
+            _carry_out(project, checkout, "export", made.changed, made.removed, refs)
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
-    return Exported(made.patches, made.written, made.removed,
-                    checkout.tree_of(tip))
+    return Exported(made.patches, made.written, made.removed, checkout.tree_of(tip))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +110,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
             config = patchset.config_with(project, found.lock)
             written = config.content != project.config_file.read_bytes()
             if written:
-                _carry_out(project, checkout, "lock",
-                           {"upstream.toml": config}, (), {})
+                _carry_out(project, checkout, "lock", {"upstream.toml": config}, (), {})
     return Locked(len(found.patches), checkout.tree_of(tip), written)
 
 
@@ -147,11 +133,10 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     edited = checkout.edited_files()
     if operation or edited:
         raise errors.DirtyCheckoutError(
-            f"{checkout.directory} has {operation} in progress" if operation
-            else f"{checkout.directory} has edits that no commit has:"
-            f" {', '.join(edited[:5])}",
-            next_command=f"git -C {checkout.directory} status; commit or"
-            " stash them",
+            f"{checkout.directory} has {operation} in progress"
+            if operation
+            else f"{checkout.directory} has edits that no commit has: {', '.join(edited[:5])}",
+            next_command=f"git -C {checkout.directory} status; commit or stash them",
         )
     if not checkout.is_ancestor(pinned.pin.commit, tip):
         raise errors.WrongCommitError(
@@ -162,9 +147,7 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     return tip
 
 
-def _check_base(
-    project: Project, pinned: Upstream, checkout: Checkout
-) -> None:
+def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
     """Refuses when patches/ has moved on since it was applied here.
 
     The branch lacks what others have put into patches/ meanwhile, new names
@@ -200,15 +183,12 @@ def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     return commits
 
 
-def _check_unedited(
-    project: Project, pinned: Upstream, made: patchset.Plan
-) -> None:
+def _check_unedited(project: Project, pinned: Upstream, made: patchset.Plan) -> None:
     """Refuses to write over what somebody has edited in patches/."""
     changes = status.patch_changes(project, pinned)
     if changes and (made.written or made.removed):
         raise errors.LockMismatchError(
-            "patches/ was edited since it was locked, and would be written"
-            " over",
+            "patches/ was edited since it was locked, and would be written over",
             why="; ".join(changes),
             next_command="k2mps lock, to keep the edits; git checkout patches,"
             " or k2mps export --overwrite, to give them up",
@@ -230,12 +210,15 @@ def _carry_out(
     command: str,
     changed: dict[str, File],
     removed: Sequence[str],
-    refs: dict[str, Optional[str]],
+    refs: dict[str, str | None],
 ) -> None:
     """Writes and removes files of the project; the checkout stays."""
     operations.carry_out(
-        project, checkout, operations.record(project, checkout, command),
-        changed=changed, removed=removed,
+        project,
+        checkout,
+        operations.record(project, checkout, command),
+        changed=changed,
+        removed=removed,
         move=Move.stay(refs),
         reason=command,
     )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Sequence
 
 from k2mps import doctor, process
 from k2mps.environment import Environment
@@ -44,12 +44,9 @@ class FrontEnd:
                 path = Path(folder, name)
                 path.write_text(text, encoding="utf-8")
                 # As k2 has them compiled.
-                outcome = process.run(
-                    [*self.command, "check", "--no-fast-math", str(path)]
-                )
+                outcome = process.run([*self.command, "check", "--no-fast-math", str(path)])
                 if outcome.status != 0:
-                    lines = [line.replace(f"{folder}/", "")
-                             for line in outcome.lines]
+                    lines = [line.replace(f"{folder}/", "") for line in outcome.lines]
                     found[name] = "\n".join(lines[-8:])
         return found
 
@@ -60,13 +57,14 @@ def find(project: Project) -> FrontEnd:
     environment = Environment(project)
     clang = f"clang++-{doctor.CLANG}"
     lacking = [
-        what for what, there in (
+        what
+        for what, there in (
             (f"{_PROGRAM} is", program.is_dir()),
-            ("the Python package clang is",
-             environment.version_of("clang") is not None),
+            ("the Python package clang is", environment.version_of("clang") is not None),
             (f"{clang} is", shutil.which(clang) is not None),
             (f"libclang-{doctor.CLANG}-dev is", doctor.libclang().ok),
-        ) if not there
+        )
+        if not there
     ]
     if lacking:
         return FrontEnd(absent=f"{lacking[0]} not there")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 from k2mps import errors, program
 from k2mps.build import Built
@@ -31,12 +31,17 @@ def run(
       TestsFailedError: the devices differ, or the fuzzer could not run.
     """
     outcome = program.run(
-        project, "k2_mps_tests.parity.fuzz",
+        project,
+        "k2_mps_tests.parity.fuzz",
         [
-            "--seconds", f"{seconds:g}", "--seed", seed,
+            "--seconds",
+            f"{seconds:g}",
+            "--seed",
+            seed,
             *(argument for kind in kinds for argument in ("--kind", kind)),
         ],
-        reporter, built=built,
+        reporter,
+        built=built,
     )
     if outcome.status != 0:
         raise errors.TestsFailedError(

@@ -24,8 +24,8 @@ import os
 import re
 import subprocess
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, interrupts
 from k2mps.reporter import Reporter
@@ -154,9 +154,7 @@ _PROGRESS = re.compile(
     r"(\d+% \((?P<done>\d+)/(?P<total>\d+)\)|\d+(,|$))"
 )
 
-_DISK_FULL = (
-    "No space left on device", "Disk quota exceeded", "Out of diskspace"
-)
+_DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
 
 
 def scrub_environment() -> None:
@@ -184,7 +182,7 @@ class Git:
         self,
         directory: Path,
         *,
-        index: Optional[Path] = None,
+        index: Path | None = None,
         literal: bool = False,
         reporter: Reporter = Reporter(),
     ):
@@ -193,20 +191,17 @@ class Git:
         self.literal = literal
         self._reporter = reporter
 
-    def with_index(self, index: Path) -> "Git":
+    def with_index(self, index: Path) -> Git:
         """The same directory seen through another index file."""
-        return Git(
-            self.directory, index=index, literal=self.literal,
-            reporter=self._reporter,
-        )
+        return Git(self.directory, index=index, literal=self.literal, reporter=self._reporter)
 
     def run(
         self,
         *args: str,
         stdin: bytes = b"",
         work_tree: bool = False,
-        environment: Optional[Mapping[str, str]] = None,
-    ) -> "Result":
+        environment: Mapping[str, str] | None = None,
+    ) -> Result:
         """Runs a local command and returns its result whatever it is.
 
         Args:
@@ -232,14 +227,12 @@ class Git:
         variables.update(environment or {})
         result = self._execute(_options(settings), args, stdin, variables)
         if any(sign in result.stderr for sign in _DISK_FULL) or (
-            "unable to write file" in result.stderr
-            and _is_full(self.directory)
+            "unable to write file" in result.stderr and _is_full(self.directory)
         ):
             raise errors.DiskFullError(
                 f"no space left while running git {args[0]}",
                 why=result.stderr,
-                next_command="free some space, then run the same command"
-                " again",
+                next_command="free some space, then run the same command again",
             )
         return result
 
@@ -248,8 +241,7 @@ class Git:
         result = self.run(*args, **kwargs)
         if result.status != 0:
             raise errors.GitError(
-                f"git {' '.join(args)} failed with status {result.status}"
-                f" in {self.directory}",
+                f"git {' '.join(args)} failed with status {result.status} in {self.directory}",
                 why=result.stderr,
                 next_command="k2mps --verbose shows the command that failed;"
                 f" git -C {self.directory} status tells more",
@@ -297,8 +289,7 @@ class Git:
             raise errors.DiskFullError(
                 f"no space left while running git {command}",
                 why=stderr,
-                next_command="free some space, then run the same command"
-                " again",
+                next_command="free some space, then run the same command again",
             )
         if status != 0:
             raise errors.UnreachableError(
@@ -308,7 +299,7 @@ class Git:
                 " then run the same command again",
             )
 
-    def _execute(self, options, args, stdin, variables) -> "Result":
+    def _execute(self, options, args, stdin, variables) -> Result:
         self._reporter.command(["git", *map(redacted, args)])
         with contextlib.ExitStack() as stack:
             # A signal must not come between the start of the process and the
@@ -325,11 +316,7 @@ class Git:
                 )
                 stack.enter_context(_ended(process))
             stdout, stderr = _communicate(process, stdin)
-        return Result(
-            process.returncode,
-            stdout,
-            stderr.decode("utf-8", "replace").strip(),
-        )
+        return Result(process.returncode, stdout, stderr.decode("utf-8", "replace").strip())
 
 
 class Result:
@@ -356,8 +343,7 @@ def version() -> tuple[int, ...]:
     """The version of the git that is found on the PATH; none where there is
     no git."""
     try:
-        output = subprocess.run(["git", "version"], capture_output=True,
-                                text=True).stdout
+        output = subprocess.run(["git", "version"], capture_output=True, text=True).stdout
     except OSError:
         return ()
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
@@ -389,9 +375,7 @@ def _options(settings: Mapping[str, str]) -> list[str]:
     return options
 
 
-def _communicate(
-    process: subprocess.Popen, stdin: bytes
-) -> tuple[bytes, bytes]:
+def _communicate(process: subprocess.Popen, stdin: bytes) -> tuple[bytes, bytes]:
     """As the process's own, which writes much input in small pieces."""
     if len(stdin) <= 1 << 12:
         return process.communicate(stdin)
@@ -436,8 +420,7 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
         if match is None:
             others.append(line)
         elif match["total"]:
-            task.update(int(match["done"]), int(match["total"]),
-                        match["title"])
+            task.update(int(match["done"]), int(match["total"]), match["title"])
 
     rest = b""
     with process.stderr as stream:

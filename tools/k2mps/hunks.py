@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Container, Optional, Sequence
+from collections.abc import Container, Sequence
 
 _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
 # bytes.splitlines would also split at other line ends than "\n".
@@ -58,10 +58,7 @@ class Hunk:
 
     def header(self) -> str:
         """The hunk header, as git writes it."""
-        return (
-            f"@@ -{self.old_start},{self.old_count}"
-            f" +{self.new_start},{self.new_count} @@"
-        )
+        return f"@@ -{self.old_start},{self.old_count} +{self.new_start},{self.new_count} @@"
 
 
 def split(diff: bytes) -> list[Hunk]:
@@ -86,8 +83,15 @@ def split(diff: bytes) -> list[Hunk]:
             left_new -= lines[at][:1] in (b" ", b"+")
             at += 1
         found.append(
-            Hunk(path, header + 1, int(match[1]), old, int(match[3]), new,
-                 tuple(lines[header + 1:at]))
+            Hunk(
+                path,
+                header + 1,
+                int(match[1]),
+                old,
+                int(match[3]),
+                new,
+                tuple(lines[header + 1 : at]),
+            )
         )
     return found
 
@@ -105,7 +109,7 @@ def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
     )
 
 
-def apply_all(text: bytes, found: Sequence[Hunk]) -> Optional[bytes]:
+def apply_all(text: bytes, found: Sequence[Hunk]) -> bytes | None:
     """A text with all of a file's hunks applied; None unless each stands
     exactly where its header says."""
     lines = _LINE.findall(text)
@@ -120,15 +124,15 @@ def apply_all(text: bytes, found: Sequence[Hunk]) -> Optional[bytes]:
 def apply_one(text: bytes, hunk: Hunk) -> bytes:
     """A text with one hunk applied, at the place that its header gives."""
     lines = _LINE.findall(text)
-    before = b"".join(lines[:hunk.first])
-    after = b"".join(lines[hunk.first + hunk.old_count:])
+    before = b"".join(lines[: hunk.first])
+    after = b"".join(lines[hunk.first + hunk.old_count :])
     return before + hunk.new + after
 
 
 def _path(line: bytes) -> str:
-    names = line[len(b"diff --git "):]
+    names = line[len(b"diff --git ") :]
     # Both names are the same path, behind "a/" and "b/".
-    return os.fsdecode(names[2:(len(names) - 1) // 2])
+    return os.fsdecode(names[2 : (len(names) - 1) // 2])
 
 
 def _text(body: tuple[bytes, ...], without: bytes) -> bytes:

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable, Union
 
 from k2mps import errors, process
 
@@ -78,15 +78,13 @@ class Interpreter:
 
     def lacks(self, names: Iterable[str]) -> list[str]:
         """Which of these symbols, as C names them, it does not export."""
-        found = process.output(
-            [self.program, "-I", "-c", _LACKS, json.dumps(sorted(names))]
-        )
+        found = process.output([self.program, "-I", "-c", _LACKS, json.dumps(sorted(names))])
         if not found:
             raise _unusable(self.program, "it cannot tell what it exports")
         return json.loads(found)
 
 
-def find(program: Union[str, Path] = sys.executable) -> Interpreter:
+def find(program: str | Path = sys.executable) -> Interpreter:
     """Asks a Python what it is.
 
     Args:
@@ -103,9 +101,7 @@ def find(program: Union[str, Path] = sys.executable) -> Interpreter:
         facts = dict(json.loads(outcome.lines[-1]))
     except (IndexError, TypeError, ValueError):
         said = "\n".join(outcome.lines[-8:]) or "nothing"
-        raise _unusable(
-            program, f"it does not answer as Python does, but says: {said}"
-        ) from None
+        raise _unusable(program, f"it does not answer as Python does, but says: {said}") from None
     number = tuple(facts["number"])
     name = ".".join(map(str, number))
     if facts["implementation"] != "cpython" or number < (3, 10):
@@ -115,17 +111,11 @@ def find(program: Union[str, Path] = sys.executable) -> Interpreter:
             " CPython, and k2-mps needs 3.10 or newer",
         )
     if re.search("[td]", facts["flags"]):
-        raise _unusable(
-            program, "it is a free-threaded or debug build of Python"
-        )
-    return Interpreter(
-        program, name, Path(facts["include"]), Path(facts["library"])
-    )
+        raise _unusable(program, "it is a free-threaded or debug build of Python")
+    return Interpreter(program, name, Path(facts["include"]), Path(facts["library"]))
 
 
-def _unusable(
-    program: Union[str, Path], why: str
-) -> errors.RequirementMissingError:
+def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:
     return errors.RequirementMissingError(
         f"no wheel can be made or checked for {program}",
         why=why,

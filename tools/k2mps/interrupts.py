@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from k2mps.errors import InterruptedRunError
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
 
 from k2mps import build, errors, program
 from k2mps.doctor import Device
@@ -20,10 +19,10 @@ def check(
     project: Project,
     upstream: Upstream,
     device: str,
-    prepare: Optional[Path] = None,
-    run: Optional[Path] = None,
-    libdevice: Optional[Path] = None,
-    gpu: Optional[str] = None,
+    prepare: Path | None = None,
+    run: Path | None = None,
+    libdevice: Path | None = None,
+    gpu: str | None = None,
     reporter: Reporter = Reporter(),
 ) -> None:
     """Runs the checks of k2_mps_tests/kernels and shows what they print.
@@ -46,18 +45,21 @@ def check(
     build.prepare(project, upstream, build.Request(Device.MPS), reporter)
     arguments = ["--device", device]
     for option, value in (
-        ("--prepare", prepare), ("--run", run), ("--libdevice", libdevice),
+        ("--prepare", prepare),
+        ("--run", run),
+        ("--libdevice", libdevice),
         ("--gpu", gpu),
     ):
         if value is not None:
             arguments += [option, str(value)]
     outcome = program.run(
-        project, "k2_mps_tests.kernels", arguments, reporter,
+        project,
+        "k2_mps_tests.kernels",
+        arguments,
+        reporter,
         cwd=Path.cwd(),  # the paths are the user's
         # What the error says need not be said twice.
-        on_line=lambda line: (
-            None if line.startswith("no GPU: ") else reporter.info(line)
-        ),
+        on_line=lambda line: (None if line.startswith("no GPU: ") else reporter.info(line)),
     )
     last = outcome.lines[-1] if outcome.lines else "it said nothing"
     if outcome.status == _NO_GPU:
@@ -68,9 +70,9 @@ def check(
         )
     if outcome.status == _MISSING:
         raise errors.RequirementMissingError(
-            "the kernels cannot be checked", why=last,
-            next_command="install what it names, then run the same command"
-            " again",
+            "the kernels cannot be checked",
+            why=last,
+            next_command="install what it names, then run the same command again",
         )
     if outcome.status != 0:
         raise errors.TestsFailedError(

@@ -10,8 +10,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
 
 from k2mps import dependencies, errors, hunks, series
 from k2mps.project import Project
@@ -51,7 +51,7 @@ def lint(project: Project) -> list[Finding]:
     findings: list[Finding] = []
     config = "upstream.toml"
     try:
-        pinned: Optional[Upstream] = project.upstream()
+        pinned: Upstream | None = project.upstream()
     except errors.ConfigError as error:
         findings.append(Finding(config, 1, "config", error.what))
         pinned = None
@@ -67,9 +67,7 @@ def lint(project: Project) -> list[Finding]:
         ("cuda", dependencies.misnamed(reader.files)),
     ):
         for lack in found:
-            findings.append(
-                Finding(lack.place, lack.line, check, lack.message)
-            )
+            findings.append(Finding(lack.place, lack.line, check, lack.message))
     findings += _fixes(reader)
     if pinned:
         findings += _lock(pinned.lock, reader)
@@ -136,20 +134,19 @@ class _Reader:
             patch = self._try(f"patches/{name}", self._read_patch, name)
             if patch:
                 self.patches.append(patch)
-        self.groups = self._try(
-            "patches/series", series.parse_groups, self.order
-        ) or {}
-        owned = self._try(
-            "patches/series", series.owners, self.patches, self.groups
-        )
+        self.groups = self._try("patches/series", series.parse_groups, self.order) or {}
+        owned = self._try("patches/series", series.owners, self.patches, self.groups)
         for path in owned or ():
             self._try(f"patches/files/{path}", self._read_new_file, path)
         self.complete = owned is not None and len(self.patches) == len(names)
         if self.complete:
             # A patch that cannot be read does not tell what it owns.
             self._try(
-                "patches/series", series.check_nothing_unowned,
-                self._directory, set(names), set(owned),
+                "patches/series",
+                series.check_nothing_unowned,
+                self._directory,
+                set(names),
+                set(owned),
             )
         return self._findings
 
@@ -160,9 +157,7 @@ class _Reader:
         if names is not None:
             return names
         lines = self.order.decode("utf-8", "replace").split("\n")
-        return list(dict.fromkeys(filter(
-            series.PATCH_NAME.fullmatch, map(str.strip, lines)
-        )))
+        return list(dict.fromkeys(filter(series.PATCH_NAME.fullmatch, map(str.strip, lines))))
 
     def _read_patch(self, name: str) -> Patch:
         self.raw[name] = series.read(self._directory / name)
@@ -179,20 +174,16 @@ class _Reader:
             return function(*args)
         except errors.SeriesError as error:
             unsafe = isinstance(error, errors.UnsafePathError)
-            self._findings.append(
-                _refusal(path, error, "path" if unsafe else "form")
-            )
+            self._findings.append(_refusal(path, error, "path" if unsafe else "form"))
         except OSError as error:
-            self._findings.append(
-                Finding(path, 1, "form", error.strerror or str(error))
-            )
+            self._findings.append(Finding(path, 1, "form", error.strerror or str(error)))
         return None
 
 
 def _refusal(path: str, error: errors.SeriesError, check: str) -> Finding:
     """What `series` raised, at the line that its message begins with."""
     match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
-    message = error.what[match.end():] if match else error.what
+    message = error.what[match.end() :] if match else error.what
     if not match and error.why:
         message += f": {error.why}"
     line = int(match[2]) if match else 1
@@ -203,21 +194,24 @@ def _patch(patch: Patch) -> Iterator[Finding]:
     path = f"patches/{patch.name}"
     if len(patch.subject) > _SUBJECT_LENGTH:
         yield Finding(
-            path, patch.subject_line, "header",
+            path,
+            patch.subject_line,
+            "header",
             f"the subject has {len(patch.subject)} letters; {_SUBJECT_LENGTH}"
             " are shown by most tools",
         )
     word = patch.status.split(" ")[0]
     if word in _STATUSES_WITH_LINK and "://" not in patch.status:
         yield Finding(
-            path, patch.subject_line + 1, "header",
-            f"Upstream-Status: {word} needs a link to where",
+            path, patch.subject_line + 1, "header", f"Upstream-Status: {word} needs a link to where"
         )
     first = patch.diff_line - 2 - len(patch.body.split("\n"))
     for number, line in enumerate(patch.body.split("\n"), start=first):
         if len(line) > _BODY_LENGTH and " " in line.strip():
             yield Finding(
-                path, number, "header",
+                path,
+                number,
+                "header",
                 f"the line has {len(line)} letters, more than {_BODY_LENGTH}",
             )
         if line != line.rstrip():
@@ -243,9 +237,7 @@ def _context(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
 def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
     """Checks the lines that a hunk adds."""
     # A file whose lines end in CR LF keeps them so.
-    crlf = any(
-        line.endswith(b"\r") for line in hunk.body if line[:1] != b"+"
-    )
+    crlf = any(line.endswith(b"\r") for line in hunk.body if line[:1] != b"+")
     for offset, line in enumerate(hunk.body, start=1):
         if line[:1] == b"+":
             text = line[1:-1] if crlf and line.endswith(b"\r") else line[1:]
@@ -274,13 +266,9 @@ def _new_file(path: str, content: bytes) -> Iterator[Finding]:
         for check, message in _line(line):
             yield Finding(where, number, check, message)
     if content and lines[-1]:
-        yield Finding(
-            where, len(lines), "whitespace", "the last line is not ended"
-        )
+        yield Finding(where, len(lines), "whitespace", "the last line is not ended")
     if content.endswith(b"\n\n"):
-        yield Finding(
-            where, len(lines) - 1, "whitespace", "an empty line at the end"
-        )
+        yield Finding(where, len(lines) - 1, "whitespace", "an empty line at the end")
 
 
 def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
@@ -290,8 +278,7 @@ def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
         other = known.setdefault(path.casefold(), path)
         if other != path:
             yield Finding(
-                "patches/series", 1, "path",
-                f"{path} and {other} are one file on many systems",
+                "patches/series", 1, "path", f"{path} and {other} are one file on many systems"
             )
 
 
@@ -305,7 +292,9 @@ def _fixes(reader: _Reader) -> Iterator[Finding]:
                 match = _DEVICE.search(line)
                 if match:
                     yield Finding(
-                        text.place, number, "group",
+                        text.place,
+                        number,
+                        "group",
                         f"{match[0]} does not belong in the fixes, which k2"
                         " can take without the mps device",
                     )
@@ -317,25 +306,25 @@ def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
         series=sha256(reader.order),
         patches={name: sha256(raw) for name, raw in reader.raw.items()},
         # Those that nobody can be asked for are not missing.
-        files=reader.digests if reader.complete
-        else {**lock.files, **reader.digests},
+        files=reader.digests if reader.complete else {**lock.files, **reader.digests},
     )
     for difference in lock.differences(found):
         yield Finding(
-            f"patches/{difference.split(': ')[0]}", 1, "lock",
+            f"patches/{difference.split(': ')[0]}",
+            1,
+            "lock",
             f"upstream.toml locks something else ({difference});"
             " k2mps lock, if the change is meant",
         )
 
 
 def _budget(pinned: Upstream, reader: _Reader) -> Iterator[Finding]:
-    touched = sum(
-        sum(hunks.count(patch.diff, without=reader.files))
-        for patch in reader.patches
-    )
+    touched = sum(sum(hunks.count(patch.diff, without=reader.files)) for patch in reader.patches)
     if pinned.budget is not None and touched > pinned.budget:
         yield Finding(
-            "upstream.toml", 1, "budget",
+            "upstream.toml",
+            1,
+            "budget",
             f"the patches touch {touched} lines of upstream's files;"
             f" [budget] allows {pinned.budget}",
         )

@@ -7,18 +7,8 @@ import re
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Optional
 
-from k2mps import (
-    build,
-    errors,
-    interpreter,
-    process,
-    provenance,
-    status,
-    toolchain,
-    verify_wheel,
-)
+from k2mps import build, errors, interpreter, process, provenance, status, toolchain, verify_wheel
 from k2mps.checkout import Checkout
 from k2mps.doctor import Device
 from k2mps.environment import Environment, torch_requirement
@@ -42,11 +32,11 @@ def make(
     upstream: Upstream,
     checkout: Checkout,
     target: Target = Target.NATIVE,
-    torch: Optional[str] = None,
-    jobs: Optional[int] = None,
+    torch: str | None = None,
+    jobs: int | None = None,
     release: bool = False,
     reporter: Reporter = Reporter(),
-    python: Optional[str] = None,
+    python: str | None = None,
 ) -> Path:
     """Makes a wheel and checks it; it lies in build/wheels when it is good.
 
@@ -70,31 +60,24 @@ def make(
     tools = None
     if target.crossed:
         build.prepare(
-            project, upstream, build.Request(Device.CPU, torch), reporter,
-            with_torch=False,
+            project, upstream, build.Request(Device.CPU, torch), reporter, with_torch=False
         )
         tools = toolchain.assemble(
-            project, wanted,
-            interpreter.find(python or environment.python), reporter,
+            project, wanted, interpreter.find(python or environment.python), reporter
         )
-    request = build.Request(
-        target.device, torch, jobs, for_wheel=True, toolchain=tools
-    )
+    request = build.Request(target.device, torch, jobs, for_wheel=True, toolchain=tools)
     built = build.Builder(project, upstream, checkout, reporter).build(request)
     if release:  # It may have been edited meanwhile.
         refuse_dirt(project)
     description = describe(
-        upstream, checkout, built, target,
-        tools.python_tag if tools else environment.python_tag,
+        upstream, checkout, built, target, tools.python_tag if tools else environment.python_tag
     )
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
     pack(draft, description, contents(checkout, built, description))
-    verify_wheel.check(
-        draft, project, upstream, checkout, reporter, python
-    )
+    verify_wheel.check(draft, project, upstream, checkout, reporter, python)
     if not target.crossed:
         try_import(project, draft, built.origin["patched_tree"], reporter)
     wheel = directory / draft.name
@@ -102,9 +85,7 @@ def make(
     return wheel
 
 
-def refuse_edits(
-    project: Project, upstream: Upstream, checkout: Checkout
-) -> None:
+def refuse_edits(project: Project, upstream: Upstream, checkout: Checkout) -> None:
     """A wheel says which patches it was made with; so there must be no more.
 
     Raises:
@@ -129,22 +110,18 @@ def refuse_dirt(project: Project) -> None:
     if found is None:
         raise errors.DirtyCheckoutError(
             "a release is made from a git clone of k2-mps",
-            why=f"{project.root} is not one, so nobody can tell whether it"
-            " was edited",
+            why=f"{project.root} is not one, so nobody can tell whether it was edited",
             next_command="git clone k2-mps, or k2mps wheel without --release",
         )
     if found:
         raise errors.DirtyCheckoutError(
             "a release is made of what is committed to k2-mps",
             why=f"{len(found)} file(s) are not: " + ", ".join(found[:5]),
-            next_command="git commit or git stash, or k2mps wheel without"
-            " --release",
+            next_command="git commit or git stash, or k2mps wheel without --release",
         )
 
 
-def try_import(
-    project: Project, wheel: Path, tree: str, reporter: Reporter
-) -> None:
+def try_import(project: Project, wheel: Path, tree: str, reporter: Reporter) -> None:
     """Installs a wheel for this machine in a clean environment and imports it.
 
     The environment has what .venv has, but no k2 and nothing that leads to
@@ -156,23 +133,38 @@ def try_import(
       WheelError: it cannot be installed or imported.
     """
     environment = Environment(project, reporter)
-    with tempfile.TemporaryDirectory(
-        dir=project.build_root, prefix="wheel-test-"
-    ) as folder, reporter.task(f"importing {wheel.name}"):
+    with (
+        tempfile.TemporaryDirectory(dir=project.build_root, prefix="wheel-test-") as folder,
+        reporter.task(f"importing {wheel.name}"),
+    ):
         clean = _clean_environment(Path(folder), environment)
         version = wheel.name.split("-")[1]
         for command in (
-            [str(environment.python), "-m", "pip", "--python", str(clean),
-             "install", "--no-deps", "--no-index", "--quiet",
-             "--disable-pip-version-check", str(wheel)],
-            [str(clean), "-c",
-             _CHECK.format(version=version, tree=tree)],
+            [
+                str(environment.python),
+                "-m",
+                "pip",
+                "--python",
+                str(clean),
+                "install",
+                "--no-deps",
+                "--no-index",
+                "--quiet",
+                "--disable-pip-version-check",
+                str(wheel),
+            ],
+            [str(clean), "-c", _CHECK.format(version=version, tree=tree)],
         ):
             outcome = process.run(
-                command, reporter=reporter, cwd=Path(folder),
+                command,
+                reporter=reporter,
+                cwd=Path(folder),
                 # Loading binds all symbols, not each when it is called.
-                environment={"LD_BIND_NOW": "1", "PYTHONPATH": "",
-                             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                environment={
+                    "LD_BIND_NOW": "1",
+                    "PYTHONPATH": "",
+                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+                },
             )
             if outcome.status != 0:
                 raise errors.WheelError(
@@ -190,9 +182,9 @@ def _clean_environment(folder: Path, environment: Environment) -> Path:
     """
     directory = folder / "venv"
     subprocess.run(
-        [str(environment.python), "-m", "venv", "--without-pip",
-         str(directory)],
-        check=True, stdout=subprocess.DEVNULL,
+        [str(environment.python), "-m", "venv", "--without-pip", str(directory)],
+        check=True,
+        stdout=subprocess.DEVNULL,
     )
     [site] = directory.glob("lib/python3.*/site-packages")
     for entry in environment.site_packages.iterdir():

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Iterable, Mapping, Optional, Sequence
 
 from k2mps.checkout import Checkout, Commit
 from k2mps.git import split_z
@@ -26,15 +26,21 @@ class FileChange:
     """
 
     path: str
-    old_id: Optional[str]
-    new_id: Optional[str]
+    old_id: str | None
+    new_id: str | None
 
 
 def changes_of(checkout: Checkout, commit: Commit) -> tuple[FileChange, ...]:
     """What a commit changes."""
     output = checkout.git.bytes(
-        "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index",
-        commit.parents[0], commit.id,
+        "diff-tree",
+        "-r",
+        "-z",
+        "--no-renames",
+        "--raw",
+        "--full-index",
+        commit.parents[0],
+        commit.id,
     )
     fields = split_z(output)
     found = []
@@ -44,7 +50,7 @@ def changes_of(checkout: Checkout, commit: Commit) -> tuple[FileChange, ...]:
     return tuple(found)
 
 
-def _known(blob: str) -> Optional[str]:
+def _known(blob: str) -> str | None:
     return blob if blob.strip("0") else None
 
 
@@ -54,7 +60,7 @@ class Merger:
     def __init__(self, checkout: Checkout):
         self._git = checkout.git
         self._contents: dict[str, bytes] = {}
-        self._merged: dict[tuple[str, str, str], Optional[str]] = {}
+        self._merged: dict[tuple[str, str, str], str | None] = {}
         self._renames: dict[tuple[str, str], dict[str, str]] = {}
 
     def content(self, blob: str) -> bytes:
@@ -77,14 +83,20 @@ class Merger:
         key = (old, new)
         if key not in self._renames:
             output = self._git.bytes(
-                "diff-tree", "-r", "-z", "--find-renames",
-                "--diff-filter=R", "--name-status", old, new,
+                "diff-tree",
+                "-r",
+                "-z",
+                "--find-renames",
+                "--diff-filter=R",
+                "--name-status",
+                old,
+                new,
             )
             fields = split_z(output)
             self._renames[key] = dict(zip(fields[1::3], fields[2::3]))
         return self._renames[key]
 
-    def merge(self, ours: str, base: str, theirs: str) -> Optional[str]:
+    def merge(self, ours: str, base: str, theirs: str) -> str | None:
         """Merges blobs; the id of the result, or None for a conflict.
 
         The id of a result that git does not have is one of this object only.
@@ -102,25 +114,19 @@ class Merger:
             self._merged[key] = name
         return self._merged[key]
 
-    def merge_text(
-        self, ours: bytes, base: bytes, theirs: bytes
-    ) -> Optional[bytes]:
+    def merge_text(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
         """Merges texts; None for a conflict."""
         with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
             names = ("ours", "base", "theirs")
             for name, text in zip(names, (ours, base, theirs)):
                 Path(folder, name).write_bytes(text)
             result = self._git.run(
-                "merge-file", "--stdout", "--quiet",
-                *(os.path.join(folder, name) for name in names),
+                "merge-file", "--stdout", "--quiet", *(os.path.join(folder, name) for name in names)
             )
         return result.stdout if result.status == 0 else None
 
     def pick(
-        self,
-        changes: Sequence[FileChange],
-        files: dict[str, str],
-        renames: Mapping[str, str],
+        self, changes: Sequence[FileChange], files: dict[str, str], renames: Mapping[str, str]
     ) -> list[str]:
         """Puts a commit's changes into a tree.
 
@@ -139,7 +145,7 @@ class Merger:
             ours = files.get(path)
             if ours == change.new_id:
                 continue
-            result: Optional[str] = None
+            result: str | None = None
             if change.old_id is None:
                 clean = ours is None
                 result = change.new_id

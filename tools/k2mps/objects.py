@@ -11,7 +11,7 @@ import hashlib
 import os
 import struct
 import zlib
-from typing import Iterable, Iterator, Mapping, Optional
+from collections.abc import Iterable, Iterator, Mapping
 
 from k2mps import git
 
@@ -70,7 +70,7 @@ class Tree:
         self._stale: set[str] = set()
 
     @staticmethod
-    def of(repository: git.Git, commit: str) -> "Tree":
+    def of(repository: git.Git, commit: str) -> Tree:
         """The tree of a commit."""
         tree = Tree()
         tree._read(repository.bytes("ls-tree", "-r", "-t", "-z", commit))
@@ -85,7 +85,7 @@ class Tree:
             if kind == "tree":
                 self._entries.setdefault(path, {})
 
-    def get(self, path: str) -> Optional[tuple[str, str]]:
+    def get(self, path: str) -> tuple[str, str] | None:
         """Mode and id of a file or a directory, or None."""
         folder, _, name = path.rpartition("/")
         return self._entries.get(folder, {}).get(name)
@@ -120,9 +120,7 @@ class Tree:
     def write(self, store: Store) -> str:
         """Adds the directories that have changed to `store`; the tree's
         id."""
-        deepest_first = sorted(
-            self._stale, key=lambda folder: folder.count("/"), reverse=True
-        )
+        deepest_first = sorted(self._stale, key=lambda folder: folder.count("/"), reverse=True)
         for folder in deepest_first:
             if folder:
                 self._write_folder(store, folder)
@@ -146,11 +144,9 @@ def _content(entries: Mapping[str, tuple[str, str]]) -> bytes:
     for name, (mode, id_) in entries.items():
         encoded = os.fsencode(name)
         order = encoded + b"/" if mode == "040000" else encoded
-        lines.append((
-            order,
-            b"%s %s\0%s" % (mode.lstrip("0").encode(), encoded,
-                            bytes.fromhex(id_)),
-        ))
+        lines.append(
+            (order, b"%s %s\0%s" % (mode.lstrip("0").encode(), encoded, bytes.fromhex(id_)))
+        )
     return b"".join([line for _, line in sorted(lines)])
 
 
@@ -168,6 +164,6 @@ def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:
         at = end + 1
         if facts[-1] != b"missing":
             size = int(facts[2])
-            found[id_] = output[at:at + size]
+            found[id_] = output[at : at + size]
             at += size + 1
     return found

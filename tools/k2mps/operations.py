@@ -17,18 +17,11 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, git, interrupts, objects, series
-from k2mps.checkout import (
-    BASE_REF,
-    BRANCH_REF,
-    LOG_REF,
-    Checkout,
-    Head,
-    Move,
-)
+from k2mps.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
 from k2mps.project import Project, exclusive
 from k2mps.transaction import FileTransaction, leftover
 
@@ -61,14 +54,14 @@ class Operation:
     """
 
     id: str
-    previous: Optional[str]
+    previous: str | None
     command: str
     time: str
     project: str
     head: str
     head_commit: str
     head_after: str
-    refs: Mapping[str, Optional[str]]
+    refs: Mapping[str, str | None]
     staged: bool
 
 
@@ -76,11 +69,11 @@ def record(
     project: Project,
     checkout: Checkout,
     command: str,
-    head_after: Optional[str] = None,
+    head_after: str | None = None,
     staged: bool = False,
-    head: Optional[Head] = None,
-    store: Optional[objects.Store] = None,
-    refs: Optional[Mapping[str, Optional[str]]] = None,
+    head: Head | None = None,
+    store: objects.Store | None = None,
+    refs: Mapping[str, str | None] | None = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
 
@@ -109,9 +102,7 @@ def record(
     store = store or objects.Store()
     lines = [f"tree {_snapshot(project, store)}"]
     lines += dict.fromkeys(
-        f"parent {commit}"
-        for commit in (previous, head.commit, *refs.values())
-        if commit
+        f"parent {commit}" for commit in (previous, head.commit, *refs.values()) if commit
     )
     now = f"{series.FROM} {int(time.time())} +0000"
     lines += [f"author {now}", f"committer {now}", "", command, ""]
@@ -126,11 +117,7 @@ def _snapshot(project: Project, store: objects.Store) -> str:
     tree = objects.Tree()
     for path, executable in project_files(project).items():
         blob = store.add("blob", (project.root / path).read_bytes())
-        tree.set(
-            path,
-            series.EXECUTABLE_MODE if executable else series.FILE_MODE,
-            blob,
-        )
+        tree.set(path, series.EXECUTABLE_MODE if executable else series.FILE_MODE, blob)
     return tree.write(store)
 
 
@@ -138,12 +125,9 @@ def project_files(project: Project) -> dict[str, bool]:
     """The files that commands change, and whether each is executable."""
     paths = [project.config_file, *sorted(project.patches.rglob("*"))]
     return {
-        path.relative_to(project.root).as_posix(): bool(
-            path.stat().st_mode & 0o100
-        )
+        path.relative_to(project.root).as_posix(): bool(path.stat().st_mode & 0o100)
         for path in paths
-        if path.is_file() and not path.is_symlink()
-        and path.name != ".DS_Store"
+        if path.is_file() and not path.is_symlink() and path.name != ".DS_Store"
     }
 
 
@@ -153,8 +137,7 @@ def log(checkout: Checkout) -> list[Operation]:
     if not last:
         return []
     output = checkout.git.bytes(
-        "log", "-z", "--first-parent", "--no-decorate",
-        "--format=%H%x00%P%x00%cI%x00%B", last, "--",
+        "log", "-z", "--first-parent", "--no-decorate", "--format=%H%x00%P%x00%cI%x00%B", last, "--"
     )
     fields = git.split_z(output)
     found: list[Operation] = []
@@ -165,17 +148,14 @@ def log(checkout: Checkout) -> list[Operation]:
         except json.JSONDecodeError:
             break  # where the log begins, its first parent is no entry
         found.append(
-            Operation(id=id_, previous=parents.split()[0], command=command,
-                      time=when, **facts)
+            Operation(id=id_, previous=parents.split()[0], command=command, time=when, **facts)
         )
     return found
 
 
 def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
     """The project's files as they were before an operation."""
-    listing = git.split_z(
-        checkout.git.bytes("ls-tree", "-r", "-z", entry.id)
-    )
+    listing = git.split_z(checkout.git.bytes("ls-tree", "-r", "-z", entry.id))
     found = {}
     for line in listing:
         facts, path = line.split("\t", 1)
@@ -212,9 +192,7 @@ def carry_out(
         for path, file in changed.items():
             files.stage(path, file.content, file.executable)
         with interrupts.deferred() as check:
-            note = {
-                "checkout": str(checkout.directory), "operation": operation
-            }
+            note = {"checkout": str(checkout.directory), "operation": operation}
             files.begin([*changed, *removed], note)
             try:
                 for path in changed:
@@ -239,9 +217,7 @@ def carry_out(
 
 def _go(checkout: Checkout, move: Move, reason: str) -> None:
     there = checkout.head_name() == move.head
-    if not move.commit or (
-        there and checkout.commit_of("HEAD") == move.commit
-    ):
+    if not move.commit or (there and checkout.commit_of("HEAD") == move.commit):
         checkout.set_refs(move.refs, reason)
     else:
         checkout.move_to(move, reason)
@@ -293,10 +269,8 @@ def recover(project: Project) -> None:
     edited = left.edited_since()
     if edited:
         raise errors.ExportRefusedError(
-            f"{edited[0]} was edited after a run of k2mps was killed while it"
-            " wrote patches/",
-            next_command=f"move {edited[0]} away, then run the same command"
-            " again",
+            f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
+            next_command=f"move {edited[0]} away, then run the same command again",
         )
     with interrupts.deferred():
         left.undo()

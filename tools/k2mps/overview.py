@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Optional
 
 from k2mps import build, status
 from k2mps.checkout import Checkout
@@ -26,10 +25,7 @@ class Overview:
 
 
 def look(
-    project: Project,
-    upstream: Upstream,
-    directory: Path,
-    checkout: Optional[Checkout],
+    project: Project, upstream: Upstream, directory: Path, checkout: Checkout | None
 ) -> Overview:
     """Looks at the project, without changing anything.
 
@@ -42,8 +38,7 @@ def look(
     built = build.registered(project)
     pin = upstream.pin
     facts = (
-        ("k2", f"{pin.version}, {pin.commit[:12]},"
-               f" {len(upstream.lock.patches)} patches"),
+        ("k2", f"{pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches"),
         ("patches", "changed" if found.patch_changes else "as locked"),
         ("checkout", f"{found.state.value} ({directory})"),
         ("build", built.name if built else "none"),
@@ -51,14 +46,14 @@ def look(
     return Overview(facts, _next(project, found, built))
 
 
-def _next(
-    project: Project, found: status.Status, built: Optional[Path]
-) -> str:
+def _next(project: Project, found: status.Status, built: Path | None) -> str:
     if found.rebase:
         return found.next_command
     # What status advises before a first build, that does by itself.
     simple = found.state in (
-        status.State.ABSENT, status.State.PRISTINE, status.State.APPLIED,
+        status.State.ABSENT,
+        status.State.PRISTINE,
+        status.State.APPLIED,
         status.State.OTHER_SERIES,
     )
     if found.next_command and (found.patch_changes or not simple):

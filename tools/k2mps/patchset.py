@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from k2mps import errors, series, upstream
 from k2mps.checkout import Checkout, Commit
@@ -47,10 +47,7 @@ class Plan:
 
 
 def plan(
-    project: Project,
-    checkout: Checkout,
-    commits: Sequence[Commit],
-    pin: Optional[Pin] = None,
+    project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
 ) -> Plan:
     """Makes patches of commits; writes nothing.
 
@@ -69,9 +66,7 @@ def plan(
     contents = exporter.contents()
     fresh = _lock_of(contents)
     changed = {
-        f"patches/{name}": file
-        for name, file in contents.items()
-        if old.files.get(name) != file
+        f"patches/{name}": file for name, file in contents.items() if old.files.get(name) != file
     }
     if fresh != now.lock or (pin and pin != now.pin):
         changed["upstream.toml"] = config_with(project, fresh, pin)
@@ -80,16 +75,12 @@ def plan(
         fresh,
         changed,
         tuple(
-            f"patches/{name}"
-            for name in old.files
-            if name not in contents and not _ignored(name)
+            f"patches/{name}" for name in old.files if name not in contents and not _ignored(name)
         ),
     )
 
 
-def config_with(
-    project: Project, lock: Lock, pin: Optional[Pin] = None
-) -> File:
+def config_with(project: Project, lock: Lock, pin: Pin | None = None) -> File:
     """upstream.toml with another lock and, if given, another pin."""
     text = project.config_file.read_text(encoding="utf-8")
     if pin:
@@ -116,9 +107,7 @@ class _OldPatches:
         for path in sorted(directory.rglob("*")):
             if path.is_file() and not path.is_symlink():
                 name = path.relative_to(directory).as_posix()
-                self.files[name] = File(
-                    path.read_bytes(), bool(path.stat().st_mode & 0o100)
-                )
+                self.files[name] = File(path.read_bytes(), bool(path.stat().st_mode & 0o100))
         for name, file in self.files.items():
             if name.endswith(".patch") and "/" not in name:
                 try:
@@ -129,7 +118,7 @@ class _OldPatches:
     def content(self, name: str) -> bytes:
         return self.files[name].content if name in self.files else b""
 
-    def named(self, subject: str) -> Optional[str]:
+    def named(self, subject: str) -> str | None:
         """The name of the patch with this subject."""
         for name, patch in self.by_name.items():
             if patch.subject == subject:
@@ -140,23 +129,18 @@ class _OldPatches:
 class _Exporter:
     """Turns commits into patches, one after the other."""
 
-    def __init__(
-        self,
-        checkout: Checkout,
-        pin: str,
-        old: _OldPatches,
-        commits: Sequence[Commit],
-    ):
+    def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
         self._git = checkout.git
         self._old = old
         self._names = _names(commits, old)
         self._tip = pin
         self._upstream = checkout.files_of(pin)
         self._folded = series.folded(self._upstream)
-        self._groups = series.parse_groups(series.render_order(
-            old.content("series"),
-            [self._names[commit.id] for commit in commits],
-        ))
+        self._groups = series.parse_groups(
+            series.render_order(
+                old.content("series"), [self._names[commit.id] for commit in commits]
+            )
+        )
         self._owners: dict[str, Commit] = {}
         self._new: dict[str, File] = {}
         self._raw: dict[str, bytes] = {}
@@ -171,9 +155,7 @@ class _Exporter:
                 f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
                 next_command="git rebase -i, and drop it",
             )
-        added = sorted(
-            change.path for change in changes if change.kind == "A"
-        )
+        added = sorted(change.path for change in changes if change.kind == "A")
         subject, body, trailers = _split_message(commit.message)
         name = self._names[commit.id]
         known = self._old.by_name.get(name)
@@ -188,8 +170,7 @@ class _Exporter:
             diff=diff,
             edits=series.parse_diff(name, diff),
             author=commit.author.who,
-            date="" if commit.author.who == series.FROM
-            else commit.author.date,
+            date="" if commit.author.who == series.FROM else commit.author.date,
         )
         self.patches.append(patch)
         self._raw[name] = self._bytes_of(patch, known)
@@ -213,16 +194,16 @@ class _Exporter:
             result[f"files/{path}"] = file
         return result
 
-    def _changes(self, commit: Commit) -> list["_Change"]:
-        output = self._git.bytes("diff-tree", "-r", "-z", "--no-renames",
-                                 "--raw", "--full-index", self._tip,
-                                 commit.id)
+    def _changes(self, commit: Commit) -> list[_Change]:
+        output = self._git.bytes(
+            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", self._tip, commit.id
+        )
         changes = [_Change.parse(entry) for entry in _pairs(output)]
         for change in changes:
             self._check(commit, change)
         return changes
 
-    def _check(self, commit: Commit, change: "_Change") -> None:
+    def _check(self, commit: Commit, change: _Change) -> None:
         """Refuses what the patch format cannot say."""
         series.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (series.FILE_MODE, series.EXECUTABLE_MODE, "000000")
@@ -252,8 +233,7 @@ class _Exporter:
             raise errors.ExportRefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) adds"
                 f" {change.path}, but k2 has {other}",
-                why="they are one file where upper and lower case are the"
-                " same, as on a Mac",
+                why="they are one file where upper and lower case are the same, as on a Mac",
                 next_command="give the new file another name",
             )
         if change.kind == "A" and change.path in self._upstream:
@@ -265,22 +245,34 @@ class _Exporter:
 
     def _diff(self, commit: Commit) -> bytes:
         diff = self._git.bytes(
-            "diff-tree", "-r", "-p", "-U1", "--full-index", "--no-renames",
-            "--no-color", "--no-ext-diff", "--no-textconv", "--text",
-            "--diff-filter=a", "--src-prefix=a/", "--dst-prefix=b/",
-            "--diff-algorithm=myers", "--indent-heuristic",
-            "--inter-hunk-context=0", self._tip, commit.id,
+            "diff-tree",
+            "-r",
+            "-p",
+            "-U1",
+            "--full-index",
+            "--no-renames",
+            "--no-color",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--text",
+            "--diff-filter=a",
+            "--src-prefix=a/",
+            "--dst-prefix=b/",
+            "--diff-algorithm=myers",
+            "--indent-heuristic",
+            "--inter-hunk-context=0",
+            self._tip,
+            commit.id,
         )
         if b"\0" in diff:
             raise errors.ExportRefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes a binary"
-                " file of k2's",
+                f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
                 why="patches are text",
                 next_command="git rebase -i, and take it out of the commit",
             )
         return _without_titles(diff)
 
-    def _bytes_of(self, patch: Patch, known: Optional[Patch]) -> bytes:
+    def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
         """The old bytes where they say the same, else the patch anew."""
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
             return self._old.content(patch.name)
@@ -292,8 +284,7 @@ class _Exporter:
             same, why = False, error.what
         if not same:
             raise errors.ExportRefusedError(
-                f"the message or the author of {patch.subject!r} cannot be"
-                " written as a patch",
+                f"the message or the author of {patch.subject!r} cannot be written as a patch",
                 why=why,
                 next_command="git rebase -i, and reword it, or git commit"
                 " --amend --author there; or k2mps edit",
@@ -312,7 +303,7 @@ class _Change:
     new_id: str
 
     @staticmethod
-    def parse(entry: tuple[str, str]) -> "_Change":
+    def parse(entry: tuple[str, str]) -> _Change:
         facts, path = entry
         old_mode, new_mode, _, new_id, kind = facts[1:].split(" ")
         return _Change(kind, path, old_mode, new_mode, new_id)
@@ -395,8 +386,7 @@ def _ignored(name: str) -> bool:
 
 def _lock_of(contents: dict[str, File]) -> Lock:
     hashes = {
-        name: upstream.digest(file.content, file.executable)
-        for name, file in contents.items()
+        name: upstream.digest(file.content, file.executable) for name, file in contents.items()
     }
     return Lock(
         series=hashes["series"],
@@ -406,7 +396,7 @@ def _lock_of(contents: dict[str, File]) -> Lock:
             if name.endswith(".patch") and "/" not in name
         },
         files={
-            name[len("files/"):]: digest
+            name[len("files/") :]: digest
             for name, digest in hashes.items()
             if name.startswith("files/")
         },

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from typing import Mapping, Optional, Sequence
+from collections.abc import Mapping, Sequence
 
 from k2mps import errors, objects, patchset, series
 from k2mps.apply import check_lock
@@ -60,7 +60,7 @@ class Probed:
 
     name: str
     builds_on: tuple[str, ...]
-    broken: Optional[Break]
+    broken: Break | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,18 +84,12 @@ class Probe:
         found = dataclasses.asdict(self)
         for facts, one in zip(found["patches"], self.patches):
             if one.broken:
-                facts["broken"]["places"] = [
-                    place.as_dict() for place in one.broken.places
-                ]
+                facts["broken"]["places"] = [place.as_dict() for place in one.broken.places]
         return found
 
 
 def probe(
-    project: Project,
-    checkout: Checkout,
-    start: str,
-    end: str,
-    reporter: Reporter = Reporter(),
+    project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
 ) -> Probe:
     """Probes all patches from one upstream commit to another.
 
@@ -127,9 +121,7 @@ def probe(
     )
 
 
-def needs(
-    checkout: Checkout, commits: Sequence[Commit], name: str
-) -> tuple[str, ...]:
+def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
     """The earlier patches that one cannot do without.
 
     Args:
@@ -148,7 +140,7 @@ class _Way:
     forward: bool
 
     @staticmethod
-    def between(checkout: Checkout, start: str, end: str) -> "_Way":
+    def between(checkout: Checkout, start: str, end: str) -> _Way:
         ids = []
         for name in (start, end):
             commit = checkout.commit_of(name)
@@ -164,13 +156,10 @@ class _Way:
             raise errors.CommitMissingError(
                 f"neither of {start} and {end} is an ancestor of the other",
                 why="a patch is probed along one line of commits",
-                next_command="probe to their common ancestor, then from"
-                " there on",
+                next_command="probe to their common ancestor, then from there on",
             )
         old, new = (first, last) if forward else (last, first)
-        output = checkout.git.text(
-            "rev-list", "--first-parent", "--reverse", f"{old}..{new}"
-        )
+        output = checkout.git.text("rev-list", "--first-parent", "--reverse", f"{old}..{new}")
         line = (old, *output.split())
         return _Way(line if forward else line[::-1], forward)
 
@@ -178,13 +167,7 @@ class _Way:
 class _Prober:
     """Tries patches at commits, remembering what it has found."""
 
-    def __init__(
-        self,
-        checkout: Checkout,
-        pin: str,
-        commits: Sequence[Commit],
-        way: _Way,
-    ):
+    def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: _Way):
         self._checkout = checkout
         self._merger = Merger(checkout)
         self._pin = pin
@@ -211,9 +194,7 @@ class _Prober:
         needed: set[str] = set()
         for path in self._try([name], self._pin).get(name, []):
             for other in order:
-                if other != name and path in (
-                    change.path for change in self._changes[other]
-                ):
+                if other != name and path in (change.path for change in self._changes[other]):
                     needed |= {other, *self._builds_on[other]}
         for other in reversed(order):
             fewer = sorted(needed - {other}, key=order.index)
@@ -221,14 +202,10 @@ class _Prober:
                 needed.remove(other)
         return tuple(sorted(needed, key=order.index))
 
-    def _try(
-        self, names: Sequence[str], target: str
-    ) -> dict[str, list[str]]:
+    def _try(self, names: Sequence[str], target: str) -> dict[str, list[str]]:
         """Picks patches one on the other; the paths that conflict, by
         patch."""
-        paths = {
-            change.path for name in names for change in self._changes[name]
-        }
+        paths = {change.path for name in names for change in self._changes[name]}
         files = self._merger.blobs(target, sorted(paths))
         renames: dict[str, str] = {}
         if len(files) < len(paths):
@@ -238,9 +215,7 @@ class _Prober:
                 files.update(self._merger.blobs(target, there))
         result = {}
         for name in names:
-            conflicts = self._merger.pick(
-                self._changes[name], files, renames
-            )
+            conflicts = self._merger.pick(self._changes[name], files, renames)
             if conflicts:
                 result[name] = conflicts
         return result
@@ -249,7 +224,7 @@ class _Prober:
         names = [*self._builds_on[name], name]
         return self._try(names, self._way.commits[step])
 
-    def _break(self, name: str, found: series.Series) -> Optional[Break]:
+    def _break(self, name: str, found: series.Series) -> Break | None:
         good, bad = 0, len(self._way.commits) - 1
         if self._conflicts(name, good):
             good, bad = -1, 0
@@ -266,17 +241,13 @@ class _Prober:
             good < 0 or self._git_applies(name, good, found)
         )
         culprit = next(iter(conflicts))
-        explainer = Explainer(
-            self._checkout, self._merger, self._pin, self._way.commits[bad]
-        )
+        explainer = Explainer(self._checkout, self._merger, self._pin, self._way.commits[bad])
         return Break(
             _culprit(self._checkout, self._breaker(bad)),
             bad,
             verified,
             "" if culprit == name else culprit,
-            tuple(
-                explainer.explain(self._commits[culprit], conflicts[culprit])
-            ),
+            tuple(explainer.explain(self._commits[culprit], conflicts[culprit])),
         )
 
     def _breaker(self, step: int) -> str:
@@ -286,9 +257,7 @@ class _Prober:
         # Going back, a patch breaks where a commit that it needs is undone.
         return self._way.commits[step - 1]
 
-    def _git_applies(
-        self, name: str, step: int, found: series.Series
-    ) -> bool:
+    def _git_applies(self, name: str, step: int, found: series.Series) -> bool:
         """Whether git applies a patch, with those it builds on, by a 3-way
         merge."""
         target = self._way.commits[step]
@@ -298,28 +267,29 @@ class _Prober:
             index.bytes("read-tree", target)
             for one in (*self._builds_on[name], name):
                 patch = patches[one]
-                there = self._merger.blobs(
-                    target, [edit.path for edit in patch.edits]
-                ) if patch.edits else {}
+                there = (
+                    self._merger.blobs(target, [edit.path for edit in patch.edits])
+                    if patch.edits
+                    else {}
+                )
                 gone = {
-                    edit.path: renames[edit.path] for edit in patch.edits
+                    edit.path: renames[edit.path]
+                    for edit in patch.edits
                     if edit.path not in there and edit.path in renames
                 }
                 if patch.diff and not index.succeeds(
-                    "apply", "--cached", "--3way", "-",
-                    stdin=_renamed(patch.diff, gone),
+                    "apply", "--cached", "--3way", "-", stdin=_renamed(patch.diff, gone)
                 ):
                     return False
-                if patch.new_files and self._merger.blobs(
-                    target, patch.new_files
-                ):
+                if patch.new_files and self._merger.blobs(target, patch.new_files):
                     return False
                 # A patch of a later group may edit them.
                 for path in patch.new_files:
                     file = found.files[path]
                     blob = objects.object_id("blob", file.source.read_bytes())
-                    index.bytes("update-index", "--add", "--cacheinfo",
-                                f"{file.mode},{blob},{path}")
+                    index.bytes(
+                        "update-index", "--add", "--cacheinfo", f"{file.mode},{blob},{path}"
+                    )
         return True
 
 
@@ -337,7 +307,5 @@ def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
 
 
 def _culprit(checkout: Checkout, commit: str) -> Culprit:
-    facts = checkout.git.text(
-        "log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit
-    )
+    facts = checkout.git.text("log", "-1", "--format=%H%x02%an%x02%cs%x02%s", commit)
     return Culprit(*facts.split("\x02"))

@@ -51,10 +51,5 @@ def _how(broken: Break) -> str:
 
 
 def _details(one: Probed) -> Section:
-    lines = [
-        line for place in one.broken.places for line in place.lines()
-    ]
-    return Section(
-        f"{one.name} at {one.broken.commit.id[:12]}", tuple(lines),
-        preformatted=True,
-    )
+    lines = [line for place in one.broken.places for line in place.lines()]
+    return Section(f"{one.name} at {one.broken.commit.id[:12]}", tuple(lines), preformatted=True)

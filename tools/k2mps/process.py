@@ -7,8 +7,8 @@ import dataclasses
 import os
 import signal
 import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Iterator, Mapping, Optional, Sequence
 
 from k2mps import interrupts
 from k2mps.reporter import Reporter
@@ -34,10 +34,10 @@ def run(
     argv: Sequence[str],
     *,
     reporter: Reporter = Reporter(),
-    cwd: Optional[Path] = None,
-    environment: Optional[Mapping[str, str]] = None,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] = lambda line: None,
-    log: Optional[Path] = None,
+    log: Path | None = None,
     keep_open: Sequence[int] = (),
 ) -> Outcome:
     """Runs a command to its end.
@@ -58,9 +58,7 @@ def run(
     reporter.command(argv)
     tail: list[str] = []
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(
-            open(log or os.devnull, "w", encoding="utf-8")
-        )
+        sink = stack.enter_context(open(log or os.devnull, "w", encoding="utf-8"))
         # A signal must not come between the start of the process and the
         # promise to end it.
         with interrupts.deferred():
@@ -94,11 +92,7 @@ def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
     reporter.command(argv)
     try:
         result = subprocess.run(
-            argv,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
         )
     except OSError:
         return ""

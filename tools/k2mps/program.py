@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Sequence
 
 from k2mps import process
 from k2mps.build import Built
@@ -20,11 +20,11 @@ def run(
     arguments: Sequence[object],
     reporter: Reporter,
     *,
-    built: Optional[Built] = None,
-    cwd: Optional[Path] = None,
-    variables: Optional[Mapping[str, str]] = None,
-    on_line: Optional[Callable[[str], None]] = None,
-    log: Optional[Path] = None,
+    built: Built | None = None,
+    cwd: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+    log: Path | None = None,
 ) -> Outcome:
     """Runs a module as a program.
 
@@ -45,10 +45,7 @@ def run(
         [Environment(project, reporter).python, "-m", module, *arguments],
         cwd=cwd or project.root,
         reporter=reporter,
-        environment={
-            **(variables or {}),
-            "PYTHONPATH": os.pathsep.join(map(str, paths)),
-        },
+        environment={**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))},
         on_line=on_line or reporter.info,
         log=log,
     )

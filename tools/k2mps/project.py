@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Optional
 
 from k2mps import errors, upstream
 
@@ -64,7 +64,7 @@ class Project:
         return upstream.load(self.config_file)
 
 
-def find(start: Optional[Path] = None) -> Project:
+def find(start: Path | None = None) -> Project:
     """The project that `start` (default: the current directory) is in, else
     the one that this very file belongs to.
 
@@ -101,8 +101,7 @@ def exclusive(directory: Path, what: str) -> Iterator[int]:
         except BlockingIOError:
             raise errors.BusyError(
                 f"another k2mps is working on {what}",
-                next_command="wait for it to end, then run the same command"
-                " again",
+                next_command="wait for it to end, then run the same command again",
             ) from None
         yield descriptor
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping, Optional
 
 from k2mps.doctor import Device
 from k2mps.git import Git
@@ -31,10 +31,10 @@ def of_build(
     directory: Path,
     *,
     device: str,
-    patched_tree: Optional[str],
+    patched_tree: str | None,
     torch: str,
     pybind11: str,
-    toolchain: Optional[Toolchain] = None,
+    toolchain: Toolchain | None = None,
 ) -> dict[str, object]:
     """What is to be told of a build; nothing in it depends on where or when
     it was made.
@@ -87,7 +87,7 @@ def series_hash(lock: Lock) -> str:
     return sha256(json.dumps(facts, sort_keys=True).encode())
 
 
-def edits(project: Project) -> Optional[list[str]]:
+def edits(project: Project) -> list[str] | None:
     """The files of the clone of k2-mps that differ from its commit, or that
     git does not know; None where it is no git clone."""
     if not (project.root / ".git").exists():
@@ -98,7 +98,7 @@ def edits(project: Project) -> Optional[list[str]]:
     return [line[3:] for line in listing.splitlines()]
 
 
-def has_edits(project: Project) -> Optional[bool]:
+def has_edits(project: Project) -> bool | None:
     """Whether there are any; None where that is not known."""
     found = edits(project)
     return None if found is None else bool(found)

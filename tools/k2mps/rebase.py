@@ -16,18 +16,8 @@ import shlex
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Optional
 
-from k2mps import (
-    errors,
-    git,
-    interrupts,
-    operations,
-    patchset,
-    resolutions,
-    series,
-    upstream,
-)
+from k2mps import errors, git, interrupts, operations, patchset, resolutions, series, upstream
 from k2mps.apply import check_lock
 from k2mps.checkout import Checkout, Commit, Move
 from k2mps.commits import commit_date, commit_series
@@ -46,9 +36,16 @@ _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
 # With the base between the sides a conflict tells what upstream changed.
 _PICK = (
-    "-c", "merge.conflictStyle=diff3", "-c", "merge.renames=true",
-    "-c", "merge.directoryRenames=false", "-c", "rerere.enabled=false",
-    "cherry-pick", "--no-commit",
+    "-c",
+    "merge.conflictStyle=diff3",
+    "-c",
+    "merge.renames=true",
+    "-c",
+    "merge.directoryRenames=false",
+    "-c",
+    "rerere.enabled=false",
+    "cherry-pick",
+    "--no-commit",
 )
 
 
@@ -108,10 +105,7 @@ class _State:
 
 
 def start(
-    project: Project,
-    checkout: Checkout,
-    onto: str,
-    drop_upstreamed: bool = False,
+    project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
 ) -> Rebased:
     """Begins a rebase and goes on as far as possible.
 
@@ -138,9 +132,17 @@ def start(
         tip = commit_series(checkout, pinned.pin, found)
         todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
         state = _State(
-            str(checkout.directory), f"rebase --onto {onto}", target,
-            pinned.pin.commit, target, [commit.id for commit in todo],
-            len(todo), _hashes(project), [], [], {},
+            str(checkout.directory),
+            f"rebase --onto {onto}",
+            target,
+            pinned.pin.commit,
+            target,
+            [commit.id for commit in todo],
+            len(todo),
+            _hashes(project),
+            [],
+            [],
+            {},
         )
         project.build_root.mkdir(exist_ok=True)
         try:
@@ -157,9 +159,7 @@ def start(
             raise
 
 
-def advance(
-    project: Project, checkout: Checkout, drop_upstreamed: bool = False
-) -> Rebased:
+def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
     """Goes on after a stop.
 
     Raises:
@@ -218,15 +218,13 @@ class _Rebase:
         self._checkout = checkout
         self._state = state
         # The files are the blobs' bytes, whatever the user's line ends are.
-        self._git = git.Git(
-            project.rebase, literal=True, reporter=checkout.reporter
-        )
+        self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
         self._file = _git_dir(project) / _STATE
         # Whether conflicts of the patch at hand were resolved as earlier.
         self._replayed = False
 
     @staticmethod
-    def under_way(project: Project, checkout: Checkout) -> "_Rebase":
+    def under_way(project: Project, checkout: Checkout) -> _Rebase:
         """The rebase that has stopped.
 
         Raises:
@@ -258,9 +256,7 @@ class _Rebase:
     def save(self) -> None:
         """Writes how far it is; a kill leaves the old or the new state."""
         draft = self._file.with_suffix(".draft")
-        draft.write_text(
-            json.dumps(dataclasses.asdict(self._state)), encoding="utf-8"
-        )
+        draft.write_text(json.dumps(dataclasses.asdict(self._state)), encoding="utf-8")
         os.replace(draft, self._file)
 
     def check_unchanged(self) -> None:
@@ -271,8 +267,7 @@ class _Rebase:
         """
         before, now = self._state.files, _hashes(self._project)
         changed = sorted(
-            path for path in before.keys() | now.keys()
-            if before.get(path) != now.get(path)
+            path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
         )
         if changed:
             raise errors.RebaseStoppedError(
@@ -297,8 +292,7 @@ class _Rebase:
         Raises:
           RebaseStoppedError: there are conflicts.
         """
-        self._git.bytes("reset", "--quiet", "--hard", self._state.head,
-                        work_tree=True)
+        self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         for change in changes_of(self._checkout, commit):
             if change.old_id is None:
                 # What a killed run left of this very patch is untracked.
@@ -325,9 +319,7 @@ class _Rebase:
         self._state.resolved += [f"{name}: {path}" for path in unmerged]
 
     def _unmerged(self) -> list[str]:
-        output = self._git.bytes(
-            "diff", "--name-only", "--diff-filter=U", "-z", work_tree=True
-        )
+        output = self._git.bytes("diff", "--name-only", "--diff-filter=U", "-z", work_tree=True)
         return list(dict.fromkeys(git.split_z(output)))
 
     def _replay(self, store: resolutions.Store, path: str) -> bool:
@@ -379,16 +371,11 @@ class _Rebase:
                 " or git rm them there, then k2mps rebase --continue",
             )
         (commit,) = self._checkout.commits("-1", self._state.todo[0])
-        store = resolutions.Store(
-            _git_dir(self._project) / _RESOLUTIONS, patchset.name_of(commit)
-        )
+        store = resolutions.Store(_git_dir(self._project) / _RESOLUTIONS, patchset.name_of(commit))
         for path, kept in self._state.conflicts.items():
             file = self._project.rebase / path
             if kept and file.is_file():
-                store.remember(
-                    (_git_dir(self._project) / kept).read_bytes(),
-                    file.read_bytes(),
-                )
+                store.remember((_git_dir(self._project) / kept).read_bytes(), file.read_bytes())
         self._git.bytes("add", "--update", work_tree=True)
         # From here on the tree is what the patch is to give.
         self._commit(commit, drop_upstreamed)
@@ -399,15 +386,13 @@ class _Rebase:
         Raises:
           RebaseStoppedError: names them.
         """
-        untracked = git.split_z(self._git.bytes(
-            "ls-files", "-z", "--others", "--exclude-standard",
-            work_tree=True,
-        ))
+        untracked = git.split_z(
+            self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
+        )
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.RebaseStoppedError(
-                f"{', '.join(untracked[:5])} in {self._project.rebase} is not"
-                " part of the patch",
+                f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
                 why="git does not track it there; going on would delete it",
                 next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
                 f" add {names}, or delete it; then k2mps rebase --continue",
@@ -436,14 +421,14 @@ class _Rebase:
         else:
             date = commit_date(self._checkout, self._state.onto)
             # The project's own are dated as the pin.
-            author = {} if commit.author.who == series.FROM else (
-                commit.author.variables()
-            )
+            author = {} if commit.author.who == series.FROM else (commit.author.variables())
             self._state.head = self._git.text(
-                "commit-tree", new, "-p", self._state.head,
+                "commit-tree",
+                new,
+                "-p",
+                self._state.head,
                 stdin=os.fsencode(commit.message),
-                environment={"GIT_AUTHOR_DATE": date,
-                             "GIT_COMMITTER_DATE": date, **author},
+                environment={"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author},
             )
         del self._state.todo[0]
         self._state.conflicts = {}
@@ -458,16 +443,20 @@ class _Rebase:
         learnt = self._learnt()
         if plan.changed or plan.removed or learnt:
             operations.carry_out(
-                self._project, self._checkout,
-                operations.record(self._project, self._checkout,
-                                  self._state.command),
-                changed={**plan.changed, **learnt}, removed=plan.removed,
+                self._project,
+                self._checkout,
+                operations.record(self._project, self._checkout, self._state.command),
+                changed={**plan.changed, **learnt},
+                removed=plan.removed,
                 move=Move.stay({}),
                 reason="rebase",
             )
         _remove(self._project, self._checkout)
         return Rebased(
-            pin, plan.patches, (*plan.written, *learnt), plan.removed,
+            pin,
+            plan.patches,
+            (*plan.written, *learnt),
+            plan.removed,
             tuple(map(tuple, self._state.dropped)),
             tuple(self._state.resolved),
         )
@@ -477,8 +466,7 @@ class _Rebase:
         kept = _git_dir(self._project) / _RESOLUTIONS
         into = self._project.resolutions.relative_to(self._project.root)
         return {
-            (into / path.relative_to(kept)).as_posix():
-                operations.File(path.read_bytes())
+            (into / path.relative_to(kept)).as_posix(): operations.File(path.read_bytes())
             for path in sorted(kept.rglob("*"))
             if path.is_file()
         }
@@ -486,45 +474,31 @@ class _Rebase:
     def _place(self, commit: Commit) -> str:
         """A patch, and which of all it is."""
         number = self._state.count - len(self._state.todo) + 1
-        return (
-            f"patch {number} of {self._state.count},"
-            f" patches/{patchset.name_of(commit)},"
-        )
+        return f"patch {number} of {self._state.count}, patches/{patchset.name_of(commit)},"
 
-    def _stopped(
-        self, commit: Commit, paths: list[str]
-    ) -> errors.RebaseStoppedError:
+    def _stopped(self, commit: Commit, paths: list[str]) -> errors.RebaseStoppedError:
         places = self._explain(commit, paths)
         lines = [line for place in places for line in place.lines()]
         return errors.RebaseStoppedError(
-            f"{self._place(commit)} conflicts with"
-            f" {self._state.onto[:12]} in {', '.join(paths)}",
+            f"{self._place(commit)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
             why="\n".join(lines),
             next_command=f"edit the files in {self._project.rebase}, then"
             " k2mps rebase --continue; or k2mps rebase --abort",
         )
 
     def _became_empty(self, commit: Commit) -> errors.RebaseStoppedError:
-        lines = [
-            str(culprit)
-            for place in self._explain(commit)
-            for culprit in place.commits
-        ]
+        lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
         return errors.RebaseStoppedError(
-            f"{self._place(commit)} changes nothing any more on"
-            f" {self._state.onto[:12]}",
+            f"{self._place(commit)} changes nothing any more on {self._state.onto[:12]}",
             why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
             next_command="k2mps rebase --continue --drop-upstreamed, to drop"
             f" it; or edit {self._project.rebase} and k2mps rebase"
             " --continue; or k2mps rebase --abort",
         )
 
-    def _explain(
-        self, commit: Commit, paths: Optional[list[str]] = None
-    ) -> list[Place]:
+    def _explain(self, commit: Commit, paths: list[str] | None = None) -> list[Place]:
         explainer = Explainer(
-            self._checkout, Merger(self._checkout), self._state.old_pin,
-            self._state.onto,
+            self._checkout, Merger(self._checkout), self._state.old_pin, self._state.onto
         )
         return explainer.explain(commit, paths)
 
@@ -543,12 +517,8 @@ def _git_dir(project: Project) -> Path:
     return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
 
 
-def _add_worktree(
-    project: Project, checkout: Checkout, commit: str
-) -> None:
-    result = checkout.git.run(
-        "worktree", "add", "--quiet", "--detach", str(project.rebase), commit
-    )
+def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
+    result = checkout.git.run("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
     if result.status == 0:
         return
     # git says no more than this, and removes what it has written.
@@ -558,15 +528,13 @@ def _add_worktree(
         f"no worktree of k2 could be made in {project.rebase}"
         + (": no space left on device" if full else ""),
         why=result.stderr,
-        next_command="free some space, then run the same command again"
-        if full else "",
+        next_command="free some space, then run the same command again" if full else "",
     )
 
 
 def _no_rebase() -> errors.RebaseStoppedError:
     return errors.RebaseStoppedError(
-        "there is no rebase under way",
-        next_command="k2mps rebase --onto REV",
+        "there is no rebase under way", next_command="k2mps rebase --onto REV"
     )
 
 
@@ -591,11 +559,9 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
     users = checkout.unexported(pin.commit, tip) if tip else []
     if users:
         raise errors.UserCommitsError(
-            f"branch k2-mps of {checkout.directory} has commits that are not"
-            " in patches/",
+            f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
             why="a rebase would leave them on the old pin: "
-            + "; ".join(f"{commit.id[:12]} {commit.subject}"
-                        for commit in users),
+            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
             next_command="k2mps export, then run the same command again",
         )
 
@@ -612,9 +578,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
         _check_upstreams(checkout, pin, local)
         return local
     try:
-        checkout.git.network(
-            f"fetching {base}", "fetch", "--no-tags", pin.url, base
-        )
+        checkout.git.network(f"fetching {base}", "fetch", "--no-tags", pin.url, base)
     except errors.UnreachableError as error:
         if local and not _lacks(error):
             raise errors.UnreachableError(
@@ -626,11 +590,9 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
             ) from None
         if not local:
             raise errors.CommitMissingError(
-                f"neither {checkout.directory} nor {git.redacted(pin.url)}"
-                f" has a commit {name}",
+                f"neither {checkout.directory} nor {git.redacted(pin.url)} has a commit {name}",
                 why=error.why,
-                next_command="give a full commit id, a tag or a branch of"
-                " upstream's",
+                next_command="give a full commit id, a tag or a branch of upstream's",
             ) from None
         _check_upstreams(checkout, pin, local)
         return local
@@ -638,8 +600,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
     if not commit:
         raise errors.CommitMissingError(
             f"upstream's {base} has no commit {name}",
-            next_command="give a full commit id, a tag or a branch of"
-            " upstream's",
+            next_command="give a full commit id, a tag or a branch of upstream's",
         )
     return commit
 
@@ -664,8 +625,13 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
         empty.bytes("init", "--quiet", "--bare")
         try:
             empty.network(
-                f"asking upstream for {commit[:12]}", "fetch", "--no-tags",
-                "--depth=1", "--filter=tree:0", pin.url, commit,
+                f"asking upstream for {commit[:12]}",
+                "fetch",
+                "--no-tags",
+                "--depth=1",
+                "--filter=tree:0",
+                pin.url,
+                commit,
             )
         except errors.UnreachableError as error:
             if _lacks(error):
@@ -679,8 +645,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
             raise errors.UnreachableError(
                 f"upstream cannot be asked whether it has {commit[:12]}",
                 why=error.why,
-                next_command="check the network, then run the same command"
-                " again",
+                next_command="check the network, then run the same command again",
             ) from None
 
 
@@ -689,6 +654,5 @@ def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:
     result = checkout.git.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
     return Pin(
-        old.url, commit, checkout.tree_of(commit),
-        match[1].decode() if match else old.version,
+        old.url, commit, checkout.tree_of(commit), match[1].decode() if match else old.version
     )

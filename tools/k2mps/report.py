@@ -11,7 +11,6 @@ import collections
 import dataclasses
 import datetime
 import os
-from typing import Optional
 
 from k2mps import errors, hunks, series
 from k2mps.checkout import Checkout
@@ -61,10 +60,10 @@ class Drift:
 
     version: str
     commit: str
-    date: Optional[str]
-    age_days: Optional[int]
-    tip: Optional[str]
-    behind: Optional[int]
+    date: str | None
+    age_days: int | None
+    tip: str | None
+    behind: int | None
     unknown: str
 
 
@@ -83,7 +82,7 @@ class HotSpot:
     patches: tuple[str, ...]
     hunks: int
     lines: int
-    commits: Optional[int]
+    commits: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,16 +92,13 @@ class Report:
     patches: tuple[PatchFigures, ...]
     new_lines: int
     upstream_lines: int
-    budget: Optional[int]
+    budget: int | None
     drift: Drift
     hot_spots: tuple[HotSpot, ...]
 
 
 def report(
-    project: Project,
-    upstream: Upstream,
-    checkout: Optional[Checkout],
-    offline: bool = False,
+    project: Project, upstream: Upstream, checkout: Checkout | None, offline: bool = False
 ) -> Report:
     """Gathers the figures.
 
@@ -127,14 +123,15 @@ def report(
 def _figures(found: series.Series, patch: series.Patch) -> PatchFigures:
     added, removed = hunks.count(patch.diff, without=found.files)
     return PatchFigures(
-        patch.name, found.groups.get(patch.name, ""), patch.subject,
-        patch.status, len(patch.new_files),
-        sum(
-            len(found.files[path].source.read_bytes().splitlines())
-            for path in patch.new_files
-        ),
+        patch.name,
+        found.groups.get(patch.name, ""),
+        patch.subject,
+        patch.status,
+        len(patch.new_files),
+        sum(len(found.files[path].source.read_bytes().splitlines()) for path in patch.new_files),
         sum(edit.path not in found.files for edit in patch.edits),
-        added, removed,
+        added,
+        removed,
     )
 
 
@@ -145,17 +142,26 @@ def fetch_tip(pin: Pin, checkout: Checkout) -> str:
       UnreachableError: upstream does not answer.
     """
     checkout.git.network(
-        "asking upstream", "fetch", "--no-tags", "--no-write-fetch-head",
-        pin.url, f"+HEAD:{TIP_REF}",
+        "asking upstream",
+        "fetch",
+        "--no-tags",
+        "--no-write-fetch-head",
+        pin.url,
+        f"+HEAD:{TIP_REF}",
     )
     return checkout.git.text("rev-parse", TIP_REF)
 
 
-def _drift(pin: Pin, checkout: Optional[Checkout], offline: bool) -> Drift:
+def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> Drift:
     unknown = ""
     if checkout is None or not checkout.has(pin.commit):
         return Drift(
-            pin.version, pin.commit, None, None, None, None,
+            pin.version,
+            pin.commit,
+            None,
+            None,
+            None,
+            None,
             "no checkout has the pin; k2mps checkout makes one",
         )
     if offline:
@@ -165,9 +171,7 @@ def _drift(pin: Pin, checkout: Optional[Checkout], offline: bool) -> Drift:
             fetch_tip(pin, checkout)
         except errors.UnreachableError as error:
             unknown = f"upstream cannot be reached: {error.what}"
-    seconds = int(
-        checkout.git.text("log", "-1", "--format=%ct", pin.commit)
-    )
+    seconds = int(checkout.git.text("log", "-1", "--format=%ct", pin.commit))
     date = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
     today = datetime.datetime.now(datetime.timezone.utc)
     tip = checkout.commit_of(TIP_REF)
@@ -176,14 +180,11 @@ def _drift(pin: Pin, checkout: Optional[Checkout], offline: bool) -> Drift:
         range_ = f"{pin.commit}..{tip}"
         behind = int(checkout.git.text("rev-list", "--count", range_))
     return Drift(
-        pin.version, pin.commit, date.date().isoformat(),
-        (today - date).days, tip, behind, unknown,
+        pin.version, pin.commit, date.date().isoformat(), (today - date).days, tip, behind, unknown
     )
 
 
-def _hot_spots(
-    found: series.Series, pin: Pin, checkout: Optional[Checkout]
-) -> tuple[HotSpot, ...]:
+def _hot_spots(found: series.Series, pin: Pin, checkout: Checkout | None) -> tuple[HotSpot, ...]:
     by_path: dict[str, list[tuple[str, hunks.Hunk]]] = {}
     for patch in found.patches:
         for hunk in hunks.split(patch.diff):
@@ -195,30 +196,29 @@ def _hot_spots(
             path,
             tuple(dict.fromkeys(name for name, _ in entries)),
             len(entries),
-            sum(
-                len(hunk.changes(b"+")) + len(hunk.changes(b"-"))
-                for _, hunk in entries
-            ),
+            sum(len(hunk.changes(b"+")) + len(hunk.changes(b"-")) for _, hunk in entries),
             None if commits is None else commits[path],
         )
         for path, entries in by_path.items()
     ]
     # Where upstream works and where we do: either alone is no danger.
-    spots.sort(
-        key=lambda spot: (-spot.hunks * (spot.commits or 0), -spot.lines,
-                          spot.path)
-    )
+    spots.sort(key=lambda spot: (-spot.hunks * (spot.commits or 0), -spot.lines, spot.path))
     return tuple(spots)
 
 
 def _recent_changes(
-    pin: Pin, checkout: Optional[Checkout], paths: list[str]
-) -> Optional[collections.Counter]:
+    pin: Pin, checkout: Checkout | None, paths: list[str]
+) -> collections.Counter | None:
     if checkout is None or not paths or not checkout.has(pin.commit):
         return None
     output = checkout.git.bytes(
-        "log", "-z", "--format=", "--name-only", "--first-parent",
-        "--diff-merges=first-parent", f"--max-count={RECENT_COMMITS}",
+        "log",
+        "-z",
+        "--format=",
+        "--name-only",
+        "--first-parent",
+        "--diff-merges=first-parent",
+        f"--max-count={RECENT_COMMITS}",
         pin.commit,
     )
     return collections.Counter(map(os.fsdecode, output.split(b"\0")))

@@ -11,25 +11,24 @@ _SHOWN = 10
 
 def sections(result: Report) -> list[Section]:
     """The report as sections."""
-    return [
-        _patches(result),
-        _drift(result.drift),
-        _hot_spots(result),
-    ]
+    return [_patches(result), _drift(result.drift), _hot_spots(result)]
 
 
 def _patches(result: Report) -> Section:
     budget = (
-        f"a budget of {result.budget}"
-        f" ({result.budget - result.upstream_lines} left)"
+        f"a budget of {result.budget} ({result.budget - result.upstream_lines} left)"
         if result.budget is not None
         else "no budget"
     )
     groups = dict.fromkeys(one.group for one in result.patches if one.group)
     rows = tuple(
         (
-            *([one.group] if groups else []), one.name, str(one.new_lines),
-            f"+{one.added} -{one.removed}", str(one.files), one.status,
+            *([one.group] if groups else []),
+            one.name,
+            str(one.new_lines),
+            f"+{one.added} -{one.removed}",
+            str(one.files),
+            one.status,
         )
         for one in result.patches
     )
@@ -42,8 +41,12 @@ def _patches(result: Report) -> Section:
             *(_group(result, group) for group in groups),
         ),
         (
-            *(["group"] if groups else []), "patch", "lines in new files",
-            "in upstream's", "files", "status",
+            *(["group"] if groups else []),
+            "patch",
+            "lines in new files",
+            "in upstream's",
+            "files",
+            "status",
         ),
         rows,
     )
@@ -65,8 +68,7 @@ def _drift(drift: Drift) -> Section:
     if drift.behind is not None:
         when = ", as it was when last asked" if drift.unknown else ""
         lines.append(
-            f"{drift.behind} commits behind upstream's default branch"
-            f" ({drift.tip[:12]}{when})"
+            f"{drift.behind} commits behind upstream's default branch ({drift.tip[:12]}{when})"
         )
     if drift.unknown:
         lines.append(f"how far behind it is now is unknown: {drift.unknown}")
@@ -76,7 +78,9 @@ def _drift(drift: Drift) -> Section:
 def _hot_spots(result: Report) -> Section:
     rows = tuple(
         (
-            spot.path, str(spot.hunks), str(spot.lines),
+            spot.path,
+            str(spot.hunks),
+            str(spot.lines),
             "" if spot.commits is None else str(spot.commits),
             ", ".join(name.removesuffix(".patch") for name in spot.patches),
         )
@@ -88,7 +92,6 @@ def _hot_spots(result: Report) -> Section:
             f"{len(result.hot_spots)} files of upstream's are edited; first"
             " those where both sides work most",
         ),
-        ("file", "hunks", "lines",
-         f"of upstream's last {RECENT_COMMITS} commits", "patches"),
+        ("file", "hunks", "lines", f"of upstream's last {RECENT_COMMITS} commits", "patches"),
         rows,
     )

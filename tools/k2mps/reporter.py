@@ -7,7 +7,8 @@ The library never prints.  Functions that have something to say take a
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, Protocol, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 
 class Task(Protocol):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 from k2mps import errors
 
@@ -37,7 +37,7 @@ class Store:
     def __init__(self, directory: Path, patch: str):
         self._directory = directory / patch
 
-    def resolve(self, text: bytes) -> Optional[bytes]:
+    def resolve(self, text: bytes) -> bytes | None:
         """A text with all its conflicts resolved; None if one is not known."""
         known = True
 
@@ -90,7 +90,7 @@ def _key(match: re.Match) -> str:
     return digest.hexdigest()[:20]
 
 
-def _parts(between: Sequence[bytes], text: bytes) -> Optional[list[bytes]]:
+def _parts(between: Sequence[bytes], text: bytes) -> list[bytes] | None:
     """What stands in a text between these texts, which it must have in
     order, the first and the last at its ends; None if it has not, or if
     that can be read in two ways."""

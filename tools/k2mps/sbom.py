@@ -10,8 +10,8 @@ import datetime
 import hashlib
 import re
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from cyclonedx.model import (
     ExternalReference,
@@ -22,12 +22,7 @@ from cyclonedx.model import (
     XsUri,
 )
 from cyclonedx.model.bom import Bom, BomMetaData
-from cyclonedx.model.component import (
-    Commit,
-    Component,
-    ComponentType,
-    Pedigree,
-)
+from cyclonedx.model.component import Commit, Component, ComponentType, Pedigree
 from cyclonedx.model.license import LicenseExpression
 from cyclonedx.model.tool import ToolRepository
 from cyclonedx.output.json import JsonV1Dot6
@@ -40,8 +35,7 @@ from k2mps.wheel_file import WheelFile
 SUFFIX = ".cdx.json"
 
 _LIBRARY = re.compile(r"_k2\..*\.so|k2/lib/.*\.(dylib|so)")
-_TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series",
-         "torch")
+_TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series", "torch")
 
 
 def write(path: Path) -> Path:
@@ -64,18 +58,14 @@ def text(path: Path) -> str:
     subject = _subject(wheel, digest)
     # The newest file's time is that of all of them.
     time = datetime.datetime(
-        *max(entry.date_time for entry in wheel.entries),
-        tzinfo=datetime.timezone.utc,
+        *max(entry.date_time for entry in wheel.entries), tzinfo=datetime.timezone.utc
     )
-    tool = Component(
-        name="k2mps", version=__version__, type=ComponentType.APPLICATION
-    )
+    tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
     needed = [*_required(wheel), *_compiled_in(wheel)]
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"sha256:{digest}"),
         metadata=BomMetaData(
-            component=subject, timestamp=time,
-            tools=ToolRepository(components=[tool]),
+            component=subject, timestamp=time, tools=ToolRepository(components=[tool])
         ),
         components=[*needed, *_files(wheel)],
     )
@@ -88,18 +78,19 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
     version = metadata["Version"]
     url, commit = origin["upstream"]["url"], origin["upstream"]["commit"]
     upstream = Component(
-        name="k2", version=commit, type=ComponentType.LIBRARY,
+        name="k2",
+        version=commit,
+        type=ComponentType.LIBRARY,
         bom_ref=f"upstream-{commit}",
         licenses=[LicenseExpression("Apache-2.0")],
-        external_references=[ExternalReference(
-            type=ExternalReferenceType.VCS, url=XsUri(url)
-        )],
+        external_references=[ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(url))],
     )
     return Component(
-        name="k2", version=version, type=ComponentType.LIBRARY,
+        name="k2",
+        version=version,
+        type=ComponentType.LIBRARY,
         bom_ref=wheel.path.name,
-        purl=PackageURL("pypi", None, "k2", version,
-                        {"file_name": wheel.path.name}),
+        purl=PackageURL("pypi", None, "k2", version, {"file_name": wheel.path.name}),
         hashes=[_sha256(digest)],
         licenses=[LicenseExpression("Apache-2.0")],
         pedigree=Pedigree(
@@ -109,10 +100,7 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
             f" {origin['series']}; git's id of the result is"
             f" {origin['patched_tree']}.",
         ),
-        properties=[
-            Property(name=f"k2mps:{name}", value=str(origin[name]))
-            for name in _TOLD
-        ],
+        properties=[Property(name=f"k2mps:{name}", value=str(origin[name])) for name in _TOLD],
     )
 
 
@@ -123,7 +111,9 @@ def _required(wheel: WheelFile) -> Iterator[Component]:
         exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
         version = exact[1] if exact else None
         yield Component(
-            name=wanted.name, version=version, type=ComponentType.LIBRARY,
+            name=wanted.name,
+            version=version,
+            type=ComponentType.LIBRARY,
             bom_ref=f"required-{wanted.name}",
             purl=PackageURL("pypi", None, wanted.name, version),
             description="required, not contained",
@@ -135,7 +125,9 @@ def _compiled_in(wheel: WheelFile) -> Iterator[Component]:
     for name, version in sorted(wheel.origin["headers"].items()):
         kind = ("deb", "debian") if name == "libc++" else ("pypi", None)
         yield Component(
-            name=name, version=version, type=ComponentType.LIBRARY,
+            name=name,
+            version=version,
+            type=ComponentType.LIBRARY,
             bom_ref=f"compiled-in-{name}",
             purl=PackageURL(*kind, name, version),
             description="headers, compiled in",
@@ -153,8 +145,11 @@ def _files(wheel: WheelFile) -> Iterator[Component]:
 
 def _file(name: str, digest: str, description: str) -> Component:
     return Component(
-        name=name, type=ComponentType.FILE, bom_ref=f"file-{name}",
-        hashes=[_sha256(digest)], description=description,
+        name=name,
+        type=ComponentType.FILE,
+        bom_ref=f"file-{name}",
+        hashes=[_sha256(digest)],
+        description=description,
     )
 
 

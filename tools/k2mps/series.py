@@ -53,8 +53,8 @@ import os
 import re
 import stat
 import unicodedata
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Iterable, Optional, Sequence
 
 from k2mps import errors, git, upstream
 
@@ -108,10 +108,10 @@ class Edit:
     """
 
     path: str
-    old_id: Optional[str]
-    new_id: Optional[str]
-    old_mode: Optional[str]
-    new_mode: Optional[str]
+    old_id: str | None
+    new_id: str | None
+    old_mode: str | None
+    new_mode: str | None
     hunks: tuple[int, ...]
 
     @property
@@ -178,9 +178,7 @@ class Patch:
 
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
-        trailers = (
-            f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
-        )
+        trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
         parts = [self.subject, self.body, trailers]
         return "\n\n".join(part for part in parts if part)
 
@@ -216,10 +214,7 @@ def load(directory: Path) -> Series:
     raw = {name: read(directory / name) for name in names}
     patches = tuple(parse(name, raw[name]) for name in names)
     owned = owners(patches, groups)
-    files = {
-        path: read_new_file(directory / "files", path)
-        for path in sorted(owned)
-    }
+    files = {path: read_new_file(directory / "files", path) for path in sorted(owned)}
     check_nothing_unowned(directory, set(names), set(owned))
     lock = upstream.Lock(
         series=upstream.sha256(order),
@@ -245,9 +240,7 @@ def mail_date(text: str) -> str:
     seconds = parsed[9]
     try:
         zone = datetime.timezone(datetime.timedelta(seconds=seconds))
-        moment = datetime.datetime.fromtimestamp(
-            email.utils.mktime_tz(parsed), zone
-        )
+        moment = datetime.datetime.fromtimestamp(email.utils.mktime_tz(parsed), zone)
     except (OverflowError, ValueError):
         return ""
     # git gives the day no leading zero.
@@ -298,8 +291,7 @@ def parse_groups(order: bytes) -> dict[str, str]:
         if match:
             if current and GROUPS.index(match[1]) <= GROUPS.index(current):
                 raise errors.SeriesError(
-                    f"patches/series:{number}: the group {match[1]} cannot"
-                    f" come after {current}",
+                    f"patches/series:{number}: the group {match[1]} cannot come after {current}",
                     why=f"the groups are {', '.join(GROUPS)}, each once",
                     next_command="put them in that order, then k2mps lock",
                 )
@@ -330,7 +322,8 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
     chains: dict[str, list[str]] = {}
     for name in filter(old.__contains__, names):
         before = [
-            chain for last, chain in chains.items()
+            chain
+            for last, chain in chains.items()
             if GROUPS.index(old[last]) <= GROUPS.index(old[name])
         ]
         chains[name] = [*max(before, key=len, default=[]), name]
@@ -353,8 +346,7 @@ def check_name(name: str, where: str) -> None:
         raise errors.SeriesError(
             f"{where}: {name!r} is no patch name",
             why="git merge has left a conflict there",
-            next_command="put the patches in their order in patches/series,"
-            " then k2mps lock",
+            next_command="put the patches in their order in patches/series, then k2mps lock",
         )
     if not PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(
@@ -378,10 +370,10 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
             return old
         renamed = [pair for pair in zip(known, names) if pair[0] != pair[1]]
         if len(known) == len(names) and len(renamed) == 1:
-            (before, after), = renamed
+            ((before, after),) = renamed
             return b"\n".join(
-                os.fsencode(after) if line.strip() == os.fsencode(before)
-                else line for line in old.split(b"\n")
+                os.fsencode(after) if line.strip() == os.fsencode(before) else line
+                for line in old.split(b"\n")
             )
         groups = regroup(parse_groups(old), names)
     except errors.SeriesError:
@@ -441,21 +433,19 @@ def parse(name: str, raw: bytes) -> Patch:
         raise _malformed(name, 1, "the text is not UTF-8") from None
     lines = os.fsdecode(head).split("\n")
     if lines[-1] != "":
-        raise _malformed(
-            name, len(lines), "an empty line must come before '---'"
-        )
+        raise _malformed(name, len(lines), "an empty line must come before '---'")
     reader = _HeaderReader(name, lines)
     author = reader.field("From")
     date = reader.optional("Date")
     if not AUTHOR.fullmatch(author) or (author == FROM) != (not date):
         raise _malformed(
-            name, 1, f"the first line must be 'From: {FROM}', or 'From: NAME"
-            " <EMAIL>' with a line 'Date: ...' after it"
+            name,
+            1,
+            f"the first line must be 'From: {FROM}', or 'From: NAME"
+            " <EMAIL>' with a line 'Date: ...' after it",
         )
     if date and mail_date(date) != date:
-        raise _malformed(
-            name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'"
-        )
+        raise _malformed(name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'")
     subject_line = 3 if date else 2
     subject = reader.field("Subject")
     status = reader.field("Upstream-Status")
@@ -465,30 +455,25 @@ def parse(name: str, raw: bytes) -> Patch:
         raise _malformed(name, subject_line, "the subject is empty")
     if status.split(" ")[0] not in STATUSES:
         raise _malformed(
-            name, subject_line + 1,
-            f"Upstream-Status must start with one of {STATUSES}",
+            name, subject_line + 1, f"Upstream-Status must start with one of {STATUSES}"
         )
     for path in new_files:
         check_path(path, f"patches/{name}")
     if list(new_files) != sorted(set(new_files)):
-        raise _malformed(name, subject_line + 2,
-                         "New-files must be sorted, each path once")
+        raise _malformed(name, subject_line + 2, "New-files must be sorted, each path once")
     edits = parse_diff(name, diff, first_line=len(lines) + 2)
     for edit in edits:
         if edit.path in new_files:
             raise errors.SeriesError(
                 f"patches/{name} both adds and edits {edit.path}",
-                next_command=f"edit patches/files/{edit.path}, and take it out"
-                " of the diff",
+                next_command=f"edit patches/files/{edit.path}, and take it out of the diff",
             )
     if not new_files and not edits:
         raise errors.SeriesError(
             f"patches/{name} changes nothing",
-            next_command="delete it and its line in patches/series, then"
-            " k2mps lock",
+            next_command="delete it and its line in patches/series, then k2mps lock",
         )
-    return Patch(name, subject, status, body, new_files, diff, edits, author,
-                 date)
+    return Patch(name, subject, status, body, new_files, diff, edits, author, date)
 
 
 def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
@@ -532,7 +517,7 @@ class _HeaderReader:
         if not line.startswith(f"{key}: "):
             raise self._error(f"'{key}: ...' is expected here")
         self._at += 1
-        value = line[len(key) + 2:]
+        value = line[len(key) + 2 :]
         if value != value.strip():
             raise self._error(f"{key} has spaces around its value")
         return value
@@ -556,10 +541,9 @@ class _HeaderReader:
     def rest(self) -> str:
         if self._lines[self._at] != "":
             raise self._error("an empty line must end the header")
-        body = "\n".join(self._lines[self._at + 1:-1])
+        body = "\n".join(self._lines[self._at + 1 : -1])
         if body != body.strip("\n"):
-            raise self._error("the text must not begin or end with an empty"
-                              " line")
+            raise self._error("the text must not begin or end with an empty line")
         return body
 
     def _error(self, reason: str) -> errors.SeriesError:
@@ -600,14 +584,12 @@ class _DiffReader:
     def _path(self) -> str:
         match = self._match(_DIFF_HEADER)
         if not match or match[1] != match[2]:
-            raise self._error(
-                "'diff --git a/PATH b/PATH' with one plain path is expected"
-            )
+            raise self._error("'diff --git a/PATH b/PATH' with one plain path is expected")
         path = os.fsdecode(match[1])
         check_path(path, f"patches/{self._name}")
         return path
 
-    def _modes(self) -> tuple[Optional[str], Optional[str], bool]:
+    def _modes(self) -> tuple[str | None, str | None, bool]:
         match = self._match(re.compile(rb"deleted file mode (\d{6})"))
         if match:
             return self._mode(match[1]), None, True
@@ -623,9 +605,7 @@ class _DiffReader:
     def _mode(self, digits: bytes) -> str:
         mode = digits.decode()
         if mode not in (FILE_MODE, EXECUTABLE_MODE):
-            raise self._error(
-                f"mode {mode} is refused: patches touch regular files only"
-            )
+            raise self._error(f"mode {mode} is refused: patches touch regular files only")
         return mode
 
     def _hunks(self, path: str, deletes: bool) -> tuple[int, ...]:
@@ -669,7 +649,7 @@ class _DiffReader:
         if not self.at_end() and self._lines[self._at] == marker:
             self._at += 1
 
-    def _match(self, pattern: re.Pattern) -> Optional[re.Match]:
+    def _match(self, pattern: re.Pattern) -> re.Match | None:
         if self.at_end():
             return None
         match = pattern.fullmatch(self._lines[self._at])
@@ -771,14 +751,10 @@ def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
     later may add to it, as a patch that k2 need not take.
     """
     mine, others = groups.get(name), groups.get(owner)
-    return bool(mine and others) and (
-        GROUPS.index(mine) > GROUPS.index(others)
-    )
+    return bool(mine and others) and (GROUPS.index(mine) > GROUPS.index(others))
 
 
-def owners(
-    patches: Sequence[Patch], groups: dict[str, str]
-) -> dict[str, str]:
+def owners(patches: Sequence[Patch], groups: dict[str, str]) -> dict[str, str]:
     """Which patch adds each new file."""
     owned: dict[str, str] = {}
     for patch in patches:
@@ -786,20 +762,16 @@ def owners(
             owner = owned.get(edit.path)
             if owner and not may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
-                    f"patches/{patch.name} edits {edit.path}, which"
-                    f" {owned[edit.path]} adds",
-                    why="a new file has one state in its group: the one under"
-                    " patches/files",
+                    f"patches/{patch.name} edits {edit.path}, which {owned[edit.path]} adds",
+                    why="a new file has one state in its group: the one under patches/files",
                     next_command=f"edit patches/files/{edit.path} and take it"
                     f" out of patches/{patch.name}, then k2mps lock",
                 )
         for path in patch.new_files:
             if path in owned:
                 raise errors.SeriesError(
-                    f"patches/files/{path} belongs to both {owned[path]} and"
-                    f" {patch.name}",
-                    next_command="take it out of New-files of one, then k2mps"
-                    " lock",
+                    f"patches/files/{path} belongs to both {owned[path]} and {patch.name}",
+                    next_command="take it out of New-files of one, then k2mps lock",
                 )
             owned[path] = patch.name
     return owned
@@ -827,14 +799,11 @@ def read_new_file(files: Path, path: str) -> NewFile:
         raise errors.SeriesError(
             f"patches/files/{path} does not exist",
             why="a patch names it under New-files",
-            next_command="git status patches; or take it out of New-files,"
-            " then k2mps lock",
+            next_command="git status patches; or take it out of New-files, then k2mps lock",
         ) from None
 
 
-def check_nothing_unowned(
-    directory: Path, names: set[str], owned: set[str]
-) -> None:
+def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> None:
     """Refuses what lies in patches/ but would silently not be applied."""
     unlisted = sorted(
         entry.name

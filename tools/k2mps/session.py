@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 from pathlib import Path
-from typing import Optional
 
 import click
 
@@ -45,13 +44,13 @@ class Session:
 
             operations.tidy(self.project)
 
-    def locate(self, k2: Optional[str]) -> Path:
+    def locate(self, k2: str | None) -> Path:
         """Where the checkout is, whether or not it exists."""
         from k2mps import clone
 
         return clone.locate(self.project, k2)
 
-    def existing(self, k2: Optional[str]):
+    def existing(self, k2: str | None):
         """The checkout, which must exist."""
         from k2mps import checkout
 
@@ -59,23 +58,21 @@ class Session:
         found.tidy()
         return found
 
-    def obtain(self, k2: Optional[str]):
+    def obtain(self, k2: str | None):
         """The checkout, cloned if need be, with the pin in it."""
         from k2mps import clone
 
-        found = clone.obtain(
-            self.project, self.upstream.pin, k2, self.console
-        )
+        found = clone.obtain(self.project, self.upstream.pin, k2, self.console)
         found.tidy()
         return found
 
-    def build(self, k2: Optional[str], request):
+    def build(self, k2: str | None, request):
         """What `build.Builder` makes of a request, cloned if need be."""
         from k2mps import build
 
-        return build.Builder(
-            self.project, self.upstream, self.obtain(k2), self.console
-        ).build(request)
+        return build.Builder(self.project, self.upstream, self.obtain(k2), self.console).build(
+            request
+        )
 
     def prepare_wheels(self) -> None:
         """Installs what looking into wheels needs."""
@@ -93,15 +90,10 @@ k2_option = click.option(
     help="your own k2 checkout, or a git URL to clone; default build/k2",
 )
 torch_option = click.option(
-    "--torch",
-    metavar="VERSION",
-    help="a torch version that upstream.toml supports",
+    "--torch", metavar="VERSION", help="a torch version that upstream.toml supports"
 )
 jobs_option = click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1),
-    help="compilers at once; default what fits",
+    "-j", "--jobs", type=click.IntRange(1), help="compilers at once; default what fits"
 )
 device_option = click.option(
     "--device",
@@ -109,6 +101,4 @@ device_option = click.option(
     default="mps",
     help="what to build for; on Linux mps is emulated",
 )
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="print JSON"
-)
+json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Optional
 
 from k2mps import commits, errors, operations, series
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Head
 from k2mps.project import Project
 from k2mps.upstream import Upstream
-
 
 _OF_REBASE = "k2mps rebase --continue, or --abort"
 
@@ -56,7 +54,7 @@ class Status:
     state: State
     details: tuple[str, ...]
     next_command: str
-    head: Optional[Head]
+    head: Head | None
     edited_files: tuple[str, ...]
     user_commits: tuple[str, ...]
     patch_changes: tuple[str, ...]
@@ -84,9 +82,7 @@ def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
     return _read(project, upstream)[1]
 
 
-def _read(
-    project: Project, upstream: Upstream
-) -> tuple[Optional[series.Series], tuple[str, ...]]:
+def _read(project: Project, upstream: Upstream) -> tuple[series.Series | None, tuple[str, ...]]:
     """patches/, and how it differs from the lock."""
     try:
         found = series.load(project.patches)
@@ -98,21 +94,27 @@ def _read(
 def of_checkout(
     project: Project,
     upstream: Upstream,
-    checkout: Optional[Checkout],
-    planned: Optional[commits.Planned] = None,
+    checkout: Checkout | None,
+    planned: commits.Planned | None = None,
 ) -> Status:
     """The status of a checkout, or of its absence.
 
     Args:
       planned: the commits of the locked series, where they are known.
     """
-    found, changes = (
-        (None, ()) if planned else _read(project, upstream)
-    )
+    found, changes = (None, ()) if planned else _read(project, upstream)
     stopped = operations.rebase_under_way(project)
     if checkout is None:
-        return Status(State.ABSENT, (), _OF_REBASE if stopped else
-                      "k2mps apply", None, (), (), changes, rebase=stopped)
+        return Status(
+            State.ABSENT,
+            (),
+            _OF_REBASE if stopped else "k2mps apply",
+            None,
+            (),
+            (),
+            changes,
+            rebase=stopped,
+        )
     head = checkout.head()
     untracked: tuple[str, ...] = ()
     if planned:
@@ -121,9 +123,7 @@ def of_checkout(
         edited, untracked = map(tuple, checkout.changed_files())
     if found and not changes and head.commit != upstream.pin.commit:
         planned = commits.Planned(checkout, upstream.pin, found)
-    state, users, details = _judge(
-        project, upstream, checkout, head, edited, planned
-    )
+    state, users, details = _judge(project, upstream, checkout, head, edited, planned)
     operation = checkout.operation_in_progress()
     if operation:
         details.append(f"{operation} is in progress")
@@ -134,12 +134,8 @@ def of_checkout(
     elif operation:
         advice = checkout.end_of_operation()
     else:
-        advice = _next_command(state, edited, changes,
-                               head.commit == upstream.pin.commit)
-    return Status(
-        state, tuple(details), advice, head, edited, users, changes,
-        untracked, stopped,
-    )
+        advice = _next_command(state, edited, changes, head.commit == upstream.pin.commit)
+    return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
 
 
 def _judge(
@@ -148,7 +144,7 @@ def _judge(
     checkout: Checkout,
     head: Head,
     edited: tuple[str, ...],
-    planned: Optional[commits.Planned],
+    planned: commits.Planned | None,
 ) -> tuple[State, tuple[str, ...], list[str]]:
     """The state, the user's commits and the details.
 
@@ -158,13 +154,9 @@ def _judge(
     pin = upstream.pin
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
-    at_tree = head.tree == (
-        planned.tree if planned else _last_applied(checkout)
-    )
+    at_tree = head.tree == (planned.tree if planned else _last_applied(checkout))
     if at_tree and (
-        planned is None
-        or head.branch != BRANCH_REF
-        or planned.seem_said(project, head.commit)
+        planned is None or head.branch != BRANCH_REF or planned.seem_said(project, head.commit)
     ):
         return State.EDITED if edited else State.APPLIED, (), []
     ours = checkout.commits_of_series(head.commit)
@@ -178,23 +170,26 @@ def _judge(
             return State.EDITED, users, details
         if ours or checkout.base() == head.commit:
             state = State.EDITED if edited else State.OTHER_SERIES
-            return state, (), [
-                "the files are the same, but patches have another name,"
-                " order or text by now" if at_tree else
-                "the series was applied in another version"
-            ]
+            return (
+                state,
+                (),
+                [
+                    "the files are the same, but patches have another name, order or text by now"
+                    if at_tree
+                    else "the series was applied in another version"
+                ],
+            )
     elif ours and not edited:
         base = ours[0].parents[0][:12]
-        return State.OTHER_SERIES, (), [
-            f"the series was applied to another commit, {base}"
-        ]
-    return State.OTHER_COMMIT, (), [
-        f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]}"
-        f" (k2 {pin.version})"
-    ]
+        return State.OTHER_SERIES, (), [f"the series was applied to another commit, {base}"]
+    return (
+        State.OTHER_COMMIT,
+        (),
+        [f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"],
+    )
 
 
-def _last_applied(checkout: Checkout) -> Optional[str]:
+def _last_applied(checkout: Checkout) -> str | None:
     """The tree of the series that was applied or exported last, if any."""
     base = checkout.base()
     return checkout.tree_of(base) if base else None
@@ -208,8 +203,10 @@ def _edits(edited: tuple[str, ...]) -> str:
 
 def _next_command(state: State, edited, changes, on_pin: bool) -> str:
     if changes:
-        return ("k2mps lock, if the change of patches/ is meant; else"
-                " git checkout patches upstream.toml")
+        return (
+            "k2mps lock, if the change of patches/ is meant; else"
+            " git checkout patches upstream.toml"
+        )
     if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
         return "k2mps apply"
     if state is State.EDITED and edited and on_pin:

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
 
 from k2mps import errors, hunks, patchset, series
 from k2mps.apply import check_lock
@@ -62,10 +62,7 @@ class Submission:
 
 
 def make(
-    project: Project,
-    checkout: Checkout,
-    names: Sequence[str] = (),
-    group: str = "",
+    project: Project, checkout: Checkout, names: Sequence[str] = (), group: str = ""
 ) -> Submission:
     """Makes the commits; no ref has them yet.
 
@@ -89,13 +86,8 @@ def make(
         last = commit_series(checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, a group made later has the same commits below.
-        date = checkout.git.text(
-            "log", "-1", "--format=@%ct +0000", pinned.pin.commit
-        )
-        sender = {
-            **_sender(checkout),
-            "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date,
-        }
+        date = checkout.git.text("log", "-1", "--format=@%ct +0000", pinned.pin.commit)
+        sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         base = tip = pinned.pin.commit
         for commit, patch in zip(commits, found.patches):
             if patch in below or patch in chosen:
@@ -111,9 +103,7 @@ def make(
     )
 
 
-def _choose(
-    found: series.Series, names: Sequence[str]
-) -> tuple[Patch, ...]:
+def _choose(found: series.Series, names: Sequence[str]) -> tuple[Patch, ...]:
     known = {patch.name.removesuffix(".patch") for patch in found.patches}
     wanted = {name.removesuffix(".patch") for name in names}
     for name in sorted(wanted - known):
@@ -129,21 +119,16 @@ def _choose(
     )
 
 
-def _of_group(
-    found: series.Series, group: str
-) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
+def _of_group(found: series.Series, group: str) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
     """The patches of the groups before one, and its own."""
-    chosen = tuple(
-        patch for patch in found.patches
-        if found.groups.get(patch.name) == group
-    )
+    chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
     if not chosen:
         raise errors.SubmissionError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
             next_command="name one of those in patches/series",
         )
-    return found.patches[:found.patches.index(chosen[0])], chosen
+    return found.patches[: found.patches.index(chosen[0])], chosen
 
 
 def _sender(checkout: Checkout) -> dict[str, str]:
@@ -164,11 +149,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
 
 
 def _commit(
-    checkout: Checkout,
-    commits: Sequence[Commit],
-    patch: Patch,
-    tip: str,
-    sender: dict[str, str],
+    checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: dict[str, str]
 ) -> str:
     """Commits one patch of the series on another commit.
 
@@ -177,36 +158,41 @@ def _commit(
     Raises:
       SubmissionError: it does not fit there.
     """
-    commit = next(
-        one for one in commits if patchset.name_of(one) == patch.name
-    )
+    commit = next(one for one in commits if patchset.name_of(one) == patch.name)
     parent = commit.parents[0]
-    tree: Optional[str] = checkout.tree_of(commit.id)
+    tree: str | None = checkout.tree_of(commit.id)
     if checkout.tree_of(tip) != checkout.tree_of(parent):
         tree = _moved(checkout, commit, tip)
     if tree is None:
         raise errors.SubmissionError(
-            f"patches/{patch.name} builds on patches that are left out, or"
-            " do not come before it",
+            f"patches/{patch.name} builds on patches that are left out, or do not come before it",
             why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
             " it changes the same lines, or files that those add",
             next_command="name these as well",
         )
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
     return checkout.git.text(
-        "commit-tree", tree, "-p", tip, stdin=os.fsencode(message),
-        environment={
-            **sender,
-            **(commit.author.variables() if patch.date else {}),
-        },
+        "commit-tree",
+        tree,
+        "-p",
+        tip,
+        stdin=os.fsencode(message),
+        environment={**sender, **(commit.author.variables() if patch.date else {})},
     )
 
 
-def _moved(checkout: Checkout, commit: Commit, tip: str) -> Optional[str]:
+def _moved(checkout: Checkout, commit: Commit, tip: str) -> str | None:
     """The tree of a commit's changes on another commit, if they fit."""
     diff = checkout.git.bytes(
-        "diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames",
-        "-U3", commit.parents[0], commit.id,
+        "diff-tree",
+        "-r",
+        "-p",
+        "--full-index",
+        "--binary",
+        "--no-renames",
+        "-U3",
+        commit.parents[0],
+        commit.id,
     )
     with checkout.scratch_index() as index:
         index.bytes("read-tree", tip)
@@ -224,14 +210,12 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
         raise errors.SubmissionError(
-            f"{name!r} is no name for a branch",
-            next_command="choose another name",
+            f"{name!r} is no name for a branch", next_command="choose another name"
         )
     if checkout.commit_of(ref):
         raise errors.SubmissionError(
             f"{checkout.directory} has a branch {name} already",
-            next_command=f"git -C {checkout.directory} branch -D {name}, or"
-            " choose another name",
+            next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
         )
     checkout.set_refs({ref: made.tip}, "upstream")
 
@@ -242,39 +226,42 @@ def mailbox(checkout: Checkout, made: Submission) -> bytes:
     sender = _sender(checkout)
     name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
     output = checkout.git.bytes(
-        "format-patch", "--stdout", "--cover-letter", "--no-signature",
-        f"--from={name} <{email}>", "-U3",
-        "--no-attach", "--no-thread", "--no-to", "--no-cc",
-        "--no-add-header", "--subject-prefix=PATCH", "--numbered",
-        "--cover-from-description=none", "--full-index", "--binary",
-        f"--base={made.base}", f"{made.base}..{made.tip}",
+        "format-patch",
+        "--stdout",
+        "--cover-letter",
+        "--no-signature",
+        f"--from={name} <{email}>",
+        "-U3",
+        "--no-attach",
+        "--no-thread",
+        "--no-to",
+        "--no-cc",
+        "--no-add-header",
+        "--subject-prefix=PATCH",
+        "--numbered",
+        "--cover-from-description=none",
+        "--full-index",
+        "--binary",
+        f"--base={made.base}",
+        f"{made.base}..{made.tip}",
         environment=sender,
     )
-    output = output.replace(
-        b"*** SUBJECT HERE ***", subject.encode(), 1
-    )
+    output = output.replace(b"*** SUBJECT HERE ***", subject.encode(), 1)
     return output.replace(b"*** BLURB HERE ***", text.encode(), 1)
 
 
-def _cover(
-    project: Project,
-    found: series.Series,
-    chosen: Sequence[Patch],
-    group: str,
-) -> str:
-    counts = [
-        hunks.count(patch.diff, without=found.files) for patch in chosen
-    ]
+def _cover(project: Project, found: series.Series, chosen: Sequence[Patch], group: str) -> str:
+    counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
-    new_lines = sum(
-        len(found.files[path].source.read_bytes().splitlines())
-        for path in new_files
-    )
+    new_lines = sum(len(found.files[path].source.read_bytes().splitlines()) for path in new_files)
     lines = [
-        "An Apple MPS backend for k2" if len(chosen) == len(found.patches)
-        else chosen[0].subject if len(chosen) == 1
-        else _TITLES[group] if group
+        "An Apple MPS backend for k2"
+        if len(chosen) == len(found.patches)
+        else chosen[0].subject
+        if len(chosen) == 1
+        else _TITLES[group]
+        if group
         else f"{len(chosen)} changes for an Apple MPS backend of k2",
         "",
         f"{len(new_files)} new files with {new_lines} lines; in existing"
@@ -320,10 +307,7 @@ def _figures(project: Project) -> Iterator[str]:
 
 
 def _notes(
-    checkout: Checkout,
-    found: series.Series,
-    chosen: Sequence[Patch],
-    pin: str,
+    checkout: Checkout, found: series.Series, chosen: Sequence[Patch], pin: str
 ) -> Iterator[str]:
     """What k2's own conventions say of the new files."""
     paths = [path for patch in chosen for path in patch.new_files]
@@ -343,12 +327,8 @@ def _notes(
             # .clang-format an error.
             if text.status == 0 or name == ".flake8":
                 (root / name).write_bytes(text.stdout)
-        yield from _clang_format(
-            root, [path for path in paths if path.endswith(_CXX)]
-        )
-        yield from _flake8(
-            root, [path for path in paths if path.endswith(".py")]
-        )
+        yield from _clang_format(root, [path for path in paths if path.endswith(_CXX)])
+        yield from _flake8(root, [path for path in paths if path.endswith(".py")])
 
 
 def _clang_format(root: Path, paths: Sequence[str]) -> Iterator[str]:
@@ -357,8 +337,7 @@ def _clang_format(root: Path, paths: Sequence[str]) -> Iterator[str]:
     for path in paths:
         try:
             formatted = subprocess.run(
-                [program, "--style=file", path], cwd=root,
-                capture_output=True, check=True,
+                [program, "--style=file", path], cwd=root, capture_output=True, check=True
             ).stdout
         except (OSError, subprocess.CalledProcessError):
             yield "clang-format does not run here: C++ was not checked"
@@ -371,9 +350,10 @@ def _flake8(root: Path, paths: Sequence[str]) -> Iterator[str]:
     if not paths:
         return
     result = subprocess.run(
-        [sys.executable, "-m", "flake8", "--config=.flake8",
-         "--no-show-source", *paths],
-        cwd=root, capture_output=True, text=True,
+        [sys.executable, "-m", "flake8", "--config=.flake8", "--no-show-source", *paths],
+        cwd=root,
+        capture_output=True,
+        text=True,
     )
     if "No module named" in result.stderr:
         yield "flake8 is not installed: Python was not checked"

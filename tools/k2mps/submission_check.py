@@ -16,8 +16,8 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Optional
 
 from k2mps import errors, process, suites
 from k2mps.build import Builder, Request
@@ -66,11 +66,7 @@ class Checked:
 
 
 def check(
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    made: Submission,
-    reporter: Reporter,
+    project: Project, upstream: Upstream, checkout: Checkout, made: Submission, reporter: Reporter
 ) -> Iterator[Checked]:
     """Builds and tests the commits in their order.
 
@@ -98,8 +94,7 @@ def check(
                     )
                     known.put(tree, found)
                 (off, well), (on, imports) = found
-                yield Checked(commit.id, commit.subject, off, on,
-                              well and imports)
+                yield Checked(commit.id, commit.subject, off, on, well and imports)
         finally:
             _remove(project, checkout)
 
@@ -114,7 +109,7 @@ class _Known:
         except (FileNotFoundError, ValueError):
             self._found = {}
 
-    def get(self, tree: str) -> Optional[list]:
+    def get(self, tree: str) -> list | None:
         """What was found of a tree that is well; another is tried again."""
         found = self._found.get(tree)
         return found if found and all(ok for _, ok in found) else None
@@ -122,25 +117,21 @@ class _Known:
     def put(self, tree: str, found) -> None:
         self._found[tree] = found
         draft = self._path.with_suffix(".draft")
-        draft.write_text(json.dumps(self._found, indent=1) + "\n",
-                         encoding="utf-8")
+        draft.write_text(json.dumps(self._found, indent=1) + "\n", encoding="utf-8")
         os.replace(draft, self._path)
 
 
-def _off(
-    project: Project, builder: Builder, reporter: Reporter
-) -> tuple[str, bool]:
-    suite, = suites.choose([_SUITE])
+def _off(project: Project, builder: Builder, reporter: Reporter) -> tuple[str, bool]:
+    (suite,) = suites.choose([_SUITE])
     try:
-        built = builder.build(Request(
-            Device.CPU, as_is=True, cmake_arguments=_QUICK
-        ))
+        built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=_QUICK))
     except (errors.ConfigureError, errors.CompileError) as error:
         return f"does not build: {error.why}", False
     result = suites.run(project, suite, built, (), reporter)
     text = f"{result.passed} passed"
     for number, what in (
-        (result.failed, "failed"), (result.errors, "errors"),
+        (result.failed, "failed"),
+        (result.errors, "errors"),
         (result.skipped, "skipped"),
     ):
         text += f", {number} {what}" if number else ""
@@ -150,37 +141,29 @@ def _off(
     return text, result.ok
 
 
-def _on(
-    project: Project, builder: Builder, folder: Path, reporter: Reporter
-) -> tuple[str, bool]:
+def _on(project: Project, builder: Builder, folder: Path, reporter: Reporter) -> tuple[str, bool]:
     if not (folder / _OPTION).is_file():
         return "-", True
     try:
-        built = builder.build(Request(
-            Device.MPS, as_is=True, cmake_arguments=_QUICK
-        ))
+        built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=_QUICK))
     except (errors.ConfigureError, errors.CompileError) as error:
         return f"does not build: {error.why}", False
     outcome = process.run(
         [Environment(project, reporter).python, "-c", _FSA],
-        reporter=reporter, cwd=project.build_root,
-        environment={
-            "PYTHONPATH": os.pathsep.join(map(str, built.python_path))
-        },
+        reporter=reporter,
+        cwd=project.build_root,
+        environment={"PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
     )
     return "\n".join(outcome.lines[-8:]), outcome.status == 0
 
 
-def _check_out(
-    checkout: Checkout, folder: Path, commit: Commit, reporter: Reporter
-) -> None:
+def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Reporter) -> None:
     reporter.info(f"{commit.id[:12]} {commit.subject}")
     if folder.exists():
         git = Checkout(folder, reporter).git
         git.bytes("checkout", "--quiet", "--detach", commit.id)
     else:
-        checkout.git.bytes("worktree", "add", "--quiet", "--detach",
-                           str(folder), commit.id)
+        checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit.id)
 
 
 def _remove(project: Project, checkout: Checkout) -> None:

@@ -11,8 +11,8 @@ import re
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Mapping, Optional, Sequence
 
 from k2mps import errors, process, program
 from k2mps.build import Built
@@ -82,12 +82,7 @@ SUITES = (
         on_k2=False,
         platforms=("linux",),
     ),
-    Suite(
-        "parity",
-        "mps against CPU, on real k2",
-        "k2_mps_tests/parity",
-        device=Device.MPS,
-    ),
+    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity", device=Device.MPS),
     Suite(
         "examples",
         "the examples, small, on the CPU and on mps",
@@ -116,10 +111,7 @@ SUITES = (
         "k2's own suite, unedited, on mps",
         "{k2}/k2/python/tests",
         device=Device.MPS,
-        arguments=(
-            "-p", "k2_mps_tests.upstream.seed",
-            "-p", "k2_mps_tests.upstream.plugin",
-        ),
+        arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
         # Its tests compare k2 with torch's own CTC loss, which has no kernel
         # for mps.  k2 itself needs no such help: parity runs without.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
@@ -193,9 +185,7 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
                 f"there is no suite {name!r} on this system",
                 next_command=f"k2mps test {' '.join(sorted(known))}",
             )
-    return tuple(
-        suite for suite in here if not names or suite.name in names
-    )
+    return tuple(suite for suite in here if not names or suite.name in names)
 
 
 def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
@@ -212,7 +202,7 @@ def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
 def run(
     project: Project,
     suite: Suite,
-    built: Optional[Built],
+    built: Built | None,
     arguments: Sequence[str],
     reporter: Reporter,
 ) -> Result:
@@ -248,20 +238,32 @@ def run(
                 task.update(done, total, match[1].rsplit("/", 1)[-1])
 
         outcome = program.run(
-            project, "pytest",
+            project,
+            "pytest",
             [
                 target,
                 # Neither configuration nor caches of the tested checkout's.
                 f"--rootdir={project.root}",
-                "-c", project.root / "pyproject.toml",
-                "-p", "no:cacheprovider", "--import-mode=importlib",
-                "-o", f"faulthandler_timeout={_SECONDS_PER_TEST}",
-                "-o", "faulthandler_exit_on_timeout=true",
-                "-v", "--tb=short", f"--junitxml={report}",
-                *suite.arguments, *arguments,
+                "-c",
+                project.root / "pyproject.toml",
+                "-p",
+                "no:cacheprovider",
+                "--import-mode=importlib",
+                "-o",
+                f"faulthandler_timeout={_SECONDS_PER_TEST}",
+                "-o",
+                "faulthandler_exit_on_timeout=true",
+                "-v",
+                "--tb=short",
+                f"--junitxml={report}",
+                *suite.arguments,
+                *arguments,
             ],
-            reporter, built=built, variables=variables,
-            on_line=follow, log=folder / f"{suite.name}.log",
+            reporter,
+            built=built,
+            variables=variables,
+            on_line=follow,
+            log=folder / f"{suite.name}.log",
         )
     seconds = time.monotonic() - started
     return _read(suite, report, outcome, seconds)
@@ -274,10 +276,8 @@ def summary(results: Sequence[Result]) -> list[str]:
         if result.not_run:
             rows.append((result.suite.title, "not run", "", "", "", ""))
             continue
-        numbers = (result.passed, result.failed, result.errors,
-                   result.skipped)
-        rows.append((result.suite.title, *map(str, numbers),
-                     f"{result.seconds:.0f}"))
+        numbers = (result.passed, result.failed, result.errors, result.skipped)
+        rows.append((result.suite.title, *map(str, numbers), f"{result.seconds:.0f}"))
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = [
         "  ".join(
@@ -288,9 +288,7 @@ def summary(results: Sequence[Result]) -> list[str]:
     ]
     for result in results:
         for reason, count in sorted(result.reasons.items()):
-            lines.append(
-                f"skipped in {result.suite.title}, {count}: {reason}"
-            )
+            lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
         if result.not_run:
             lines.append(f"not run: {result.suite.title}: {result.not_run}")
         if result.broken:
@@ -305,9 +303,7 @@ def summary(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _read(
-    suite: Suite, report: Path, outcome: process.Outcome, seconds: float
-) -> Result:
+def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
     """Takes the numbers from the JUnit file, and doubts them."""
     counts = {"passed": 0, "failure": 0, "error": 0, "skipped": 0}
     reasons: dict[str, int] = {}
@@ -317,18 +313,13 @@ def _read(
         cases = []
     for case in cases:
         kinds = {child.tag: child for child in case}
-        kind = next(
-            (tag for tag in ("error", "failure", "skipped") if tag in kinds),
-            "passed",
-        )
+        kind = next((tag for tag in ("error", "failure", "skipped") if tag in kinds), "passed")
         counts[kind] += 1
         if kind == "skipped":
             reason = kinds[kind].get("message") or "no reason given"
             reasons[reason] = reasons.get(reason, 0) + 1
     broken = ""
-    if outcome.status == _NOTHING_COLLECTED or (
-        outcome.status == 0 and not cases
-    ):
+    if outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):
         broken = "no test was collected"
     elif outcome.status != 0 and not counts["failure"] + counts["error"]:
         broken = f"pytest ended with status {outcome.status}"

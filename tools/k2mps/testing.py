@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from collections.abc import Sequence
 
 from k2mps import build, clone, errors, suites
 from k2mps.doctor import Device
@@ -15,11 +15,11 @@ from k2mps.upstream import Upstream
 def run_all(
     project: Project,
     upstream: Upstream,
-    k2: Optional[str],
+    k2: str | None,
     names: Sequence[str],
     *,
-    torch: Optional[str] = None,
-    jobs: Optional[int] = None,
+    torch: str | None = None,
+    jobs: int | None = None,
     arguments: Sequence[str] = (),
     reporter: Reporter = Reporter(),
 ) -> list[Result]:
@@ -51,9 +51,7 @@ def run_all(
         except errors.K2mpsError as error:
             results.append(Result(suite, broken=str(error)))
         else:
-            results.append(
-                suites.run(project, suite, built, arguments, reporter)
-            )
+            results.append(suites.run(project, suite, built, arguments, reporter))
     return results
 
 
@@ -73,8 +71,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
         reporter.info(line)
     if all(result.not_run for result in results):
         raise errors.TestsFailedError(
-            "no suite could be run",
-            next_command="k2mps doctor; the reasons are above",
+            "no suite could be run", next_command="k2mps doctor; the reasons are above"
         )
     failed = [result.suite.name for result in results if not result.ok]
     if failed:
@@ -97,7 +94,7 @@ class _Builds:
         self._reporter = reporter
         self._done: dict[tuple[Device, bool, bool], object] = {}
 
-    def of(self, suite: Suite) -> Optional[build.Built]:
+    def of(self, suite: Suite) -> build.Built | None:
         """The build for a suite; None where it needs no k2.
 
         Raises:
@@ -113,19 +110,11 @@ class _Builds:
             raise self._done[key]
         return self._done[key]
 
-    def _make(
-        self, device: Device, on_k2: bool, cpp: bool
-    ) -> Optional[build.Built]:
+    def _make(self, device: Device, on_k2: bool, cpp: bool) -> build.Built | None:
         request = build.Request(device, self._torch, self._jobs, tests=cpp)
         if not on_k2:
-            build.prepare(
-                self._project, self._upstream, request, self._reporter
-            )
+            build.prepare(self._project, self._upstream, request, self._reporter)
             return None
-        k2 = clone.obtain(
-            self._project, self._upstream.pin, self._k2, self._reporter
-        )
-        builder = build.Builder(
-            self._project, self._upstream, k2, self._reporter
-        )
+        k2 = clone.obtain(self._project, self._upstream.pin, self._k2, self._reporter)
+        builder = build.Builder(self._project, self._upstream, k2, self._reporter)
         return builder.build(request)

@@ -19,8 +19,8 @@ import os
 import re
 import shutil
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Iterable, Optional, Sequence
 
 from packaging.requirements import Requirement
 
@@ -39,8 +39,7 @@ FILES = Path(__file__).with_name("macos")
 _STAMP = "complete"
 _PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
-_ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/",
-              "ziglang/lib/libc/darwin/")
+_ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/", "ziglang/lib/libc/darwin/")
 
 # Which SDK the headers are of, as clang asks for it.
 _SDK_SETTINGS = {
@@ -56,8 +55,7 @@ _OBJC = "/usr/lib/libobjc.A.dylib"
 
 
 def _framework(name: str, version: str) -> str:
-    return f"/System/Library/Frameworks/{name}.framework/Versions/{version}" \
-        f"/{name}"
+    return f"/System/Library/Frameworks/{name}.framework/Versions/{version}/{name}"
 
 
 _CORE_FOUNDATION = _framework("CoreFoundation", "A")
@@ -69,10 +67,7 @@ _METAL = _framework("Metal", "A")
 _STUBS: dict[str, tuple[str, tuple[str, ...]]] = {
     _CXX: ("usr/lib/libc++", ()),
     _OBJC: ("usr/lib/libobjc.A", ()),
-    _CORE_FOUNDATION: (
-        _CORE_FOUNDATION.lstrip("/"),
-        (),
-    ),
+    _CORE_FOUNDATION: (_CORE_FOUNDATION.lstrip("/"), ()),
     _FOUNDATION: (
         "System/Library/Frameworks/Foundation.framework/Foundation",
         (_CORE_FOUNDATION, _OBJC),
@@ -165,10 +160,7 @@ class Toolchain:
 
 
 def assemble(
-    project: Project,
-    torch: Requirement,
-    python: Interpreter,
-    reporter: Reporter,
+    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
 ) -> Toolchain:
     """Puts the toolchain for a torch version and a Python together, unless
     it is there.
@@ -177,23 +169,29 @@ def assemble(
       RequirementMissingError, IndexUnreachableError: a part cannot be had.
     """
     python.check_headers()
-    doctor.provide(
-        [check for check in checks(reporter) if not check.ok], reporter
-    )
+    doctor.provide([check for check in checks(reporter) if not check.ok], reporter)
     torch_package = fetch_torch(project, torch, python, reporter)
     zig = fetch_zig(project, reporter)
     libcxx = _fetch_libcxx(project, reporter)
     target = _root(project) / f"toolchain-{torch_package.parent.name}"
-    key = _key(torch_package.parent.name, zig.name, libcxx.name,
-               python.number, str(python.include), python.program)
+    key = _key(
+        torch_package.parent.name,
+        zig.name,
+        libcxx.name,
+        python.number,
+        str(python.include),
+        python.program,
+    )
     found = Toolchain(target)
     if found.key != key:
         draft = target.with_name(target.name + ".draft")
         shutil.rmtree(draft, ignore_errors=True)
         _fill(draft, python, torch, torch_package, zig, libcxx)
-        parts = {"torch": str(torch.specifier).removeprefix("=="),
-                 "libc++": libcxx.name.removeprefix("libcxx-"),
-                 "python": python.tag}
+        parts = {
+            "torch": str(torch.specifier).removeprefix("=="),
+            "libc++": libcxx.name.removeprefix("libcxx-"),
+            "python": python.tag,
+        }
         (draft / _PARTS).write_text(json.dumps(parts))
         (draft / _STAMP).write_text(key)
         shutil.rmtree(target, ignore_errors=True)
@@ -202,15 +200,17 @@ def assemble(
 
 
 def fetch_torch(
-    project: Project,
-    torch: Requirement,
-    python: Interpreter,
-    reporter: Reporter,
+    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
 ) -> Path:
     """torch's package for macOS and a Python; downloaded once."""
     found = _fetch(
-        project, torch, _TORCH_PARTS, reporter,
-        platform=PLATFORM, python=python, suffix=f"-{python.tag}",
+        project,
+        torch,
+        _TORCH_PARTS,
+        reporter,
+        platform=PLATFORM,
+        python=python,
+        suffix=f"-{python.tag}",
     )
     return found / "torch"
 
@@ -253,9 +253,7 @@ def imports(binary) -> dict[str, set[str]]:
     import lief
 
     own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
-    libraries = [
-        entry.name for entry in binary.libraries if entry.command != own
-    ]
+    libraries = [entry.name for entry in binary.libraries if entry.command != own]
     found = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
         number = symbol.library_ordinal
@@ -278,16 +276,10 @@ def parse(library: Path):
 def _listed(stub: Path) -> set[str]:
     """The symbols that a .tbd file lists for macOS on arm64."""
     found = set()
-    lists = re.findall(
-        r"targets:\s*\[([^]]*)\]\s*symbols:\s*\[([^]]*)\]",
-        stub.read_text(),
-    )
+    lists = re.findall(r"targets:\s*\[([^]]*)\]\s*symbols:\s*\[([^]]*)\]", stub.read_text())
     for targets, symbols in lists:
         if re.search(r"\barm64-macos\b", targets):
-            found.update(
-                name.strip(" '\"") for name in
-                symbols.replace("\n", " ").split(",")
-            )
+            found.update(name.strip(" '\"") for name in symbols.replace("\n", " ").split(","))
     return found
 
 
@@ -311,8 +303,12 @@ def checks(reporter: Reporter = Reporter()) -> list[doctor.Check]:
         found = shutil.which(program) or ""
         result.append(
             doctor.Check(
-                program, f"of LLVM {_CLANG}", found, bool(found),
-                f"sudo apt-get install {package}", package,
+                program,
+                f"of LLVM {_CLANG}",
+                found,
+                bool(found),
+                f"sudo apt-get install {package}",
+                package,
             )
         )
     return result
@@ -334,7 +330,7 @@ def _fetch(
     parts: Sequence[str],
     reporter: Reporter,
     platform: str = "",
-    python: Optional[Interpreter] = None,
+    python: Interpreter | None = None,
     suffix: str = "",
 ) -> Path:
     """Parts of a wheel, unpacked below build/; downloaded once."""
@@ -348,10 +344,7 @@ def _fetch(
         wanted, draft, platform, python.version if python else ""
     )
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(
-            draft,
-            [name for name in archive.namelist() if name.startswith(parts)],
-        )
+        archive.extractall(draft, [name for name in archive.namelist() if name.startswith(parts)])
     wheel.unlink()
     draft.rename(target)
     return target
@@ -373,14 +366,11 @@ def _fetch_libcxx(project: Project, reporter: Reporter) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     with reporter.task(f"downloading {_LIBCXX}"):
-        outcome = process.run(
-            ["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter
-        )
+        outcome = process.run(["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter)
         if outcome.status == 0:
             [package] = draft.glob("*.deb")
             outcome = process.run(
-                ["dpkg-deb", "--extract", str(package), str(draft)],
-                reporter=reporter,
+                ["dpkg-deb", "--extract", str(package), str(draft)], reporter=reporter
             )
             package.unlink()
     if outcome.status != 0:
@@ -403,12 +393,8 @@ def _fill(
 ) -> None:
     sdk = directory / "sdk"
     headers = sdk / "usr" / "include"
-    shutil.copytree(
-        zig / "ziglang/lib/libc/include/any-macos-any", headers
-    )
-    shutil.copytree(
-        libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++"
-    )
+    shutil.copytree(zig / "ziglang/lib/libc/include/any-macos-any", headers)
+    shutil.copytree(libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++")
     note_availability(headers / "c++" / "v1" / "__config_site")
     shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
@@ -445,28 +431,32 @@ def note_availability(site: Path) -> None:
         raise errors.RequirementMissingError(
             f"{_LIBCXX} is not configured as expected",
             why=f"{site.name} has no line {switch}",
-            next_command=f"apt-cache policy {_LIBCXX}, and tell us the"
-            " version",
+            next_command=f"apt-cache policy {_LIBCXX}, and tell us the version",
         )
     site.write_text(text.replace(switch, ""))
 
 
-def stub(
-    library: str, symbols: Iterable[str], reexported: Sequence[str]
-) -> str:
+def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
     """A .tbd file: what the linker needs to know of a library."""
 
     def listed(names: Iterable[str]) -> str:
         return ", ".join(f"'{name}'" for name in names)
 
     targets = "targets: [ arm64-macos ]"
-    lines = ["--- !tapi-tbd", "tbd-version: 4", targets,
-             f"install-name: '{library}'"]
+    lines = ["--- !tapi-tbd", "tbd-version: 4", targets, f"install-name: '{library}'"]
     if reexported:
-        lines += ["reexported-libraries:", f"  - {targets}",
-                  f"    libraries: [ {listed(reexported)} ]"]
-    lines += ["exports:", f"  - {targets}",
-              f"    symbols: [ {listed(sorted(symbols))} ]", "...", ""]
+        lines += [
+            "reexported-libraries:",
+            f"  - {targets}",
+            f"    libraries: [ {listed(reexported)} ]",
+        ]
+    lines += [
+        "exports:",
+        f"  - {targets}",
+        f"    symbols: [ {listed(sorted(symbols))} ]",
+        "...",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -476,8 +466,13 @@ def python_symbols(python: Interpreter) -> list[str]:
     The same names are exported on macOS: they are Python's API.
     """
     listing = process.output(
-        [f"llvm-nm-{_CLANG}", "--dynamic", "--defined-only",
-         "--format=just-symbols", python.library]
+        [
+            f"llvm-nm-{_CLANG}",
+            "--dynamic",
+            "--defined-only",
+            "--format=just-symbols",
+            python.library,
+        ]
     )
     names = {line.split("@")[0] for line in listing.splitlines()}
     found = sorted(name for name in names if re.match(r"_?Py", name))
@@ -485,8 +480,7 @@ def python_symbols(python: Interpreter) -> list[str]:
         raise errors.RequirementMissingError(
             f"{python.library} exports nothing of Python's",
             why=f"extensions could not be loaded by {python.program}",
-            next_command="k2mps wheel --target macos-arm64 --python PROGRAM,"
-            " with another Python",
+            next_command="k2mps wheel --target macos-arm64 --python PROGRAM, with another Python",
         )
     return found
 
@@ -498,8 +492,6 @@ def write_python(program: Path, python: Interpreter) -> None:
     here, so its stand-in answers.
     """
     program.write_text(
-        "#!/bin/sh\n"
-        'export PYTHONPATH="${0%/*}/../site"\n'
-        f'exec "{python.program}" "$@"\n'
+        f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{python.program}" "$@"\n'
     )
     program.chmod(0o755)

@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Sequence
 
 
 class FileTransaction:
@@ -45,9 +45,7 @@ class FileTransaction:
         if executable:
             target.chmod(target.stat().st_mode | 0o111)
 
-    def begin(
-        self, paths: Sequence[str], note: Optional[dict] = None
-    ) -> None:
+    def begin(self, paths: Sequence[str], note: dict | None = None) -> None:
         """Writes the journal; from here on `roll_back` is possible.
 
         Args:
@@ -68,9 +66,7 @@ class FileTransaction:
                     "new_parents": self._missing_parents(target),
                 }
             )
-        journal = {
-            "root": str(self._root), "entries": entries, "note": note or {}
-        }
+        journal = {"root": str(self._root), "entries": entries, "note": note or {}}
         draft = self._area / "journal.draft"
         draft.write_text(json.dumps(journal), encoding="utf-8")
         os.replace(draft, self._area / "journal")
@@ -136,9 +132,7 @@ class Leftover:
             target = self._root / entry["path"]
             kept = self._area / "old" / str(number)
             as_before = (
-                _same_file(kept, target)
-                if entry["existed"]
-                else not os.path.lexists(target)
+                _same_file(kept, target) if entry["existed"] else not os.path.lexists(target)
             )
             found = _fingerprint(target)
             if not as_before and found not in (None, entry["new"]):
@@ -155,7 +149,7 @@ class Leftover:
         _forget(self._area)
 
 
-def leftover(area: Path) -> Optional[Leftover]:
+def leftover(area: Path) -> Leftover | None:
     """What a killed process left in `area`, or None.
 
     What such a process had only staged is removed here.
@@ -215,7 +209,7 @@ def _same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def _fingerprint(path: Path) -> Optional[list[int]]:
+def _fingerprint(path: Path) -> list[int] | None:
     """Size and modification time, or None where there is no file."""
     try:
         status = path.lstat()

@@ -6,17 +6,13 @@ what it takes away, commits and edits of patches/ that came since included.
 
 from __future__ import annotations
 
-from typing import Optional
-
 from k2mps import errors, operations
 from k2mps.checkout import BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.operations import Operation
 from k2mps.project import Project, exclusive
 
 
-def undo(
-    project: Project, checkout: Checkout, which: Optional[str] = None
-) -> Operation:
+def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
     """Restores what was before an operation.
 
     Args:
@@ -40,9 +36,7 @@ def undo(
     return entry
 
 
-def _choose(
-    checkout: Checkout, entries: list[Operation], which: Optional[str]
-) -> Operation:
+def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> Operation:
     if which is None:
         found = entries[:1]
     else:
@@ -62,16 +56,18 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
         raise errors.UndoRefusedError(
             f"that operation was run in {entry.project}",
             why="two clones of k2-mps share the checkout",
-            next_command=f"cd {entry.project}, then run the same command"
-            " again",
+            next_command=f"cd {entry.project}, then run the same command again",
         )
     operation = checkout.operation_in_progress()
     edited = checkout.edited_files()
     if operation or edited:
         raise errors.DirtyCheckoutError(
             f"{checkout.directory} has "
-            + (f"{operation} in progress" if operation else
-               f"uncommitted edits: {', '.join(edited[:3])}"),
+            + (
+                f"{operation} in progress"
+                if operation
+                else f"uncommitted edits: {', '.join(edited[:3])}"
+            ),
             next_command=f"git -C {checkout.directory} status; finish, commit"
             " or stash that, then run the same command again",
         )
@@ -80,14 +76,11 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
         raise errors.BranchElsewhereError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="moving it would leave that worktree behind",
-            next_command=f"git -C {elsewhere} checkout --detach, then run the"
-            " same command again",
+            next_command=f"git -C {elsewhere} checkout --detach, then run the same command again",
         )
 
 
-def _restore(
-    project: Project, checkout: Checkout, entry: Operation, last: Operation
-) -> None:
+def _restore(project: Project, checkout: Checkout, entry: Operation, last: Operation) -> None:
     wanted = operations.files_before(checkout, entry)
     current = operations.project_files(project)
     changed = {
@@ -100,18 +93,15 @@ def _restore(
     head = checkout.head_name()
     uncommit = entry.staged and entry == last and head == BRANCH_REF
     move = Move(entry.head_commit, entry.head, entry.refs)
-    elsewhere = (
-        head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
-    )
+    elsewhere = head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
     # On a branch that the tool has nothing to do with the user stays.  Where
     # edits were made a commit, the files stay and have these edits again.
     if elsewhere or uncommit:
         move = Move.stay(entry.refs)
     operations.carry_out(
-        project, checkout,
-        operations.record(
-            project, checkout, f"undo of {entry.command}", move.head or None
-        ),
+        project,
+        checkout,
+        operations.record(project, checkout, f"undo of {entry.command}", move.head or None),
         changed=changed,
         removed=[path for path in current if path not in wanted],
         move=move,

@@ -30,8 +30,8 @@ import hashlib
 import json
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping, Optional
 
 from k2mps import errors
 
@@ -46,10 +46,7 @@ _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 
 
 # What helps where a line of the file is wrong.
-_CORRECT = (
-    "correct it in upstream.toml; git checkout upstream.toml brings the"
-    " committed file back"
-)
+_CORRECT = "correct it in upstream.toml; git checkout upstream.toml brings the committed file back"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,10 +70,7 @@ class Torch:
     @property
     def untested(self) -> tuple[str, ...]:
         """What may be chosen without any suite having run with it."""
-        return tuple(
-            version for version in self.supported
-            if version not in self.tested
-        )
+        return tuple(version for version in self.supported if version not in self.tested)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +87,7 @@ class Lock:
     patches: Mapping[str, str]
     files: Mapping[str, str]
 
-    def differences(self, other: "Lock") -> list[str]:
+    def differences(self, other: Lock) -> list[str]:
         """Names what differs in `other`, one short line each."""
         lines = []
         if self.series != other.series:
@@ -123,7 +117,7 @@ class Upstream:
     pin: Pin
     torch: Torch
     lock: Lock
-    budget: Optional[int] = None
+    budget: int | None = None
 
 
 def sha256(content: bytes) -> str:
@@ -162,8 +156,7 @@ def load(path: Path, locked: bool = True) -> Upstream:
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise errors.ConfigError(
-            f"{path.name} is not valid TOML", why=str(error),
-            next_command=_CORRECT,
+            f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
     reader = _Reader(path.name, document)
     return Upstream(
@@ -214,13 +207,13 @@ def without_lock(text: str) -> str:
 def with_lock(text: str, lock: Lock) -> str:
     """upstream.toml's text with another lock; all else stays as written."""
     entries = [
-        f"[lock.{name}]\n" + "\n".join(
-            f"{json.dumps(key, ensure_ascii=False)} = \"{content[key]}\"\n"
-            for key in sorted(content)
+        f"[lock.{name}]\n"
+        + "\n".join(
+            f'{json.dumps(key, ensure_ascii=False)} = "{content[key]}"\n' for key in sorted(content)
         )
         for name, content in (("patches", lock.patches), ("files", lock.files))
     ]
-    tables = [f"[lock]\nseries = \"{lock.series}\"\n", *entries]
+    tables = [f'[lock]\nseries = "{lock.series}"\n', *entries]
     return without_lock(text).rstrip("\n") + "\n\n" + "\n".join(tables)
 
 
@@ -250,8 +243,7 @@ class _Reader:
         value = self._table(table).get(key)
         if not isinstance(value, str) or not value:
             raise errors.ConfigError(
-                f"{self._name}: [{table}] {key} must be a text",
-                next_command=_CORRECT,
+                f"{self._name}: [{table}] {key} must be a text", next_command=_CORRECT
             )
         return value
 
@@ -259,8 +251,7 @@ class _Reader:
         value = self.text(table, key)
         if not _OBJECT_ID.fullmatch(value):
             raise errors.ConfigError(
-                f"{self._name}: [{table}] {key} must be a full object id,"
-                " 40 hexadecimal digits",
+                f"{self._name}: [{table}] {key} must be a full object id, 40 hexadecimal digits",
                 why=f"it is {value!r}",
                 next_command=_CORRECT,
             )
@@ -272,8 +263,7 @@ class _Reader:
             isinstance(entry, str) for entry in value.values()
         ):
             raise errors.ConfigError(
-                f"{self._name}: [{table}.{key}] must map names to texts",
-                next_command="k2mps lock",
+                f"{self._name}: [{table}.{key}] must map names to texts", next_command="k2mps lock"
             )
         return value
 
@@ -283,38 +273,31 @@ class _Reader:
         tested = self._versions("tested", [default])
         if default not in supported or not set(tested) <= set(supported):
             raise errors.ConfigError(
-                f"{self._name}: [torch] supported must contain the default"
-                " and all of tested",
+                f"{self._name}: [torch] supported must contain the default and all of tested",
                 next_command=_CORRECT,
             )
         return Torch(default, supported, tested)
 
     def _versions(self, key: str, default: list) -> tuple[str, ...]:
         found = self._table("torch").get(key, default)
-        if not isinstance(found, list) or not all(
-            isinstance(entry, str) for entry in found
-        ):
+        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
             raise errors.ConfigError(
-                f"{self._name}: [torch] {key} must be a list of texts",
-                next_command=_CORRECT,
+                f"{self._name}: [torch] {key} must be a list of texts", next_command=_CORRECT
             )
         return tuple(found)
 
-    def budget(self) -> Optional[int]:
+    def budget(self) -> int | None:
         if "budget" not in self._document:
             return None
         lines = self._table("budget").get("lines")
         if not isinstance(lines, int) or isinstance(lines, bool):
             raise errors.ConfigError(
-                f"{self._name}: [budget] lines must be a number",
-                next_command=_CORRECT,
+                f"{self._name}: [budget] lines must be a number", next_command=_CORRECT
             )
         return lines
 
     def _table(self, table: str) -> dict:
         value = self._document.get(table)
         if not isinstance(value, dict):
-            raise errors.ConfigError(
-                f"{self._name}: [{table}] is missing", next_command=_CORRECT
-            )
+            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
         return value

@@ -15,8 +15,8 @@ import json
 import posixpath
 import re
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Optional
 
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -28,17 +28,9 @@ from k2mps.reporter import Reporter
 from k2mps.upstream import Upstream
 from k2mps.wheel import record_hash
 from k2mps.wheel_images import Images
-from k2mps.wheel_reference import (
-    LIBRARY,
-    LOCAL,
-    Problem,
-    Reference,
-    gather,
-    parsed,
-)
+from k2mps.wheel_reference import LIBRARY, LOCAL, Problem, Reference, gather, parsed
 
-_INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt",
-         provenance.FILE}
+_INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
 # Where people and build machines keep their files.
@@ -54,7 +46,7 @@ def check(
     upstream: Upstream,
     checkout: Checkout,
     reporter: Reporter = Reporter(),
-    python: Optional[str] = None,
+    python: str | None = None,
 ) -> None:
     """Verifies a wheel.
 
@@ -65,9 +57,7 @@ def check(
       WheelVerificationError: it is not what it should be.
     """
     with reporter.task(f"verifying {wheel.name}"):
-        reference = gather(
-            wheel, project, upstream, checkout, reporter, python
-        )
+        reference = gather(wheel, project, upstream, checkout, reporter, python)
         problems = list(verify(wheel, reference))
     if problems:
         raise errors.WheelVerificationError(
@@ -79,9 +69,11 @@ def check(
         front_end = reference.front_end
         reporter.info(
             f"{len(reference.kernels)} kernel source(s): "
-            + ("accepted by the emulator's front end for Metal"
-               if front_end.command
-               else f"not checked as Metal, since {front_end.absent}")
+            + (
+                "accepted by the emulator's front end for Metal"
+                if front_end.command
+                else f"not checked as Metal, since {front_end.absent}"
+            )
         )
 
 
@@ -89,15 +81,12 @@ def verify(wheel: Path, reference: Reference) -> Iterator[Problem]:
     """All that is wrong with a wheel."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            files = {
-                name: archive.read(name) for name in archive.namelist()
-            }
+            files = {name: archive.read(name) for name in archive.namelist()}
     except (zipfile.BadZipFile, OSError) as error:
         yield Problem("file", "", f"not a zip file that can be read: {error}")
         return
     info = next(
-        (posixpath.dirname(name) for name in files
-         if name.endswith(".dist-info/WHEEL")), "",
+        (posixpath.dirname(name) for name in files if name.endswith(".dist-info/WHEEL")), ""
     )
     if not info:
         yield Problem("metadata", "", "there is no .dist-info/WHEEL")
@@ -121,8 +110,11 @@ def _files(files, info: str, reference: Reference) -> Iterator[Problem]:
     for name in files:
         if name not in allowed and not LIBRARY.fullmatch(name):
             yield Problem("files", name, "upstream's wheel has no such file")
-    needed = {*reference.python, _WRITTEN_BY_CMAKE,
-              *(f"{info}/{name}" for name in ("METADATA", "RECORD"))}
+    needed = {
+        *reference.python,
+        _WRITTEN_BY_CMAKE,
+        *(f"{info}/{name}" for name in ("METADATA", "RECORD")),
+    }
     for name in sorted(needed - files.keys()):
         yield Problem("files", name, "missing")
     if not any(name.startswith("_k2.") for name in files):
@@ -138,61 +130,44 @@ def _record(files, info: str) -> Iterator[Problem]:
     for path, content in sorted(files.items()):
         if path not in rows:
             yield Problem("record", path, "not listed")
-        elif path != name and rows[path] != [
-            record_hash(content), str(len(content))
-        ]:
+        elif path != name and rows[path] != [record_hash(content), str(len(content))]:
             yield Problem("record", path, "another hash or size is listed")
 
 
-def _metadata(
-    wheel: Path, files, info: str, reference: Reference
-) -> Iterator[Problem]:
+def _metadata(wheel: Path, files, info: str, reference: Reference) -> Iterator[Problem]:
     metadata, wheel_file = f"{info}/METADATA", f"{info}/WHEEL"
     facts = email.message_from_bytes(files.get(metadata, b""))
     _, version, _, tags = parsed(wheel)
     if facts["Name"] != "k2" or facts["Version"] != str(version):
-        yield Problem(
-            "metadata", metadata,
-            f"describes {facts['Name']} {facts['Version']}",
-        )
+        yield Problem("metadata", metadata, f"describes {facts['Name']} {facts['Version']}")
     needs = [Requirement(line) for line in facts.get_all("Requires-Dist", [])]
     torch = [str(entry) for entry in needs if entry.name == "torch"]
     match = LOCAL.fullmatch(version.local or "")
     if not match or torch != [f"torch=={match[1]}"]:
         yield Problem(
-            "metadata", metadata,
-            f"requires {torch or 'no torch'}; its version says"
-            f" {version.local}",
+            "metadata",
+            metadata,
+            f"requires {torch or 'no torch'}; its version says {version.local}",
         )
     about = email.message_from_bytes(files[wheel_file])
     if set(about.get_all("Tag", [])) != {str(tag) for tag in tags}:
         yield Problem("tags", wheel_file, "not the tags of the file's name")
     if about["Root-Is-Purelib"] != "false":
         yield Problem("tags", wheel_file, "claims to be pure Python")
-    yield from _origin(
-        files, f"{info}/{provenance.FILE}", version, reference
-    )
+    yield from _origin(files, f"{info}/{provenance.FILE}", version, reference)
 
 
-def _origin(
-    files, name: str, version: Version, reference: Reference
-) -> Iterator[Problem]:
+def _origin(files, name: str, version: Version, reference: Reference) -> Iterator[Problem]:
     try:
         origin = dict(json.loads(files.get(name, b"")))
     except (TypeError, ValueError):
         yield Problem("origin", name, "not an object in JSON")
         return
     if origin.get("patched_tree") != reference.origin:
-        yield Problem(
-            "origin", name,
-            f"not made of the patched tree {reference.origin[:12]}",
-        )
+        yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
     match = LOCAL.fullmatch(version.local or "")
     if bool(origin.get("dirty")) != bool(match and match[2]):
-        yield Problem(
-            "origin", name,
-            f"dirty is {origin.get('dirty')}; the version is {version}",
-        )
+        yield Problem("origin", name, f"dirty is {origin.get('dirty')}; the version is {version}")
 
 
 def _python(files, reference: Reference) -> Iterator[Problem]:
@@ -209,15 +184,10 @@ def _paths(files, reference: Reference) -> Iterator[Problem]:
         if not LIBRARY.fullmatch(name):
             continue
         found = {path.decode() for path in _BUILD_PATH.findall(content)}
-        found |= {
-            path for path in reference.build_paths if path.encode() in content
-        }
+        found |= {path for path in reference.build_paths if path.encode() in content}
         if found:
             shown = sorted(found)[0]
-            yield Problem(
-                "paths", name,
-                f"names {len(found)} path(s) of a build machine, {shown}",
-            )
+            yield Problem("paths", name, f"names {len(found)} path(s) of a build machine, {shown}")
 
 
 def _elf_rpaths(files) -> Iterator[Problem]:
@@ -229,11 +199,8 @@ def _elf_rpaths(files) -> Iterator[Problem]:
         if not content.startswith(b"\x7fELF"):
             continue
         binary = lief.ELF.parse(io.BytesIO(content))
-        tags = (lief.ELF.DynamicEntry.TAG.RPATH,
-                lief.ELF.DynamicEntry.TAG.RUNPATH)
+        tags = (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH)
         for entry in binary.dynamic_entries if binary else ():
             for path in entry.paths if entry.tag in tags else ():
                 if not path.startswith("$ORIGIN"):
-                    yield Problem(
-                        "rpath", name, f"looks for libraries in {path}"
-                    )
+                    yield Problem("rpath", name, f"looks for libraries in {path}")

@@ -19,8 +19,8 @@ import re
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping
 
 from k2mps import provenance, toolchain
 from k2mps.build import Built
@@ -86,22 +86,13 @@ class Description:
 
 
 def describe(
-    upstream: Upstream,
-    checkout: Checkout,
-    built: Built,
-    target: Target,
-    python_tag: str,
+    upstream: Upstream, checkout: Checkout, built: Built, target: Target, python_tag: str
 ) -> Description:
     """What a wheel of this build says of itself."""
-    pinned = int(
-        checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit)
-    )
+    pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
     torch = str(built.origin["torch"])
-    version = (
-        f"{upstream.pin.version}.dev{day:%Y%m%d}"
-        f"+{target.device.value}.torch{torch}"
-    )
+    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{target.device.value}.torch{torch}"
     if built.origin["dirty"]:
         version += ".dirty"
     return Description(
@@ -113,9 +104,7 @@ def describe(
     )
 
 
-def contents(
-    checkout: Checkout, built: Built, description: Description
-) -> dict[str, bytes]:
+def contents(checkout: Checkout, built: Built, description: Description) -> dict[str, bytes]:
     """The files of a wheel but for its RECORD, by path."""
     files = {}
     for name in checkout.git.text("ls-files", _PACKAGE + "k2").splitlines():
@@ -125,9 +114,7 @@ def contents(
     # What CMake and upstream's setup.py add.
     name = "k2/torch_version.py"
     files[name] = (checkout.directory / _PACKAGE / name).read_bytes()
-    files["k2/__init__.py"] += (
-        f"__dev_version__ = '{description.version}'\n".encode()
-    )
+    files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()
     for path in sorted((built.directory / "lib").iterdir()):
         if path.name.startswith("_k2."):
             files[path.name] = path.read_bytes()
@@ -150,20 +137,14 @@ def metadata_files(description: Description) -> dict[str, bytes]:
     }
     files = {name: text.encode() for name, text in texts.items()}
     files[provenance.FILE] = provenance.as_bytes(description.origin)
-    return {
-        f"{description.info}/{name}": content
-        for name, content in files.items()
-    }
+    return {f"{description.info}/{name}": content for name, content in files.items()}
 
 
-def pack(
-    path: Path, description: Description, files: Mapping[str, bytes]
-) -> None:
+def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
     """Writes a wheel."""
     record = f"{description.info}/RECORD"
     lines = [
-        f"{name},{record_hash(content)},{len(content)}"
-        for name, content in sorted(files.items())
+        f"{name},{record_hash(content)},{len(content)}" for name, content in sorted(files.items())
     ]
     lines.append(f"{record},,\n")
     # A zip file knows no time before 1980.
@@ -189,23 +170,25 @@ def record_hash(content: bytes) -> str:
 
 def _metadata(description: Description) -> str:
     origin = description.origin
-    return "\n".join([
-        "Metadata-Version: 2.1",
-        "Name: k2",
-        f"Version: {description.version}",
-        f"Summary: {_SUMMARY}",
-        "Home-page: https://github.com/k2-fsa/k2",
-        "License: Apache-2.0",
-        "License-File: LICENSE",
-        "Requires-Python: >=3.10",
-        f"Requires-Dist: torch=={description.torch}",
-        "Requires-Dist: graphviz",
-        "Description-Content-Type: text/plain",
-        "",
-        "k2 with the patches of k2-mps, which add the device mps of torch.",
-        "",
-        f"built: {origin['built']}",
-        f"patched tree: {origin['patched_tree']}",
-        f"compiler: {origin['compiler']}",
-        "",
-    ])
+    return "\n".join(
+        [
+            "Metadata-Version: 2.1",
+            "Name: k2",
+            f"Version: {description.version}",
+            f"Summary: {_SUMMARY}",
+            "Home-page: https://github.com/k2-fsa/k2",
+            "License: Apache-2.0",
+            "License-File: LICENSE",
+            "Requires-Python: >=3.10",
+            f"Requires-Dist: torch=={description.torch}",
+            "Requires-Dist: graphviz",
+            "Description-Content-Type: text/plain",
+            "",
+            "k2 with the patches of k2-mps, which add the device mps of torch.",
+            "",
+            f"built: {origin['built']}",
+            f"patched tree: {origin['patched_tree']}",
+            f"compiler: {origin['compiler']}",
+            "",
+        ]
+    )

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator
 
 from k2mps.wheel_file import WheelFile
 
-_ENTRY_FACTS = ("date_time", "external_attr", "compress_type",
-                "create_system", "extra")
+_ENTRY_FACTS = ("date_time", "external_attr", "compress_type", "create_system", "extra")
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
@@ -42,8 +41,7 @@ def _of_archives(one: WheelFile, two: WheelFile) -> Iterator[str]:
         yield f"{name}: only in the second"
     common = one.files.keys() & two.files.keys()
     orders = [
-        [entry.filename for entry in wheel.entries
-         if entry.filename in common]
+        [entry.filename for entry in wheel.entries if entry.filename in common]
         for wheel in (one, two)
     ]
     if orders[0] != orders[1]:
@@ -65,14 +63,12 @@ def _of_contents(a: bytes, b: bytes) -> str:
         return _of_sections(*sections)
     try:
         pairs = itertools.zip_longest(
-            a.decode().splitlines(True), b.decode().splitlines(True),
-            fillvalue="",
+            a.decode().splitlines(True), b.decode().splitlines(True), fillvalue=""
         )
     except UnicodeDecodeError:
         return f"other bytes from {_first_difference(a, b)} on"
     number, (left, right) = next(
-        (number, pair) for number, pair in enumerate(pairs, 1)
-        if pair[0] != pair[1]
+        (number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1]
     )
     return f"line {number} is {left!r} and {right!r}"
 
@@ -85,12 +81,8 @@ def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:
             sizes = f"{len(left)} bytes"
             if len(left) != len(right):
                 sizes = f"{len(left)} and {len(right)} bytes"
-            found.append(
-                f"{name} ({sizes}, from {_first_difference(left, right)} on)"
-            )
-    return "sections " + ", ".join(found) if found else (
-        "outside of all sections"
-    )
+            found.append(f"{name} ({sizes}, from {_first_difference(left, right)} on)")
+    return "sections " + ", ".join(found) if found else ("outside of all sections")
 
 
 def _sections(content: bytes) -> dict[str, bytes]:
@@ -104,10 +96,9 @@ def _sections(content: bytes) -> dict[str, bytes]:
         path = Path(folder, "library")
         path.write_bytes(content)
         binary = lief.parse(str(path))
-        return {
-            section.name: bytes(section.content)
-            for section in binary.sections
-        } if binary else {}
+        return (
+            {section.name: bytes(section.content) for section in binary.sections} if binary else {}
+        )
 
 
 def _first_difference(a: bytes, b: bytes) -> int:

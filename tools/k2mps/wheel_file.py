@@ -6,8 +6,9 @@ import email
 import email.message
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from k2mps import errors, provenance
 
@@ -29,10 +30,7 @@ class WheelFile:
         try:
             with zipfile.ZipFile(path) as archive:
                 self.entries = archive.infolist()
-                self.files = {
-                    entry.filename: archive.read(entry)
-                    for entry in self.entries
-                }
+                self.files = {entry.filename: archive.read(entry) for entry in self.entries}
         except (zipfile.BadZipFile, OSError) as error:
             raise errors.WheelVerificationError(
                 f"{path.name} is not a wheel",

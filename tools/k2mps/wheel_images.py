@@ -7,8 +7,8 @@ import posixpath
 import re
 import struct
 import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Iterator, Mapping, Sequence
 
 from k2mps import toolchain
 from k2mps.wheel_reference import LIBRARY, Problem, Reference
@@ -29,12 +29,9 @@ class Images:
       reference: what they are checked with.
     """
 
-    def __init__(
-        self, wheel: Path, files: Mapping[str, bytes], reference: Reference
-    ):
+    def __init__(self, wheel: Path, files: Mapping[str, bytes], reference: Reference):
         self._contents = {
-            name: content for name, content in files.items()
-            if LIBRARY.fullmatch(name)
+            name: content for name, content in files.items() if LIBRARY.fullmatch(name)
         }
         self._reference = reference
         match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.name)
@@ -45,9 +42,7 @@ class Images:
 
     def problems(self) -> Iterator[Problem]:
         with tempfile.TemporaryDirectory() as folder:
-            for number, (name, content) in enumerate(
-                sorted(self._contents.items())
-            ):
+            for number, (name, content) in enumerate(sorted(self._contents.items())):
                 path = Path(folder, str(number))
                 path.write_bytes(content)
                 self._binaries[name] = toolchain.parse(path)
@@ -74,16 +69,13 @@ class Images:
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
             yield Problem(
-                "minimum-os", name,
-                f"needs macOS {needed}, the wheel's tag promises less",
+                "minimum-os", name, f"needs macOS {needed}, the wheel's tag promises less"
             )
         install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
         for entry in binary.libraries:
             expected = f"@rpath/{posixpath.basename(name)}"
             if entry.command == install_name and entry.name != expected:
-                yield Problem(
-                    "install-name", name, f"calls itself {entry.name}"
-                )
+                yield Problem("install-name", name, f"calls itself {entry.name}")
 
     def _rpaths(self, name: str, binary) -> Iterator[Problem]:
         paths = [entry.path for entry in binary.rpaths]
@@ -96,14 +88,12 @@ class Images:
 
     def _symbols(self, name: str, binary) -> Iterator[Problem]:
         libraries = _needed(binary)
-        known = {
-            library: self._exported(name, binary, library)
-            for library in libraries
-        }
+        known = {library: self._exported(name, binary, library) for library in libraries}
         for library, symbols in known.items():
             if symbols is None:
                 yield Problem(
-                    "libraries", name,
+                    "libraries",
+                    name,
                     f"needs {library}, which is neither in the wheel, nor of"
                     " torch, nor known of macOS",
                 )
@@ -114,35 +104,24 @@ class Images:
             if library in known:
                 found = known[library]
                 if found is not None and symbol not in found:
-                    yield Problem(
-                        "symbols", name, f"{library} does not export {symbol}"
-                    )
+                    yield Problem("symbols", name, f"{library} does not export {symbol}")
             elif library == "weak":
                 if symbol not in everywhere:
-                    yield Problem(
-                        "symbols", name, f"no library exports {symbol}"
-                    )
+                    yield Problem("symbols", name, f"no library exports {symbol}")
             else:
                 anywhere.append(symbol)
         for symbol in self._not_pythons(anywhere):
-            yield Problem(
-                "symbols", name,
-                f"{symbol} is looked for anywhere and is not Python's",
-            )
+            yield Problem("symbols", name, f"{symbol} is looked for anywhere and is not Python's")
 
     def _not_pythons(self, symbols: Sequence[str]) -> list[str]:
         """Those that the Python that the wheel is for does not export."""
         names = {
-            symbol: symbol.removeprefix("_") for symbol in symbols
-            if re.match(r"__?Py", symbol)
+            symbol: symbol.removeprefix("_") for symbol in symbols if re.match(r"__?Py", symbol)
         }
         lacking = set()
         if names:
             lacking.update(self._reference.interpreter.lacks(names.values()))
-        return [
-            symbol for symbol in symbols
-            if symbol not in names or names[symbol] in lacking
-        ]
+        return [symbol for symbol in symbols if symbol not in names or names[symbol] in lacking]
 
     def _exported(self, name: str, binary, library: str):
         """What a library exports that a file of the wheel needs; None where
@@ -151,9 +130,7 @@ class Images:
             return self._reference.system.get(library)
         leaf = library.removeprefix("@rpath/")
         for entry in binary.rpaths:
-            folder = entry.path.replace(
-                "@loader_path", posixpath.dirname(name) or "."
-            )
+            folder = entry.path.replace("@loader_path", posixpath.dirname(name) or ".")
             path = posixpath.normpath(posixpath.join(folder, leaf))
             if path in self._contents:
                 return self._exports_of(path)
@@ -161,18 +138,14 @@ class Images:
             if torch and path.startswith("torch/"):
                 file = torch.parent / path
                 if file.is_file():
-                    return self._remembered(
-                        path, lambda: toolchain.exports(file)
-                    )
+                    return self._remembered(path, lambda: toolchain.exports(file))
         return None
 
     def _exports_of(self, name: str) -> set[str]:
         binary = self._binaries[name]
         if binary is None:
             return set()
-        return self._remembered(
-            name, lambda: {entry.name for entry in binary.exported_symbols}
-        )
+        return self._remembered(name, lambda: {entry.name for entry in binary.exported_symbols})
 
     def _remembered(self, key: str, find) -> set[str]:
         if key not in self._exports:
@@ -183,9 +156,7 @@ class Images:
         if not binary.has_code_signature:
             yield Problem("signature", name, "not signed; arm64 demands it")
             return
-        wrong = signature_fault(
-            self._contents[name], binary.code_signature.data_offset
-        )
+        wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
         if wrong:
             yield Problem("signature", name, wrong)
 
@@ -194,15 +165,10 @@ class Images:
         content = self._contents.get(name, b"")
         for kernel, text in sorted(self._reference.kernels.items()):
             if text.encode() + b"\0" not in content:
-                yield Problem(
-                    "kernels", name,
-                    f"the text of {kernel} is not in it as in the tree",
-                )
+                yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
         if not self._reference.front_end.command:
             return
-        for kernel, text in self._reference.front_end.refusals(
-            self._reference.kernels
-        ).items():
+        for kernel, text in self._reference.front_end.refusals(self._reference.kernels).items():
             yield Problem("msl", kernel, f"Metal would refuse it: {text}")
 
 
@@ -242,9 +208,7 @@ def signature_fault(content: bytes, offset: int) -> str:
         if magic != _EMBEDDED_SIGNATURE:
             return "its signature cannot be read"
         for number in range(count):
-            _, start = struct.unpack_from(
-                ">II", content, offset + 12 + 8 * number
-            )
+            _, start = struct.unpack_from(">II", content, offset + 12 + 8 * number)
             start += offset
             if struct.unpack_from(">I", content, start)[0] == _CODE_DIRECTORY:
                 return _directory_fault(content, start, offset)
@@ -255,7 +219,7 @@ def signature_fault(content: bytes, offset: int) -> str:
 
 def _directory_fault(content: bytes, start: int, end: int) -> str:
     """The same for a code directory that begins at `start`."""
-    hashes, = struct.unpack_from(">I", content, start + 16)
+    (hashes,) = struct.unpack_from(">I", content, start + 16)
     pages, limit = struct.unpack_from(">II", content, start + 28)
     size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
     page = 1 << log_page
@@ -263,8 +227,8 @@ def _directory_fault(content: bytes, start: int, end: int) -> str:
         return "its signature is not one of the whole file with SHA-256"
     for number in range(pages):
         begin = number * page
-        digest = hashlib.sha256(content[begin:min(begin + page, limit)])
+        digest = hashlib.sha256(content[begin : min(begin + page, limit)])
         where = start + hashes + number * size
-        if digest.digest() != content[where:where + size]:
+        if digest.digest() != content[where : where + size]:
             return f"page {number} is not the one that was signed"
     return ""

@@ -6,8 +6,8 @@ import hashlib
 import html
 import os
 import urllib.parse
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable
 
 from k2mps import errors
 from k2mps.wheel_file import WheelFile
@@ -28,8 +28,7 @@ _PAGE = """\
 </html>
 """
 _ITEM = (
-    '<li><a href="{link}#sha256={digest}" data-requires-python="{python}">'
-    "{name}</a> {built}</li>\n"
+    '<li><a href="{link}#sha256={digest}" data-requires-python="{python}">{name}</a> {built}</li>\n'
 )
 
 
@@ -70,7 +69,5 @@ def text(wheels: Iterable[Path], base_url: str = "") -> str:
             "name": path.name,
             "built": wheel.origin["built"],
         }
-        items += _ITEM.format_map(
-            {key: html.escape(value) for key, value in facts.items()}
-        )
+        items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
     return _PAGE.format(items=items)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Mapping, Optional
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
@@ -72,7 +72,7 @@ class Reference:
     kernels: Mapping[str, str]
     origin: str
     build_paths: tuple[str, ...] = ()
-    torch: Optional[Path] = None
+    torch: Path | None = None
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     front_end: FrontEnd = FrontEnd()
     interpreter: Interpreter = dataclasses.field(default_factory=find)
@@ -84,7 +84,7 @@ def gather(
     upstream: Upstream,
     checkout: Checkout,
     reporter: Reporter,
-    program: Optional[str] = None,
+    program: str | None = None,
 ) -> Reference:
     """What to compare a wheel with.
 
@@ -105,9 +105,7 @@ def gather(
             next_command=f"k2mps verify-wheel {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    patched = Planned(
-        checkout, upstream.pin, series.load(project.patches)
-    ).tree
+    patched = Planned(checkout, upstream.pin, series.load(project.patches)).tree
     if not patched:
         raise errors.WheelVerificationError(
             "there is nothing to compare the wheel with",
@@ -117,8 +115,7 @@ def gather(
     read = _TreeReader(checkout, patched)
     names = read.names(_PACKAGE + "k2")
     python = {
-        name.removeprefix(_PACKAGE): read.content(name)
-        for name in names if name.endswith(".py")
+        name.removeprefix(_PACKAGE): read.content(name) for name in names if name.endswith(".py")
     }
     torch, system, kernels = None, {}, {}
     if any(tag.platform.startswith("macosx") for tag in tags):
@@ -129,12 +126,18 @@ def gather(
         system = toolchain.system_symbols(torch, zig)
         kernels = {
             posixpath.basename(name): _with_includes(name, read)
-            for name in read.names(_KERNELS) if name.endswith(".metal")
+            for name in read.names(_KERNELS)
+            if name.endswith(".metal")
         }
     return Reference(
-        python, kernels, patched,
-        (str(project.root), str(checkout.directory)), torch, system,
-        front_end.find(project), found,
+        python,
+        kernels,
+        patched,
+        (str(project.root), str(checkout.directory)),
+        torch,
+        system,
+        front_end.find(project),
+        found,
     )
 
 
@@ -147,16 +150,13 @@ class _TreeReader:
         if not self._git.succeeds("cat-file", "-e", f"{tree}^{{tree}}"):
             raise errors.WheelVerificationError(
                 "there is nothing to compare the wheel with",
-                why=f"{checkout.directory} does not have the patched tree"
-                f" {tree[:12]}",
+                why=f"{checkout.directory} does not have the patched tree {tree[:12]}",
                 next_command="k2mps apply",
             )
 
     def names(self, folder: str) -> list[str]:
         """The paths of the files below a directory."""
-        listing = self._git.text(
-            "ls-tree", "-r", "--name-only", self._tree, "--", folder
-        )
+        listing = self._git.text("ls-tree", "-r", "--name-only", self._tree, "--", folder)
         return listing.splitlines()
 
     def content(self, name: str) -> bytes:

@@ -16,8 +16,7 @@ from torch.utils import cpp_extension
 
 def load(build_directory=None):
     """Compiles softshrink.mm, which takes a minute at the first time."""
-    flags = {"extra_ldflags": ["-framework", "Metal", "-framework",
-                               "Foundation"]}
+    flags = {"extra_ldflags": ["-framework", "Metal", "-framework", "Foundation"]}
     if sys.platform != "darwin":
         import mps_emulator
 
@@ -25,10 +24,7 @@ def load(build_directory=None):
         flags = mps_emulator.cpp_extension_flags()
     source = pathlib.Path(__file__).with_name("softshrink.mm")
     return cpp_extension.load(
-        name="softshrink_mps",
-        sources=[str(source)],
-        build_directory=build_directory,
-        **flags,
+        name="softshrink_mps", sources=[str(source)], build_directory=build_directory, **flags
     )
 
 

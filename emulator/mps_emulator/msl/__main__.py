@@ -13,16 +13,10 @@ def _load_by_path():
     """Imports this folder as a package of its own name."""
     folder = os.path.dirname(os.path.abspath(__file__))
     # The interpreter put this folder there; its modules are not top-level.
-    sys.path[:] = [
-        entry
-        for entry in sys.path
-        if not entry or os.path.abspath(entry) != folder
-    ]
+    sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
     name = "_mps_emulator_msl"
     spec = importlib.util.spec_from_file_location(
-        name,
-        os.path.join(folder, "__init__.py"),
-        submodule_search_locations=[folder],
+        name, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
     )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -8,8 +8,8 @@ kernels have certain parameters, nothing calls itself.
 
 import re
 
-from .rewriting import names
 from .diagnostics import Diagnostic, in_metal_words
+from .rewriting import names
 
 # clang::LangAS, which libclang returns as a number.
 DEFAULT = 0
@@ -104,9 +104,7 @@ class Analysis:
     `errors`, `kernels` and `suspending_calls` are the results.
     """
 
-    def __init__(
-        self, cindex, unit, main_file, rewritten, source_map, text, language
-    ):
+    def __init__(self, cindex, unit, main_file, rewritten, source_map, text, language):
         self._cindex = cindex
         self._kinds = cindex.CursorKind
         self._types = cindex.TypeKind
@@ -183,18 +181,16 @@ class Analysis:
         in_program = [
             (location, spelling)
             for location, spelling in places
-            if not self._is_in_header(location)
-            and not spelling.startswith("in file included from")
+            if not self._is_in_header(location) and not spelling.startswith("in file included from")
         ]
         if not in_program:
             # clang says only once from where our headers were entered, and
             # "too many errors" comes from nowhere.
             if self.errors or found.location.file is None:
                 return
-            where = "%s:%d" % (found.location.file, found.location.line)
+            where = f"{found.location.file}:{found.location.line}"
             raise AssertionError(
-                "the emulator's own headers do not compile: %s: %s"
-                % (where, found.spelling)
+                f"the emulator's own headers do not compile: {where}: {found.spelling}"
             )
         message = in_metal_words(_without_requirement(found.spelling))
         first = in_program[0][0]
@@ -205,9 +201,7 @@ class Analysis:
         self._reported.add(key)
         for location, spelling in in_program:
             place = self._locate(location.offset)
-            if spelling == found.spelling or str(place) == str(
-                diagnostic.location
-            ):
+            if spelling == found.spelling or str(place) == str(diagnostic.location):
                 continue
             if "__msl" in spelling:
                 spelling = "required from here"
@@ -254,14 +248,8 @@ class Analysis:
 
     def _add_kernel(self, kernel, names):
         if kernel.name in names:
-            error = self._error(
-                kernel.cursor,
-                "two kernels have the name '%s'" % kernel.name,
-            )
-            error.add_note(
-                self._location(names[kernel.name].cursor),
-                "the other one is here",
-            )
+            error = self._error(kernel.cursor, f"two kernels have the name '{kernel.name}'")
+            error.add_note(self._location(names[kernel.name].cursor), "the other one is here")
         names[kernel.name] = kernel
         self.kernels.append(kernel)
 
@@ -295,9 +283,7 @@ class Analysis:
             self._check_pointers(cursor, cursor.underlying_typedef_type)
         elif kind == kinds.LAMBDA_EXPR:
             if not self._language.has_lambdas:
-                self._error(
-                    cursor, "lambda expressions are not supported in Metal"
-                )
+                self._error(cursor, "lambda expressions are not supported in Metal")
         elif kind == kinds.UNEXPOSED_EXPR:
             self._examine_conversion(cursor, role)
         elif kind in (
@@ -337,10 +323,7 @@ class Analysis:
 
     def _examine_function(self, cursor):
         function = self._function(cursor)
-        if cursor.kind not in (
-            self._kinds.CONSTRUCTOR,
-            self._kinds.DESTRUCTOR,
-        ):
+        if cursor.kind not in (self._kinds.CONSTRUCTOR, self._kinds.DESTRUCTOR):
             self._check_pointers(cursor, cursor.type.get_result())
         for child in cursor.get_children():
             self._examine(child, function)
@@ -351,9 +334,7 @@ class Analysis:
         function = self._functions.get(cursor.hash)
         if function is None:
             function = _Function(cursor, _annotations(cursor, self._kinds))
-            function.is_template = (
-                cursor.kind == self._kinds.FUNCTION_TEMPLATE
-            )
+            function.is_template = cursor.kind == self._kinds.FUNCTION_TEMPLATE
             self._functions[cursor.hash] = function
         return function
 
@@ -378,9 +359,7 @@ class Analysis:
                     function.sites.append((called, cursor))
                 function.calls.setdefault(called.key, (called, cursor))
                 if called.is_kernel and cursor.kind == kinds.CALL_EXPR:
-                    self._error(
-                        cursor, "a kernel cannot be called from a function"
-                    )
+                    self._error(cursor, "a kernel cannot be called from a function")
             elif "suspends" in self._header_annotations(callee):
                 function.suspends = True
         elif kind == kinds.VAR_DECL and self._is_users(referenced):
@@ -389,10 +368,7 @@ class Analysis:
     def _is_implicit(self, cursor):
         """A member that clang wrote, at the place of its class."""
         parent = cursor.semantic_parent
-        return (
-            parent is not None
-            and cursor.location.offset == parent.location.offset
-        )
+        return parent is not None and cursor.location.offset == parent.location.offset
 
     def _definition(self, cursor):
         return cursor.get_definition() or cursor
@@ -439,9 +415,10 @@ class Analysis:
                         continue
                     self._error(
                         call,
-                        "recursive call of '%s': a GPU needs a pipeline with "
+                        f"recursive call of '{called.cursor.spelling}': a GPU needs a pipeline "
+                        "with "
                         "a larger maxCallStackDepth for it, and the emulator "
-                        "does not support it" % called.cursor.spelling,
+                        "does not support it",
                     )
                 elif called.key not in state:
                     visit(called)
@@ -457,8 +434,7 @@ class Analysis:
             function = self._function(kernel.cursor)
             kernel.suspends = function.suspends
             kernel.function_constants = [
-                self._rewriter.constants[number]
-                for number in sorted(function.function_constants)
+                self._rewriter.constants[number] for number in sorted(function.function_constants)
             ]
 
     def _is_a_loop(self, function):
@@ -469,11 +445,7 @@ class Analysis:
         if self._language.version < (2, 4):
             return False
         last = {cursor.hash for cursor in self._last_calls(function.cursor)}
-        return all(
-            cursor.hash in last
-            for called, cursor in function.sites
-            if called is function
-        )
+        return all(cursor.hash in last for called, cursor in function.sites if called is function)
 
     def _last_calls(self, cursor):
         """The calls behind which nothing stands in a function or statement."""
@@ -489,9 +461,7 @@ class Analysis:
             branches = children[-1:]
         else:
             return []
-        return [
-            call for branch in branches for call in self._last_calls(branch)
-        ]
+        return [call for branch in branches for call in self._last_calls(branch)]
 
     def _find_suspending_calls(self):
         # The instances of a template share their text.
@@ -508,14 +478,10 @@ class Analysis:
                 first, _ = self._rewritten.token_at(extent.start.offset)
                 last, _ = self._rewritten.token_at(extent.end.offset - 1)
                 is_void = result == self._types.VOID
-                call = found.setdefault(
-                    (first, last), Call(first, last, is_void)
-                )
+                call = found.setdefault((first, last), Call(first, last, is_void))
                 if call.is_void != is_void:
                     call.is_void = None  # both, in different instances
-        self.suspending_calls = [
-            call for call in found.values() if call.is_void is not None
-        ]
+        self.suspending_calls = [call for call in found.values() if call.is_void is not None]
 
     # ---- Declarations
 
@@ -538,13 +504,8 @@ class Analysis:
             )
             if at_program_scope:
                 self._check_program_scope(cursor, annotations)
-            elif (
-                cursor.storage_class == self._cindex.StorageClass.STATIC
-            ):
-                self._error(
-                    cursor,
-                    "variables in function scope cannot be declared static",
-                )
+            elif cursor.storage_class == self._cindex.StorageClass.STATIC:
+                self._error(cursor, "variables in function scope cannot be declared static")
         self._check_pointers(cursor, cursor.type)
 
     def _check_program_scope(self, cursor, annotations):
@@ -552,34 +513,26 @@ class Analysis:
             self._error(
                 cursor,
                 "Metal has bindings at program scope, the emulator has not: "
-                "make '%s' a parameter of the kernel" % cursor.spelling,
+                f"make '{cursor.spelling}' a parameter of the kernel",
             )
             return
         # clang would put the variable there by itself.
         name, _ = self._rewritten.token_at(cursor.location.offset)
-        if self._space_of_elements(
-            cursor.type
-        ) != CONSTANT or not self._rewriter.is_constant(name):
-            self._error(
-                cursor,
-                "program scope variable must reside in constant address space",
-            )
+        if self._space_of_elements(cursor.type) != CONSTANT or not self._rewriter.is_constant(name):
+            self._error(cursor, "program scope variable must reside in constant address space")
 
     def _examine_threadgroup_variable(self, cursor, function):
         if function is None or not function.is_kernel:
             self._error(
                 cursor,
-                "a variable in threadgroup address space can only be declared "
-                "in a kernel function",
+                "a variable in threadgroup address space can only be declared in a kernel function",
             )
             return
         pointee = cursor.type.get_pointee()
         size = pointee.get_size()
         if size >= 0:  # dependent types have none yet
             alignment = max(pointee.get_align(), THREADGROUP_ALIGNMENT)
-            function.threadgroup_bytes = (
-                _align_up(function.threadgroup_bytes, alignment) + size
-            )
+            function.threadgroup_bytes = _align_up(function.threadgroup_bytes, alignment) + size
 
     def _check_pointers(self, cursor, checked):
         """Every pointer and reference says where it points."""
@@ -587,33 +540,19 @@ class Analysis:
         while True:
             checked = self._element_type(checked)
             kind = self._type_kind(checked)
-            if kind not in (
-                types.POINTER,
-                types.LVALUEREFERENCE,
-                types.RVALUEREFERENCE,
-            ):
+            if kind not in (types.POINTER, types.LVALUEREFERENCE, types.RVALUEREFERENCE):
                 return
             pointee = checked.get_pointee()
-            if self._type_kind(pointee) in (
-                types.FUNCTIONPROTO,
-                types.FUNCTIONNOPROTO,
-            ):
+            if self._type_kind(pointee) in (types.FUNCTIONPROTO, types.FUNCTIONNOPROTO):
                 return
             # A reference to a pointer may do without: Metal's compiler takes
             # `device float *&p`, and the pointer is in thread memory.
             is_to_pointer = kind != types.POINTER and (
                 self._type_kind(pointee.get_canonical()) == types.POINTER
             )
-            if not is_to_pointer and self._space_of_elements(pointee) in (
-                DEFAULT,
-                GENERIC,
-            ):
+            if not is_to_pointer and self._space_of_elements(pointee) in (DEFAULT, GENERIC):
                 what = "pointer" if kind == types.POINTER else "reference"
-                self._error(
-                    cursor,
-                    "%s type must have explicit address space qualifier"
-                    % what,
-                )
+                self._error(cursor, f"{what} type must have explicit address space qualifier")
                 return
             checked = pointee
 
@@ -633,28 +572,20 @@ class Analysis:
         to, origin = cursor.type, children[0].type
         # A member function for device objects is one for both, see the
         # rewriter; clang chose among those that the program has.
-        if (
-            role != "object"
-            and self._space(to) == CONSTANT
-            and self._space(origin) == DEVICE
-        ):
+        if role != "object" and self._space(to) == CONSTANT and self._space(origin) == DEVICE:
             self._error(
                 cursor,
-                "cannot convert from '%s' to '%s': the address spaces differ"
-                % (
-                    in_metal_words(origin.spelling),
-                    in_metal_words(to.spelling),
-                ),
+                f"cannot convert from '{in_metal_words(origin.spelling)}' to "
+                f"'{in_metal_words(to.spelling)}': the address spaces differ",
             )
         if role != "cast" and (
             to.get_canonical().spelling.split()[-1:] == [_BFLOAT]
-            and self._type_kind(origin.get_canonical())
-            in (self._types.FLOAT, self._types.HALF)
+            and self._type_kind(origin.get_canonical()) in (self._types.FLOAT, self._types.HALF)
         ):
             self._error(
                 cursor,
-                "'%s' cannot be implicitly converted to 'bfloat'"
-                % in_metal_words(origin.get_canonical().spelling),
+                f"'{in_metal_words(origin.get_canonical().spelling)}' cannot be implicitly "
+                "converted to 'bfloat'",
             )
 
     def _examine_cast(self, cursor):
@@ -677,12 +608,9 @@ class Analysis:
             if origin in _SPACE_NAMES and to in _SPACE_NAMES and to != origin:
                 self._error(
                     cursor,
-                    "cast from '%s' to '%s' converts between mismatching "
-                    "address spaces"
-                    % (
-                        in_metal_words(child.type.spelling),
-                        in_metal_words(cursor.type.spelling),
-                    ),
+                    f"cast from '{in_metal_words(child.type.spelling)}' to "
+                    f"'{in_metal_words(cursor.type.spelling)}' converts between mismatching "
+                    "address spaces",
                 )
                 return False
         return True
@@ -711,10 +639,7 @@ class Analysis:
         for inner in children[0].walk_preorder():
             if inner.kind == self._kinds.DECL_REF_EXPR:
                 referenced = inner.referenced
-                if (
-                    referenced is not None
-                    and referenced.kind == self._kinds.FUNCTION_DECL
-                ):
+                if referenced is not None and referenced.kind == self._kinds.FUNCTION_DECL:
                     self._instances[number] = self._definition(referenced)
                     return
 
@@ -740,19 +665,15 @@ class Analysis:
         limit = annotations.get("max_total_threads")
         if limit is not None:
             kernel.limits_threads = True
-            kernel.max_total_threads = min(
-                _number(limit, values), MAX_THREADS_PER_THREADGROUP
-            )
+            kernel.max_total_threads = min(_number(limit, values), MAX_THREADS_PER_THREADGROUP)
         kernel.static_threadgroup_bytes = function.threadgroup_bytes
         if kernel.static_threadgroup_bytes > MAX_THREADGROUP_BYTES:
             self._error(
                 cursor,
-                "Threadgroup memory size (%d) exceeds the maximum threadgroup "
-                "memory allowed (%d) in kernel '%s'"
-                % (
-                    kernel.static_threadgroup_bytes,
-                    MAX_THREADGROUP_BYTES,
-                    kernel.name,
+                (
+                    f"Threadgroup memory size ({kernel.static_threadgroup_bytes}) exceeds the "
+                    "maximum threadgroup "
+                    f"memory allowed ({MAX_THREADGROUP_BYTES}) in kernel '{kernel.name}'"
                 ),
             )
         self._read_parameters(kernel, cursor, values)
@@ -772,8 +693,7 @@ class Analysis:
         if self._type_kind(result.get_canonical()) != self._types.VOID:
             self._error(
                 cursor,
-                "invalid return type '%s' for kernel function"
-                % in_metal_words(result.spelling),
+                f"invalid return type '{in_metal_words(result.spelling)}' for kernel function",
             )
         if cursor.kind == self._kinds.CXX_METHOD:
             self._error(cursor, "kernel function cannot be a member function")
@@ -809,8 +729,9 @@ class Analysis:
         if "unsupported" in annotations:
             self._error(
                 cursor,
-                "Metal has '%s' parameters, the emulator has not"
-                % annotations["unsupported"],
+                "Metal has '{}' parameters, the emulator has not".format(
+                    annotations["unsupported"]
+                ),
             )
             return None
         if "builtin" in annotations:
@@ -818,20 +739,17 @@ class Analysis:
         checked = cursor.type.get_canonical()
         pointee = self._pointee(checked)
         if pointee is None:
-            attribute = next(
-                (a for a in ("buffer", "threadgroup") if a in annotations), None
-            )
+            attribute = next((a for a in ("buffer", "threadgroup") if a in annotations), None)
             if attribute is None:
                 self._error(
                     cursor,
-                    "invalid type '%s' for input declaration in a kernel "
-                    "function" % _plain_type(cursor.type),
+                    f"invalid type '{_plain_type(cursor.type)}' for input declaration in a kernel "
+                    "function",
                 )
             else:
                 self._error(
                     cursor,
-                    "type '%s' is not valid for attribute '%s'"
-                    % (_plain_type(cursor.type), attribute),
+                    f"type '{_plain_type(cursor.type)}' is not valid for attribute '{attribute}'",
                 )
             return None
         space = self._space_of_elements(pointee)
@@ -842,28 +760,21 @@ class Analysis:
                 self._error(
                     cursor,
                     "invalid address space qualification for buffer pointee "
-                    "type '%s': a kernel takes device, constant and "
-                    "threadgroup pointers"
-                    % in_metal_words(pointee.spelling),
+                    f"type '{in_metal_words(pointee.spelling)}': a kernel takes device, constant "
+                    "and "
+                    "threadgroup pointers",
                 )
             return None
         if annotations.keys() & {"buffer", "threadgroup"} and given != wanted:
             self._error(
                 cursor,
-                "invalid address space qualification for %s pointee type '%s'"
-                % (given, in_metal_words(pointee.spelling)),
+                f"invalid address space qualification for {given} pointee type "
+                f"'{in_metal_words(pointee.spelling)}'",
             )
             return None
-        parameter = Parameter(
-            names.original(cursor.spelling), wanted
-        )
-        parameter.by_reference = (
-            self._type_kind(checked) == self._types.LVALUEREFERENCE
-        )
-        parameter.writable = (
-            space == DEVICE
-            and not self._has_const_elements(pointee)
-        )
+        parameter = Parameter(names.original(cursor.spelling), wanted)
+        parameter.by_reference = self._type_kind(checked) == self._types.LVALUEREFERENCE
+        parameter.writable = space == DEVICE and not self._has_const_elements(pointee)
         element = pointee
         if self._is_array(checked):
             element = pointee.get_array_element_type()
@@ -887,10 +798,7 @@ class Analysis:
         if self._is_array(checked):
             space = self._space_of_elements(checked)
             return checked if space not in (0, THREAD) else None
-        if self._type_kind(checked) in (
-            self._types.POINTER,
-            self._types.LVALUEREFERENCE,
-        ):
+        if self._type_kind(checked) in (self._types.POINTER, self._types.LVALUEREFERENCE):
             return checked.get_pointee()
         return None
 
@@ -929,8 +837,10 @@ class Analysis:
         if not 0 <= parameter.index < MAX_BUFFERS:
             self._error(
                 cursor,
-                "'%s' attribute parameter is out of bounds: must be between 0 "
-                "and %d" % (parameter.kind, MAX_BUFFERS - 1),
+                (
+                    f"'{parameter.kind}' attribute parameter is out of bounds: must be between 0 "
+                    f"and {MAX_BUFFERS - 1}"
+                ),
             )
             parameter.index = 0
             return
@@ -940,8 +850,11 @@ class Analysis:
         if other is not parameter:
             self._error(
                 cursor,
-                "cannot reserve '%s' resource location at index %d: parameter "
-                "'%s' has it" % (parameter.kind, parameter.index, other.name),
+                (
+                    f"cannot reserve '{parameter.kind}' resource location at index "
+                    f"{parameter.index}: parameter "
+                    f"'{other.name}' has it"
+                ),
             )
 
     def _assign_indices(self, kernel, cursor, taken):
@@ -956,8 +869,8 @@ class Analysis:
             if index >= MAX_BUFFERS:
                 self._error(
                     cursor,
-                    "kernel '%s' has more than %d %s parameters"
-                    % (kernel.name, MAX_BUFFERS, parameter.kind),
+                    f"kernel '{kernel.name}' has more than {MAX_BUFFERS} {parameter.kind} "
+                    "parameters",
                 )
                 index = 0
             parameter.index = index
@@ -966,9 +879,7 @@ class Analysis:
     # ---- Built-in parameters
 
     def _read_builtin(self, cursor, attribute):
-        parameter = Parameter(
-            names.original(cursor.spelling), "builtin"
-        )
+        parameter = Parameter(names.original(cursor.spelling), "builtin")
         parameter.builtin = attribute
         checked = cursor.type.get_canonical()
         scalar = checked
@@ -978,15 +889,13 @@ class Analysis:
             components = checked.element_count
         one_dimension = attribute in names.BUILTINS_OF_ONE_DIMENSION
         if (
-            self._type_kind(scalar)
-            not in (self._types.USHORT, self._types.UINT)
+            self._type_kind(scalar) not in (self._types.USHORT, self._types.UINT)
             or components > 3
             or (one_dimension and components > 1)
         ):
             self._error(
                 cursor,
-                "type '%s' is not valid for attribute '%s'"
-                % (_plain_type(cursor.type), attribute),
+                f"type '{_plain_type(cursor.type)}' is not valid for attribute '{attribute}'",
             )
             return None
         parameter.components = components
@@ -997,17 +906,13 @@ class Analysis:
 
     def _check_builtin_types(self, kernel, cursor):
         """The rules by which Metal wants types to match."""
-        by_name = {
-            p.builtin: p for p in kernel.parameters if p.kind == "builtin"
-        }
+        by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
         vectors = {
             name: by_name[name]
             for name in names.BUILTINS_OF_THREE_DIMENSIONS
             if name in by_name and by_name[name].components > 1
         }
-        self._require_same(
-            cursor, list(vectors.items()), lambda p: p.components
-        )
+        self._require_same(cursor, list(vectors.items()), lambda p: p.components)
         for group in (
             ("thread_position_in_grid", "threads_per_grid"),
             (
@@ -1027,13 +932,8 @@ class Analysis:
             if key(parameter) != key(named[0][1]):
                 self._error(
                     cursor,
-                    "the types of '%s' (%s) and '%s' (%s) need to match"
-                    % (
-                        named[0][0],
-                        named[0][1].type_spelling,
-                        name,
-                        parameter.type_spelling,
-                    ),
+                    f"the types of '{named[0][0]}' ({named[0][1].type_spelling}) and '{name}' "
+                    f"({parameter.type_spelling}) need to match",
                 )
                 return
 
@@ -1075,7 +975,7 @@ def _annotations(cursor, kinds):
         if child.kind == kinds.ANNOTATE_ATTR:
             text = child.spelling
             if text.startswith("msl."):
-                name, _, value = text[len("msl."):].partition(":")
+                name, _, value = text[len("msl.") :].partition(":")
                 found[name] = value
     return found
 
@@ -1109,9 +1009,7 @@ _NUMBERS = {
     "long": "long",
     "unsigned long": "ulong",
 }
-_COMPOUND = re.compile(
-    r"(?:metal::_atomic|__msl::packed_vector)<([\w ]+)(?:, \d)?>"
-)
+_COMPOUND = re.compile(r"(?:metal::_atomic|__msl::packed_vector)<([\w ]+)(?:, \d)?>")
 _QUALIFIER = re.compile(
     r"\b(?:const|volatile|__(?:global|constant|local|private)\w*)\b"
     r"|__attribute__\(\(ext_vector_type\(\d\)\)\)"

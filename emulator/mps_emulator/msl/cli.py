@@ -24,7 +24,7 @@ def main(arguments=None):
         sys.stdout.write(explain(refused))
         return EXIT_REFUSED
     except ToolError as error:
-        sys.stdout.write("mps_emulator.msl: error: %s\n" % error)
+        sys.stdout.write(f"mps_emulator.msl: error: {error}\n")
         return EXIT_FAILED
     except Exception:
         # The interpreter's own status would be that of a refusal.
@@ -51,9 +51,7 @@ def _parser():
     check.set_defaults(run=_check)
     _add_common(check)
 
-    build = commands.add_parser(
-        "build", help="compile to a library for the emulator's executor"
-    )
+    build = commands.add_parser("build", help="compile to a library for the emulator's executor")
     build.add_argument("source")
     build.add_argument("--output", required=True)
     build.add_argument("--cpu", default="x86-64")
@@ -79,9 +77,7 @@ def _parser():
     ptx.add_argument("--output", required=True, metavar="FILE.ptx")
     ptx.add_argument("--gpu", default="sm_80")
     ptx.add_argument(
-        "--libdevice",
-        metavar="LIBDEVICE.BC",
-        help="CUDA's mathematical functions, to be linked in",
+        "--libdevice", metavar="LIBDEVICE.BC", help="CUDA's mathematical functions, to be linked in"
     )
     ptx.add_argument(
         "--whole-simdgroups",
@@ -89,9 +85,7 @@ def _parser():
         help="all lanes of a simdgroup reach each simdgroup function",
     )
     ptx.add_argument(
-        "--json",
-        metavar="FILE.json",
-        help="a description of the kernels to write, for a program",
+        "--json", metavar="FILE.json", help="a description of the kernels to write, for a program"
     )
     ptx.set_defaults(run=_ptx)
     _add_common(ptx)
@@ -104,19 +98,12 @@ def _add_common(parser):
         type=_language,
         default=Language(NEWEST),
         metavar="MAJOR.MINOR",
-        help="of the Metal Shading Language (default: %d.%d)" % NEWEST,
+        help=f"of the Metal Shading Language (default: {NEWEST[0]}.{NEWEST[1]})",
     )
     parser.add_argument(
-        "--define",
-        "-D",
-        action="append",
-        default=[],
-        type=_definition,
-        metavar="NAME[=VALUE]",
+        "--define", "-D", action="append", default=[], type=_definition, metavar="NAME[=VALUE]"
     )
-    parser.add_argument(
-        "--include", "-I", action="append", default=[], metavar="FOLDER"
-    )
+    parser.add_argument("--include", "-I", action="append", default=[], metavar="FOLDER")
     parser.add_argument(
         "--function-constant",
         action="append",
@@ -125,9 +112,7 @@ def _add_common(parser):
         metavar="INDEX_OR_NAME=HEX",
         help="the bytes of a function constant's value",
     )
-    parser.add_argument(
-        "--no-fast-math", dest="fast_math", action="store_false"
-    )
+    parser.add_argument("--no-fast-math", dest="fast_math", action="store_false")
     parser.add_argument("--clang", help="the path of clang++")
 
 
@@ -173,17 +158,14 @@ def _build(options):
 def _ptx(options):
     program = _program(options, options.source, options.source)
     kernels = program.build_ptx(
-        options.output,
-        options.gpu,
-        options.libdevice,
-        options.whole_simdgroups,
+        options.output, options.gpu, options.libdevice, options.whole_simdgroups
     )
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump([ptx_description(kernel) for kernel in kernels], file)
     for kernel in kernels:
-        places = ["%s(%d)" % place for place in ptx_arguments(kernel)]
-        sys.stdout.write("%s: %s\n" % (kernel.name, ", ".join(places)))
+        places = [f"{kind}({index})" for kind, index in ptx_arguments(kernel)]
+        sys.stdout.write("{}: {}\n".format(kernel.name, ", ".join(places)))
     return 0
 
 
@@ -198,37 +180,32 @@ def _check(options):
             sys.stdout.write(explain(refused))
             status = EXIT_REFUSED
             continue
-        sys.stdout.write("%s: %d kernels\n" % (path, len(kernels)))
+        sys.stdout.write(f"{path}: {len(kernels)} kernels\n")
         for kernel in kernels:
             sys.stdout.write(_signature(kernel))
     return status
 
 
 def _signature(kernel):
-    lines = ["  kernel %s\n" % kernel.name]
+    lines = [f"  kernel {kernel.name}\n"]
     for parameter in kernel.parameters:
         if parameter.kind == "builtin":
             place = parameter.builtin
         else:
-            place = "%s(%d)" % (parameter.kind, parameter.index)
+            place = f"{parameter.kind}({parameter.index})"
         if not parameter.active:
             place += ", absent"
-        declaration = "%s %s" % (parameter.type_spelling, parameter.name)
+        declaration = f"{parameter.type_spelling} {parameter.name}"
         for symbol in "*&":
             declaration = declaration.replace(symbol + " ", symbol)
-        lines.append("    %s [[%s]]\n" % (declaration, place))
+        lines.append(f"    {declaration} [[{place}]]\n")
     facts = []
     if kernel.static_threadgroup_bytes:
-        facts.append(
-            "%d bytes of threadgroup memory" % kernel.static_threadgroup_bytes
-        )
+        facts.append(f"{kernel.static_threadgroup_bytes} bytes of threadgroup memory")
     if kernel.suspends:
         facts.append("barriers or simdgroup functions")
     for constant in kernel.function_constants:
-        facts.append(
-            "function constant %s %s (%s)"
-            % (constant.type, constant.name, constant.index_text)
-        )
+        facts.append(f"function constant {constant.type} {constant.name} ({constant.index_text})")
     for fact in facts:
-        lines.append("    - %s\n" % fact)
+        lines.append(f"    - {fact}\n")
     return "".join(lines)

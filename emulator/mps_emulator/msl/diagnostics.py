@@ -44,7 +44,7 @@ class Location:
         self.column = column
 
     def __str__(self):
-        return "%s:%d:%d" % (self.file, self.line, self.column)
+        return f"{self.file}:{self.line}:{self.column}"
 
 
 class Diagnostic:
@@ -102,9 +102,7 @@ class SourceMap:
         # for the n-th in the original line.  A token that came out of a macro
         # is not there; then the line's beginning has to do.
         same = [
-            i
-            for i in self._by_line[(token.file, token.line)]
-            if self._tokens[i].text == token.text
+            i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]
         columns = [column for column, text in original if text == token.text]
         number = same.index(index)
@@ -115,9 +113,7 @@ class SourceMap:
     def _original_line(self, file, line):
         if file not in self._columns:
             text = self._texts.get(file)
-            self._columns[file] = (
-                [] if text is None else lexer.columns_of_lines(text)
-            )
+            self._columns[file] = [] if text is None else lexer.columns_of_lines(text)
         lines = self._columns[file]
         return lines[line - 1] if 1 <= line <= len(lines) else []
 
@@ -154,9 +150,7 @@ def render(diagnostics, source_map=None):
     for diagnostic in diagnostics:
         errors += diagnostic.severity == "error"
         for part in [diagnostic] + diagnostic.notes:
-            lines.append(
-                "%s: %s: %s" % (part.location, part.severity, part.message)
-            )
+            lines.append(f"{part.location}: {part.severity}: {part.message}")
             if source_map is None:
                 continue
             text = source_map.text_line(part.location)
@@ -166,7 +160,5 @@ def render(diagnostics, source_map=None):
                 margin = text[: part.location.column - 1]
                 lines.append(re.sub(r"\S", " ", margin) + "^")
     if errors:
-        lines.append(
-            "%d error%s generated." % (errors, "" if errors == 1 else "s")
-        )
+        lines.append(f"{errors} error{'' if errors == 1 else 's'} generated.")
     return "\n".join(lines) + "\n"

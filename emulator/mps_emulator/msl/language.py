@@ -24,10 +24,9 @@ class Language:
 
     def __init__(self, version=NEWEST):
         if version not in VERSIONS:
-            known = ", ".join("%d.%d" % v for v in VERSIONS)
+            known = ", ".join(f"{major}.{minor}" for major, minor in VERSIONS)
             raise ValueError(
-                "Metal %d.%d is not a language version (there are %s)"
-                % (*version, known)
+                f"Metal {version[0]}.{version[1]} is not a language version (there are {known})"
             )
         self.version = version
 
@@ -39,7 +38,7 @@ class Language:
         return cls((int(match[1]), int(match[2])))
 
     def __str__(self):
-        return "Metal %d.%d" % self.version
+        return f"Metal {self.version[0]}.{self.version[1]}"
 
     @property
     def metal_version(self):

@@ -18,9 +18,8 @@ _TOKEN = re.compile(
   | (?P<number>\.?[0-9](?:[eEpP][+-]|['.A-Za-z0-9_])*)
   | (?P<string>(?:u8|u|U|L)?"(?:\\.|[^"\\\n])*")
   | (?P<character>(?:u8|u|U|L)?'(?:\\.|[^'\\\n])*')
-  | (?P<punctuator>%s|.)
-    """
-    % "|".join(re.escape(p) for p in _PUNCTUATORS),
+  | (?P<punctuator>{}|.)
+    """.format("|".join(re.escape(p) for p in _PUNCTUATORS)),
     re.VERBOSE,
 )
 _SPACE = re.compile(r"[ \t\f\v\r\n]*")
@@ -46,7 +45,7 @@ class Token:
         self.line = line
 
     def __repr__(self):
-        return "%s:%d:%s" % (self.file, self.line, self.text)
+        return f"{self.file}:{self.line}:{self.text}"
 
 
 def tokenize(text, file=""):
@@ -77,9 +76,7 @@ def tokenize(text, file=""):
             position = end
             continue
         match = _TOKEN.match(text, position)
-        tokens.append(
-            Token(match.lastgroup, match.group(), space, file, line)
-        )
+        tokens.append(Token(match.lastgroup, match.group(), space, file, line))
         position = match.end()
         at_line_start = False
 

@@ -65,9 +65,7 @@ class Metal:
             ctypes.c_uint64,
         ]
 
-    def compile(
-        self, source, version=None, macros=None, constants=None, fast_math=True
-    ):
+    def compile(self, source, version=None, macros=None, constants=None, fast_math=True):
         """Returns a Library.  Raises CompileError.
 
         version:   (major, minor), or None for the newest.

@@ -8,24 +8,20 @@ from .codegen import ALLOW_POINTERS, END_POINTERS, builtin
 # See threadgroup_variable() in include/implementation/target_nvptx.h.
 _THREADGROUP_MEMORY = r"@\"?[\w.$]*mps_emulator_threadgroup_memory[\w.$]*\"?"
 _DEFINITION = re.compile(
-    r"^(%s) = .*\baddrspace\(1\) global (\[\d+ x i8\]) zeroinitializer"
-    r"(?:, comdat\S*)?(, align \d+)" % _THREADGROUP_MEMORY,
+    rf"^({_THREADGROUP_MEMORY}) = .*\baddrspace\(1\) global (\[\d+ x i8\]) zeroinitializer"
+    r"(?:, comdat\S*)?(, align \d+)",
     re.MULTILINE,
 )
 _DECLARATION = re.compile(
-    r"^(%s = external (?:\w+ )*)addrspace\(1\)" % _THREADGROUP_MEMORY,
-    re.MULTILINE,
+    rf"^({_THREADGROUP_MEMORY} = external (?:\w+ )*)addrspace\(1\)", re.MULTILINE
 )
 # threadgroup_variable() and threadgroup_buffer() have the only ones.
 _USE = re.compile(
-    r"addrspacecast \(ptr addrspace\(1\) (%s) to ptr addrspace\(3\)\)"
-    % _THREADGROUP_MEMORY
+    rf"addrspacecast \(ptr addrspace\(1\) ({_THREADGROUP_MEMORY}) to ptr addrspace\(3\)\)"
 )
 
 # The program's functions, which nobody calls from outside.
-_FUNCTION = re.compile(
-    r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MULTILINE
-)
+_FUNCTION = re.compile(r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MULTILINE)
 
 # Behind the metadata that clang writes, which it numbers from 0 on.
 _FIRST_METADATA = 1000000
@@ -48,7 +44,7 @@ def arguments(kernel):
 def symbol(kernel):
     """The name of a kernel's entry: PTX has letters, digits, _ and $ alone."""
     name = kernel.name.replace("::", "$")
-    return re.sub(r"[^\w$]", lambda found: "$%x$" % ord(found[0]), name)
+    return re.sub(r"[^\w$]", lambda found: f"${ord(found[0]):x}$", name)
 
 
 def description(kernel):
@@ -62,9 +58,7 @@ def description(kernel):
         "name": kernel.name,
         "entry": symbol(kernel),
         "arguments": arguments(kernel),
-        "max_threads": (
-            kernel.max_total_threads if kernel.limits_threads else None
-        ),
+        "max_threads": (kernel.max_total_threads if kernel.limits_threads else None),
         "threadgroup_bytes": kernel.static_threadgroup_bytes,
         "numbers": {
             str(parameter.index): parameter.numbers
@@ -90,43 +84,29 @@ def entry(number, kernel):
         kind = "reference" if parameter.by_reference else "pointer"
         address = "0"
         if parameter.active:
-            signature.append("ulong a%d" % index)
-            address = "a%d" % index
+            signature.append(f"ulong a{index}")
+            address = f"a{index}"
             if parameter.kind == "threadgroup":
-                address = "__msl::target::threadgroup_buffer(%s)" % address
-        text.append(
-            "__msl::buffer_%s __msl_buffer_%d = {(void *)%s}; "
-            % (kind, index, address)
-        )
-        given.append("__msl_buffer_%d" % index)
+                address = f"__msl::target::threadgroup_buffer({address})"
+        text.append(f"__msl::buffer_{kind} __msl_buffer_{index} = {{(void *){address}}}; ")
+        given.append(f"__msl_buffer_{index}")
     signature += ["uint x", "uint y", "uint z"]
     return (
-        "%s __kernel void mps_emulator_msl_kernel_%d(%s) { "
-        "__msl::place at = {{x, y, z}}; if (!at.is_in_grid()) return; %s"
-        "[[clang::always_inline]] (%s)(%s); } %s"
-        % (
-            ALLOW_POINTERS,
-            number,
-            ", ".join(signature),
-            "".join(text),
-            kernel.function,
-            ", ".join(given),
-            END_POINTERS,
-        )
+        f"{ALLOW_POINTERS} __kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
+        "{ "
+        f"__msl::place at = {{{{x, y, z}}}}; if (!at.is_in_grid()) return; {''.join(text)}"
+        f"[[clang::always_inline]] ({kernel.function})({', '.join(given)}); }} {END_POINTERS}"
     )
 
 
 def declarations(kernels):
     """Gives the entries of the kernels their names."""
-    return "".join(
-        '__kernel void mps_emulator_msl_kernel_%d(%s) __asm__("%s");\n'
-        % (
-            number,
-            ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3),
-            symbol(kernel),
-        )
-        for number, kernel in enumerate(kernels)
-    )
+    lines = []
+    for number, kernel in enumerate(kernels):
+        types = ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3)
+        name = f"mps_emulator_msl_kernel_{number}"
+        lines.append(f'__kernel void {name}({types}) __asm__("{symbol(kernel)}");\n')
+    return "".join(lines)
 
 
 def finish(ir, kernels):
@@ -134,9 +114,7 @@ def finish(ir, kernels):
 
     ir: what clang made of the program, before any of LLVM's passes.
     """
-    ir = _DEFINITION.sub(
-        r"\1 = internal addrspace(3) global \2 undef\3", ir
-    )
+    ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
     ir = _DECLARATION.sub(r"\1addrspace(3)", ir)
     ir = _USE.sub(r"\1", ir)
     ir = _FUNCTION.sub("define internal ", ir)
@@ -155,8 +133,7 @@ def _limits_of_threads(kernels):
             continue
         number = _FIRST_METADATA + len(lines)
         lines += [
-            '!%d = !{ptr @%s, !"maxntidx", i32 %d}'
-            % (number, symbol(kernel), kernel.max_total_threads),
-            "!nvvm.annotations = !{!%d}" % number,
+            f'!{number} = !{{ptr @{symbol(kernel)}, !"maxntidx", i32 {kernel.max_total_threads}}}',
+            f"!nvvm.annotations = !{{!{number}}}",
         ]
     return "\n".join(lines) + "\n"

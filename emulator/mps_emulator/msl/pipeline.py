@@ -92,21 +92,13 @@ class Program:
                     self.language,
                     self.fast_math,
                     cpu,
-                    _write(
-                        folder, _PARSED_FILE, self._library_text(text, kernels)
-                    ),
+                    _write(folder, _PARSED_FILE, self._library_text(text, kernels)),
                     output,
                     check_races,
                 )
             )
 
-    def build_ptx(
-        self,
-        output,
-        gpu,
-        libdevice=None,
-        whole_simdgroups=False,
-    ):
+    def build_ptx(self, output, gpu, libdevice=None, whole_simdgroups=False):
         """Writes the kernels as PTX to the file `output`.
 
         whole_simdgroups: whether all lanes of a simdgroup reach each
@@ -121,23 +113,14 @@ class Program:
             ir = os.path.join(folder, "program.ll")
             self._compile(
                 toolchain.nvptx_ir_command(
-                    *kind,
-                    self.language,
-                    self.fast_math,
-                    source,
-                    ir,
-                    libdevice,
-                    whole_simdgroups,
+                    *kind, self.language, self.fast_math, source, ir, libdevice, whole_simdgroups
                 )
             )
             with open(ir, encoding="utf-8") as file:
                 finished = nvptx.finish(file.read(), kernels)
             self._compile(
                 toolchain.ptx_command(
-                    *kind,
-                    self.fast_math,
-                    _write(folder, "finished.ll", finished),
-                    output,
+                    *kind, self.fast_math, _write(folder, "finished.ll", finished), output
                 )
             )
         return kernels
@@ -154,11 +137,7 @@ class Program:
 
     def _preprocess(self):
         command = toolchain.preprocess_command(
-            self.clang,
-            self.language,
-            self.path,
-            self._macros,
-            self._include_folders,
+            self.clang, self.language, self.path, self._macros, self._include_folders
         )
         status, printed = toolchain.run(command)
         if status != 0:
@@ -172,9 +151,7 @@ class Program:
             if match is None or match["severity"] == "warning":
                 continue
             location = Location(
-                self._shown_name(match["file"]),
-                int(match["line"]),
-                int(match["column"]),
+                self._shown_name(match["file"]), int(match["line"]), int(match["column"])
             )
             if match["severity"] == "note":
                 if diagnostics:
@@ -209,26 +186,14 @@ class Program:
         for _ in range(_MOST_REPAIRS):
             rewritten, rewritten_map = text.emit()
             source = _PREFACE + _NAMES + rewritten
-            rewritten_map = rewritten_map.shifted(
-                len((_PREFACE + _NAMES).encode())
-            )
+            rewritten_map = rewritten_map.shifted(len((_PREFACE + _NAMES).encode()))
             unit = cindex.Index.create().parse(
-                _PARSED_FILE,
-                args=options,
-                unsaved_files=[(_PARSED_FILE, source)],
+                _PARSED_FILE, args=options, unsaved_files=[(_PARSED_FILE, source)]
             )
             encoded = source.encode(errors="surrogateescape")
             if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
                 break
-        return Analysis(
-            cindex,
-            unit,
-            _PARSED_FILE,
-            rewritten_map,
-            source_map,
-            text,
-            self.language,
-        )
+        return Analysis(cindex, unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
 
     def _with_entries(self, text, kernels, entry):
         """(text, what has to stand behind it) with the entries of kernels.
@@ -246,19 +211,9 @@ class Program:
         return rewritten, "\n".join(behind)
 
     def _ptx_text(self, text, kernels):
-        rewritten, behind = self._with_entries(
-            text, kernels, nvptx.entry
-        )
+        rewritten, behind = self._with_entries(text, kernels, nvptx.entry)
         return "".join(
-            [
-                _PREFACE,
-                _PTX_PREFACE,
-                _NAMES,
-                nvptx.declarations(kernels),
-                rewritten,
-                behind,
-                "\n",
-            ]
+            [_PREFACE, _PTX_PREFACE, _NAMES, nvptx.declarations(kernels), rewritten, behind, "\n"]
         )
 
     def _library_text(self, text, kernels):
@@ -277,9 +232,7 @@ class Program:
 
 
 def _scratch_folder(output):
-    return tempfile.TemporaryDirectory(
-        dir=os.path.dirname(os.path.abspath(output))
-    )
+    return tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(output)))
 
 
 def _write(folder, name, text):

@@ -17,9 +17,7 @@ import re
 from .rewriting import names
 
 _QUALIFIER = re.compile(r"\b(const|volatile|__\w+)\b ?")
-_LIST_FOR_A_VECTOR = re.compile(
-    r"cannot convert initializer list argument to '.*vec<\w+, \d>"
-)
+_LIST_FOR_A_VECTOR = re.compile(r"cannot convert initializer list argument to '.*vec<\w+, \d>")
 # A candidate that has no place for a temporary.
 _TEMPORARY = re.compile(
     r"in default address space to object in address space '__private'"
@@ -71,9 +69,7 @@ class Repairs:
         vector, scalar = error.ranges
         if _VECTOR.search(match["left"]) is None:
             scalar, vector = error.ranges
-        self._rewriter.convert_beside(
-            *error.tokens(scalar), error.spelling(vector)
-        )
+        self._rewriter.convert_beside(*error.tokens(scalar), error.spelling(vector))
         return True
 
     def _take_by_value(self, error, match):
@@ -99,18 +95,13 @@ class Repairs:
         )
 
     def _pass_arguments(self, error, match):
-        return error.has_note(_TEMPORARY) and (
-            self._rewriter.pass_temporaries(error.token)
-        )
+        return error.has_note(_TEMPORARY) and (self._rewriter.pass_temporaries(error.token))
 
     def _pass_operands(self, error, match):
         if not error.has_note(_TEMPORARY):
             return False
         return any(
-            [
-                self._rewriter.pass_temporary(*error.tokens(operand))
-                for operand in error.ranges
-            ]
+            [self._rewriter.pass_temporary(*error.tokens(operand)) for operand in error.ranges]
         )
 
     def _convert_argument(self, error, match):
@@ -120,9 +111,7 @@ class Repairs:
         return True
 
     def _add_to_pointer(self, error, match):
-        if len(error.ranges) != 2 or (
-            _unqualified(match["right"]) in names.SCALAR_WORDS
-        ):
+        if len(error.ranges) != 2 or (_unqualified(match["right"]) in names.SCALAR_WORDS):
             return False
         self._rewriter.add_as_number(*error.tokens(error.ranges[1]))
         return True
@@ -135,10 +124,7 @@ class Repairs:
             ),
             _convert_scalar,
         ),
-        (
-            re.compile(r"conditional expression is ambiguous; "),
-            _take_by_value,
-        ),
+        (re.compile(r"conditional expression is ambiguous; "), _take_by_value),
         (
             re.compile(
                 r"incompatible operand types \('(?P<left>[^']*)'"
@@ -154,18 +140,9 @@ class Repairs:
             ),
             _fill_list,
         ),
-        (
-            re.compile(r"no matching (member )?function for call to "),
-            _make_vectors,
-        ),
-        (
-            re.compile(r"no matching (member )?function for call to "),
-            _pass_arguments,
-        ),
-        (
-            re.compile(r"invalid operands to binary expression "),
-            _pass_operands,
-        ),
+        (re.compile(r"no matching (member )?function for call to "), _make_vectors),
+        (re.compile(r"no matching (member )?function for call to "), _pass_arguments),
+        (re.compile(r"invalid operands to binary expression "), _pass_operands),
         (
             re.compile(
                 r"reference of type 'const __private .*' cannot bind to a "
@@ -211,7 +188,7 @@ class _Error:
 
     def spelling(self, place):
         """The text of a range, on one line."""
-        text = self._text[place[0]:place[1]].decode(errors="replace")
+        text = self._text[place[0] : place[1]].decode(errors="replace")
         return " ".join(text.split())
 
 

@@ -30,13 +30,13 @@ _LIBCLANG_PLACES = (
 def find_clang():
     """The path of clang++."""
     path = os.environ.get("MPS_EMULATOR_CLANG")
-    path = path or shutil.which("clang++-%d" % CLANG_VERSION)
+    path = path or shutil.which(f"clang++-{CLANG_VERSION}")
     path = path or shutil.which("clang++")
     if not path:
         raise ToolError(
-            "clang++ %d is not found: apt-get install clang-%d lld-%d, or set "
+            f"clang++ {CLANG_VERSION} is not found: apt-get install clang-{CLANG_VERSION} "
+            f"lld-{CLANG_VERSION}, or set "
             "MPS_EMULATOR_CLANG to its path"
-            % (CLANG_VERSION, CLANG_VERSION, CLANG_VERSION)
         )
     return path
 
@@ -47,8 +47,7 @@ def load_libclang():
         from clang import cindex
     except ImportError:
         raise ToolError(
-            "the Python package clang is not installed: pip install "
-            "'clang==%d.*'" % CLANG_VERSION
+            f"the Python package clang is not installed: pip install 'clang=={CLANG_VERSION}.*'"
         ) from None
     if cindex.Config.loaded:
         return cindex
@@ -59,13 +58,9 @@ def load_libclang():
             cindex.Config.set_library_file(candidate)
             return cindex
     raise ToolError(
-        "libclang %d is not found%s: apt-get install libclang1-%d, or set "
+        f"libclang {CLANG_VERSION} is not found{' at ' + path if path else ''}: apt-get "
+        f"install libclang1-{CLANG_VERSION}, or set "
         "MPS_EMULATOR_LIBCLANG to libclang.so"
-        % (
-            CLANG_VERSION,
-            " at " + path if path else "",
-            CLANG_VERSION,
-        )
     )
 
 
@@ -87,7 +82,7 @@ def run(command):
             errors="replace",
         )
     except OSError as error:
-        raise ToolError("%s: %s" % (command[0], error)) from None
+        raise ToolError(f"{command[0]}: {error}") from None
     return result.returncode, result.stdout
 
 
@@ -113,7 +108,7 @@ def preprocess_command(clang, language, source, macros, include_folders):
     for folder in include_folders:
         command.append("-I" + folder)
     for name, value in language.predefined_macros + list(macros):
-        command.append("-D%s=%s" % (name, value))
+        command.append(f"-D{name}={value}")
     return command + [source]
 
 
@@ -134,7 +129,7 @@ def dialect_options(language, fast_math):
         "-cl-single-precision-constant",
         "-Xclang",
         "-cl-ext=" + ",".join(extensions),
-        "-D__METAL_VERSION__=%d" % language.metal_version,
+        f"-D__METAL_VERSION__={language.metal_version}",
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
         # Metal contracts products and sums within a statement even in its
@@ -161,9 +156,7 @@ _CHECK_RACES = (
 )
 
 
-def compile_command(
-    clang, language, fast_math, cpu, source, output, check_races=False
-):
+def compile_command(clang, language, fast_math, cpu, source, output, check_races=False):
     """Compiles rewritten text to a shared object."""
     command = [clang] + dialect_options(language, fast_math)
     command.append("-DMSL_CODE")
@@ -188,21 +181,12 @@ def compile_command(
         "-l:libm.so.6",
         "-l:libc.so.6",
     ]
-    if shutil.which("ld.lld-%d" % CLANG_VERSION):
+    if shutil.which(f"ld.lld-{CLANG_VERSION}"):
         command.append("-fuse-ld=lld")
     return command
 
 
-def nvptx_ir_command(
-    clang,
-    gpu,
-    language,
-    fast_math,
-    source,
-    output,
-    libdevice,
-    whole_simdgroups,
-):
+def nvptx_ir_command(clang, gpu, language, fast_math, source, output, libdevice, whole_simdgroups):
     """Compiles rewritten text to LLVM's representation, not yet optimized.
 
     gpu: like sm_80.  libdevice: the path of libdevice.10.bc, or None, where

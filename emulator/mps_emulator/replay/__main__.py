@@ -74,18 +74,20 @@ def _parser():
 def _check(options):
     recording = player.Recording(options.recording)
     result = player.replay(
-        recording, Emulated(recording), prepare.describe(recording),
-        options.tolerance,
+        recording, Emulated(recording), prepare.describe(recording), options.tolerance
     )
     return player.WRONG if result["wrong"] else 0
 
 
 def _prepare(options):
     prepare.prepare(
-        player.Recording(options.recording), options.folder, options.gpu,
-        options.libdevice, options.whole_simdgroups,
+        player.Recording(options.recording),
+        options.folder,
+        options.gpu,
+        options.libdevice,
+        options.whole_simdgroups,
     )
-    print("python %s/replay.py" % options.folder)
+    print(f"python {options.folder}/replay.py")
     return 0
 
 

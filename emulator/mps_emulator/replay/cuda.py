@@ -15,6 +15,7 @@ time is the whole sequence's.
 Exit status: 0 all is as recorded, 1 something is not, 3 there is no GPU, 4 the
 folder cannot be replayed.
 """
+
 import argparse
 import ctypes
 import json
@@ -62,7 +63,7 @@ class Driver:
         try:
             self._cuda = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
-            raise NoGpu("NVIDIA's driver is not installed (%s)" % error)
+            raise NoGpu(f"NVIDIA's driver is not installed ({error})")
         try:
             self.call("cuInit", 0)
             device = ctypes.c_int()
@@ -82,10 +83,7 @@ class Driver:
         if error:
             text = ctypes.c_char_p()
             self._cuda.cuGetErrorString(error, ctypes.byref(text))
-            raise CudaError(
-                "%s: %s"
-                % (name, (text.value or b"error %d" % error).decode())
-            )
+            raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
     def load(self, ptx, threads=None):
         """Compiles PTX, bytes, to a module.
@@ -105,38 +103,33 @@ class Driver:
         values = (ctypes.c_void_p * len(options))(*[v for _, v in options])
         try:
             self.call(
-                "cuModuleLoadDataEx", ctypes.byref(module), ptx + b"\0",
-                len(options), names, values,
+                "cuModuleLoadDataEx", ctypes.byref(module), ptx + b"\0", len(options), names, values
             )
         except CudaError as error:
-            raise CudaError("%s\n%s" % (error, log.value.decode()))
+            raise CudaError(f"{error}\n{log.value.decode()}")
         return module
 
     def function(self, module, entry):
         """A kernel of a module, by the name of its entry."""
         function = ctypes.c_void_p()
-        self.call(
-            "cuModuleGetFunction", ctypes.byref(function), module,
-            entry.encode(),
-        )
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
         return function
 
     def most_threads(self, function):
         """How many threads a block of a kernel can have."""
         value = ctypes.c_int()
         self.call(
-            "cuFuncGetAttribute", ctypes.byref(value),
-            _FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function,
+            "cuFuncGetAttribute",
+            ctypes.byref(value),
+            _FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+            function,
         )
         return value.value
 
     def allocate(self, size):
         """Memory of the GPU; an address."""
         address = ctypes.c_uint64()
-        self.call(
-            "cuMemAlloc_v2", ctypes.byref(address),
-            ctypes.c_size_t(max(size, 1)),
-        )
+        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
         return address.value
 
     def free(self, address):
@@ -147,7 +140,8 @@ class Driver:
         array = np.ascontiguousarray(array)
         if array.nbytes:
             self.call(
-                "cuMemcpyHtoD_v2", ctypes.c_uint64(address + offset),
+                "cuMemcpyHtoD_v2",
+                ctypes.c_uint64(address + offset),
                 array.ctypes.data_as(ctypes.c_void_p),
                 ctypes.c_size_t(array.nbytes),
             )
@@ -158,8 +152,10 @@ class Driver:
         array = np.empty(size, np.uint8)
         if size:
             self.call(
-                "cuMemcpyDtoH_v2", array.ctypes.data_as(ctypes.c_void_p),
-                ctypes.c_uint64(address), ctypes.c_size_t(size),
+                "cuMemcpyDtoH_v2",
+                array.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_uint64(address),
+                ctypes.c_size_t(size),
             )
         return array
 
@@ -171,13 +167,16 @@ class Driver:
           values: its arguments, objects of ctypes.
           shared: bytes of the launch's shared memory.
         """
-        pointers = (ctypes.c_void_p * len(values))(
-            *[ctypes.addressof(value) for value in values]
-        )
+        pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         self.call(
-            "cuLaunchKernel", function, *map(ctypes.c_uint, groups),
-            *map(ctypes.c_uint, threads), ctypes.c_uint(shared), stream,
-            pointers, None,
+            "cuLaunchKernel",
+            function,
+            *map(ctypes.c_uint, groups),
+            *map(ctypes.c_uint, threads),
+            ctypes.c_uint(shared),
+            stream,
+            pointers,
+            None,
         )
 
     def synchronize(self):
@@ -204,13 +203,10 @@ class Gpu(Driver):
             if command["kind"] == "dispatch":
                 key = command["program"], command["kernel"]
                 self._threads[key] = max(
-                    self._threads.get(key, 0),
-                    int(np.prod(command["threadgroup"])),
+                    self._threads.get(key, 0), int(np.prod(command["threadgroup"]))
                 )
         self._stream = ctypes.c_void_p()
-        self.call(
-            "cuStreamCreate", ctypes.byref(self._stream), _STREAM_NON_BLOCKING
-        )
+        self.call("cuStreamCreate", ctypes.byref(self._stream), _STREAM_NON_BLOCKING)
 
     def write(self, address, offset, array):
         self.synchronize()
@@ -219,16 +215,21 @@ class Gpu(Driver):
     def copy(self, source, begin, destination, to, size):
         if size:
             self.call(
-                "cuMemcpyDtoDAsync_v2", ctypes.c_uint64(destination + to),
-                ctypes.c_uint64(source + begin), ctypes.c_size_t(size),
+                "cuMemcpyDtoDAsync_v2",
+                ctypes.c_uint64(destination + to),
+                ctypes.c_uint64(source + begin),
+                ctypes.c_size_t(size),
                 self._stream,
             )
 
     def fill(self, address, offset, size, value):
         if size:
             self.call(
-                "cuMemsetD8Async", ctypes.c_uint64(address + offset),
-                ctypes.c_ubyte(value), ctypes.c_size_t(size), self._stream,
+                "cuMemsetD8Async",
+                ctypes.c_uint64(address + offset),
+                ctypes.c_ubyte(value),
+                ctypes.c_size_t(size),
+                self._stream,
             )
 
     def dispatch(self, command, buffers):
@@ -240,9 +241,7 @@ class Gpu(Driver):
 
     def _prepare(self, command, buffers):
         """(function, groups, threads, values, shared) of a dispatch."""
-        kernel = self._programs[command["program"]]["kernels"][
-            command["kernel"]
-        ]
+        kernel = self._programs[command["program"]]["kernels"][command["kernel"]]
         given = {a["index"]: a for a in command["arguments"]}
         bytes_ = command["threadgroup_bytes"]
         values = []
@@ -254,9 +253,7 @@ class Gpu(Driver):
                 continue
             argument = given[index]
             if "bytes" in argument:
-                content = np.frombuffer(
-                    bytes.fromhex(argument["bytes"]), np.uint8
-                )
+                content = np.frombuffer(bytes.fromhex(argument["bytes"]), np.uint8)
                 address = self.allocate(len(content))
                 self.write(address, 0, content)
             else:
@@ -289,15 +286,10 @@ class Gpu(Driver):
         marks = [self._event() for _ in range(len(steps) + 1 if each else 2)]
 
         def mark(number):
-            self.call(
-                "cuEventRecordWithFlags", marks[number], self._stream,
-                _EVENT_RECORD_EXTERNAL,
-            )
+            self.call("cuEventRecordWithFlags", marks[number], self._stream, _EVENT_RECORD_EXTERNAL)
 
         self.synchronize()
-        self.call(
-            "cuStreamBeginCapture_v2", self._stream, _CAPTURE_MODE_RELAXED
-        )
+        self.call("cuStreamBeginCapture_v2", self._stream, _CAPTURE_MODE_RELAXED)
         mark(0)
         for number, step in enumerate(steps):
             step()
@@ -309,16 +301,13 @@ class Gpu(Driver):
         self.call("cuStreamEndCapture", self._stream, ctypes.byref(graph))
         executable = ctypes.c_void_p()
         self.call(
-            "cuGraphInstantiateWithFlags", ctypes.byref(executable), graph,
-            ctypes.c_ulonglong(0),
+            "cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, ctypes.c_ulonglong(0)
         )
 
         def launch():
             self.call("cuGraphLaunch", executable, self._stream)
             self.synchronize()
-            return [
-                self._microseconds(*pair) for pair in zip(marks, marks[1:])
-            ]
+            return [self._microseconds(*pair) for pair in zip(marks, marks[1:])]
 
         return launch
 
@@ -352,22 +341,18 @@ class Gpu(Driver):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     player.add_options(parser)
     parser.add_argument(
-        "--repeats", type=int, default=30,
-        help="of the sequence, for the times (default: 30)",
+        "--repeats", type=int, default=30, help="of the sequence, for the times (default: 30)"
     )
+    parser.add_argument("--no-times", action="store_true", help="compare only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="the results, to be written")
     parser.add_argument(
-        "--no-times", action="store_true", help="compare only"
-    )
-    parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="the results, to be written"
-    )
-    parser.add_argument(
-        "folder", nargs="?", type=Path,
+        "folder",
+        nargs="?",
+        type=Path,
         default=Path(__file__).resolve().parent,
         help="what `prepare` made; default: this file's",
     )
@@ -383,26 +368,26 @@ def run(options, say=print):
         for program in programs:
             program["ptx"] = (options.folder / program["ptx"]).read_bytes()
         gpu = Gpu(recording, programs)
-        say("on %s" % gpu.name)
+        say(f"on {gpu.name}")
         result = player.replay(
-            recording, gpu, [program["kernels"] for program in programs],
-            options.tolerance, say,
-            None if options.no_times
-            else lambda sequence: gpu.measure(sequence, options.repeats),
+            recording,
+            gpu,
+            [program["kernels"] for program in programs],
+            options.tolerance,
+            say,
+            None if options.no_times else lambda sequence: gpu.measure(sequence, options.repeats),
         )
     except NoGpu as error:
-        say("no GPU: %s" % error)
+        say(f"no GPU: {error}")
         return NO_GPU
     except CudaError as error:
-        say("CUDA: %s" % error)
+        say(f"CUDA: {error}")
         return player.WRONG
     except (OSError, ValueError) as error:
-        say("error: %s" % error)
+        say(f"error: {error}")
         return UNUSABLE
     if options.json is not None:
-        options.json.write_text(
-            json.dumps({"gpu": gpu.name, **result}, indent=1) + "\n"
-        )
+        options.json.write_text(json.dumps({"gpu": gpu.name, **result}, indent=1) + "\n")
     return player.WRONG if result["wrong"] else 0
 
 

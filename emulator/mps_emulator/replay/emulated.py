@@ -25,30 +25,31 @@ class Emulated:
         return np.empty(size, np.uint8)
 
     def write(self, buffer, offset, array):
-        buffer[offset:offset + len(array)] = array
+        buffer[offset : offset + len(array)] = array
 
     def read(self, buffer, size):
         return buffer[:size].copy()
 
     def copy(self, source, begin, destination, to, size):
-        destination[to:to + size] = source[begin:begin + size]
+        destination[to : to + size] = source[begin : begin + size]
 
     def fill(self, buffer, offset, size, value):
-        buffer[offset:offset + size] = value
+        buffer[offset : offset + size] = value
 
     def dispatch(self, command, buffers):
         given = {}
         for argument in command["arguments"]:
             if "bytes" in argument:
-                content = np.frombuffer(
-                    bytes.fromhex(argument["bytes"]), np.uint8
-                ).copy()
+                content = np.frombuffer(bytes.fromhex(argument["bytes"]), np.uint8).copy()
             else:
                 use = command["uses"][argument["use"]]
-                content = buffers[use["buffer"]][argument["offset"]:]
+                content = buffers[use["buffer"]][argument["offset"] :]
             given[argument["index"]] = content
         self._library(command["program"]).run(
-            command["kernel"], given, command["grid"], command["threadgroup"],
+            command["kernel"],
+            given,
+            command["grid"],
+            command["threadgroup"],
             {int(i): n for i, n in command["threadgroup_bytes"].items()},
         )
 
@@ -69,8 +70,6 @@ class Emulated:
 def constants(program):
     """{index or name: bytes} of a program's function constants."""
     return {
-        constant.get("name", constant.get("index")): bytes.fromhex(
-            constant["bytes"]
-        )
+        constant.get("name", constant.get("index")): bytes.fromhex(constant["bytes"])
         for constant in program["function_constants"]
     }

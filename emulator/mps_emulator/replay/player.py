@@ -55,13 +55,12 @@ class Recording:
             manifest = json.loads((folder / "manifest.json").read_text())
         except FileNotFoundError:
             raise ValueError(
-                "%s holds no recording: it has no manifest.json, which is "
-                "written when a recording ends" % folder
+                f"{folder} holds no recording: it has no manifest.json, which is "
+                "written when a recording ends"
             ) from None
         if manifest["version"] != VERSION:
             raise ValueError(
-                "%s is of version %s, this program reads %d"
-                % (folder, manifest["version"], VERSION)
+                f"{folder} is of version {manifest['version']}, this program reads {VERSION}"
             )
         self.programs = manifest["programs"]
         self.commands = manifest["commands"]
@@ -80,14 +79,11 @@ class Recording:
     def changes(self, command, key):
         """Yields (buffer, offset, array) of a command's "before" or "after"."""
         for buffer, offset, size, place in command.get(key, ()):
-            yield buffer, offset, self._contents[place:place + size]
+            yield buffer, offset, self._contents[place : place + size]
 
     def poisoned(self):
         """{id: array} of buffers that nothing has written."""
-        return {
-            id_: np.full(size, POISON, np.uint8)
-            for id_, size in self.sizes.items()
-        }
+        return {id_: np.full(size, POISON, np.uint8) for id_, size in self.sizes.items()}
 
 
 def pack(contents):
@@ -111,9 +107,7 @@ def uses(command):
 
 def written(command):
     """Those of them that it may write."""
-    return sorted(
-        {use["buffer"] for use in command.get("uses", ()) if use["writes"]}
-    )
+    return sorted({use["buffer"] for use in command.get("uses", ()) if use["writes"]})
 
 
 class Difference:
@@ -132,7 +126,7 @@ class Difference:
         if len(expected) % np.dtype(dtype).itemsize:
             numbers, dtype = None, np.uint8
         found, expected = found.view(dtype), expected.view(dtype)
-        integer = "u%d" % np.dtype(dtype).itemsize
+        integer = f"u{np.dtype(dtype).itemsize}"
         where = np.nonzero(found.view(integer) != expected.view(integer))[0]
         self.elements, self.total = len(where), len(expected)
         self.first = int(where[0])
@@ -153,14 +147,9 @@ class Difference:
     def __str__(self):
         by = ""
         if self.largest is not None:
-            by = " by up to %.2g" % self.largest
-        return "%d of %d differ%s, first [%d]%s" % (
-            self.elements,
-            self.total,
-            by,
-            self.first,
-            " (allowed)" if self.allowed else "",
-        )
+            by = f" by up to {self.largest:.2g}"
+        allowed = " (allowed)" if self.allowed else ""
+        return f"{self.elements} of {self.total} differ{by}, first [{self.first}]{allowed}"
 
 
 def _to_float64(array, numbers):
@@ -216,10 +205,7 @@ class Player:
     def __init__(self, recording, machine):
         self._recording = recording
         self._machine = machine
-        self._buffers = {
-            id_: machine.allocate(size)
-            for id_, size in recording.sizes.items()
-        }
+        self._buffers = {id_: machine.allocate(size) for id_, size in recording.sizes.items()}
         self.expected = recording.poisoned()
         for id_, content in self.expected.items():
             self._set(id_, content)
@@ -229,9 +215,7 @@ class Player:
 
     def read(self, buffer):
         """What is in a buffer now."""
-        return self._machine.read(
-            self._buffers[buffer], self._recording.sizes[buffer]
-        )
+        return self._machine.read(self._buffers[buffer], self._recording.sizes[buffer])
 
     def do(self, command):
         """Does a command on what is in the buffers."""
@@ -241,13 +225,15 @@ class Player:
         elif command["kind"] == "copy":
             source, destination = uses(command)
             machine.copy(
-                buffers[source], command["from"],
-                buffers[destination], command["to"], command["size"],
+                buffers[source],
+                command["from"],
+                buffers[destination],
+                command["to"],
+                command["size"],
             )
         else:
             machine.fill(
-                buffers[uses(command)[0]],
-                command["offset"], command["size"], command["value"],
+                buffers[uses(command)[0]], command["offset"], command["size"], command["value"]
             )
 
     def check(self, judge):
@@ -259,10 +245,8 @@ class Player:
         elsewhere = set()  # buffers that hold something else
         reported = set()
         for command in self._recording.commands:
-            for buffer, offset, content in self._recording.changes(
-                command, "before"
-            ):
-                self.expected[buffer][offset:offset + len(content)] = content
+            for buffer, offset, content in self._recording.changes(command, "before"):
+                self.expected[buffer][offset : offset + len(content)] = content
                 self._set(buffer, content, offset)
             if command["kind"] not in _DONE:
                 continue
@@ -270,10 +254,8 @@ class Player:
                 self._set(buffer, self.expected[buffer])
                 elsewhere.discard(buffer)
             self.do(command)
-            for buffer, offset, content in self._recording.changes(
-                command, "after"
-            ):
-                self.expected[buffer][offset:offset + len(content)] = content
+            for buffer, offset, content in self._recording.changes(command, "after"):
+                self.expected[buffer][offset : offset + len(content)] = content
             differences = {}
             for buffer in written(command):
                 difference = judge.difference(
@@ -286,9 +268,7 @@ class Player:
             yield command, differences
         differences = {}
         for buffer in set(self.expected) - reported:
-            difference = judge.difference(
-                None, buffer, self.read(buffer), self.expected[buffer]
-            )
+            difference = judge.difference(None, buffer, self.read(buffer), self.expected[buffer])
             if difference is not None:
                 differences[buffer] = difference
         yield None, differences
@@ -314,44 +294,31 @@ class Sequence:
         images = recording.poisoned()
         seen, changed = set(), set()
         for command in recording.commands:
-            for buffer, offset, content in recording.changes(
-                command, "before"
-            ):
+            for buffer, offset, content in recording.changes(command, "before"):
                 if buffer in seen:
                     self._stand_in(player, buffer, offset, content)
                     changed.add(buffer)
                 else:
-                    images[buffer][offset:offset + len(content)] = content
+                    images[buffer][offset : offset + len(content)] = content
             if command["kind"] not in _DONE:
                 continue
             seen.update(uses(command))
             changed.update(written(command))
             for buffer in written(command):
                 self.writers[buffer] = command
-            self.steps.append(
-                (command, lambda command=command: player.do(command))
-            )
+            self.steps.append((command, lambda command=command: player.do(command)))
         for buffer, image in images.items():
             player._set(buffer, image)
             if buffer in changed:
                 pristine = machine.allocate(len(image))
                 machine.write(pristine, 0, image)
-                self._pristine.append(
-                    (pristine, player._buffers[buffer], len(image))
-                )
+                self._pristine.append((pristine, player._buffers[buffer], len(image)))
 
     def _stand_in(self, player, buffer, offset, content):
         staged = self._machine.allocate(len(content))
         self._machine.write(staged, 0, content)
         to = player._buffers[buffer]
-        self.steps.append(
-            (
-                None,
-                lambda: self._machine.copy(
-                    staged, 0, to, offset, len(content)
-                ),
-            )
-        )
+        self.steps.append((None, lambda: self._machine.copy(staged, 0, to, offset, len(content))))
 
     def restore(self):
         """Brings the buffers back to what they held at the begin."""
@@ -369,9 +336,7 @@ def _tolerance(text):
     try:
         return pattern, float(value)
     except ValueError:
-        raise argparse.ArgumentTypeError(
-            "%r; a tolerance looks like KERNEL=1e-5" % text
-        ) from None
+        raise argparse.ArgumentTypeError(f"{text!r}; a tolerance looks like KERNEL=1e-5") from None
 
 
 def add_options(parser):
@@ -419,8 +384,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     at_end = {}
     for buffer, content in first.items():
         difference = judge.difference(
-            sequence.writers.get(buffer), buffer, content,
-            player.expected[buffer],
+            sequence.writers.get(buffer), buffer, content, player.expected[buffer]
         )
         if difference is not None:
             at_end[buffer] = difference
@@ -430,18 +394,17 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     for line in _lines(recording, rows, times):
         say(line)
     for buffer, difference in stray.items():
-        say("buffer %d, which nothing was to write: %s" % (buffer, difference))
+        say(f"buffer {buffer}, which nothing was to write: {difference}")
     for buffer, difference in at_end.items():
-        say("buffer %d after the sequence: %s" % (buffer, difference))
+        say(f"buffer {buffer} after the sequence: {difference}")
     for buffer in again:
-        say("buffer %d has other bits after a second run" % buffer)
+        say(f"buffer {buffer} has other bits after a second run")
     wrong += len(stray) + len(again)
     wrong += sum(not difference.allowed for difference in at_end.values())
     result = {
         "commands": rows,
         "after the sequence": {
-            str(buffer): str(difference)
-            for buffer, difference in at_end.items()
+            str(buffer): str(difference) for buffer, difference in at_end.items()
         },
         "same bits again": not again,
         "wrong": wrong,
@@ -449,22 +412,15 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     if times:
         result.update(_sums(rows, times, sequence))
         say(
-            "kernels %.1f us; what stands for other writers %.1f us; "
-            "the whole sequence %.1f us (least %.1f)"
-            % (
+            "kernels {:.1f} us; what stands for other writers {:.1f} us; "
+            "the whole sequence {:.1f} us (least {:.1f})".format(
                 result["kernels us"],
                 result["other writers us"],
                 result["sequence us"],
                 result["least sequence us"],
             )
         )
-    say(
-        "%d commands, %s"
-        % (
-            len(rows),
-            "%d wrong" % wrong if wrong else "all as recorded",
-        )
-    )
+    say(f"{len(rows)} commands, {f'{wrong} wrong' if wrong else 'all as recorded'}")
     return result
 
 
@@ -497,11 +453,7 @@ def _rows(recording, outcomes, sequence, times):
         row = {
             "name": command["name"],
             "kind": command["kind"],
-            "number": next(
-                n
-                for n, other in enumerate(recording.commands)
-                if other is command
-            ),
+            "number": next(n for n, other in enumerate(recording.commands) if other is command),
             "right": all(d.allowed for d in differences.values()),
             "same bits": not differences,
             "differences": {str(b): str(d) for b, d in differences.items()},
@@ -529,18 +481,14 @@ def _lines(recording, rows, times):
             between = []
         size = ""
         if command["kind"] == "dispatch":
-            size = " %s / %s" % (
-                _extent(command["grid"]), _extent(command["threadgroup"])
-            )
-        us = "%9.1f us" % row["us"] if times else ""
+            size = " {} / {}".format(_extent(command["grid"]), _extent(command["threadgroup"]))
+        us = "{:9.1f} us".format(row["us"]) if times else ""
         result = "same bits"
         if row["differences"]:
-            result = "; ".join(
-                "%s: %s" % item for item in row["differences"].items()
-            )
+            result = "; ".join("{}: {}".format(*item) for item in row["differences"].items())
             if not row["right"]:
                 result = "WRONG: buffer " + result
-        yield "%5d  %-48s%s  %s" % (number, row["name"] + size, us, result)
+        yield f"{number:5d}  {row['name'] + size:<48}{us}  {result}"
     if between:
         yield "       " + _shortened(between)
 
@@ -553,10 +501,7 @@ def _shortened(names):
             parts[-1][1] += 1
         else:
             parts.append([name, 1])
-    return ", ".join(
-        name if count == 1 else "%d x %s" % (count, name)
-        for name, count in parts
-    )
+    return ", ".join(name if count == 1 else f"{count} x {name}" for name, count in parts)
 
 
 def _extent(sizes):

@@ -66,27 +66,25 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
       FileExistsError: there is something in the folder.
     """
     if folder.exists() and any(folder.iterdir()):
-        raise FileExistsError("%s is not empty" % folder)
+        raise FileExistsError(f"{folder} is not empty")
     (folder / "programs").mkdir(parents=True, exist_ok=True)
     programs = []
     for number in range(len(recording.programs)):
-        ptx = "programs/%d.ptx" % number
+        ptx = f"programs/{number}.ptx"
         kernels = program_of(recording, number).build_ptx(
-            str(folder / ptx), gpu, libdevice and str(libdevice),
-            whole_simdgroups,
+            str(folder / ptx), gpu, libdevice and str(libdevice), whole_simdgroups
         )
         if libdevice is None and "__nv_" in (folder / ptx).read_text():
             raise ToolError(
-                "%s needs CUDA's mathematical functions, and libdevice.10.bc "
+                "{} needs CUDA's mathematical functions, and libdevice.10.bc "
                 "is not found; give it with --libdevice: the wheel "
-                "nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it"
-                % recording.programs[number]["file"]
+                "nvidia-cuda-nvcc-cu12 and CUDA's toolkit have it".format(
+                    recording.programs[number]["file"]
+                )
             )
         programs.append({"ptx": ptx, "kernels": _by_name(kernels)})
     (folder / "kernels.json").write_text(json.dumps(programs))
-    shutil.copyfile(
-        recording.folder / "manifest.json", folder / "manifest.json"
-    )
+    shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
     (folder / "contents.packed").write_bytes(player.pack(recording.contents))
     shutil.copyfile(player.__file__, folder / "player.py")
     shutil.copyfile(cuda.__file__, folder / "replay.py")

@@ -3,7 +3,6 @@
 import re
 
 import numpy as np
-
 from mps_emulator.msl.native import CompileError, Fatal, Metal
 
 __all__ = ["CompileError", "Fatal", "Metal", "errors", "floats", "uint"]
@@ -12,9 +11,7 @@ __all__ = ["CompileError", "Fatal", "Metal", "errors", "floats", "uint"]
 def errors(diagnostics):
     """[(line, column, message)] of the errors in a compiler's output."""
     found = re.findall(
-        r"^program_source:(\d+):(\d+): (?:fatal )?error: (.*)$",
-        diagnostics,
-        re.MULTILINE,
+        r"^program_source:(\d+):(\d+): (?:fatal )?error: (.*)$", diagnostics, re.MULTILINE
     )
     return [(int(line), int(column), text) for line, column, text in found]
 

@@ -5,7 +5,6 @@ Each computes something, so that a program is not only read but right.
 
 import numpy as np
 import pytest
-
 from metal import errors, floats
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -33,17 +32,15 @@ PROGRAMS = [
     ),
     (
         "strings_as_arguments",
-        'uint length(constant const char *text)'
-        " { uint n = 0; while (text[n]) ++n; return n; }",
+        "uint length(constant const char *text) { uint n = 0; while (text[n]) ++n; return n; }",
         'out[0] = length("four"); out[1] = length("a" "bc");'
-        " out[2] = length(__func__); static_assert(true, \"text\");"
+        ' out[2] = length(__func__); static_assert(true, "text");'
         ' constant const char *text = "abcdef"; out[3] = text[5];',
         [4, 3, 1, ord("f")],
     ),
     (
         "conversion_between_small_floats",
-        "template <typename T, typename U> T to(U x)"
-        " { return static_cast<T>(x); }",
+        "template <typename T, typename U> T to(U x) { return static_cast<T>(x); }",
         "half h = 1.5h; bfloat b = bfloat(h); out[0] = float(b);"
         " out[1] = float(half(b + b)); out[2] = to<half>(b);"
         " out[3] = half2(b, h).x;",
@@ -65,8 +62,7 @@ PROGRAMS = [
     ),
     (
         "list_as_an_argument",
-        "float sum(float3 v) { return v.x + v.y + v.z; }"
-        " float first(float2 v) { return v.x; }",
+        "float sum(float3 v) { return v.x + v.y + v.z; } float first(float2 v) { return v.x; }",
         "out[0] = sum({1, 2, 4}); out[1] = first({8, 9});",
         [7, 8],
     ),
@@ -80,8 +76,7 @@ PROGRAMS = [
     ),
     (
         "offset_that_converts",
-        "template <int N> struct Int {"
-        " constexpr operator int() const thread { return N; } };",
+        "template <int N> struct Int { constexpr operator int() const thread { return N; } };",
         "Int<2> two; device float *p = out + two; *p = 6;",
         [0, 0, 6],
     ),
@@ -107,8 +102,7 @@ PROGRAMS = [
     ),
     (
         "coherent_buffer",
-        "void store(volatile coherent(system) device float *p)"
-        " { *p = 5; }",
+        "void store(volatile coherent(system) device float *p) { *p = 5; }",
         "store(out);",
         [5],
     ),
@@ -122,9 +116,7 @@ PROGRAMS = [
 )
 def test_accepted(metal, declarations, body, expected):
     library = metal.compile(
-        HEADER
-        + declarations
-        + "\nkernel void k(device float *out [[buffer(0)]]) { %s }" % body
+        HEADER + declarations + f"\nkernel void k(device float *out [[buffer(0)]]) {{ {body} }}"
     )
     out = np.zeros(4, np.float32)
     library.run("k", [out], 1, 1)

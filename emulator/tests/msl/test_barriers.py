@@ -4,7 +4,6 @@ import threading
 
 import numpy as np
 import pytest
-
 from metal import Fatal, floats, uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -61,8 +60,7 @@ def test_missing_barrier_shows(metal, schedule):
 
 
 @pytest.mark.parametrize(
-    "order, first",
-    [("forward", list(range(8))), ("reverse", list(range(7, -1, -1)))],
+    "order, first", [("forward", list(range(8))), ("reverse", list(range(7, -1, -1)))]
 )
 def test_order_of_threads(metal, schedule, order, first):
     """The order is as said, also for threads of a loop and for groups."""
@@ -114,9 +112,7 @@ kernel void k(device atomic_uint *next, device uint *out,
     assert seen["random:1"] != seen["random:2"]
 
 
-@pytest.mark.parametrize(
-    "value", ["backward", "random", "random:x", "random:-1"]
-)
+@pytest.mark.parametrize("value", ["backward", "random", "random:x", "random:-1"])
 def test_unknown_schedule(metal, schedule, value):
     library = metal.compile(HEADER + "kernel void k(device uint *a) {}\n")
     schedule(value)
@@ -209,12 +205,8 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     with pytest.raises(Fatal) as caught:
         library.run("bad", [uint(*[0] * 32)], 32, 32)
     message = str(caught.value)
-    assert "10 of 32 threads wait at the one in line 5, called in line 11" in (
-        message
-    )
-    assert "22 of 32 threads wait at the one in line 5, called in line 13" in (
-        message
-    )
+    assert "10 of 32 threads wait at the one in line 5, called in line 11" in (message)
+    assert "22 of 32 threads wait at the one in line 5, called in line 13" in (message)
     a = uint(*[0] * 64)
     library.run("good", [a], 64, 32)
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54
@@ -316,9 +308,7 @@ kernel void k(device uint *out [[buffer(0)]],
     assert kernel.static_threadgroup_bytes == 32  # 8, and 16 at 16
     out = uint(*[0] * 12)
     library.run("k", [out], 3, 1, {0: 16})
-    assert out.tolist() == [0xC7C7C7C7] * 3 + [7] + (
-        [0xC7C7C7C7] * 3 + [7]
-    ) * 2
+    assert out.tolist() == [0xC7C7C7C7] * 3 + [7] + ([0xC7C7C7C7] * 3 + [7]) * 2
 
 
 def test_threadgroup_variables(metal):
@@ -374,14 +364,10 @@ template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
 
 
 def test_unbound_buffer(metal):
-    library = metal.compile(
-        HEADER + "kernel void k(device float *a, constant float &scale) {}\n"
-    )
+    library = metal.compile(HEADER + "kernel void k(device float *a, constant float &scale) {}\n")
     with pytest.raises(Fatal) as caught:
         library.run("k", {0: floats(1)}, 1, 1)
-    assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (
-        str(caught.value)
-    )
+    assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (str(caught.value))
 
 
 @pytest.mark.planted("out of bounds")
@@ -396,9 +382,7 @@ def test_buffer_too_small_for_a_reference(metal):
 
 
 def test_unset_threadgroup_memory(metal):
-    library = metal.compile(
-        HEADER + "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n"
-    )
+    library = metal.compile(HEADER + "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n")
     with pytest.raises(Fatal, match="no threadgroup memory is set at index 3"):
         library.run("k", [], 1, 1)
 

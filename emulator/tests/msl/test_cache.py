@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-
 from metal import CompileError, floats
 
 FOLDER = pathlib.Path(__file__).parent
@@ -41,11 +40,7 @@ def child(harness_path, tmp_path):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={
-                **os.environ,
-                "MPS_EMULATOR_CACHE_DIR": str(cache),
-                **environment,
-            },
+            env={**os.environ, "MPS_EMULATOR_CACHE_DIR": str(cache), **environment},
         )
         process.stdin.write(source)
         process.stdin.close()
@@ -63,7 +58,7 @@ def finish(process):
 
 
 def kernel(value):
-    return HEADER + "kernel void k(device float *a) { a[0] = %s; }\n" % value
+    return HEADER + f"kernel void k(device float *a) {{ a[0] = {value}; }}\n"
 
 
 def files(folder):
@@ -76,9 +71,7 @@ def test_second_process_starts_no_compiler(child):
     assert library.suffix == ".so"
     stamp = library.stat().st_mtime_ns
     # Neither a Python nor a clang can be started now.
-    assert finish(
-        child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")
-    ) == 5
+    assert finish(child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")) == 5
     assert files(child.cache) == [library]
     assert library.stat().st_mtime_ns == stamp
 
@@ -138,9 +131,7 @@ def test_missing_interpreter(child):
 
 
 def test_missing_clang(child):
-    process = child(
-        kernel(14), PATH="/nonexistent", MPS_EMULATOR_CLANG=""
-    )
+    process = child(kernel(14), PATH="/nonexistent", MPS_EMULATOR_CLANG="")
     _, err = process.communicate(timeout=120)
     assert "apt-get install clang-19" in err
 

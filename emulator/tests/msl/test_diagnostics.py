@@ -12,9 +12,7 @@ def places(metal, source):
 
 
 def test_form(metal):
-    diagnostics = metal.refusal(
-        HEADER + "kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n"
-    )
+    diagnostics = metal.refusal(HEADER + "kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n")
     assert diagnostics == (
         "program_source:4:9: error: use of undeclared identifier 'nothing'\n"
         "\ta[0] = nothing;\n"
@@ -46,8 +44,7 @@ def test_columns_behind_rewritten_text(metal):
     assert places(metal, source) == [(3, column)]
     line = "  a[i] = float4(1,   2, (float4)(half4)a[i].xyzw, 3).xyzw + oops;"
     source = HEADER + (
-        "kernel void k(device float4 *a, uint i [[thread_position_in_grid]])\n"
-        "{\n%s\n}\n" % line
+        f"kernel void k(device float4 *a, uint i [[thread_position_in_grid]])\n{{\n{line}\n}}\n"
     )
     assert (5, line.index("oops") + 1) in places(metal, source)
 
@@ -85,9 +82,7 @@ def test_line_directive(metal):
         + "kernel void k(device float *a) { a[0] = nothing; }\n"
     )
     assert re.search(
-        r"^kernels/other.metal:100:\d+: error: use of undeclared",
-        diagnostics,
-        re.MULTILINE,
+        r"^kernels/other.metal:100:\d+: error: use of undeclared", diagnostics, re.MULTILINE
     )
 
 
@@ -118,17 +113,15 @@ def test_words_of_metal(metal):
 def test_byte_columns(metal):
     """Text beyond ASCII before the error."""
     source = HEADER + (
-        "kernel void k(device float *a) {\n"
-        "  /* Größe */ a[0] = nothing; // naïve\n"
-        "}\n"
+        "kernel void k(device float *a) {\n  /* Größe */ a[0] = nothing; // naïve\n}\n"
     )
     assert [line for line, _ in places(metal, source)] == [4]
 
 
 def test_carriage_returns(metal):
-    source = (
-        HEADER + "kernel void k(device float *a) {\n  a[0] = nothing;\n}\n"
-    ).replace("\n", "\r\n")
+    source = (HEADER + "kernel void k(device float *a) {\n  a[0] = nothing;\n}\n").replace(
+        "\n", "\r\n"
+    )
     assert places(metal, source) == [(4, 10)]
 
 

@@ -4,7 +4,6 @@ import struct
 
 import numpy as np
 import pytest
-
 from metal import Fatal, errors, floats, uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -36,16 +35,11 @@ kernel void plain(device float *a [[buffer(0)]]) { a[0] = 3; }
 def test_description(metal):
     library = metal.compile(SOURCE)
     constants = {
-        name: [c[:3] for c in kernel.constants]
-        for name, kernel in library.kernels.items()
+        name: [c[:3] for c in kernel.constants] for name, kernel in library.kernels.items()
     }
     # `factor` has an own place in `k` although a constant stands between.
     assert constants == {
-        "k": [
-            ("scaled", "0", "0"),
-            ("count", "1", "0"),
-            ("factor", "2", "0"),
-        ],
+        "k": [("scaled", "0", "0"), ("count", "1", "0"), ("factor", "2", "0")],
         "vector": [("offset", "7", "0")],
         "plain": [],
     }
@@ -55,12 +49,7 @@ def test_description(metal):
 
 def test_values_by_index(metal):
     library = metal.compile(
-        SOURCE,
-        constants={
-            0: b"\1",
-            1: struct.pack("<I", 5),
-            2: struct.pack("<f", 0.5),
-        },
+        SOURCE, constants={0: b"\1", 1: struct.pack("<I", 5), 2: struct.pack("<f", 0.5)}
     )
     kernel = library.kernels["k"]
     assert [c[2] for c in kernel.constants] == ["1", "1", "1"]
@@ -71,9 +60,7 @@ def test_values_by_index(metal):
 
 
 def test_values_by_name(metal):
-    library = metal.compile(
-        SOURCE, constants={"scaled": b"\0", "count": struct.pack("<I", 1)}
-    )
+    library = metal.compile(SOURCE, constants={"scaled": b"\0", "count": struct.pack("<I", 1)})
     kernel = library.kernels["k"]
     assert [p.active for p in kernel.parameters] == [True, False, True]
     a = floats(2, 4)
@@ -83,9 +70,7 @@ def test_values_by_name(metal):
 
 def test_undefined_value(metal):
     """A constant without a value: its kernel asks for what is absent."""
-    library = metal.compile(
-        SOURCE, constants={"scaled": b"\1", 1: struct.pack("<I", 0)}
-    )
+    library = metal.compile(SOURCE, constants={"scaled": b"\1", 1: struct.pack("<I", 0)})
     a = floats(2)
     library.run("k", [a, floats(0)], 1, 1)
     assert a.tolist() == [20]
@@ -94,18 +79,14 @@ def test_undefined_value(metal):
 
 
 def test_vector_value(metal):
-    library = metal.compile(
-        SOURCE, constants={7: struct.pack("<4f", 1, 2, 3, -4.5)}
-    )
+    library = metal.compile(SOURCE, constants={7: struct.pack("<4f", 1, 2, 3, -4.5)})
     a = floats(0, 0, 0, 0)
     library.run("vector", [a], 1, 1)
     assert a.tolist() == [1, 2, 3, -4.5]
 
 
 def test_unknown_constants_are_ignored(metal):
-    library = metal.compile(
-        SOURCE, constants={99: b"\1\0\0\0", "nobody": b"\1"}
-    )
+    library = metal.compile(SOURCE, constants={99: b"\1\0\0\0", "nobody": b"\1"})
     a = floats(0)
     library.run("plain", [a], 1, 1)
     assert a[0] == 3
@@ -127,11 +108,10 @@ def test_every_type(metal):
     library = metal.compile(
         HEADER
         + "".join(
-            "constant %s c%d [[function_constant(%d)]];\n" % (name, n, n)
-            for n, name in enumerate(values)
+            f"constant {name} c{n} [[function_constant({n})]];\n" for n, name in enumerate(values)
         )
         + "kernel void k(device float *a) {\n"
-        + "".join("  a[%d] = c%d;\n" % (n, n) for n in range(len(values)))
+        + "".join(f"  a[{n}] = c{n};\n" for n in range(len(values)))
         + "}\n",
         constants={n: v[0] for n, v in enumerate(values.values())},
     )
@@ -178,8 +158,7 @@ def test_same_index_for_alternatives(metal):
             "a function constant is a scalar or a vector",
         ),
         (
-            "constant int a = 3;\n"
-            "constant bool b = is_function_constant_defined(a);",
+            "constant int a = 3;\nconstant bool b = is_function_constant_defined(a);",
             "'a' is not a function constant",
         ),
     ],

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-
 from metal import uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -40,16 +39,12 @@ def reference(grid, threadgroup):
     counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
     places = {}
     for group in itertools.product(*(range(n) for n in counts)):
-        size = [
-            min(t, g - p * t) for g, t, p in zip(grid, threadgroup, group)
-        ]
+        size = [min(t, g - p * t) for g, t, p in zip(grid, threadgroup, group)]
         volume = int(np.prod(size))
         full = int(np.prod(threadgroup))
         for local in itertools.product(*(range(n) for n in size)):
             index = local[0] + size[0] * (local[1] + size[1] * local[2])
-            position = tuple(
-                p * t + i for p, t, i in zip(group, threadgroup, local)
-            )
+            position = tuple(p * t + i for p, t, i in zip(group, threadgroup, local))
             places[position] = {
                 "thread_position_in_grid": position,
                 "thread_position_in_threadgroup": local,
@@ -86,10 +81,7 @@ SHAPES = [
 ]
 
 # A barrier has the kernel run on fibers instead of in a loop.
-BODIES = {
-    "loop": "",
-    "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n",
-}
+BODIES = {"loop": "", "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n"}
 
 
 @pytest.mark.parametrize("how", BODIES)
@@ -97,11 +89,11 @@ BODIES = {
 @pytest.mark.parametrize("grid, threadgroup", SHAPES)
 def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
     schedule(schedule_name)
-    parameters = [
-        "uint3 %s [[%s]]" % (name, name) for name in THREE
-    ] + ["uint %s [[%s]]" % (name, name) for name in ONE]
-    stores = ["  *o++ = %s.%s;" % (n, c) for n in THREE for c in "xyz"]
-    stores += ["  *o++ = %s;" % name for name in ONE]
+    parameters = [f"uint3 {name} [[{name}]]" for name in THREE] + [
+        f"uint {name} [[{name}]]" for name in ONE
+    ]
+    stores = [f"  *o++ = {n}.{c};" for n in THREE for c in "xyz"]
+    stores += [f"  *o++ = {name};" for name in ONE]
     library = metal.compile(
         HEADER
         + "kernel void k(device uint *out [[buffer(0)]],\n"
@@ -109,8 +101,7 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         + ") {\n"
         + BODIES[how]
         + "  uint3 p = thread_position_in_grid, g = threads_per_grid;\n"
-        + "  device uint *o = out + %d * (p.x + g.x * (p.y + g.y * p.z));\n"
-        % len(stores)
+        + f"  device uint *o = out + {len(stores)} * (p.x + g.x * (p.y + g.y * p.z));\n"
         + "\n".join(stores)
         + "\n}\n"
     )
@@ -134,8 +125,7 @@ def test_types(metal, attribute, scalar):
     for components in (1, 2, 3) if attribute in THREE else (1,):
         name = scalar if components == 1 else scalar + str(components)
         stores = "".join(
-            "  out[%d * i + %d] = v%s;\n"
-            % (components, c, "" if components == 1 else "." + "xyz"[c])
+            f"  out[{components} * i + {c}] = v{'' if components == 1 else '.' + 'xyz'[c]};\n"
             for c in range(components)
         )
         # The position of the thread comes from elsewhere, for the types of
@@ -144,7 +134,7 @@ def test_types(metal, attribute, scalar):
             HEADER
             + "kernel void k(device uint *out [[buffer(0)]],\n"
             + "              device atomic_uint *next [[buffer(1)]],\n"
-            + "              %s v [[%s]]) {\n" % (name, attribute)
+            + f"              {name} v [[{attribute}]]) {{\n"
             + "  uint i = atomic_fetch_add_explicit(next, 1,\n"
             + "      memory_order_relaxed);\n"
             + stores
@@ -162,9 +152,7 @@ def test_types(metal, attribute, scalar):
 
 
 def test_nothing_runs_in_an_empty_grid(metal):
-    library = metal.compile(
-        HEADER + "kernel void k(device uint *out) { out[0] = 1; }\n"
-    )
+    library = metal.compile(HEADER + "kernel void k(device uint *out) { out[0] = 1; }\n")
     out = uint(0)
     library.run("k", [out], (0, 1, 1), 1)
     assert out[0] == 0

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from metal import CompileError, errors, floats, uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -139,13 +138,7 @@ template [[host_name("one_uint")]] kernel void one(device uint *x);
 def test_templates(metal):
     library = metal.compile(HEADER + TEMPLATES)
     kernels = library.kernels
-    assert sorted(kernels) == [
-        "one_half",
-        "one_uint",
-        "scale_float",
-        "scale_int",
-        "swap_float",
-    ]
+    assert sorted(kernels) == ["one_half", "one_uint", "scale_float", "scale_int", "swap_float"]
     assert kernels["scale_float"].max_total_threads == 64
     assert kernels["scale_float"].static_threadgroup_bytes == 8
     assert kernels["scale_float"].parameters[0].index == 2
@@ -169,9 +162,7 @@ def test_templates(metal):
 
 
 def test_template_that_nothing_instantiates(metal):
-    library = metal.compile(
-        HEADER + "template <typename T> kernel void k(device T *x) {}\n"
-    )
+    library = metal.compile(HEADER + "template <typename T> kernel void k(device T *x) {}\n")
     assert library.kernels == {}
 
 
@@ -225,9 +216,7 @@ def test_macros(metal):
         metal.compile(source)
 
 
-@pytest.mark.parametrize(
-    "version, number", [((2, 4), 240), ((3, 1), 310), ((4, 0), 400)]
-)
+@pytest.mark.parametrize("version, number", [((2, 4), 240), ((3, 1), 310), ((4, 0), 400)])
 def test_predefined_macros(metal, version, number):
     library = metal.compile(
         HEADER
@@ -284,8 +273,8 @@ def test_includes(metal):
         "metal_array",
     ):
         metal.compile(
-            "#include <%s>\nkernel void k(device float *x) "
-            "{ x[0] = metal::max(x[0], 1.0f); }\n" % name
+            f"#include <{name}>\nkernel void k(device float *x) "
+            "{ x[0] = metal::max(x[0], 1.0f); }\n"
         )
 
 

@@ -5,7 +5,6 @@ import re
 
 import numpy as np
 import pytest
-
 from metal import floats, uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -33,20 +32,15 @@ def map_values(metal, expression, inputs, result, arguments="float"):
     columns = [np.ascontiguousarray(column) for column in inputs]
     element = names[columns[0].dtype]
     parameters = ", ".join(
-        "device const %s *p%d [[buffer(%d)]]" % (element, i, i + 1)
-        for i in range(len(columns))
+        f"device const {element} *p{i} [[buffer({i + 1})]]" for i in range(len(columns))
     )
-    loads = "".join(
-        "  %s %s = p%d[i];\n" % (element, "xyz"[i], i)
-        for i in range(len(columns))
-    )
+    loads = "".join(f"  {element} {'xyz'[i]} = p{i}[i];\n" for i in range(len(columns)))
     library = metal.compile(
         HEADER
-        + "kernel void k(device %s *out [[buffer(0)]], %s,\n"
-        % (names[np.dtype(result)], parameters)
+        + f"kernel void k(device {names[np.dtype(result)]} *out [[buffer(0)]], {parameters},\n"
         + "              uint i [[thread_position_in_grid]]) {\n"
         + loads
-        + "  out[i] = %s;\n}\n" % expression
+        + f"  out[i] = {expression};\n}}\n"
     )
     out = np.zeros(len(columns[0]), result)
     library.run("k", [out, *columns], len(out), 32)
@@ -55,10 +49,7 @@ def map_values(metal, expression, inputs, result, arguments="float"):
 
 RANDOM = np.random.default_rng(1)
 ANY = np.concatenate(
-    [
-        RANDOM.normal(size=200) * 3,
-        [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-30, 1e10, -1e10],
-    ]
+    [RANDOM.normal(size=200) * 3, [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-30, 1e10, -1e10]]
 ).astype(np.float32)
 UNIT = RANDOM.uniform(-1, 1, 200).astype(np.float32)
 POSITIVE = np.exp(RANDOM.normal(size=200) * 4).astype(np.float32)
@@ -110,7 +101,7 @@ UNARY = {
 )
 def test_unary(metal, name, space):
     reference, x = UNARY[name]
-    found = map_values(metal, "%s%s(x)" % (space, name), [x], np.float32)
+    found = map_values(metal, f"{space}{name}(x)", [x], np.float32)
     expected = reference(x.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23, atol=1e-30)
 
@@ -119,21 +110,15 @@ def test_pi_functions(metal):
     """Exact where the angle is a multiple of a quarter turn."""
     x = np.arange(-16, 17).astype(np.float32) / 4
     quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
-    sine = np.array(
-        [quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4]
-    )
-    cosine = np.array(
-        [quarter[int(n + 2) % 4] * (-1) ** (int(n + 2) // 4) for n in x * 4]
-    )
+    sine = np.array([quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4])
+    cosine = np.array([quarter[int(n + 2) % 4] * (-1) ** (int(n + 2) // 4) for n in x * 4])
     found = map_values(metal, "sinpi(x)", [x], np.float32)
     np.testing.assert_allclose(found, sine, atol=6e-8)
     found = map_values(metal, "cospi(x)", [x], np.float32)
     np.testing.assert_allclose(found, cosine, atol=6e-8)
     y = RANDOM.uniform(-3, 3, 100).astype(np.float32)
     found = map_values(metal, "tanpi(x)", [y], np.float32)
-    np.testing.assert_allclose(
-        found, np.tan(np.pi * y.astype(np.float64)), rtol=1e-5
-    )
+    np.testing.assert_allclose(found, np.tan(np.pi * y.astype(np.float64)), rtol=1e-5)
 
 
 BINARY = {
@@ -168,9 +153,9 @@ TERNARY = {
     "max3(x, y, z)": lambda x, y, z: np.maximum(x, np.maximum(y, z)),
     "fmin3(x, y, z)": lambda x, y, z: np.minimum(x, np.minimum(y, z)),
     "median3(x, y, z)": lambda x, y, z: np.median([x, y, z], axis=0),
-    "smoothstep(-1.0f, 2.0f, x)": lambda x, y, z: (
-        lambda t: t * t * (3 - 2 * t)
-    )(np.clip((x + 1) / 3, 0, 1)),
+    "smoothstep(-1.0f, 2.0f, x)": lambda x, y, z: (lambda t: t * t * (3 - 2 * t))(
+        np.clip((x + 1) / 3, 0, 1)
+    ),
 }
 
 
@@ -216,7 +201,7 @@ CLASSES = floats(0, -0.0, 1, np.inf, -np.inf, np.nan, 1e-40, -2)
 def test_classification(metal, name, expected):
     found = map_values(metal, name + "(x)", [CLASSES], np.bool_)
     assert found.tolist() == [bool(e) for e in expected]
-    found = map_values(metal, "%s(float2(x, 1)).x" % name, [CLASSES], np.bool_)
+    found = map_values(metal, f"{name}(float2(x, 1)).x", [CLASSES], np.bool_)
     assert found.tolist() == [bool(e) for e in expected]
     small = CLASSES.astype(np.float16)
     small[6] = 1e-6  # subnormal in half precision too
@@ -272,9 +257,7 @@ def test_brain_floats(metal):
     expected = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
     found = map_values(metal, "as_type<ushort>(bfloat(x))", [x], np.uint16)
     np.testing.assert_array_equal(found, expected)
-    found = map_values(
-        metal, "float(as_type<bfloat>(x)) * 2.0f", [expected], np.float32
-    )
+    found = map_values(metal, "float(as_type<bfloat>(x)) * 2.0f", [expected], np.float32)
     wide = (expected.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_array_equal(found, wide * 2)
 
@@ -343,9 +326,7 @@ def test_geometry(metal):
         HEADER
         + "kernel void k(device float *out) {\n"
         + "  float3 a(1, 2, 3), b(4, -5, 6);\n"
-        + "".join(
-            "  out[%d] = %s;\n" % item for item in enumerate(expressions)
-        )
+        + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
         + "}\n"
     )
     out = np.zeros(len(expressions), np.float32)
@@ -387,14 +368,12 @@ def test_constants(metal):
     library = metal.compile(
         HEADER
         + "kernel void k(device float *out) {\n"
-        + "".join("  out[%d] = %s;\n" % item for item in enumerate(names))
+        + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(names))
         + "}\n"
     )
     out = np.zeros(len(names), np.float32)
     library.run("k", [out], 1, 1)
-    np.testing.assert_array_equal(
-        out, np.array(list(names.values())).astype(np.float32)
-    )
+    np.testing.assert_array_equal(out, np.array(list(names.values())).astype(np.float32))
 
 
 INTEGERS = {
@@ -454,9 +433,7 @@ def integer_cases(bits, signed):
         "clz(x)": lambda x, y: leading(x),
         "ctz(x)": lambda x, y: trailing(x),
         "popcount(x)": lambda x, y: bin(x & mask).count("1"),
-        "reverse_bits(x)": lambda x, y: wrap(
-            int(bin((x & mask) | 1 << bits)[:2:-1], 2)
-        ),
+        "reverse_bits(x)": lambda x, y: wrap(int(bin((x & mask) | 1 << bits)[:2:-1], 2)),
         "hadd(x, y)": lambda x, y: (x + y) >> 1,
         "rhadd(x, y)": lambda x, y: (x + y + 1) >> 1,
         "mulhi(x, y)": lambda x, y: x * y >> bits,
@@ -478,9 +455,7 @@ def test_integers(metal, name):
     edges = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
     if info.min < 0:
         edges += [-1, -2, info.min + 1]
-    values = edges + RANDOM.integers(
-        info.min, info.max, 40, dtype, endpoint=True
-    ).tolist()
+    values = edges + RANDOM.integers(info.min, info.max, 40, dtype, endpoint=True).tolist()
     pairs = [(x, y) for x in values for y in values]
     x = np.array([p[0] for p in pairs], dtype)
     y = np.array([p[1] for p in pairs], dtype)
@@ -493,15 +468,11 @@ def test_integers(metal, name):
             lambda m: {"x": "V(x, y)", "y": "V(y, x)", "T(": "V("}[m.group()],
             expression,
         )
-        stores += "  out[%d * i + %d] = %s;\n" % (
-            len(cases) * 2, 2 * number, expression,
-        )  # fmt: skip
-        stores += "  out[%d * i + %d] = %s;\n" % (
-            len(cases) * 2, 2 * number + 1, "(%s).x" % pair,
-        )  # fmt: skip
+        at = f"{len(cases) * 2} * i + {2 * number}"
+        stores += f"  out[{at}] = {expression};\n  out[{at} + 1] = ({pair}).x;\n"
     library = metal.compile(
         HEADER
-        + "using T = %s; using V = vec<T, 2>;\n" % name
+        + f"using T = {name}; using V = vec<T, 2>;\n"
         + "kernel void k(device T *out, device const T *px,\n"
         + "              device const T *py,\n"
         + "              uint i [[thread_position_in_grid]]) {\n"
@@ -516,9 +487,7 @@ def test_integers(metal, name):
         for form in (0, 1):
             wrong = [
                 (pair, found, wanted)
-                for pair, found, wanted in zip(
-                    pairs, out[:, number, form].tolist(), expected
-                )
+                for pair, found, wanted in zip(pairs, out[:, number, form].tolist(), expected)
                 if found != wanted
             ]
             assert not wrong, (expression, form, wrong[:5])
@@ -575,17 +544,12 @@ static_assert(is_empty<nothing>::value && is_same_v<void_t<int>, void>, "");
 
 ATOMIC_SPACES = {
     "device": ("device A *a [[buffer(0)]]", {}),
-    "threadgroup": (
-        "device A *d [[buffer(0)]], threadgroup A *a [[threadgroup(0)]]",
-        {0: 16},
-    ),
+    "threadgroup": ("device A *d [[buffer(0)]], threadgroup A *a [[threadgroup(0)]]", {0: 16}),
 }
 
 
 @pytest.mark.parametrize("space", ATOMIC_SPACES)
-@pytest.mark.parametrize(
-    "name, dtype", [("int", np.int32), ("uint", np.uint32)]
-)
+@pytest.mark.parametrize("name, dtype", [("int", np.int32), ("uint", np.uint32)])
 def test_integer_atomics(metal, space, name, dtype):
     parameter, lengths = ATOMIC_SPACES[space]
     copy_in = copy_out = ""
@@ -615,13 +579,13 @@ def test_integer_atomics(metal, space, name, dtype):
     for key, reference in operations.items():
         library = metal.compile(
             HEADER
-            + "using T = %s; using A = atomic_%s;\n" % (name, name)
-            + "kernel void k(%s,\n" % parameter
+            + f"using T = {name}; using A = atomic_{name};\n"
+            + f"kernel void k({parameter},\n"
             + "              device const T *v [[buffer(1)]],\n"
             + "              device T *old [[buffer(2)]],\n"
             + "              uint i [[thread_position_in_grid]]) {\n"
             + copy_in
-            + "  old[i] = atomic_fetch_%s_explicit(a, v[i],\n" % key
+            + f"  old[i] = atomic_fetch_{key}_explicit(a, v[i],\n"
             + "      memory_order_relaxed);\n"
             + copy_out
             + "}\n"

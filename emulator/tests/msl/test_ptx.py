@@ -91,10 +91,7 @@ def test_ptx(tmp_path, options):
     ]
     text = (tmp_path / "kernels.ptx").read_text()
     signatures = re.findall(r"\.visible \.entry (\w+)\(\s*([^)]*)\)", text)
-    parameters = {
-        name: re.findall(r"\.param (\.\w+)", given)
-        for name, given in signatures
-    }
+    parameters = {name: re.findall(r"\.param (\.\w+)", given) for name, given in signatures}
     grid = [".u32"] * 3
     assert parameters == {
         "sums": [".u64"] * 4 + grid,
@@ -141,9 +138,7 @@ def entries(text):
     """{name: the text of an entry}."""
     return {
         found[1]: found[0]
-        for found in re.finditer(
-            r"\.entry (\w+)\(.*?^}", text, re.DOTALL | re.MULTILINE
-        )
+        for found in re.finditer(r"\.entry (\w+)\(.*?^}", text, re.DOTALL | re.MULTILINE)
     }
 
 
@@ -154,14 +149,10 @@ def test_threadgroup_variables(tmp_path):
     text = (tmp_path / "kernels.ptx").read_text()
     variables = {
         name: (int(size), int(alignment))
-        for alignment, name, size in re.findall(
-            r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", text
-        )
+        for alignment, name, size in re.findall(r"\.shared \.align (\d+) \.b8 (\w+)\[(\d+)\]", text)
     }
     used = {
-        kernel: sorted(
-            size for name, size in variables.items() if name in entry
-        )
+        kernel: sorted(size for name, size in variables.items() if name in entry)
         for kernel, entry in entries(text).items()
     }
     # bytes and pairs are the same for both; rows are not.  LLVM sees that of
@@ -176,12 +167,8 @@ def test_threadgroup_variables(tmp_path):
         # No access goes through memory of unknown kind or a thread's own.
         assert not re.search(r"\b(ld|st)\.(local|[fbsu]\d+)", entry)
     assert [
-        (k["name"], k["max_threads"], k["arguments"])
-        for k in json.loads(described.read_text())
-    ] == [
-        ("turn_float", 192, [["buffer", 0]]),
-        ("turn_half", 64, [["buffer", 0]]),
-    ]
+        (k["name"], k["max_threads"], k["arguments"]) for k in json.loads(described.read_text())
+    ] == [("turn_float", 192, [["buffer", 0]]), ("turn_half", 64, [["buffer", 0]])]
     assert re.findall(r"\.maxntid (\d+), 1, 1", text) == ["192", "64"]
     # The kernels are in their entries, and nothing else is there.
     assert ".func" not in text
@@ -199,13 +186,10 @@ def test_names_that_ptx_has_not(tmp_path):
     status, said = emit(tmp_path, text, "--json", str(described))
     assert status == 0, said
     names = {k["name"]: k["entry"] for k in json.loads(described.read_text())}
-    assert names == {
-        "outer::inner::f": "outer$inner$f",
-        "copy<float>": "copy$3c$float$3e$",
-    }
+    assert names == {"outer::inner::f": "outer$inner$f", "copy<float>": "copy$3c$float$3e$"}
     text = (tmp_path / "kernels.ptx").read_text()
     for entry in names.values():
-        assert ".visible .entry %s(" % entry in text
+        assert f".visible .entry {entry}(" in text
 
 
 def test_function_constants(tmp_path):
@@ -230,9 +214,7 @@ kernel void k(device float *x [[buffer(0)]],
     assert (status, said) == (0, "k: buffer(0)\n")
     without = (tmp_path / "kernels.ptx").read_text()
     assert re.search(r"add\.s32.*, 53;", without)
-    status, said = emit(
-        tmp_path, text, *constants, "--function-constant", "1=01"
-    )
+    status, said = emit(tmp_path, text, *constants, "--function-constant", "1=01")
     assert (status, said) == (0, "k: buffer(0), buffer(1)\n")
 
 

@@ -4,7 +4,6 @@ import ctypes
 
 import numpy as np
 import pytest
-
 from metal import Fatal, floats, uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -58,16 +57,14 @@ RACES = {
         "threadgroup_barrier(mem_flags::mem_threadgroup) between them",
     ),
     "barrier for the other memory": (
-        "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
-        "b[i] = a[i ^ 1];",
+        "a[i] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = a[i ^ 1];",
         "of buffer 0 ('a'): thread 1 of threadgroup (0, 0, 0) writes in line "
         "9, and thread 0 of threadgroup (0, 0, 0) reads in line 11, and "
         "nothing orders the two: put threadgroup_barrier(mem_flags::"
         "mem_device) between them",
     ),
     "barrier of a simdgroup for the threadgroup": (
-        "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\n"
-        "a[i] = s[63 - l];",
+        "s[l] = l;\nsimdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
         "no thread has written so far, in line 11",
     ),
     "two threads write one place": (
@@ -110,8 +107,7 @@ RACES = {
         "thread 0 of threadgroup (0, 0, 0) reads 4 bytes at byte ",
     ),
     "threadgroup memory out of bounds": (
-        "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
-        "a[i] = s[l + 1];",
+        "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l + 1];",
         "thread 63 of threadgroup (0, 0, 0) reads 4 bytes at byte 256 of the "
         "threadgroup memory at index 0, which has 256 bytes "
         "(setThreadgroupMemoryLength:atIndex:), in line 11",
@@ -123,8 +119,7 @@ RACES = {
         "threadgroup variable of 256 bytes, in line 12",
     ),
     "inactive lane": (
-        "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\n"
-        "a[i] = v;",
+        "float v = l;\nif (l % 32 < 16) v += simd_shuffle_down(v, 16);\na[i] = v;",
         "thread 0 of threadgroup (0, 0, 0) reads the value of lane 16 of its "
         "simdgroup, which takes no part in the shuffle in line 10",
     ),
@@ -134,21 +129,17 @@ RACES = {
         "('c') as well, in line 9",
     ),
     "uninitialised threadgroup memory": (
-        "if (l != 7) s[l] = 1;\n"
-        "threadgroup_barrier(mem_flags::mem_threadgroup);\n"
-        "a[i] = s[l];",
+        "if (l != 7) s[l] = 1;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l];",
         "thread 7 of threadgroup (0, 0, 0) reads threadgroup memory that no "
         "thread has written so far, in line 11",
     ),
 }
 
 RIGHT = {
-    "barrier": "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\n"
-    "a[i] = s[63 - l];",
+    "barrier": "s[l] = l;\nthreadgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[63 - l];",
     "barrier of a simdgroup": "s[l] = l;\n"
     "simdgroup_barrier(mem_flags::mem_threadgroup);\na[i] = s[l ^ 1];",
-    "atomics": "atomic_fetch_add_explicit((device atomic_uint *)b, 1,"
-    " memory_order_relaxed);",
+    "atomics": "atomic_fetch_add_explicit((device atomic_uint *)b, 1, memory_order_relaxed);",
     "neighbouring bytes": "((device uchar *)a)[i] = 1;",
     "all read one place": "s[l] = a[0];\n"
     "threadgroup_barrier(mem_flags::mem_threadgroup);\nb[i] = s[0] + a[0];",
@@ -182,15 +173,9 @@ def run(metal, body, constant=False):
 
 def kind(name):
     """Of the table of planted bugs."""
-    if "fence" in name or name in (
-        "two threadgroups",
-        "barrier for the other memory",
-    ):
+    if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
         return "missing fence"
-    if "uninitialised" in name or name in (
-        "inactive lane",
-        "constant memory that is written",
-    ):
+    if "uninitialised" in name or name in ("inactive lane", "constant memory that is written"):
         return name
     if "out of bounds" in name:
         return "out of bounds"
@@ -199,11 +184,7 @@ def kind(name):
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:3"])
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.planted(kind(name)))
-        for name in RACES
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.planted(kind(name))) for name in RACES]
 )
 def test_race(metal, schedule, name, order):
     schedule(order)
@@ -237,8 +218,7 @@ def test_right(metal, schedule, name, order):
 def test_kernel_without_barriers(metal):
     """Its threads run as a loop otherwise."""
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *a, uint i [[thread_position_in_grid]])"
+        HEADER + "kernel void k(device float *a, uint i [[thread_position_in_grid]])"
         " {\n  a[0] += i;\n}\n"
     )
     with pytest.raises(Fatal, match="data race on byte 0 of buffer 0"):
@@ -249,8 +229,7 @@ def test_kernel_without_barriers(metal):
 def test_dispatches_are_ordered(metal):
     """And what one wrote is nothing to the next."""
     library = metal.compile(
-        HEADER
-        + "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
+        HEADER + "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
         " { a[(i + a[8]) % 8] = i; }\n"
         "kernel void next(device uint *a) { a[8] += 1; }\n"
     )
@@ -265,8 +244,7 @@ def test_dispatches_are_ordered(metal):
 def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     """Where a buffer lies a little above what a thread has on its stack."""
     library = metal.compile(
-        HEADER
-        + "kernel void k(device ulong *a [[buffer(0)]],\n"
+        HEADER + "kernel void k(device ulong *a [[buffer(0)]],\n"
         "              device uint *b [[buffer(1)]],\n"
         "              uint i [[thread_position_in_grid]]) {\n"
         "  uint own[4] = {i, i, i, i};\n"
@@ -295,14 +273,12 @@ def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
         + "kernel void k(device float *a [[buffer(0)]],\n"
         "              device float *b [[buffer(1)]],\n"
         "              device float *c [[buffer(2)]],\n"
-        "              uint i [[thread_position_in_grid]]) {\n"
-        "  %s[%s] = b[i] + c[i];\n}\n" % ("ab"[first], place)
+        "              uint i [[thread_position_in_grid]]) {{\n"
+        "  {}[{}] = b[i] + c[i];\n}}\n".format("ab"[first], place)
     )
     memory = np.zeros(1024, np.float32)
     others = [memory[100:200], memory[700:800]]
     arrays = others[:first] + [memory[400:464]] + others[first:]
     with pytest.raises(Fatal) as caught:
         library.run("k", arrays, 1, 1)
-    assert "writes 4 bytes at byte %d of buffer %d " % (at, first) in str(
-        caught.value
-    )
+    assert f"writes 4 bytes at byte {at} of buffer {first} " in str(caught.value)

@@ -1,7 +1,6 @@
 """What Metal refuses is refused, at the right place and in plain words."""
 
 import pytest
-
 from metal import errors
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -20,12 +19,7 @@ REFUSED = [
         (4, 8),
         "'double' is not supported",
     ),
-    (
-        "long_long",
-        "long long f() { return 1; }",
-        (3, 1),
-        "'long long' is not supported",
-    ),
+    ("long_long", "long long f() { return 1; }", (3, 1), "'long long' is not supported"),
     (
         "pointer_without_space",
         "void f(float *p) {}",
@@ -116,8 +110,7 @@ REFUSED = [
     ),
     (
         "cast_between_spaces",
-        "void g(device float *p) {\n"
-        "  constant float *q = (constant float *)p;\n}",
+        "void g(device float *p) {\n  constant float *q = (constant float *)p;\n}",
         (4, 23),
         "mismatching address spaces",
     ),
@@ -143,9 +136,7 @@ REFUSED = [
     ),
     (
         "mutual_recursion",
-        "int g(int n);\n"
-        "int f(int n) { return g(n); }\n"
-        "int g(int n) { return f(n); }\n",
+        "int g(int n);\nint f(int n) { return g(n); }\nint g(int n) { return f(n); }\n",
         None,
         "recursive call of",
     ),
@@ -162,60 +153,25 @@ REFUSED = [
         (4, 3),
         "'virtual' is not supported in Metal",
     ),
-    (
-        "new",
-        "void f() { thread int *p = new int; }",
-        (3, 28),
-        "'new' is not supported in Metal",
-    ),
+    ("new", "void f() { thread int *p = new int; }", (3, 28), "'new' is not supported in Metal"),
     (
         "delete",
         "void f(thread int *p) { delete p; }",
         (3, 25),
         "'delete' is not supported in Metal",
     ),
-    (
-        "throw",
-        "void f() { throw 1; }",
-        (3, 12),
-        "'throw' is not supported in Metal",
-    ),
-    (
-        "try",
-        "void f() { try { } catch (int) { } }",
-        (3, 12),
-        "'try' is not supported in Metal",
-    ),
-    (
-        "goto",
-        "void f() { goto end; end: return; }",
-        (3, 12),
-        "'goto' is not supported in Metal",
-    ),
-    (
-        "noexcept",
-        "void f() noexcept {}",
-        (3, 10),
-        "'noexcept' is not supported in Metal",
-    ),
+    ("throw", "void f() { throw 1; }", (3, 12), "'throw' is not supported in Metal"),
+    ("try", "void f() { try { } catch (int) { } }", (3, 12), "'try' is not supported in Metal"),
+    ("goto", "void f() { goto end; end: return; }", (3, 12), "'goto' is not supported in Metal"),
+    ("noexcept", "void f() noexcept {}", (3, 10), "'noexcept' is not supported in Metal"),
     (
         "dynamic_cast",
         "struct S {}; void f(thread S *s) { dynamic_cast<thread S *>(s); }",
         (3, 36),
         "'dynamic_cast' is not supported in Metal",
     ),
-    (
-        "asm",
-        'void f() { asm("nop"); }',
-        (3, 12),
-        "'asm' is not supported in Metal",
-    ),
-    (
-        "thread_local",
-        "thread_local int x = 1;",
-        (3, 1),
-        "'thread_local' is not supported in Metal",
-    ),
+    ("asm", 'void f() { asm("nop"); }', (3, 12), "'asm' is not supported in Metal"),
+    ("thread_local", "thread_local int x = 1;", (3, 1), "'thread_local' is not supported in Metal"),
     (
         "register",
         "void f() { register int x = 1; }",
@@ -278,18 +234,8 @@ REFUSED = [
         (3, 33),
         "program scope variable must reside in constant address space",
     ),
-    (
-        "uninitialized_constant",
-        "constant int n;",
-        (3, 14),
-        "initializ",
-    ),
-    (
-        "write_to_constant",
-        "constant int n[2] = {1, 2};\nvoid f() { n[0] = 3; }",
-        (4, 17),
-        "",
-    ),
+    ("uninitialized_constant", "constant int n;", (3, 14), "initializ"),
+    ("write_to_constant", "constant int n[2] = {1, 2};\nvoid f() { n[0] = 3; }", (4, 17), ""),
     (
         "write_to_constant_buffer",
         "kernel void k(constant float *a) { a[0] = 1; }",
@@ -386,8 +332,7 @@ REFUSED = [
     ),
     (
         "kernel_called",
-        "kernel void k(device float *a) {}\n"
-        "kernel void l(device float *a) { k(a); }",
+        "kernel void k(device float *a) {}\nkernel void l(device float *a) { k(a); }",
         (4, 34),
         "cannot be called",
     ),
@@ -404,30 +349,15 @@ REFUSED = [
         (4, 32),
         "two kernels have the name 'x'",
     ),
-    (
-        "vector_from_other_vector",
-        "void f(int4 i) { float4 x = i; }",
-        (3, 25),
-        "cannot initialize",
-    ),
-    (
-        "too_few_components",
-        "float4 f() { return float4(1, 2, 3); }",
-        (3, 21),
-        "as many components",
-    ),
+    ("vector_from_other_vector", "void f(int4 i) { float4 x = i; }", (3, 25), "cannot initialize"),
+    ("too_few_components", "float4 f() { return float4(1, 2, 3); }", (3, 21), "as many components"),
     (
         "too_many_components",
         "float2 f(float3 v) { return float2(v); }",
         (3, 29),
         "as many components",
     ),
-    (
-        "component_beyond",
-        "float f(float2 v) { return v.z; }",
-        (3, 29),
-        "component",
-    ),
+    ("component_beyond", "float f(float2 v) { return v.z; }", (3, 29), "component"),
     (
         "as_type_of_other_size",
         "float4 f(half4 v) { return as_type<float4>(v); }",
@@ -468,17 +398,11 @@ REFUSED = [
     ),
     (
         "atomic_of_other_type",
-        "void f(device atomic<short> *p) {\n"
-        "  atomic_load_explicit(p, memory_order_relaxed);\n}",
+        "void f(device atomic<short> *p) {\n  atomic_load_explicit(p, memory_order_relaxed);\n}",
         None,
         "",
     ),
-    (
-        "atomic_as_value",
-        "void f(device atomic_int *p) { int x = *p; }",
-        (3, 36),
-        "",
-    ),
+    ("atomic_as_value", "void f(device atomic_int *p) { int x = *p; }", (3, 36), ""),
     (
         "textures",
         "kernel void k(texture2d<float> t [[texture(0)]]) {}",
@@ -497,31 +421,14 @@ REFUSED = [
         (3, 41),
         "use of undeclared identifier 'nothing'",
     ),
-    (
-        "syntax",
-        "kernel void k(device float *a) { a[0] = 1 }",
-        (3, 42),
-        "expected ';'",
-    ),
-    (
-        "missing_header",
-        "#include <metal_nothing>",
-        (3, 10),
-        "'metal_nothing' file not found",
-    ),
-    (
-        "error_directive",
-        "#error not this way",
-        (3, 2),
-        "not this way",
-    ),
+    ("syntax", "kernel void k(device float *a) { a[0] = 1 }", (3, 42), "expected ';'"),
+    ("missing_header", "#include <metal_nothing>", (3, 10), "'metal_nothing' file not found"),
+    ("error_directive", "#error not this way", (3, 2), "not this way"),
 ]
 
 
 @pytest.mark.parametrize(
-    "text, place, words",
-    [case[1:] for case in REFUSED],
-    ids=[case[0] for case in REFUSED],
+    "text, place, words", [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
 def test_refused(metal, text, place, words):
     diagnostics = metal.refusal(HEADER + text + "\n")
@@ -529,9 +436,7 @@ def test_refused(metal, text, place, words):
     assert found, diagnostics
     assert words in diagnostics, diagnostics
     if place is not None:
-        assert place in [(line, column) for line, column, _ in found], (
-            diagnostics
-        )
+        assert place in [(line, column) for line, column, _ in found], diagnostics
     for internal in ("__global", "__private", "__generic", "__local", "__msl"):
         assert internal not in diagnostics
 
@@ -556,8 +461,7 @@ VERSIONED = [
     ),
     (
         "auto_template_parameter",
-        "template <auto n> int f() { return n; }\n"
-        "kernel void k(device int *a) { a[0] = f<3>(); }",
+        "template <auto n> int f() { return n; }\nkernel void k(device int *a) { a[0] = f<3>(); }",
         (4, 0),
         "template parameters declared with",
     ),
@@ -569,12 +473,7 @@ VERSIONED = [
         (2, 3),
         "pointers to functions are not allowed",
     ),
-    (
-        "bfloat",
-        "kernel void k(device float *a) { bfloat x = 1.0bf; a[0] = x; }",
-        (3, 1),
-        "bfloat",
-    ),
+    ("bfloat", "kernel void k(device float *a) { bfloat x = 1.0bf; a[0] = x; }", (3, 1), "bfloat"),
     (
         "fence",
         "kernel void k(device float *a) {\n"
@@ -588,9 +487,7 @@ ALL_VERSIONS = [(2, 2), (2, 3), (2, 4), (3, 0), (3, 1), (3, 2), (4, 0)]
 
 
 @pytest.mark.parametrize(
-    "text, first, words",
-    [case[1:] for case in VERSIONED],
-    ids=[case[0] for case in VERSIONED],
+    "text, first, words", [case[1:] for case in VERSIONED], ids=[case[0] for case in VERSIONED]
 )
 def test_language_versions(metal, text, first, words):
     older = max(v for v in ALL_VERSIONS if v < first)

@@ -12,9 +12,7 @@ def small_integers(dtype, *shape, seed=0):
     return rng.integers(-3, 4, shape).astype(dtype)
 
 
-@pytest.mark.parametrize(
-    "name, dtype", [("float", np.float32), ("half", np.float16)]
-)
+@pytest.mark.parametrize("name, dtype", [("float", np.float32), ("half", np.float16)])
 def test_product(metal, name, dtype):
     """d = a * b + c, a, b and c being tiles of larger matrices."""
     library = metal.compile(
@@ -40,9 +38,7 @@ kernel void k(device const TYPE *a [[buffer(0)]],
     d = np.full((12, 10), 99, np.float32)
     library.run("k", [a, b, c, d], 32, 32)
     expected = np.full((12, 10), 99, np.float32)
-    expected[3:11, 1:9] = (
-        a[2:10, 4:12].astype(np.float32) @ b[:, :8].astype(np.float32) + c.T
-    )
+    expected[3:11, 1:9] = a[2:10, 4:12].astype(np.float32) @ b[:, :8].astype(np.float32) + c.T
     assert (d == expected).all()
 
 
@@ -76,7 +72,5 @@ kernel void k(device float *out [[buffer(0)]],
 
 
 def test_other_sizes_are_refused(metal):
-    text = metal.refusal(
-        HEADER + "kernel void k() { simdgroup_matrix<float, 4, 4> m; }"
-    )
+    text = metal.refusal(HEADER + "kernel void k() { simdgroup_matrix<float, 4, 4> m; }")
     assert "a simdgroup_matrix is 8x8" in text

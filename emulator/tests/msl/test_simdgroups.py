@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from metal import uint
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -26,11 +25,7 @@ REDUCTIONS = {
     "min": (min, None),
     "max": (max, None),
 }
-BITWISE = {
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-}
+BITWISE = {"and": lambda a, b: a & b, "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b}
 
 # Threads in the threadgroup: whole simdgroups, and a last one of 5 lanes.
 SIZES = [32, 96, 69, 1, 6]
@@ -45,7 +40,7 @@ def values_of(dtype, count, seed=0):
 
 
 def kernel_name(prefix, function, name):
-    return "%s_%s_%s" % (prefix, function, name)
+    return f"{prefix}_{function}_{name}"
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +50,7 @@ def library(metal):
     for prefix, types in (("simd", TYPES), ("quad", QUAD_TYPES)):
         functions = list(REDUCTIONS) + list(BITWISE)
         functions += [
-            "prefix_%s_%s" % (kind, what)
+            f"prefix_{kind}_{what}"
             for kind in ("inclusive", "exclusive")
             for what in ("sum", "product")
         ]
@@ -64,30 +59,22 @@ def library(metal):
                 if function in BITWISE and name not in INTEGERS:
                     continue
                 kernels.append(
-                    "kernel void %s(device const %s *x, device %s *out,\n"
+                    f"kernel void {kernel_name(prefix, function, name)}(device const {name} *x, "
+                    f"device {name} *out,\n"
                     "    uint i [[thread_position_in_grid]]) {\n"
-                    "  out[i] = %s_%s(x[i]);\n}\n"
-                    % (
-                        kernel_name(prefix, function, name),
-                        name,
-                        name,
-                        prefix,
-                        function,
-                    )
+                    f"  out[i] = {prefix}_{function}(x[i]);\n}}\n"
                 )
     return metal.compile(HEADER + "".join(kernels))
 
 
 def run(library, prefix, function, name, data):
     out = np.zeros(len(data), data.dtype)
-    library.run(
-        kernel_name(prefix, function, name), [data, out], len(data), len(data)
-    )
+    library.run(kernel_name(prefix, function, name), [data, out], len(data), len(data))
     return out
 
 
 def groups(data, width):
-    return [data[i:i + width] for i in range(0, len(data), width)]
+    return [data[i : i + width] for i in range(0, len(data), width)]
 
 
 def fold(operation, values, start):
@@ -111,10 +98,7 @@ def for_all_lanes(operation, start, data, width):
     """Each group's result in each of its lanes."""
     with np.errstate(over="ignore"):
         return np.concatenate(
-            [
-                np.full(len(g), fold(operation, g, start))
-                for g in groups(data, width)
-            ]
+            [np.full(len(g), fold(operation, g, start)) for g in groups(data, width)]
         ).astype(data.dtype)
 
 
@@ -150,9 +134,7 @@ def test_prefixes(library, group, function, kind, count):
     operation, start = REDUCTIONS[function]
     for name, dtype in types_of(prefix).items():
         data = values_of(dtype, count, 5)
-        found = run(
-            library, prefix, "prefix_%s_%s" % (kind, function), name, data
-        )
+        found = run(library, prefix, f"prefix_{kind}_{function}", name, data)
         expected = []
         for g in groups(data, width):
             value = dtype(start)
@@ -173,26 +155,14 @@ def shuffle_cases(width):
         "shuffle_up(x[i], 1)": lambda n: (max(n - 1, 0), False),
         "shuffle_up(x[i], 3)": lambda n: (n - 3 if n >= 3 else n, False),
         "shuffle_down(x[i], 1)": lambda n: (min(n + 1, width - 1), False),
-        "shuffle_down(x[i], 3)": lambda n: (
-            n + 3 if n + 3 < width else n,
-            False,
-        ),
+        "shuffle_down(x[i], 3)": lambda n: (n + 3 if n + 3 < width else n, False),
         "shuffle_rotate_up(x[i], 1)": lambda n: ((n - 1) % width, False),
         "shuffle_rotate_down(x[i], 3)": lambda n: ((n + 3) % width, False),
         "broadcast(x[i], 2)": lambda n: (2, False),
         "broadcast_first(x[i])": lambda n: (0, False),
-        "shuffle_and_fill_up(x[i], y, 2)": lambda n: (
-            (n - 2) % width,
-            n < 2,
-        ),
-        "shuffle_and_fill_down(x[i], y, 2)": lambda n: (
-            (n + 2) % width,
-            n + 2 >= width,
-        ),
-        "shuffle_and_fill_up(x[i], y, 1, 2)": lambda n: (
-            n // 2 * 2 + (n - 1) % 2,
-            n % 2 < 1,
-        ),
+        "shuffle_and_fill_up(x[i], y, 2)": lambda n: ((n - 2) % width, n < 2),
+        "shuffle_and_fill_down(x[i], y, 2)": lambda n: ((n + 2) % width, n + 2 >= width),
+        "shuffle_and_fill_up(x[i], y, 1, 2)": lambda n: (n // 2 * 2 + (n - 1) % 2, n % 2 < 1),
         "shuffle_and_fill_down(x[i], y, 1, 4)": lambda n: (
             n // 4 * 4 + (n + 1) % 4,
             n % 4 + 1 >= 4,
@@ -205,19 +175,17 @@ def test_shuffles(metal, group):
     cases = shuffle_cases(width)
     library = metal.compile(
         HEADER
-        + "#define W %d\n" % width
+        + f"#define W {width}\n"
         + "".join(
-            "kernel void k_%s(device const %s *x, device %s *out,\n"
-            "    uint i [[thread_position_in_grid]]) {\n"
-            "  ushort own = i %% W;\n  %s y = x[i] + 64;\n%s}\n"
-            % (
+            "kernel void k_{}(device const {} *x, device {} *out,\n"
+            "    uint i [[thread_position_in_grid]]) {{\n"
+            "  ushort own = i % W;\n  {} y = x[i] + 64;\n{}}}\n".format(
                 name,
                 name,
                 name,
                 name,
                 "".join(
-                    "  out[%d * i + %d] = %s_%s;\n"
-                    % (len(cases), number, prefix, call)
+                    f"  out[{len(cases)} * i + {number}] = {prefix}_{call};\n"
                     for number, call in enumerate(cases)
                 ),
             )
@@ -237,9 +205,7 @@ def test_shuffles(metal, group):
             assert found == expected, (name, call)
 
 
-@pytest.mark.parametrize(
-    "name", ["float2", "half4", "int3", "uchar4", "float4"]
-)
+@pytest.mark.parametrize("name", ["float2", "half4", "int3", "uchar4", "float4"])
 def test_vectors(metal, name):
     element, components = TYPES[name[:-1]], int(name[-1])
     stored = 4 if components == 3 else components
@@ -250,24 +216,19 @@ def test_vectors(metal, name):
         ("simd_max(x[i])", lambda d: np.broadcast_to(d.max(0), d.shape)),
         ("simd_shuffle_xor(x[i], 5)", lambda d: d[np.arange(32) ^ 5]),
         ("simd_prefix_inclusive_sum(x[i])", lambda d: d.cumsum(0)),
-        (
-            "quad_sum(x[i])",
-            lambda d: np.repeat(d.reshape(8, 4, -1).sum(1), 4, 0),
-        ),
+        ("quad_sum(x[i])", lambda d: np.repeat(d.reshape(8, 4, -1).sum(1), 4, 0)),
     ):
         library = metal.compile(
             HEADER
-            + "kernel void k(device const %s *x [[buffer(0)]],\n" % name
-            + "              device %s *out [[buffer(1)]],\n" % name
+            + f"kernel void k(device const {name} *x [[buffer(0)]],\n"
+            + f"              device {name} *out [[buffer(1)]],\n"
             + "              uint i [[thread_position_in_grid]]) {\n"
-            + "  out[i] = %s;\n}\n" % call
+            + f"  out[i] = {call};\n}}\n"
         )
         out = np.zeros_like(data)
         library.run("k", [data, out], 32, 32)
         expected = reference(data[:, :components].astype(np.int64))
-        np.testing.assert_array_equal(
-            out[:, :components], expected.astype(element), call
-        )
+        np.testing.assert_array_equal(out[:, :components], expected.astype(element), call)
 
 
 def test_brain_floats(metal):
@@ -322,8 +283,8 @@ kernel void k(device const uint *x, device uint *out,
     out = np.zeros((count, 12), np.uint32)
     library.run("k", [x, out], count, count)
     for i in range(count):
-        simd = x[i // 32 * 32:][:32]
-        quad = x[i // 4 * 4:][:4]
+        simd = x[i // 32 * 32 :][:32]
+        quad = x[i // 4 * 4 :][:4]
         mask = int(sum(int(v) << n for n, v in enumerate(simd)))
         quad_mask = int(sum(int(v) << n for n, v in enumerate(quad)))
         expected = [
@@ -370,9 +331,7 @@ kernel void k(device uint *out [[buffer(0)]],
 """
 
 
-@pytest.mark.parametrize(
-    "order", ["forward", "reverse", "random:1", "random:9"]
-)
+@pytest.mark.parametrize("order", ["forward", "reverse", "random:1", "random:9"])
 def test_divergent_lanes(metal, schedule, order):
     """Those that make the same call meet, the call that stands first first."""
     schedule(order)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from metal import floats
 
 HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
@@ -13,9 +12,7 @@ def evaluate(metal):
     """Evaluates expressions that give floats; x, y are float4 arguments."""
 
     def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
-        body = "".join(
-            "  out[%d] = %s;\n" % item for item in enumerate(expressions)
-        )
+        body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
         library = metal.compile(
             HEADER
             + declarations
@@ -172,9 +169,7 @@ vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
         "any(bool3(false)) ? 1 : 2": 2,
         "all(bool3(true)) ? 1 : 2": 1,
     }
-    assert evaluate(list(cases), declarations=declarations) == list(
-        cases.values()
-    )
+    assert evaluate(list(cases), declarations=declarations) == list(cases.values())
 
 
 def test_scalars_beside_vectors(metal):
@@ -232,9 +227,7 @@ template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
         "first(int2(3, 4))": 3,
         "((Color)int4(1, 2, 3, 4)).y": 2,
     }
-    assert evaluate(list(cases), declarations=declarations) == list(
-        cases.values()
-    )
+    assert evaluate(list(cases), declarations=declarations) == list(cases.values())
 
 
 def test_local_vectors(evaluate):
@@ -251,9 +244,7 @@ float locals() {
   return a.y + b.y + c.z + d.x + sum + many[1].w;
 }
 """
-    assert evaluate(["locals()"], declarations=declarations) == [
-        20 + 4 + 7 + 1 + 6 + 5
-    ]
+    assert evaluate(["locals()"], declarations=declarations) == [20 + 4 + 7 + 1 + 6 + 5]
 
 
 def test_packed_vectors(metal):
@@ -280,13 +271,7 @@ kernel void k(device packed_float3 *a [[buffer(0)]],
     b = np.arange(6, dtype=np.float16).reshape(2, 3)
     c = np.arange(8, dtype=np.uint8).reshape(2, 4)
     library.run("k", [a, b, c], 1, 1)
-    assert a.tolist() == [
-        [9, 12, 15],
-        [9, 4, 12],
-        [2, 3, 4],
-        [6, 9, 12],
-        [-4, -5, -6],
-    ]
+    assert a.tolist() == [[9, 12, 15], [9, 4, 12], [2, 3, 4], [6, 9, 12], [-4, -5, -6]]
     assert c[0].tolist() == [7, 6, 5, 4]
 
 
@@ -322,8 +307,8 @@ def test_sizes_and_alignments(metal):
     metal.compile(
         HEADER
         + "".join(
-            'static_assert(sizeof(%s) == %d && alignof(%s) == %d, "%s");\n'
-            % (name, size, name, alignment, name)
+            f"static_assert(sizeof({name}) == {size} && alignof({name}) == {alignment}, "
+            f'"{name}");\n'
             for name, (size, alignment) in LAYOUT.items()
         )
     )
@@ -366,18 +351,21 @@ kernel void k(device Outer *o [[buffer(0)]],
 """
     )
     inner = np.dtype(
-        {
-            "names": ["a", "b"],
-            "formats": ["3f4", "f4"],
-            "offsets": [0, 16],
-            "itemsize": 32,
-        }
+        {"names": ["a", "b"], "formats": ["3f4", "f4"], "offsets": [0, 16], "itemsize": 32}
     )
     outer = np.dtype(
         {
             "names": "flag s p v h inner flags l c n".split(),
             "formats": [
-                "?", "i2", "3f4", "3f4", "2f2", (inner, 2), "3?", "i8", "u1",
+                "?",
+                "i2",
+                "3f4",
+                "3f4",
+                "2f2",
+                (inner, 2),
+                "3?",
+                "i8",
+                "u1",
                 "3u4",
             ],  # fmt: skip
             "offsets": [0, 2, 4, 16, 32, 48, 112, 120, 128, 132],

@@ -5,6 +5,7 @@ with its order of additions, so paths and kept bits have to be equal.  It sums
 in float64; a kernel's sums may be any r + log(m), so their sum at the end is
 what is compared.
 """
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
@@ -14,33 +15,39 @@ from k2_mps_tests.kernels.sources import enumerators
 EPS = float(np.finfo(np.float32).eps)
 NEVER = np.float32(-np.inf)
 UNTOUCHED = 9.0
-SIZES = enumerators('ctc.h')
-CACHED = SIZES['kCtcMaxCachedStates']
-THREADS = SIZES['kCtcThreads']
+SIZES = enumerators("ctc.h")
+CACHED = SIZES["kCtcMaxCachedStates"]
+THREADS = SIZES["kCtcThreads"]
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
 # States of each FSA, arcs that leave a state, rows of each sequence, lanes for
 # a state: around what fits into threadgroup memory, a word and a threadgroup.
 SHAPES = [
-    ([2], 1, [1], 1), ([2, 3], 2, [3, 1], 1), ([40, 7, 33], 3, [9, 8, 12], 1),
-    ([CACHED], 2, [4], 1), ([CACHED + 1, 5], 2, [4, 6], 1),
-    ([60, 50], 8, [6, 5], 2), ([70, 2], 40, [4, 1], 8),
-    ([35, 31], 130, [4, 3], 32)]
+    ([2], 1, [1], 1),
+    ([2, 3], 2, [3, 1], 1),
+    ([40, 7, 33], 3, [9, 8, 12], 1),
+    ([CACHED], 2, [4], 1),
+    ([CACHED + 1, 5], 2, [4, 6], 1),
+    ([60, 50], 8, [6, 5], 2),
+    ([70, 2], 40, [4, 1], 8),
+    ([35, 31], 130, [4, 3], 32),
+]
 
 
 def cases():
     """Yields case.Case objects."""
     for shape in SHAPES:
-        name = '%s states, %d arcs, %s rows, %d lanes' % shape
+        name = "{} states, {} arcs, {} rows, {} lanes".format(*shape)
         for beam, penalty in ((BEAM, 0.0), (BEAM, -0.25), (NO_BEAM, 0.0)):
             graph = _Graph(*shape, beam, penalty)
-            suffix = (', penalties' if penalty else
-                      ', the best path alone' if beam == NO_BEAM else '')
+            suffix = (
+                ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
+            )
             if not penalty:
                 yield graph.best_path_case(name + suffix)
                 yield graph.keep_case(name + suffix)
-            for kind in ('float', 'double'):
+            for kind in ("float", "double"):
                 yield graph.sums_case(name + suffix, kind)
             yield graph.gradient_case(name + suffix)
             yield graph.arc_gradient_case(name + suffix)
@@ -56,34 +63,28 @@ class _Graph:
         self.arcs = _arcs(random, states, num_arcs, SYMBOLS)
         self.state_begins = np.cumsum([0, *states])
         total = int(self.state_begins[-1])
-        self.fsa_of_arc = np.repeat(np.arange(len(states)),
-                                    np.array(states) * num_arcs)
+        self.fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
         offsets = self.state_begins[self.fsa_of_arc]
-        sources = self.arcs['src'] + offsets
-        dests = self.arcs['dest'] + offsets
+        sources = self.arcs["src"] + offsets
+        dests = self.arcs["dest"] + offsets
         self.leaving_begins = np.searchsorted(sources, np.arange(total + 1))
-        self.entering = np.argsort(dests, kind='stable')
-        self.entering_begins = np.searchsorted(dests[self.entering],
-                                               np.arange(total + 1))
-        self.by_label = np.lexsort((self.arcs['label'], self.fsa_of_arc))
+        self.entering = np.argsort(dests, kind="stable")
+        self.entering_begins = np.searchsorted(dests[self.entering], np.arange(total + 1))
+        self.by_label = np.lexsort((self.arcs["label"], self.fsa_of_arc))
         self.penalized = (random.random(len(self.arcs)) < 0.5).astype(np.uint8)
         self.b_begins = np.cumsum([0, *rows])
-        self.b_scores = random.standard_normal(
-            (self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)
-        self.score_grads = random.standard_normal(
-            len(states)).astype(np.float32)
+        self.b_scores = random.standard_normal((self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)
+        self.score_grads = random.standard_normal(len(states)).astype(np.float32)
         self.most_rows, self.num_states = max(rows), total
         self.num_words = len(self.arcs) // 32 + len(states)
         self._reference()
 
     def _reference(self):
         steps = self.most_rows + 1
-        self.best = np.full((steps, 2 * self.num_states), UNTOUCHED,
-                            np.float32)
+        self.best = np.full((steps, 2 * self.num_states), UNTOUCHED, np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
-        self.sums = np.full((2 * steps * self.num_states, 2), UNTOUCHED,
-                            np.float32)
+        self.sums = np.full((2 * steps * self.num_states, 2), UNTOUCHED, np.float32)
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
@@ -100,11 +101,12 @@ class _Graph:
         arcs = self.arcs[mine]
         backward, forward = [
             list(_pass(arcs, n, self.b_scores, first, rows, direction))
-            for direction in (False, True)]
+            for direction in (False, True)
+        ]
         for t in range(rows + 1):
-            self.best[t, 2 * begin:2 * begin + n] = backward[t]
-            self.best[t, 2 * begin + n:2 * (begin + n)] = forward[t]
-        src, dest = arcs['src'], arcs['dest']
+            self.best[t, 2 * begin : 2 * begin + n] = backward[t]
+            self.best[t, 2 * begin + n : 2 * (begin + n)] = forward[t]
+        src, dest = arcs["src"], arcs["dest"]
         start, end = backward[rows][0], forward[rows][-1]
         cutoff = min(start, end) - self.beam
         states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
@@ -115,10 +117,12 @@ class _Graph:
 
         kept, scores = [], []
         for t in range(rows):
-            score = arcs['score'] + self.b_scores[first + t, arcs['label'] + 1]
-            kept.append(states[t][src] & states[t + 1][dest] & (
-                forward[t][src] + score + backward[rows - t - 1][dest]
-                > cutoff))
+            score = arcs["score"] + self.b_scores[first + t, arcs["label"] + 1]
+            kept.append(
+                states[t][src]
+                & states[t + 1][dest]
+                & (forward[t][src] + score + backward[rows - t - 1][dest] > cutoff)
+            )
             if t < len(path):
                 kept[t][path[t]] = True
             if self.penalty:
@@ -126,37 +130,37 @@ class _Graph:
                 score = np.where(self.penalized[mine], score + late, score)
             scores.append(score.astype(np.float64))
             bits = np.zeros(-(-len(mine) // 32) * 32, np.uint32)
-            bits[:len(mine)] = kept[t]
+            bits[: len(mine)] = kept[t]
             words = np.bitwise_or.reduce(
-                bits.reshape(-1, 32) << np.arange(32, dtype=np.uint32), axis=1)
+                bits.reshape(-1, 32) << np.arange(32, dtype=np.uint32), axis=1
+            )
             at = mine[0] // 32 + fsa
-            self.kept[t, at:at + len(words)] = words
+            self.kept[t, at : at + len(words)] = words
 
         alpha = np.full((rows + 1, n), -np.inf)
         beta = alpha.copy()
         alpha[0, 0] = beta[rows, -1] = 0
-        with np.errstate(invalid='ignore'):
+        with np.errstate(invalid="ignore"):
             for t in range(rows):
                 k, u = kept[t], rows - 1 - t
-                np.logaddexp.at(alpha[t + 1], dest[k],
-                                alpha[t, src[k]] + scores[t][k])
+                np.logaddexp.at(alpha[t + 1], dest[k], alpha[t, src[k]] + scores[t][k])
                 k = kept[u]
-                np.logaddexp.at(beta[u], src[k],
-                                beta[u + 1, dest[k]] + scores[u][k])
+                np.logaddexp.at(beta[u], src[k], beta[u + 1, dest[k]] + scores[u][k])
             total = beta[0, 0]
             at = 2 * begin * (self.most_rows + 1)
             for i, sums in enumerate((beta, alpha)):
                 where = at + i * n * (self.most_rows + 1)
-                self.sums[where:where + sums.size] = _pairs(sums.ravel())
+                self.sums[where : where + sums.size] = _pairs(sums.ravel())
             self.scores[fsa] = total
             self.totals[fsa] = _pairs(np.array([total]))[0]
             if total == -np.inf:
                 return
             for t in range(rows):
-                posteriors = np.where(kept[t], np.exp(
-                    alpha[t, src] + scores[t] + beta[t + 1, dest] - total), 0)
+                posteriors = np.where(
+                    kept[t], np.exp(alpha[t, src] + scores[t] + beta[t + 1, dest] - total), 0
+                )
                 grads = posteriors * self.score_grads[fsa]
-                cells = first + t, arcs['label'] + 1
+                cells = first + t, arcs["label"] + 1
                 np.add.at(self.b_grad, cells, grads)
                 np.add.at(self.b_sizes, cells, abs(grads))
                 self.a_grad[mine] += grads
@@ -167,91 +171,160 @@ class _Graph:
         path, state = [], 0
         if not np.isfinite([start, end]).all():
             return path
-        rounding = abs(end - start) + np.float32(rows + 1) * np.float32(
-            EPS) * max(abs(start), abs(end))
+        rounding = abs(end - start) + np.float32(rows + 1) * np.float32(EPS) * max(
+            abs(start), abs(end)
+        )
         while self.beam <= rounding and len(path) < rows:
             t = len(path)
-            scores = (backward[rows - t - 1][arcs['dest']] + arcs['score'] +
-                      self.b_scores[first + t, arcs['label'] + 1])
-            found = np.flatnonzero((arcs['src'] == state) &
-                                   (scores == backward[rows - t][state]))
+            scores = (
+                backward[rows - t - 1][arcs["dest"]]
+                + arcs["score"]
+                + self.b_scores[first + t, arcs["label"] + 1]
+            )
+            found = np.flatnonzero((arcs["src"] == state) & (scores == backward[rows - t][state]))
             path.append(found[0])
-            state = arcs['dest'][found[0]]
+            state = arcs["dest"][found[0]]
         return path
 
     def _params(self):
-        params = np.array([
-            len(self.states), self.num_states, len(self.arcs), self.most_rows,
-            self.num_words, SYMBOLS + 1, SYMBOLS + 1, self.width,
-            bool(self.penalty), 0, 0], np.int32)
+        params = np.array(
+            [
+                len(self.states),
+                self.num_states,
+                len(self.arcs),
+                self.most_rows,
+                self.num_words,
+                SYMBOLS + 1,
+                SYMBOLS + 1,
+                self.width,
+                bool(self.penalty),
+                0,
+                0,
+            ],
+            np.int32,
+        )
         params.view(np.float32)[-2:] = self.penalty, self.beam
         return Buffer(params)
 
     def _graph(self):
-        return [Buffer(self.arcs.view(np.int32)), *map(_ints, (
-            self.state_begins, self.leaving_begins))]
+        return [
+            Buffer(self.arcs.view(np.int32)),
+            *map(_ints, (self.state_begins, self.leaving_begins)),
+        ]
 
     def _dense(self):
         return [Buffer(self.b_scores), _ints(self.b_begins)]
 
     def best_path_case(self, name):
         expected = self.best_arcs.astype(np.int32)
-        return Case(name, 'ctc_best_path', len(self.states),
-                    SIZES['kCtcSimdWidth'], [
-                        *self._graph(), *self._dense(), Buffer(self.best),
-                        Buffer(np.full_like(expected, 9), expected),
-                        self._params()])
+        return Case(
+            name,
+            "ctc_best_path",
+            len(self.states),
+            SIZES["kCtcSimdWidth"],
+            [
+                *self._graph(),
+                *self._dense(),
+                Buffer(self.best),
+                Buffer(np.full_like(expected, 9), expected),
+                self._params(),
+            ],
+        )
 
     def keep_case(self, name):
         expected = self.kept.view(np.int32)
-        return Case(name, 'ctc_keep', len(self.states) * self.most_rows,
-                    THREADS, [
-                        *self._graph(), *self._dense(), Buffer(self.best),
-                        _ints(self.best_arcs),
-                        Buffer(np.full_like(expected, 9), expected),
-                        self._params()])
+        return Case(
+            name,
+            "ctc_keep",
+            len(self.states) * self.most_rows,
+            THREADS,
+            [
+                *self._graph(),
+                *self._dense(),
+                Buffer(self.best),
+                _ints(self.best_arcs),
+                Buffer(np.full_like(expected, 9), expected),
+                self._params(),
+            ],
+        )
 
     def sums_case(self, name, kind):
         count = len(self.states)
-        threads = min(SIZES['kCtcMaxThreads'],
-                      -(-max(self.states) * self.width // 32) * 32)
+        threads = min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
         # The kernel in single precision rounds exp(), log() and a product in
         # each of `rows` steps.
-        error = EPS * np.abs(self.scores) + (
-            8 * EPS * self.most_rows if kind == 'float' else 0)
-        return Case(name, 'ctc_sums_' + kind, 2 * count, threads, [
-            *self._graph(), _ints(self.entering_begins), _ints(self.entering),
-            *self._dense(), Buffer(self.kept.view(np.int32)),
-            Buffer(self.penalized), Buffer(np.zeros(1, np.uint8)),
-            Buffer.scratch(np.full_like(self.sums, UNTOUCHED)),
-            Buffer.scratch(np.zeros((4 * self.num_states, 4), np.float32)),
-            Buffer.scratch(np.zeros((count, 2), np.float32)),
-            Buffer(np.full(count, UNTOUCHED, np.float32),
-                   self.scores.astype(np.float32),
-                   np.where(np.isfinite(error), error, 0)),
-            self._params()])
+        error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
+        return Case(
+            name,
+            "ctc_sums_" + kind,
+            2 * count,
+            threads,
+            [
+                *self._graph(),
+                _ints(self.entering_begins),
+                _ints(self.entering),
+                *self._dense(),
+                Buffer(self.kept.view(np.int32)),
+                Buffer(self.penalized),
+                Buffer(np.zeros(1, np.uint8)),
+                Buffer.scratch(np.full_like(self.sums, UNTOUCHED)),
+                Buffer.scratch(np.zeros((4 * self.num_states, 4), np.float32)),
+                Buffer.scratch(np.zeros((count, 2), np.float32)),
+                Buffer(
+                    np.full(count, UNTOUCHED, np.float32),
+                    self.scores.astype(np.float32),
+                    np.where(np.isfinite(error), error, 0),
+                ),
+                self._params(),
+            ],
+        )
 
     def _gradient(self, name, kernel, groups, index, expected, sizes):
         # Of each term: sums of r and scores, two exponentials, products; then
         # the additions.
         tolerance = 16 * EPS * sizes
-        return Case(name, kernel, groups, THREADS, [
-            *self._graph(), _ints(index), *self._dense(),
-            Buffer(self.kept.view(np.int32)), Buffer(self.penalized),
-            Buffer(self.sums), Buffer(self.totals), Buffer(self.score_grads),
-            Buffer(np.full(expected.shape, UNTOUCHED, np.float32),
-                   expected.astype(np.float32), tolerance),
-            self._params()])
+        return Case(
+            name,
+            kernel,
+            groups,
+            THREADS,
+            [
+                *self._graph(),
+                _ints(index),
+                *self._dense(),
+                Buffer(self.kept.view(np.int32)),
+                Buffer(self.penalized),
+                Buffer(self.sums),
+                Buffer(self.totals),
+                Buffer(self.score_grads),
+                Buffer(
+                    np.full(expected.shape, UNTOUCHED, np.float32),
+                    expected.astype(np.float32),
+                    tolerance,
+                ),
+                self._params(),
+            ],
+        )
 
     def gradient_case(self, name):
-        return self._gradient(name, 'ctc_gradient',
-                              len(self.states) * self.most_rows, self.by_label,
-                              self.b_grad, self.b_sizes)
+        return self._gradient(
+            name,
+            "ctc_gradient",
+            len(self.states) * self.most_rows,
+            self.by_label,
+            self.b_grad,
+            self.b_sizes,
+        )
 
     def arc_gradient_case(self, name):
-        return self._gradient(name, 'ctc_arc_gradient',
-                              -(-len(self.arcs) // THREADS), self.fsa_of_arc,
-                              self.a_grad, self.a_sizes)
+        return self._gradient(
+            name,
+            "ctc_arc_gradient",
+            -(-len(self.arcs) // THREADS),
+            self.fsa_of_arc,
+            self.a_grad,
+            self.a_sizes,
+        )
 
 
 def _ints(values):
@@ -261,6 +334,6 @@ def _ints(values):
 def _pairs(sums):
     """Sums as the kernels have them, r + log(m)."""
     r = sums.astype(np.float32)
-    with np.errstate(invalid='ignore'):
+    with np.errstate(invalid="ignore"):
         m = np.where(np.isfinite(sums), np.exp(sums - r), 1)
     return np.stack([r, m.astype(np.float32)], axis=-1)

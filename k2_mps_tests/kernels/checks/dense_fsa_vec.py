@@ -2,19 +2,22 @@
 
 Where segments overlap the gradient adds up two of them, in any order the same.
 """
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
 from k2_mps_tests.kernels.sources import enumerators
 
 UNTOUCHED = 9.0
-MOST = enumerators('dense_fsa_vec.h')['kDvMaxSegments']
+MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
 # Sequences, frames, symbols, segments: (sequence, first frame, frames).
 SHAPES = [
-    (1, 1, 1, [(0, 0, 1)]), (2, 5, 3, [(1, 0, 5), (0, 2, 3)]),
+    (1, 1, 1, [(0, 0, 1)]),
+    (2, 5, 3, [(1, 0, 5), (0, 2, 3)]),
     (3, 7, 40, [(2, 1, 6), (0, 0, 0), (2, 0, 4), (1, 6, 1)]),
-    (2, 4, 0, [(0, 0, 4), (1, 1, 2)])]
+    (2, 4, 0, [(0, 0, 4), (1, 1, 2)]),
+]
 
 
 def cases():
@@ -32,48 +35,61 @@ def _params(shape, segments, strides=None, adds=0):
 
     def filled(values, size=MOST):
         ans = np.zeros(size, np.int32)
-        ans[:len(values)] = values
+        ans[: len(values)] = values
         return ans
 
     if strides is not None:
-        return Buffer(np.concatenate([
-            [len(segments), 0, symbols, *strides], filled(rows, MOST + 1),
-            filled([s for s, _, _ in segments]),
-            filled([t for _, t, _ in segments])]).astype(np.int32))
-    order = np.argsort([s for s, _, _ in segments], kind='stable')
-    return Buffer(np.concatenate([
-        [len(segments), frames, symbols, adds],
-        filled([segments[i][0] for i in order]),
-        filled([rows[i] for i in order]),
-        filled([segments[i][1] for i in order]),
-        filled([sum(segments[i][1:]) for i in order])]).astype(np.int32))
+        return Buffer(
+            np.concatenate(
+                [
+                    [len(segments), 0, symbols, *strides],
+                    filled(rows, MOST + 1),
+                    filled([s for s, _, _ in segments]),
+                    filled([t for _, t, _ in segments]),
+                ]
+            ).astype(np.int32)
+        )
+    order = np.argsort([s for s, _, _ in segments], kind="stable")
+    return Buffer(
+        np.concatenate(
+            [
+                [len(segments), frames, symbols, adds],
+                filled([segments[i][0] for i in order]),
+                filled([rows[i] for i in order]),
+                filled([segments[i][1] for i in order]),
+                filled([sum(segments[i][1:]) for i in order]),
+            ]
+        ).astype(np.int32)
+    )
 
 
 def _forward(number, shape, transposed):
     sequences, frames, symbols, segments = shape
     random = np.random.default_rng(number)
-    values = random.standard_normal(
-        (sequences, frames, symbols)).astype(np.float32)
+    values = random.standard_normal((sequences, frames, symbols)).astype(np.float32)
     memory = values.transpose(1, 2, 0) if transposed else values
-    strides = ([1, symbols * sequences, sequences] if transposed else
-               [frames * symbols, symbols, 1])
+    strides = [1, symbols * sequences, sequences] if transposed else [frames * symbols, symbols, 1]
     expected, splits = [], [0]
     for sequence, start, count in segments:
         part = np.full((count + 1, symbols + 1), np.float32(-np.inf))
-        part[:-1, 1:] = values[sequence, start:start + count]
+        part[:-1, 1:] = values[sequence, start : start + count]
         part[-1, 0] = 0
         expected.append(part)
         splits.append(splits[-1] + count + 1)
     expected = np.concatenate(expected)
     flat = memory.ravel() if memory.size else np.zeros(1, np.float32)
-    return Case('%d, transposed %d' % (number, transposed), 'dense_fsa_vec',
-                len(expected), 32, [
-                    Buffer(np.array(flat)),
-                    Buffer(np.full(expected.shape, UNTOUCHED, np.float32),
-                           expected),
-                    Buffer(np.full(len(splits), 7, np.int32),
-                           np.array(splits, np.int32)),
-                    _params(shape, segments, strides)])
+    return Case(
+        f"{number}, transposed {transposed}",
+        "dense_fsa_vec",
+        len(expected),
+        32,
+        [
+            Buffer(np.array(flat)),
+            Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
+            Buffer(np.full(len(splits), 7, np.int32), np.array(splits, np.int32)),
+            _params(shape, segments, strides),
+        ],
+    )
 
 
 def _backward(number, shape, adds):
@@ -83,14 +99,19 @@ def _backward(number, shape, adds):
     grad = random.standard_normal((num_rows, symbols + 1)).astype(np.float32)
     size = max(1, sequences * frames * symbols)
     begin = np.full(size, UNTOUCHED, np.float32)
-    expected = np.full((sequences, frames, symbols), UNTOUCHED * adds,
-                       np.float32)
+    expected = np.full((sequences, frames, symbols), UNTOUCHED * adds, np.float32)
     row = 0
     for sequence, start, count in segments:
-        expected[sequence, start:start + count] += grad[row:row + count, 1:]
+        expected[sequence, start : start + count] += grad[row : row + count, 1:]
         row += count + 1
-    return Case('%d, adds %d' % (number, adds), 'dense_fsa_vec_grad',
-                sequences * frames, 32, [
-                    Buffer(grad),
-                    Buffer(begin, expected.ravel() if symbols else begin),
-                    _params(shape, segments, adds=adds)])
+    return Case(
+        f"{number}, adds {adds}",
+        "dense_fsa_vec_grad",
+        sequences * frames,
+        32,
+        [
+            Buffer(grad),
+            Buffer(begin, expected.ravel() if symbols else begin),
+            _params(shape, segments, adds=adds),
+        ],
+    )

@@ -1,10 +1,19 @@
 """count_lattice, place_lattice, emit_lattice, find_best_paths."""
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.lattices import (COLUMNS, LANES, MAX_THREADS, SIZES,
-                                           UNTOUCHED, Lattice, ints, lattices,
-                                           written)
+from k2_mps_tests.kernels.lattices import (
+    COLUMNS,
+    LANES,
+    MAX_THREADS,
+    SIZES,
+    UNTOUCHED,
+    Lattice,
+    ints,
+    lattices,
+    written,
+)
 
 NONEMPTY = 2
 EPS = np.finfo(np.float32).eps
@@ -18,20 +27,31 @@ def cases():
             yield _place(name, lattice, threads)
         yield _emit(name, lattice)
         yield _best(name, lattice)
-        yield _count(name + ', best paths alone', lattice, best_only=True)
+        yield _count(name + ", best paths alone", lattice, best_only=True)
     # Pairs of states have one arc or none: most paths end somewhere.
     lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
     assert not all(n for n, _ in lattice.needs)
     for case in (_count, _emit, _best):
-        yield case('paths that end', lattice)
+        yield case("paths that end", lattice)
 
 
 def _params(lattice, best=False):
     beam = np.float32(-np.inf) if best else lattice.beam
-    return Buffer(np.array(
-        [len(lattice.states), lattice.state_begins[-1], lattice.num_steps,
-         lattice.num_words, COLUMNS, COLUMNS, beam.view(np.int32), best],
-        np.int32))
+    return Buffer(
+        np.array(
+            [
+                len(lattice.states),
+                lattice.state_begins[-1],
+                lattice.num_steps,
+                lattice.num_words,
+                COLUMNS,
+                COLUMNS,
+                beam.view(np.int32),
+                best,
+            ],
+            np.int32,
+        )
+    )
 
 
 def _inputs(lattice):
@@ -40,16 +60,24 @@ def _inputs(lattice):
 
 def _count(name, lattice, best_only=False):
     words = lattice.words
-    counts = np.concatenate(
-        [lattice.counts, np.zeros((len(lattice.counts), 1))], axis=1)
+    counts = np.concatenate([lattice.counts, np.zeros((len(lattice.counts), 1))], axis=1)
     if best_only:
         words, counts = _best_counts(lattice, counts)
     groups = -(-len(counts) // 4)
     # Properties are compared where whole lattices are.
-    return Case(name, 'count_lattice', groups, 4 * LANES, [
-        *_inputs(lattice), ints(lattice.best_arcs),
-        _params(lattice, best_only), written(words),
-        written(counts, np.array([0, 0, 0, np.inf]))])
+    return Case(
+        name,
+        "count_lattice",
+        groups,
+        4 * LANES,
+        [
+            *_inputs(lattice),
+            ints(lattice.best_arcs),
+            _params(lattice, best_only),
+            written(words),
+            written(counts, np.array([0, 0, 0, np.inf])),
+        ],
+    )
 
 
 def _best_counts(lattice, counts):
@@ -57,7 +85,7 @@ def _best_counts(lattice, counts):
     everything = lattice.words.copy()
     counts = np.zeros_like(counts)
     for fsa, b in enumerate(lattice.a_to_b):
-        first, end = lattice.arc_begins[fsa:fsa + 2]
+        first, end = lattice.arc_begins[fsa : fsa + 2]
         for t in range(lattice.frames[b] + 1):
             words = lattice.words_of(fsa, t)
             words[:] = 0
@@ -66,21 +94,18 @@ def _best_counts(lattice, counts):
             after = lattice.best_arcs[frame]
             if max(before, after) < 0:
                 continue
-            state = int(lattice.arcs['src'][after] if after >= 0
-                        else lattice.arcs['dest'][before])
-            words[state // LANES, 0] = np.uint32(
-                1 << state % LANES).view(np.int32)
-            words[state // LANES + 1:, 1] = 1
-            leaving = int((lattice.arcs['src'][first:end] == state).sum())
+            state = int(lattice.arcs["src"][after] if after >= 0 else lattice.arcs["dest"][before])
+            words[state // LANES, 0] = np.uint32(1 << state % LANES).view(np.int32)
+            words[state // LANES + 1 :, 1] = 1
+            leaving = int((lattice.arcs["src"][first:end] == state).sum())
             counts[frame] = (1, after >= 0, leaving, 0)
     words, lattice.words = lattice.words, everything
     return words, counts
 
 
 def _place(name, lattice, threads):
-    counts = np.concatenate(
-        [lattice.counts, np.zeros((len(lattice.counts), 1), np.int32)], axis=1)
-    totals = np.zeros(SIZES['kLtNumTotals'], np.int64)
+    counts = np.concatenate([lattice.counts, np.zeros((len(lattice.counts), 1), np.int32)], axis=1)
+    totals = np.zeros(SIZES["kLtNumTotals"], np.int64)
     totals[:3] = lattice.counts.sum(axis=0)
     largest = np.float32(0)
     for fsa, num_states in enumerate(lattice.states):
@@ -90,37 +115,62 @@ def _place(name, lattice, threads):
         end = lattice.state_scores[frames, begin + 2 * num_states - 1]
         apart = abs(end - start)
         largest = max(largest, apart)
-        near = not lattice.beam > apart + np.float32(frames + 1) * EPS * max(
-            abs(start), abs(end))
-        totals[SIZES['kLtRounding']] |= near
+        near = not lattice.beam > apart + np.float32(frames + 1) * EPS * max(abs(start), abs(end))
+        totals[SIZES["kLtRounding"]] |= near
         first, last = np.array([fsa, fsa + 1]) * lattice.num_steps
         if lattice.frame_arcs[first] == lattice.frame_arcs[last]:
-            totals[SIZES['kLtNotProperties']] |= NONEMPTY
-    totals[SIZES['kLtDifference']] = largest.view(np.int32)
-    return Case('%s, %d threads' % (name, threads), 'place_lattice', 1,
-                threads, [
-                    *_inputs(lattice), ints(lattice.best_arcs), ints(counts),
-                    _params(lattice), written(lattice.frame_states),
-                    written(lattice.frame_arcs),
-                    Buffer(np.full(totals.shape, UNTOUCHED, np.int64), totals)
-                ])
+            totals[SIZES["kLtNotProperties"]] |= NONEMPTY
+    totals[SIZES["kLtDifference"]] = largest.view(np.int32)
+    return Case(
+        f"{name}, {threads} threads",
+        "place_lattice",
+        1,
+        threads,
+        [
+            *_inputs(lattice),
+            ints(lattice.best_arcs),
+            ints(counts),
+            _params(lattice),
+            written(lattice.frame_states),
+            written(lattice.frame_arcs),
+            Buffer(np.full(totals.shape, UNTOUCHED, np.int64), totals),
+        ],
+    )
 
 
 def _emit(name, lattice):
     fsas = [fsa for fsa, _, _ in lattice.kept_states]
     splits1 = np.searchsorted(fsas, np.arange(len(lattice.states) + 1))
     groups = -(-len(lattice.counts) // 2)
-    return Case(name, 'emit_lattice', groups, 2 * LANES, [
-        *_inputs(lattice), ints(lattice.best_arcs), _params(lattice),
-        ints(lattice.words),
-        ints(lattice.frame_states), ints(lattice.frame_arcs),
-        written(splits1), written(fsas), written(lattice.row_splits2),
-        written(lattice.row_ids2), written(lattice.out.view(np.int32)),
-        written(lattice.map_a), written(lattice.map_b)])
+    return Case(
+        name,
+        "emit_lattice",
+        groups,
+        2 * LANES,
+        [
+            *_inputs(lattice),
+            ints(lattice.best_arcs),
+            _params(lattice),
+            ints(lattice.words),
+            ints(lattice.frame_states),
+            ints(lattice.frame_arcs),
+            written(splits1),
+            written(fsas),
+            written(lattice.row_splits2),
+            written(lattice.row_ids2),
+            written(lattice.out.view(np.int32)),
+            written(lattice.map_a),
+            written(lattice.map_b),
+        ],
+    )
 
 
 def _best(name, lattice):
     groups = -(-len(lattice.states) // 2)
-    return Case(name, 'find_best_paths', groups, 2 * LANES, [
-        *_inputs(lattice), written(lattice.best_arcs),
-        _params(lattice), written(lattice.needs)])
+    return Case(
+        name,
+        "find_best_paths",
+        groups,
+        2 * LANES,
+        [*_inputs(lattice), written(lattice.best_arcs), _params(lattice), written(lattice.needs)],
+    )

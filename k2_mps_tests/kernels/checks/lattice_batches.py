@@ -1,9 +1,9 @@
 """incoming_arcs, place_batches, fill_batches."""
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.lattices import (LANES, MAX_THREADS, UNTOUCHED, ints,
-                                           lattices, written)
+from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, UNTOUCHED, ints, lattices, written
 
 
 def cases():
@@ -19,42 +19,45 @@ def _cases(name, lattice):
     begins = np.searchsorted(fsas, np.arange(num_fsas))
     # By state, all FSAs in one.
     sources = np.array(lattice.row_ids2)
-    dests = lattice.out['dest'] + begins[fsas[sources]]
-    incoming = np.argsort(dests, kind='stable')
-    incoming_splits = np.searchsorted(dests[incoming],
-                                      np.arange(len(states) + 1))
+    dests = lattice.out["dest"] + begins[fsas[sources]]
+    incoming = np.argsort(dests, kind="stable")
+    incoming_splits = np.searchsorted(dests[incoming], np.arange(len(states) + 1))
 
     # By time, then by FSA.
-    order = sorted(range(len(states)),
-                   key=lambda i: (states[i][1], states[i][0], i))
+    order = sorted(range(len(states)), key=lambda i: (states[i][1], states[i][0], i))
     part = [states[i][1] * num_fsas + states[i][0] for i in order]
-    entering = [incoming[incoming_splits[i]:incoming_splits[i + 1]]
-                for i in order]
-    leaving = [np.arange(*lattice.row_splits2[i:i + 2]) for i in order]
-    entering_splits, leaving_splits = [
-        np.cumsum([0] + [len(x) for x in lists])
-        for lists in (entering, leaving)]
     parts = np.searchsorted(part, np.arange(lattice.num_steps * num_fsas + 1))
 
     params = ints([num_fsas, lattice.num_steps, len(states), num_arcs])
     frames = [ints(lattice.frame_states), ints(lattice.frame_arcs)]
     groups = -(-len(lattice.counts) // 2)
-    yield Case(name, 'incoming_arcs', groups, 2 * LANES, [
-        ints(lattice.out.view(np.int32)), *frames,
-        Buffer.scratch(
-            np.full(max(1, len(states)), UNTOUCHED, np.int32)),
-        written(incoming_splits), written(incoming), params])
+    yield Case(
+        name,
+        "incoming_arcs",
+        groups,
+        2 * LANES,
+        [
+            ints(lattice.out.view(np.int32)),
+            *frames,
+            Buffer.scratch(np.full(max(1, len(states)), UNTOUCHED, np.int32)),
+            written(incoming_splits),
+            written(incoming),
+            params,
+        ],
+    )
     for threads in (LANES, MAX_THREADS):
-        yield Case('%s, %d threads' % (name, threads), 'place_batches', 1,
-                   threads, [
-                       *frames, written(
-                           np.arange(lattice.num_steps + 1) * num_fsas),
-                       written(parts), written(entering_splits[parts]),
-                       written(leaving_splits[parts]), params])
-    yield Case(name, 'fill_batches', groups, 2 * LANES, [
-        *frames, ints(lattice.row_splits2), ints(incoming_splits),
-        ints(incoming), ints(parts), ints(entering_splits[parts]),
-        ints(leaving_splits[parts]), written(order),
-        written(entering_splits), written(np.concatenate([[], *entering])),
-        written(leaving_splits), written(np.concatenate([[], *leaving])),
-        params])
+        yield Case(
+            f"{name}, {threads} threads",
+            "place_batches",
+            1,
+            threads,
+            [
+                frames[0],
+                written(np.arange(lattice.num_steps + 1) * num_fsas),
+                written(parts),
+                params,
+            ],
+        )
+    yield Case(
+        name, "fill_batches", groups, 2 * LANES, [frames[0], ints(parts), written(order), params]
+    )

@@ -2,6 +2,7 @@
 
 The reference adds up in the order of arcs, in float32; so do the kernels.
 """
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
@@ -17,20 +18,52 @@ def cases():
         arc_grad = random.standard_normal(len(lattice.out)).astype(np.float32)
         num_rows, num_arcs = len(lattice.scores), len(lattice.arcs)
         num_sequences = len(lattice.frames)
-        params = Buffer(np.array(
-            [len(lattice.states), lattice.num_steps, num_sequences, num_rows,
-             COLUMNS, num_arcs], np.int32))
+        params = Buffer(
+            np.array(
+                [
+                    len(lattice.states),
+                    lattice.num_steps,
+                    num_sequences,
+                    num_rows,
+                    COLUMNS,
+                    num_arcs,
+                ],
+                np.int32,
+            )
+        )
         frame_arcs = ints(lattice.frame_arcs)
         groups = -(-num_rows // 2)
-        yield Case(name, 'dense_grad', groups, 2 * LANES, [
-            Buffer(arc_grad), ints(lattice.map_b), frame_arcs,
-            ints(lattice.row_begins), ints(lattice.a_to_b),
-            _sums(num_rows * COLUMNS, lattice.map_b, arc_grad), params])
+        yield Case(
+            name,
+            "dense_grad",
+            groups,
+            2 * LANES,
+            [
+                Buffer(arc_grad),
+                ints(lattice.map_b),
+                frame_arcs,
+                ints(lattice.row_begins),
+                ints(lattice.a_to_b),
+                _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
+                params,
+            ],
+        )
         groups = -(-num_arcs // LANES)
-        yield Case(name, 'graph_grad', groups, LANES, [
-            Buffer(arc_grad), ints(lattice.map_a), frame_arcs,
-            Buffer(lattice.inputs[1]), Buffer(lattice.inputs[2]),
-            _sums(num_arcs, lattice.map_a, arc_grad), params])
+        yield Case(
+            name,
+            "graph_grad",
+            groups,
+            LANES,
+            [
+                Buffer(arc_grad),
+                ints(lattice.map_a),
+                frame_arcs,
+                Buffer(lattice.inputs[1]),
+                Buffer(lattice.inputs[2]),
+                _sums(num_arcs, lattice.map_a, arc_grad),
+                params,
+            ],
+        )
 
 
 def _sums(size, indexes, terms):

@@ -15,6 +15,7 @@ by 2^-21 of itself: the GPUs' approximations by 2^-22, and their argument's
 rounding by as much.  Shares are at most 1, and a gradient is a product of
 S + T of them and of as many sums, each rounded.
 """
+
 import dataclasses
 import math
 
@@ -29,9 +30,9 @@ NEVER = -math.inf
 # What is in outputs before: where a kernel writes nothing it stays.
 UNTOUCHED = 9.0
 
-STRIP = TUNING['kMiRows']
-MAX_STRIPS = TUNING['kMiMaxStrips']
-COLUMNS = TUNING['kMiColumns']
+STRIP = TUNING["kMiRows"]
+MAX_STRIPS = TUNING["kMiMaxStrips"]
+COLUMNS = TUNING["kMiColumns"]
 # How many rows, S + 1, a threadgroup does at once.
 ROWS = MAX_STRIPS * STRIP
 # Where the first cell of a sequence has this, its shares may be NaN.
@@ -39,10 +40,22 @@ NOT_ALL_FINITE = 2.0
 
 # S, T: the smallest, around a strip's rows, a tile's columns and the rows that
 # are done at once, and with several passes.
-SHAPES = [(0, 0), (0, 1), (1, 0), (1, 1), (2, 5), (STRIP // 2, 3 * COLUMNS),
-          (STRIP - 2, COLUMNS - 1), (STRIP - 1, COLUMNS), (STRIP, COLUMNS + 1),
-          (STRIP + 1, 5 * COLUMNS), (ROWS - 2, 20), (ROWS - 1, 37), (ROWS, 9),
-          (2 * ROWS + 3, 30)]
+SHAPES = [
+    (0, 0),
+    (0, 1),
+    (1, 0),
+    (1, 1),
+    (2, 5),
+    (STRIP // 2, 3 * COLUMNS),
+    (STRIP - 2, COLUMNS - 1),
+    (STRIP - 1, COLUMNS),
+    (STRIP, COLUMNS + 1),
+    (STRIP + 1, 5 * COLUMNS),
+    (ROWS - 2, 20),
+    (ROWS - 1, 37),
+    (ROWS, 9),
+    (2 * ROWS + 3, 30),
+]
 
 
 @dataclasses.dataclass
@@ -54,6 +67,7 @@ class Kind:
       eps, smallest: the distance from 1 to the next number, and from 0; 0 if
         gradients are computed in this type, and so not rounded to it.
     """
+
     suffix: str
     eps: float
     smallest: float
@@ -66,46 +80,55 @@ class Kind:
             return array
         # To the nearest, and the even one of two.
         bits = array.view(np.uint32)
-        return ((bits + 0x7fff + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-FLOAT = Kind('', 0.0, 0.0)
-HALF = Kind('_half', 2.0**-10, 2.0**-24)
-BFLOAT = Kind('_bfloat', 2.0**-7, 2.0**-133)
+FLOAT = Kind("", 0.0, 0.0)
+HALF = Kind("_half", 2.0**-10, 2.0**-24)
+BFLOAT = Kind("_bfloat", 2.0**-7, 2.0**-133)
 
 
 def cases():
     """Yields case.Case objects."""
     for S, T in SHAPES:
-        yield from _both('S %d, T %d' % (S, T), _make(2, S, T))
+        yield from _both(f"S {S}, T {T}", _make(2, S, T))
         # Each symbol of x takes a frame: with S > T there is no path.
         T = max(S, T, 1)
-        yield from _both('S %d, T %d, modified' % (S, T),
-                         _make(2, S, T, modified=True))
-    yield from _both('modified, without a path',
-                     _make(1, 5, 3, modified=True))
+        yield from _both(f"S {S}, T {T}, modified", _make(2, S, T, modified=True))
+    yield from _both("modified, without a path", _make(1, 5, 3, modified=True))
     S, T = STRIP + 8, 12
-    boundary = np.array([
-        [0, 0, S, T], [0, 0, 3, 7], [2, 3, STRIP + 4, 9], [4, 5, 4, 5],
-        [1, 2, 1, 9], [1, 4, 6, 4], [0, 0, 0, 0]])
+    boundary = np.array(
+        [
+            [0, 0, S, T],
+            [0, 0, 3, 7],
+            [2, 3, STRIP + 4, 9],
+            [4, 5, 4, 5],
+            [1, 2, 1, 9],
+            [1, 4, 6, 4],
+            [0, 0, 0, 0],
+        ]
+    )
     for modified in (False, True):
         yield from _both(
-            'boundary, ' + ('modified' if modified else 'regular'),
-            _make(len(boundary), S, T, modified), boundary)
+            "boundary, " + ("modified" if modified else "regular"),
+            _make(len(boundary), S, T, modified),
+            boundary,
+        )
     for S, T in ((40, 50), (ROWS + 10, 60)):
-        yield from _both('S %d, T %d, pruned' % (S, T), _pruned(2, S, T))
-    yield from _both('large scores', _make(1, 50, 40, scale=300.0))
+        yield from _both(f"S {S}, T {T}, pruned", _pruned(2, S, T))
+    yield from _both("large scores", _make(1, 50, 40, scale=300.0))
     S, T = STRIP + 9, 40
     boundary = np.array([[0, 0, S, T], [2, 3, STRIP + 4, 29], [1, 2, 1, 9]])
     for kind in (HALF, BFLOAT):
         for modified in (False, True):
-            yield from _both('boundary, ' + ('modified' if modified else
-                                             'regular'),
-                             _make(len(boundary), S, T, modified), boundary,
-                             kind=kind)
-        yield from _both('pruned', _pruned(2, S, T), kind=kind)
-        yield from _both('without a path', _make(1, 5, 3, modified=True),
-                         kind=kind)
+            yield from _both(
+                "boundary, " + ("modified" if modified else "regular"),
+                _make(len(boundary), S, T, modified),
+                boundary,
+                kind=kind,
+            )
+        yield from _both("pruned", _pruned(2, S, T), kind=kind)
+        yield from _both("without a path", _make(1, 5, 3, modified=True), kind=kind)
     yield from _sliced()
 
 
@@ -115,19 +138,22 @@ def _sliced():
     S, T = 2 * ROWS + 3, 640
     assert len(slices(1, S, T, cores).dispatches) > 3
     for modified in (False, True):
-        yield from _both('sliced%s' % (modified * ', modified'),
-                         _make(1, S, T, modified), cores=cores)
+        yield from _both(f"sliced{modified * ', modified'}", _make(1, S, T, modified), cores=cores)
     for kind in (HALF, BFLOAT):
-        yield from _both('sliced', _make(1, S, T), cores=cores, kind=kind)
-    boundary = np.array([
-        [5, 7, S - 1, T - 2], [ROWS - 3, 1, S - 2, T], [0, 510, S, T],
-        [9, 0, 9, T], [3, 4, ROWS + 20, 4]])
-    yield from _both('sliced, boundary', _make(len(boundary), S, T), boundary,
-                     cores)
+        yield from _both("sliced", _make(1, S, T), cores=cores, kind=kind)
+    boundary = np.array(
+        [
+            [5, 7, S - 1, T - 2],
+            [ROWS - 3, 1, S - 2, T],
+            [0, 510, S, T],
+            [9, 0, 9, T],
+            [3, 4, ROWS + 20, 4],
+        ]
+    )
+    yield from _both("sliced, boundary", _make(len(boundary), S, T), boundary, cores)
     px, py, modified = _pruned(2, S, T)
     px[1, S - 5] = NEVER
-    yield from _both('sliced, pruned and without a path', (px, py, modified),
-                     cores=cores)
+    yield from _both("sliced, pruned and without a path", (px, py, modified), cores=cores)
 
 
 def _make(B, S, T, modified=False, scale=1.0):
@@ -154,17 +180,14 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
     """
     px, py, modified = inputs
     px_bits, py_bits = kind.encode(px), kind.encode(py)
-    px, py = values(px_bits).astype(np.float32), values(py_bits).astype(
-        np.float32)
+    px, py = values(px_bits).astype(np.float32), values(py_bits).astype(np.float32)
     offset = -int(modified)
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     bounds = boundary
     if bounds is None:
         bounds = np.tile([0, 0, S, T], (B, 1))
-    scores = np.stack([_scores(px[b], py[b], offset, bounds[b])
-                       for b in range(B)])
-    shares = np.stack([_shares(px[b], scores[b], offset, bounds[b])
-                       for b in range(B)])
+    scores = np.stack([_scores(px[b], py[b], offset, bounds[b]) for b in range(B)])
+    shares = np.stack([_shares(px[b], scores[b], offset, bounds[b]) for b in range(B)])
     ans = np.array([scores[b, bounds[b, 2], bounds[b, 3]] for b in range(B)])
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
@@ -173,26 +196,47 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
     # no path reaches does: nothing flows into it.
     reached = np.isfinite(scores)
     yield _case(
-        name, 'mutual_information_forward' + kind.suffix, px, py, offset,
-        boundary, cores,
+        name,
+        "mutual_information_forward" + kind.suffix,
+        px,
+        py,
+        offset,
+        boundary,
+        cores,
         lambda scratch: [
             Buffer(_some(px_bits, shares.shape)),
-            Buffer(_some(py_bits, shares.shape)), _boundary(boundary),
-            Buffer(np.full(shares.shape, UNTOUCHED, np.float32),
-                   np.where(inside, np.nan_to_num(shares), UNTOUCHED),
-                   np.where(inside, np.where(reached, allowed, np.inf), 0)),
-            Buffer(np.full(B, UNTOUCHED, np.float32), ans, allowed), scratch])
+            Buffer(_some(py_bits, shares.shape)),
+            _boundary(boundary),
+            Buffer(
+                np.full(shares.shape, UNTOUCHED, np.float32),
+                np.where(inside, np.nan_to_num(shares), UNTOUCHED),
+                np.where(inside, np.where(reached, allowed, np.inf), 0),
+            ),
+            Buffer(np.full(B, UNTOUCHED, np.float32), ans, allowed),
+            scratch,
+        ],
+    )
     weight = np.arange(1, B + 1, dtype=np.float32)
     p = np.where(inside, shares, UNTOUCHED).astype(np.float32)
-    grads = [_gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b],
-                        weight[b]) for b in range(B)]
+    grads = [
+        _gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b], weight[b]) for b in range(B)
+    ]
     yield _case(
-        name, 'mutual_information_backward' + kind.suffix, px, py, offset,
-        boundary, cores,
+        name,
+        "mutual_information_backward" + kind.suffix,
+        px,
+        py,
+        offset,
+        boundary,
+        cores,
         lambda scratch: [
-            _boundary(boundary), Buffer(p), Buffer(weight),
-            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind)
-              for grad in zip(*grads)], scratch])
+            _boundary(boundary),
+            Buffer(p),
+            Buffer(weight),
+            *[_output(np.stack(grad), (S + T + 1) * 2 * EPS * B, kind) for grad in zip(*grads)],
+            scratch,
+        ],
+    )
 
 
 def _case(name, kernel, px, py, offset, boundary, cores, buffers):
@@ -205,10 +249,16 @@ def _case(name, kernel, px, py, offset, boundary, cores, buffers):
     scratch = np.full((B, plan.scratch_stride), UNTOUCHED, np.float32)
     (groups, first), *more = [
         (groups, Buffer(np.array(params, np.int32)))
-        for groups, params in plan.params(B, S, T, offset,
-                                          boundary is not None)]
-    return Case(name, kernel + plan.suffix, B, plan.threads,
-                buffers(Buffer.scratch(scratch)) + [first], more)
+        for groups, params in plan.params(B, S, T, offset, boundary is not None)
+    ]
+    return Case(
+        name,
+        kernel + plan.suffix,
+        B,
+        plan.threads,
+        buffers(Buffer.scratch(scratch)) + [first],
+        more,
+    )
 
 
 def _some(array, p_shape):
@@ -232,6 +282,7 @@ def _output(expected, tolerance, kind):
     What is written is then rounded: by eps / 2 of its size, or by half the
     smallest number of the type.
     """
+
     def untouched_buffer(shape):
         return kind.encode(np.full(shape, UNTOUCHED, np.float32))
 
@@ -239,15 +290,17 @@ def _output(expected, tolerance, kind):
         return Buffer(untouched_buffer(1))
     untouched = np.isnan(expected)
     rounding = kind.eps / 2 * (np.abs(expected) + tolerance) + kind.smallest / 2
-    return Buffer(untouched_buffer(expected.shape),
-                  np.where(untouched, UNTOUCHED, expected).astype(np.float32),
-                  np.where(untouched, 0, tolerance + rounding))
+    return Buffer(
+        untouched_buffer(expected.shape),
+        np.where(untouched, UNTOUCHED, expected).astype(np.float32),
+        np.where(untouched, 0, tolerance + rounding),
+    )
 
 
 def _inside(shape, bounds):
     inside = np.zeros(shape, bool)
     for b, (s_begin, t_begin, s_end, t_end) in enumerate(bounds):
-        inside[b, s_begin:s_end + 1, t_begin:t_end + 1] = True
+        inside[b, s_begin : s_end + 1, t_begin : t_end + 1] = True
     return inside
 
 
@@ -298,8 +351,8 @@ def _gradients(shares, px_shape, py_shape, offset, bound, weight):
     grad[s_end, t_end] = weight
     # In px a row has the columns from which a path can go on, and if modified
     # the one before the last is the last.
-    px_grad[s_begin:s_end, t_begin:max(t_end + 1 + offset, t_begin)] = 0
-    py_grad[s_begin:s_end + 1, t_begin:t_end] = 0
+    px_grad[s_begin:s_end, t_begin : max(t_end + 1 + offset, t_begin)] = 0
+    py_grad[s_begin : s_end + 1, t_begin:t_end] = 0
     for s in range(s_end, s_begin - 1, -1):
         for t in range(t_end, t_begin - 1, -1):
             share = float(shares[s, t])

@@ -8,6 +8,7 @@ half a unit in the last place, and what the pairs lose, which is 2^-44 of the
 largest number that was added.  So a posterior is off by as much of its
 exponent.
 """
+
 import itertools
 
 import numpy as np
@@ -17,12 +18,28 @@ from k2_mps_tests.kernels.case import Buffer, Case
 LD = np.longdouble
 SIZE = 100000
 SUMS = 5000
-OPERATIONS = ('two_sum', 'quick_two_sum', 'add', 'add_float', 'add_same_sign',
-              'mul', 'div', 'exp', 'log')
-BOUNDS = {'two_sum': 0, 'quick_two_sum': 0, 'add': 3 * 2.0**-48,
-          'add_float': 2.0**-47, 'add_same_sign': 3 * 2.0**-48,
-          'mul': 2.0**-46, 'div': 2.0**-45, 'exp': 2.0**-46,
-          'log': 2.0**-44}
+OPERATIONS = (
+    "two_sum",
+    "quick_two_sum",
+    "add",
+    "add_float",
+    "add_same_sign",
+    "mul",
+    "div",
+    "exp",
+    "log",
+)
+BOUNDS = {
+    "two_sum": 0,
+    "quick_two_sum": 0,
+    "add": 3 * 2.0**-48,
+    "add_float": 2.0**-47,
+    "add_same_sign": 3 * 2.0**-48,
+    "mul": 2.0**-46,
+    "div": 2.0**-45,
+    "exp": 2.0**-46,
+    "log": 2.0**-44,
+}
 PAIR = 2.0**-49
 UNTOUCHED = 9.0
 INF, NAN = np.inf, np.nan
@@ -47,7 +64,7 @@ def _pairs(numbers):
     """[..., 2] floats whose sums are the long doubles."""
     high = numbers.astype(np.float32)
     # What is infinite has nothing left.
-    with np.errstate(invalid='ignore'):
+    with np.errstate(invalid="ignore"):
         low = np.where(np.isfinite(high), numbers - high, 0)
     low = low.astype(np.float32)
     return np.stack([high, low], -1)
@@ -59,8 +76,7 @@ def _numbers(pairs):
 
 def _any(random, low, high, size=SIZE):
     """Long doubles between powers of 10, of both signs."""
-    return (10 ** random.uniform(low, high, size).astype(LD) *
-            random.choice([-1, 1], size))
+    return 10 ** random.uniform(low, high, size).astype(LD) * random.choice([-1, 1], size)
 
 
 def _operation(name, random):
@@ -69,39 +85,54 @@ def _operation(name, random):
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
-    if name == 'quick_two_sum':
+    if name == "quick_two_sum":
         a, b = np.where(abs(a) < abs(b), b, a), np.where(abs(a) < abs(b), a, b)
-    elif name == 'add_same_sign':
+    elif name == "add_same_sign":
         a, b = abs(a), abs(b)
-    elif name == 'exp':
+    elif name == "exp":
         a = random.uniform(-60, 60, SIZE).astype(LD)
         a[:near] = _any(random, -30, 0, near)
         # Between two powers of 2^(1 / 16), where the series is longest.
-        a[near:2 * near] = (random.integers(-1300, 1300, near) + 0.5) * (
-            np.log(LD(2)) / 16) * (1 + random.normal(0, 1e-7, near))
-    elif name == 'log':
+        a[near : 2 * near] = (
+            (random.integers(-1300, 1300, near) + 0.5)
+            * (np.log(LD(2)) / 16)
+            * (1 + random.normal(0, 1e-7, near))
+        )
+    elif name == "log":
         a = abs(_any(random, -30, 30))
         a[:near] = 1 + _any(random, -12, -1, near)
         # Between two powers of 2, by whose ratio it is scaled.
-        a[near:2 * near] = 2.0 ** (random.integers(-60, 60, near) + 0.5) * (
-            1 + random.normal(0, 1e-7, near))
+        a[near : 2 * near] = 2.0 ** (random.integers(-60, 60, near) + 0.5) * (
+            1 + random.normal(0, 1e-7, near)
+        )
         a[:2] = 1, 2
     a, b = _pairs(a), _pairs(b)
-    if name in ('two_sum', 'quick_two_sum'):
+    if name in ("two_sum", "quick_two_sum"):
         a[:, 1] = b[:, 1] = 0
-    elif name == 'add_float':
+    elif name == "add_float":
         b[:, 1] = 0
     x, y = _numbers(a), _numbers(b)
     expected = {
-        'mul': lambda: x * y, 'div': lambda: x / y, 'exp': lambda: np.exp(x),
-        'log': lambda: np.log(x)}.get(name, lambda: x + y)()
+        "mul": lambda: x * y,
+        "div": lambda: x / y,
+        "exp": lambda: np.exp(x),
+        "log": lambda: np.log(x),
+    }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
-    return Case(name, 'two_float', -(-SIZE // 256), 256, [
-        Buffer(a), Buffer(b), Buffer(_pairs(expected)),
-        Buffer.scratch(np.zeros_like(a)),
-        Buffer(np.full(SIZE, UNTOUCHED, np.float32), np.zeros(SIZE),
-               allowed.astype(float)),
-        Buffer(np.array([SIZE, OPERATIONS.index(name)], np.int32))])
+    return Case(
+        name,
+        "two_float",
+        -(-SIZE // 256),
+        256,
+        [
+            Buffer(a),
+            Buffer(b),
+            Buffer(_pairs(expected)),
+            Buffer.scratch(np.zeros_like(a)),
+            Buffer(np.full(SIZE, UNTOUCHED, np.float32), np.zeros(SIZE), allowed.astype(float)),
+            Buffer(np.array([SIZE, OPERATIONS.index(name)], np.int32)),
+        ],
+    )
 
 
 def _states(random, r):
@@ -109,8 +140,7 @@ def _states(random, r):
     m = 2 ** random.uniform(0, 16, r.shape).astype(LD)
     m[..., 0] = 1
     r, m = _pairs(r), _pairs(m)
-    return (np.concatenate([r, m], -1),
-            _numbers(r) + np.log(_numbers(m)))
+    return (np.concatenate([r, m], -1), _numbers(r) + np.log(_numbers(m)))
 
 
 def _sums(random, arcs, size):
@@ -125,25 +155,35 @@ def _sums(random, arcs, size):
     largest = terms.max(1)
     expected = largest + np.log(np.exp(terms - largest[:, None]).sum(1))
     return _sums_case(
-        '%d arcs, scores to %.0e' % (arcs, size), states, arc_scores, expected,
-        np.spacing(abs(expected).astype(np.float32)) / 2 + 2.0**-44 * arcs**.5
-        * np.maximum(abs(terms).max(1), abs(scores).max(1)).astype(float))
+        f"{arcs} arcs, scores to {size:.0e}",
+        states,
+        arc_scores,
+        expected,
+        np.spacing(abs(expected).astype(np.float32)) / 2
+        + 2.0**-44 * arcs**0.5 * np.maximum(abs(terms).max(1), abs(scores).max(1)).astype(float),
+    )
 
 
 def _special_sums():
     """As LogAdd in k2/csrc/utils.h, in the order of the arcs."""
     terms = _combinations(3)
     expected = np.full(len(terms), -INF)
-    with np.errstate(invalid='ignore'):
+    with np.errstate(invalid="ignore"):
         for arc in terms.T:
             larger = np.where(arc < expected, expected, arc)
             diff = -abs(arc - expected)
-            expected = np.where(diff >= -36, larger + np.log1p(np.exp(diff)),
-                                larger)
-    for name, r, arc_scores in (('states', terms, np.zeros_like(terms)),
-                                ('arcs', np.zeros_like(terms), terms)):
-        yield _sums_case('infinities and NaN of ' + name, log_sums_of(r),
-                         arc_scores.astype(np.float32), expected, 1e-6)
+            expected = np.where(diff >= -36, larger + np.log1p(np.exp(diff)), larger)
+    for name, r, arc_scores in (
+        ("states", terms, np.zeros_like(terms)),
+        ("arcs", np.zeros_like(terms), terms),
+    ):
+        yield _sums_case(
+            "infinities and NaN of " + name,
+            log_sums_of(r),
+            arc_scores.astype(np.float32),
+            expected,
+            1e-6,
+        )
 
 
 def _combinations(count):
@@ -153,58 +193,73 @@ def _combinations(count):
 
 def log_sums_of(r):
     """LogSum of these scores, whose m is 1: [..., 4] floats."""
-    return np.concatenate(
-        [_pairs(r.astype(LD)), _pairs(np.ones_like(r, LD))], -1)
+    return np.concatenate([_pairs(r.astype(LD)), _pairs(np.ones_like(r, LD))], -1)
 
 
 def _sums_case(name, states, arc_scores, expected, allowed):
     count = len(expected)
 
     def output():
-        return Buffer(np.full(count, UNTOUCHED, np.float32),
-                      expected.astype(float), allowed)
+        return Buffer(np.full(count, UNTOUCHED, np.float32), expected.astype(float), allowed)
 
-    return Case(name, 'log_sums', -(-count // 64), 64, [
-        Buffer(states.astype(np.float32)), Buffer(arc_scores), output(),
-        output(), Buffer(np.array(arc_scores.shape, np.int32))])
+    return Case(
+        name,
+        "log_sums",
+        -(-count // 64),
+        64,
+        [
+            Buffer(states.astype(np.float32)),
+            Buffer(arc_scores),
+            output(),
+            output(),
+            Buffer(np.array(arc_scores.shape, np.int32)),
+        ],
+    )
 
 
 def _posteriors(random, size):
-    states, scores = _states(
-        random, -size * random.uniform(0, 1, (SIZE, 3)).astype(LD))
+    states, scores = _states(random, -size * random.uniform(0, 1, (SIZE, 3)).astype(LD))
     # Posteriors of 1e-90, which are 0 in float, to e.
     exponents = np.minimum(1, -random.exponential(40, SIZE))
-    arc_scores = (scores[:, 2] - scores[:, 0] - scores[:, 1] +
-                  exponents).astype(np.float32)
-    logs = (arc_scores + scores[:, 0] + scores[:, 1] - scores[:, 2])
+    arc_scores = (scores[:, 2] - scores[:, 0] - scores[:, 1] + exponents).astype(np.float32)
+    logs = arc_scores + scores[:, 0] + scores[:, 1] - scores[:, 2]
     lost = 2.0**-44 * abs(scores).max(1).astype(float)
     # Numbers less than 2^-126 may be flushed to 0.
     return _posteriors_case(
-        'scores to %.0e' % size, states, arc_scores, np.exp(logs),
-        np.exp(logs).astype(float) * (2.0**-24 + 2 * lost) + 2.0**-126, logs,
-        np.spacing(abs(logs).astype(np.float32)) / 2 + lost)
+        f"scores to {size:.0e}",
+        states,
+        arc_scores,
+        np.exp(logs),
+        np.exp(logs).astype(float) * (2.0**-24 + 2 * lost) + 2.0**-126,
+        logs,
+        np.spacing(abs(logs).astype(np.float32)) / 2 + lost,
+    )
 
 
 def _special_posteriors():
     values = _combinations(4)
     arc_scores = values[:, 3].astype(np.float32)
-    with np.errstate(invalid='ignore'):
+    with np.errstate(invalid="ignore"):
         total = values[:, 2]
-        logs = (arc_scores + values[:, 0] + values[:, 1] +
-                np.where(total == -INF, -INF, -total))
+        logs = arc_scores + values[:, 0] + values[:, 1] + np.where(total == -INF, -INF, -total)
     # exp(7) is the largest one that is finite.
     return _posteriors_case(
-        'infinities and NaN', log_sums_of(values[:, :3]), arc_scores,
-        np.exp(logs), 1e-3, logs, 1e-5)
+        "infinities and NaN", log_sums_of(values[:, :3]), arc_scores, np.exp(logs), 1e-3, logs, 1e-5
+    )
 
 
-def _posteriors_case(name, states, arc_scores, posteriors, allowed, logs,
-                     allowed_logs):
+def _posteriors_case(name, states, arc_scores, posteriors, allowed, logs, allowed_logs):
     size = len(arc_scores)
-    return Case(name, 'arc_posteriors', -(-size // 256), 256, [
-        Buffer(states.astype(np.float32)), Buffer(arc_scores),
-        Buffer(np.full(size, UNTOUCHED, np.float32), posteriors.astype(float),
-               allowed),
-        Buffer(np.full(size, UNTOUCHED, np.float32), logs.astype(float),
-               allowed_logs),
-        Buffer(np.array([size], np.int32))])
+    return Case(
+        name,
+        "arc_posteriors",
+        -(-size // 256),
+        256,
+        [
+            Buffer(states.astype(np.float32)),
+            Buffer(arc_scores),
+            Buffer(np.full(size, UNTOUCHED, np.float32), posteriors.astype(float), allowed),
+            Buffer(np.full(size, UNTOUCHED, np.float32), logs.astype(float), allowed_logs),
+            Buffer(np.array([size], np.int32)),
+        ],
+    )

@@ -95,9 +95,7 @@ class Rewriter:
     def convert_beside(self, first, last, other):
         """Converts the operand in tokens [first, last] to a component of
         `other`, the vector expression on the other side of an operator."""
-        self._edits.insert_before(
-            first, "::__msl::beside<decltype(::__msl::plain(%s))>(" % other
-        )
+        self._edits.insert_before(first, f"::__msl::beside<decltype(::__msl::plain({other}))>(")
         self._edits.insert_after(last, ")")
 
     def take_operands_by_value(self, question):
@@ -139,9 +137,7 @@ class Rewriter:
     def pass_temporary(self, first, last):
         """The operand in tokens [first, last], unless it names a place."""
         s = self._edits.structure
-        if s.text(first) in ("{", "&", "*", "nullptr") or s.is_place(
-            first, last
-        ):
+        if s.text(first) in ("{", "&", "*", "nullptr") or s.is_place(first, last):
             return False
         self._wrap("pass", first, last)
         return True
@@ -155,7 +151,7 @@ class Rewriter:
         self._wrap("offset", first, last)
 
     def _wrap(self, function, first, last):
-        self._edits.insert_before(first, "::__msl::%s(" % function)
+        self._edits.insert_before(first, f"::__msl::{function}(")
         self._edits.insert_after(last, ")")
 
     # ---- What the library needs
@@ -164,15 +160,10 @@ class Rewriter:
         """Tells the executor of a call, in tokens [first, last]."""
         token = self._edits.tokens[first]
         column = self._edits.source_map.locate(first).column
-        enter = "::__msl::target::enter_call(%dul << 32 | %d)" % (
-            token.line,
-            column,
-        )
+        enter = f"::__msl::target::enter_call({token.line}ul << 32 | {column})"
         if is_void:
-            self._edits.insert_before(first, "(%s, " % enter)
+            self._edits.insert_before(first, f"({enter}, ")
             self._edits.insert_after(last, ", ::__msl::target::leave_call())")
         else:
-            self._edits.insert_before(
-                first, "::__msl::target::leave_call(%s, " % enter
-            )
+            self._edits.insert_before(first, f"::__msl::target::leave_call({enter}, ")
             self._edits.insert_after(last, ")")

@@ -32,9 +32,7 @@ class Attributes(Step):
     def _rewrite_attribute_list(self, begin, end):
         attributes = parse_attributes(self._structure, begin, end)
         given = [name for name, _, _ in attributes]
-        if "function_constant" in given and (
-            self._function_constants.is_declaration(begin)
-        ):
+        if "function_constant" in given and (self._function_constants.is_declaration(begin)):
             self._function_constants.take(begin, end, attributes)
             return
         if any(self._is_of_functions(name) for name in given):
@@ -85,9 +83,7 @@ class Attributes(Step):
             return "builtin:" + name
         if name in ("buffer", "threadgroup"):
             if arguments is None:
-                self._edits.error(
-                    at, "'%s' attribute takes one argument" % name
-                )
+                self._edits.error(at, f"'{name}' attribute takes one argument")
                 return None
             body = self._body_of_parameter(begin)
             return name + ":" + self._value(at, arguments, body)
@@ -109,13 +105,11 @@ class Attributes(Step):
             return self._tokens[begin].text.rstrip("uUlL")
         if body is None:
             return "0"  # a declaration: the definition says the same again
-        name = "__msl_value_%d" % self._values
+        name = f"__msl_value_{self._values}"
         self._values += 1
         text = "".join(t.space + t.text for t in self._tokens[begin:end])
         text = " ".join(text.split())
-        self._edits.insert_after(
-            body, " enum : long { %s = (%s) };" % (name, text)
-        )
+        self._edits.insert_after(body, f" enum : long {{ {name} = ({text}) }};")
         return name
 
     def _body_of_parameter(self, index):
@@ -176,9 +170,5 @@ def parse_attributes(structure, begin, end):
 def string_argument(tokens, arguments):
     """The string that an attribute has for an argument."""
     begin, end = arguments or (0, 0)
-    parts = [
-        token.text[1:-1]
-        for token in tokens[begin:end]
-        if token.kind == "string"
-    ]
+    parts = [token.text[1:-1] for token in tokens[begin:end] if token.kind == "string"]
     return "".join(parts)

@@ -83,9 +83,7 @@ class FunctionConstants(Step):
             for i in range(first, name)
             if s.text(i) not in ("constant", "const", "static", "constexpr")
         ]
-        first, last = next(
-            found for n, _, found in attributes if n == "function_constant"
-        )
+        first, last = next(found for n, _, found in attributes if n == "function_constant")
         index_text = "".join(t.text for t in self._tokens[first:last])
         constant = FunctionConstant(
             len(self.constants), name, s.text(name), " ".join(words), index_text
@@ -93,9 +91,7 @@ class FunctionConstants(Step):
         constant.value = self._given_value(constant)
         self.constants.append(constant)
         self._edits.erase(begin, end)
-        self._edits.replace(
-            begin, names.annotate("function_constant:%d" % constant.number)
-        )
+        self._edits.replace(begin, names.annotate(f"function_constant:{constant.number}"))
         try:
             literal = _literal(constant.type, constant.value)
         except ValueError as error:
@@ -111,8 +107,7 @@ class FunctionConstants(Step):
         except ValueError:
             self._edits.error(
                 constant.token,
-                "the emulator needs a plain number in function_constant(%s)"
-                % constant.index_text,
+                f"the emulator needs a plain number in function_constant({constant.index_text})",
             )
             return None
         return self._given.get(index)
@@ -127,10 +122,7 @@ class FunctionConstants(Step):
                 defined = constant.value is not None
                 self._edits.replace(index, "true" if defined else "false")
                 return
-        self._edits.error(
-            index + 2,
-            "'%s' is not a function constant" % name,
-        )
+        self._edits.error(index + 2, f"'{name}' is not a function constant")
 
 
 def _integer(text):
@@ -151,21 +143,19 @@ def _literal(type_name, value):
     if type_name in names.VECTOR_NAMES:
         element, count = type_name[:-1], int(type_name[-1])
     if element not in _VALUE_FORMATS:
-        raise ValueError(
-            "a function constant is a scalar or a vector, not '%s'" % type_name
-        )
+        raise ValueError(f"a function constant is a scalar or a vector, not '{type_name}'")
     size, form = _VALUE_FORMATS[element]
     if value is None:
         value = bytes(size * count)
     if len(value) < size * count:
         raise ValueError(
-            "the value given for a function constant of type '%s' has %d "
-            "bytes instead of %d" % (type_name, len(value), size * count)
+            f"the value given for a function constant of type '{type_name}' has {len(value)} "
+            f"bytes instead of {size * count}"
         )
     words = [
-        form.format(int.from_bytes(value[i * size:(i + 1) * size], "little"))
+        form.format(int.from_bytes(value[i * size : (i + 1) * size], "little"))
         for i in range(count)
     ]
     if count == 1:
         return words[0]
-    return "::__msl::make<%s>(%s)" % (type_name, ", ".join(words))
+    return "::__msl::make<{}>({})".format(type_name, ", ".join(words))

@@ -24,9 +24,9 @@ class Instantiation:
         """A statement that leads to the function in clang's AST."""
         return (
             " MSL_ALLOW_FUNCTION_POINTERS "
-            'static_assert(sizeof(%s) != 0, "%sinstance:%d"); '
+            f"static_assert(sizeof({self.expression}) != 0, "
+            f'"{names.ANNOTATION}instance:{self.number}"); '
             "MSL_END_FUNCTION_POINTERS"
-            % (self.expression, names.ANNOTATION, self.number)
         )
 
 
@@ -76,9 +76,7 @@ class Instantiations(Step):
         number = len(self.found)
         declaration, expression = self._address_of_instance(kept, number)
         if expression is None:
-            self._edits.error(
-                begin, "cannot read this instantiation of a kernel"
-            )
+            self._edits.error(begin, "cannot read this instantiation of a kernel")
             return
         self._edits.insert_after(end, declaration)
         self.found[end] = Instantiation(number, begin, host_name, expression)
@@ -104,15 +102,10 @@ class Instantiations(Step):
         # arguments are to be deduced.  Only as the type of a typedef clang
         # gives the pointer no address space.
         declaration = (
-            " MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_%d)"
-            "(%s); MSL_END_FUNCTION_POINTERS"
-            % (
-                number,
-                self._edits.spelling([i for i in kept if opening < i < close]),
-            )
+            f" MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_{number})"
+            f"({self._edits.spelling([i for i in kept if opening < i < close])}); "
+            "MSL_END_FUNCTION_POINTERS"
         )
-        name = self._edits.spelling(
-            [i for i in kept[after_type:] if i < opening]
-        )
-        expression = "static_cast<__msl_instance_%d>(&%s)" % (number, name)
+        name = self._edits.spelling([i for i in kept[after_type:] if i < opening])
+        expression = f"static_cast<__msl_instance_{number}>(&{name})"
         return declaration, expression

@@ -63,9 +63,7 @@ class Methods(Step):
         for member in members:
             self._read_qualifiers(member)
         for member in members:
-            self._members_of_classes.setdefault(
-                (scope.name, member.name), []
-            ).append(member)
+            self._members_of_classes.setdefault((scope.name, member.name), []).append(member)
         for member in members:
             if not member.is_static:
                 self._qualify(member, scope.name)
@@ -101,13 +99,9 @@ class Methods(Step):
                     parameters += 2
                 while s.text(parameters) != "(" and parameters < end:
                     parameters += 1
-                return self._note_member(
-                    scope, begin, index, parameters, is_static, members
-                )
+                return self._note_member(scope, begin, index, parameters, is_static, members)
             elif text == "(":
-                return self._note_member(
-                    scope, begin, index - 1, index, is_static, members
-                )
+                return self._note_member(scope, begin, index - 1, index, is_static, members)
             else:
                 index += 1
         return end
@@ -202,9 +196,7 @@ class Methods(Step):
             self._edits.claimed.add(index)
             if member.is_constructor:
                 word = names.CONSTRUCTOR_SPACES[space]
-            elif space == "thread" and self._is_for_temporaries(
-                member, overloads
-            ):
+            elif space == "thread" and self._is_for_temporaries(member, overloads):
                 word = ""
             elif space == "constant" and self._has_twin(member, overloads):
                 self._edits.remove(member.begin, member.end)
@@ -215,9 +207,10 @@ class Methods(Step):
 
     def _is_defaulted(self, member):
         behind = member.last_qualifier + 1
-        return self._structure.text(behind) == "=" and self._structure.text(
-            behind + 1
-        ) in ("default", "delete")
+        return self._structure.text(behind) == "=" and self._structure.text(behind + 1) in (
+            "default",
+            "delete",
+        )
 
     def _is_for_temporaries(self, member, overloads):
         """Whether a member for thread memory has to be one for any memory.
@@ -226,9 +219,7 @@ class Methods(Step):
         several members for certain spaces.  One for any is chosen last.
         """
         return member.is_const and any(
-            self._structure.text(index) != "thread"
-            for other in overloads
-            for index in other.spaces
+            self._structure.text(index) != "thread" for other in overloads for index in other.spaces
         )
 
     def _has_twin(self, member, overloads):

@@ -23,7 +23,7 @@ SMALL_FLOATS = ("half", "bfloat")
 SCALAR_WORDS = frozenset(
     _SCALARS
     + ("bool", "unsigned", "signed", "void", "size_t", "ptrdiff_t")
-    + tuple("%sint%d_t" % (u, n) for u in ("", "u") for n in (8, 16, 32, 64))
+    + tuple(f"{u}int{n}_t" for u in ("", "u") for n in (8, 16, 32, 64))
 )
 
 ADDRESS_SPACES = {
@@ -120,15 +120,7 @@ BUILTINS = frozenset(BUILTINS_OF_THREE_DIMENSIONS + BUILTINS_OF_ONE_DIMENSION)
 
 # Attributes that clang knows under the same name.
 STANDARD_ATTRIBUTES = frozenset(
-    [
-        "maybe_unused",
-        "nodiscard",
-        "noreturn",
-        "fallthrough",
-        "deprecated",
-        "likely",
-        "unlikely",
-    ]
+    ["maybe_unused", "nodiscard", "noreturn", "fallthrough", "deprecated", "likely", "unlikely"]
 )
 
 # What every annotation begins with.
@@ -154,15 +146,15 @@ def declared(name):
 def original(name):
     """The name that a declaration has in the program."""
     if name.startswith(_RENAMED_PREFIX):
-        return name[len(_RENAMED_PREFIX):]
+        return name[len(_RENAMED_PREFIX) :]
     return name
 
 
 def annotate(text):
     """An attribute that the analysis finds in clang's AST."""
-    return 'MSL_NOTE("%s%s")' % (ANNOTATION, text)
+    return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 
 def annotate_parameter(text):
     """The same in any of the places that an attribute of a parameter has."""
-    return 'MSL_PARAMETER_NOTE("%s%s")' % (ANNOTATION, text)
+    return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

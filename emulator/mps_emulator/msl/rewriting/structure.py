@@ -153,11 +153,7 @@ class Structure:
                 index = self.end_of_bracket(index)
             elif text == "<" and self.is_identifier(index - 1):
                 after = self.end_of_template_arguments(index)
-                is_list = after is not None and self.text(after) in (
-                    "(",
-                    "{",
-                    "::",
-                )
+                is_list = after is not None and self.text(after) in ("(", "{", "::")
                 index = after if is_list else index + 1
             elif text == "?":
                 nested += 1
@@ -250,7 +246,7 @@ class Structure:
             if text not in CLASS_KEYS:
                 continue
             name = ""
-            rest = head[number + 1:]
+            rest = head[number + 1 :]
             skip = -1
             for position in rest:
                 if position < skip:

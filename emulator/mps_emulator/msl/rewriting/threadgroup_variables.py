@@ -55,9 +55,7 @@ class ThreadgroupVariables(Step):
         self._edits.replace(keyword, "typedef")
         self._edits.claimed.add(keyword)
         specifiers = [
-            i
-            for i in range(begin, name)
-            if i != keyword and self._edits.replaced[i] != ""
+            i for i in range(begin, name) if i != keyword and self._edits.replaced[i] != ""
         ]
         declarators = self._declarators(name, end)
         for number, (first, last) in enumerate(declarators):
@@ -65,30 +63,19 @@ class ThreadgroupVariables(Step):
             self._slots += 1
             self._take_initializer(first, last)
             variable = s.text(first)
-            self._edits.replace(first, "__msl_type_%d" % slot)
+            self._edits.replace(first, f"__msl_type_{slot}")
             self._edits.claimed.add(first)
             if number > 0:
                 comma = first - 1
-                self._edits.replace(
-                    comma, "; typedef " + self._edits.spelling(specifiers) + " "
-                )
-            self._edits.insert_after(
-                end,
-                " MSL_THREADGROUP __msl_type_%d &" % slot,
-                first,
-            )
+                self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
+            self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
+            # An alignment is lost on the way through a template.
+            aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,
-                " %s = __msl::target::threadgroup_variable<__msl_type_%d, "
-                "%d, (%s)>();"
-                % (
-                    names.annotate("threadgroup:%d" % slot),
-                    slot,
-                    slot,
-                    # An alignment is lost on the way through a template.
-                    alignment or "alignof(__msl_type_%d)" % slot,
-                ),
+                f" {names.annotate(f'threadgroup:{slot}')} = "
+                f"__msl::target::threadgroup_variable<__msl_type_{slot}, {slot}, ({aligned})>();",
                 first,
             )
 
@@ -102,11 +89,7 @@ class ThreadgroupVariables(Step):
         s = self._structure
         index = name
         while index < end and s.text(index) not in ("=", "{"):
-            index = (
-                s.end_of_bracket(index)
-                if s.text(index) in OPENING
-                else index + 1
-            )
+            index = s.end_of_bracket(index) if s.text(index) in OPENING else index + 1
         self._edits.erase(index, end)
 
     def _declared_name(self, index, end):
@@ -124,10 +107,7 @@ class ThreadgroupVariables(Step):
                 continue
             if s.is_identifier(index):
                 following = s.text(index + 1)
-                if (
-                    following in ("[", ",", "=", "{", "__attribute__")
-                    or index + 1 == end
-                ):
+                if following in ("[", ",", "=", "{", "__attribute__") or index + 1 == end:
                     return index
             index += 1
         return None
@@ -138,9 +118,7 @@ class ThreadgroupVariables(Step):
         for index in range(begin, end):
             if s.text(index) == "alignas":
                 close = s.end_of_bracket(index + 1)
-                text = " ".join(
-                    t.text for t in self._tokens[index + 2:close - 1]
-                )
+                text = " ".join(t.text for t in self._tokens[index + 2 : close - 1])
                 self._edits.erase(index, close)
                 return text
         return ""

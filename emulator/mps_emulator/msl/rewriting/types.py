@@ -81,9 +81,7 @@ class Types:
             return index + 1
         if text in ("vec", "packed_vec") and s.text(index + 1) == "<":
             return s.end_of_template_arguments(index + 1)
-        if index == begin and (
-            text in self._template_parameters or text in self._type_aliases
-        ):
+        if index == begin and (text in self._template_parameters or text in self._type_aliases):
             if s.text(index + 1) == "<":
                 return s.end_of_template_arguments(index + 1)
             return None if s.text(index + 1) == "::" else index + 1

@@ -36,29 +36,21 @@ class Vectors(Step):
 
     def _is_vector(self, begin, end):
         words = [self._structure.text(i) for i in range(begin, end)]
-        return any(
-            word in names.VECTOR_NAMES or word in ("vec", "packed_vec")
-            for word in words
-        )
+        return any(word in names.VECTOR_NAMES or word in ("vec", "packed_vec") for word in words)
 
     def _rewrite_construction(self, begin, end):
         s = self._structure
         before = s.text(s.previous(begin))
         if before in ("operator", "~", "new"):
             return
-        if s.is_identifier(s.previous(begin)) and before not in (
-            "return",
-            "case",
-            "else",
-            "do",
-        ):
+        if s.is_identifier(s.previous(begin)) and before not in ("return", "case", "else", "do"):
             return  # a declaration, like `float4 (x)`
         if self._is_declarator(end):
             return
         function = "make"
         if self._is_condition(end):
             function = "make_from_condition"
-        self._edits.insert_before(begin, "::__msl::%s<" % function)
+        self._edits.insert_before(begin, f"::__msl::{function}<")
         self._edits.insert_after(end - 1, ">")
 
     def _is_declarator(self, opening):
@@ -130,7 +122,7 @@ class Vectors(Step):
             close = s.match.get(name + 1)
             if close is None or s.text(close + 1) not in (";", ","):
                 return
-            self._edits.insert_after(name, " = ::__msl::make<%s>" % type_text)
+            self._edits.insert_after(name, f" = ::__msl::make<{type_text}>")
             name = close + 2
 
     def _rewrite_static_cast(self, index):
@@ -149,9 +141,7 @@ class Vectors(Step):
         text = s.text(before)
         if s.is_identifier(before) and text not in ("return", "case", "else"):
             return  # sizeof(float4), f(T)
-        if text in ("]", ">") or (
-            text == ")" and not self._is_cast_type(before)
-        ):
+        if text in ("]", ">") or (text == ")" and not self._is_cast_type(before)):
             return
         operand_end = self._end_of_operand(close + 1)
         if operand_end is None:

@@ -54,15 +54,13 @@ class Words(Step):
                 self._refuse_word(index, "long long")
             elif text == "register":
                 self._edits.error(
-                    index,
-                    "Metal does not support the 'register' storage class "
-                    "specifier",
+                    index, "Metal does not support the 'register' storage class specifier"
                 )
             elif s.text(s.previous(index)) not in (".", "->", "::"):
                 self._refuse_unsupported(index, text)
 
     def _refuse_word(self, index, text):
-        self._edits.error(index, "'%s' is not supported in Metal" % text)
+        self._edits.error(index, f"'{text}' is not supported in Metal")
 
     def _is_attribute_word(self, index):
         """Inside __attribute__((...)), where words mean something else."""
@@ -76,12 +74,9 @@ class Words(Step):
             if text.startswith(prefix):
                 what = name
         if text in names.UNSUPPORTED_SPACES:
-            what = "the address space '%s'" % text
+            what = f"the address space '{text}'"
         if what is not None and self._is_used_as_keyword(index):
-            self._edits.error(
-                index,
-                "Metal has %s, the emulator has not: '%s'" % (what, text),
-            )
+            self._edits.error(index, f"Metal has {what}, the emulator has not: '{text}'")
 
     def _is_used_as_keyword(self, index):
         """Whether a word that may be a plain name as well is none here."""
@@ -178,7 +173,7 @@ class Words(Step):
         elif lower.startswith("0x"):
             return
         elif lower.endswith("bf"):
-            self._edits.replace(index, "((bfloat)%sf)" % text[:-2])
+            self._edits.replace(index, f"((bfloat){text[:-2]}f)")
         elif text.endswith("H"):
             self._edits.replace(index, text[:-1] + "h")
 
