@@ -64,8 +64,8 @@ Inputs GetInputs(BatchedFsas &batched) {
           has_entering ? batched.entering : splits};
 }
 
-// Threadgroups for each FSA in some directions, of twice the states of an FSA in an average
-// batch, so that one pass is enough for most.
+// Threadgroups for each FSA in some directions, of twice the states of an FSA in
+// an average batch, so that one pass is enough for most.
 mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
                   int32_t num_directions = 1) {
   const DoubleScoresParams &params = inputs.params;
@@ -82,8 +82,8 @@ torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
 
-// A grid over arcs of several threadgroups for each FSA, so that each thread has
-// an arc of an average FSA.
+// A grid over arcs of several threadgroups for each FSA, so that each thread
+// has an arc of an average FSA.
 mps::Grid GetArcGrid(DoubleScoresParams *params) {
   const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
   params->num_parts = (params->num_arcs + threads - 1) / threads;
