@@ -13,8 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps import doctor, errors, toolchain
-from k2mps.reporter import Reporter
+from k2mps.build import doctor, toolchain
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests

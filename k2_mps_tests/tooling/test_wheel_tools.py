@@ -20,8 +20,10 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from k2mps import doctor, errors, provenance, sbom, wheel, wheel_differences
-from k2mps.wheel_index import write as write_index
+from k2mps.build import doctor, provenance
+from k2mps.core import errors
+from k2mps.wheel import contents, differences, sbom
+from k2mps.wheel.index import write as write_index
 
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
@@ -42,14 +44,14 @@ class Case:
     """A wheel that anybody can install, as a wheel of k2-mps describes
     itself."""
 
-    description: wheel.Description
+    description: contents.Description
     files: dict[str, bytes]
 
     def written(self, folder: Path) -> Path:
         folder.mkdir(exist_ok=True)
         path = folder / self.description.file_name
-        files = {**self.files, **wheel.metadata_files(self.description)}
-        wheel.pack(path, self.description, files)
+        files = {**self.files, **contents.metadata_files(self.description)}
+        contents.pack(path, self.description, files)
         return path
 
 
@@ -69,7 +71,7 @@ def case(torch: str = "2.13.0", **told) -> Case:
         "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
         **told,
     }
-    description = wheel.Description(version, "py3-none-any", torch, origin, 1700000000)
+    description = contents.Description(version, "py3-none-any", torch, origin, 1700000000)
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 
@@ -77,7 +79,7 @@ def case(torch: str = "2.13.0", **told) -> Case:
 
 
 def found(one: Path, two: Path) -> list[str]:
-    return list(wheel_differences.differences(one, two))
+    return list(differences.differences(one, two))
 
 
 def test_the_same_wheel_differs_in_nothing(tmp_path):
@@ -199,7 +201,7 @@ def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
     assert "is not a wheel" in sandbox.fails(code, "sbom", str(path))
     path = case().written(tmp_path)
     files = {"k2-1.dist-info/METADATA": b"Name: k2\n"}
-    wheel.pack(path, case().description, files)
+    contents.pack(path, case().description, files)
     assert "k2mps.json" in sandbox.fails(code, "sbom", str(path))
 
 
