@@ -140,7 +140,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     grouped.ok("upstream", "--group", "extras", "--branch", "three")
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
     assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
-    grouped.fails(35, "upstream", "--group", "kernels")
+    grouped.fails(24, "upstream", "--group", "kernels")
     both = grouped.run("upstream", "--group", "device", "context-know-mps")
     assert both.returncode == 2 and "not both" in both.stderr
 

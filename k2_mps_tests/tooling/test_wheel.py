@@ -114,7 +114,7 @@ def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
     other.root = tmp_path / "a clone elsewhere"
     shutil.copytree(made.root, other.root, symlinks=True, ignore=shutil.ignore_patterns("build"))
     other.ok("wheel")
-    told = made.ok("compare-wheels", str(the_wheel(made)), str(the_wheel(other)))
+    told = made.ok("wheel", "compare", str(the_wheel(made)), str(the_wheel(other)))
     assert "the same to the byte" in told
     assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
 
@@ -194,4 +194,4 @@ def test_a_wheel_that_cannot_be_imported_is_an_error(made):
     file = "k2/python/k2/__init__.py"
     support.commit(made.checkout, "broken", {file: "from _k2 import gone\n"})
     made.ok("export")
-    assert "cannot import name 'gone'" in made.fails(40, "wheel")
+    assert "cannot import name 'gone'" in made.fails(41, "wheel")

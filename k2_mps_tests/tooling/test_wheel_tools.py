@@ -134,11 +134,11 @@ def test_the_section_of_a_library_is_named(tmp_path):
 def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
     one = case().written(tmp_path / "one")
     two = case().written(tmp_path / "two")
-    assert "the same to the byte" in sandbox.ok("compare-wheels", str(one), str(two))
+    assert "the same to the byte" in sandbox.ok("wheel", "compare", str(one), str(two))
     other = case("2.12.0").written(tmp_path / "two")
     code = errors.WheelsDifferError.exit_code
     assert "METADATA: only in the second" in sandbox.fails(
-        code, "compare-wheels", str(one), str(other)
+        code, "wheel", "compare", str(one), str(other)
     )
 
 
@@ -189,7 +189,7 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
 
 def test_the_same_wheel_has_the_same_bill(sandbox, tmp_path):  # noqa: F811
     path = case().written(tmp_path)
-    bill = Path(sandbox.ok("sbom", str(path)).strip())
+    bill = Path(sandbox.ok("wheel", "sbom", str(path)).strip())
     assert bill == path.with_name(path.name + ".cdx.json")
     assert bill.read_text() == sbom.text(path)
 
@@ -198,11 +198,11 @@ def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
     code = errors.WheelVerificationError.exit_code
     path = tmp_path / "x.whl"
     path.write_bytes(b"")
-    assert "is not a wheel" in sandbox.fails(code, "sbom", str(path))
+    assert "is not a wheel" in sandbox.fails(code, "wheel", "sbom", str(path))
     path = case().written(tmp_path)
     files = {"k2-1.dist-info/METADATA": b"Name: k2\n"}
     contents.pack(path, case().description, files)
-    assert "k2mps.json" in sandbox.fails(code, "sbom", str(path))
+    assert "k2mps.json" in sandbox.fails(code, "wheel", "sbom", str(path))
 
 
 # ---- the index page
@@ -294,5 +294,5 @@ def test_pip_heeds_the_python_that_is_required(tmp_path):
 
 def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
     code = errors.WheelVerificationError.exit_code
-    assert "no wheel" in sandbox.fails(code, "index", str(tmp_path))
+    assert "no wheel" in sandbox.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "index.html").exists()

@@ -1,4 +1,4 @@
-"""`k2mps verify-wheel`: each check finds the wheel that is damaged for it.
+"""`k2mps wheel verify`: each check finds the wheel that is damaged for it.
 
 The wheel is a small one, whose Mach-O files clang and lld make here; beside
 it lies a small torch.  What it is compared with is given, not gathered.
@@ -550,4 +550,4 @@ def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811
     path = tmp_path / name
     path.write_bytes(b"")
     code = errors.WheelVerificationError.exit_code
-    assert text in sandbox.fails(code, "verify-wheel", str(path))
+    assert text in sandbox.fails(code, "wheel", "verify", str(path))

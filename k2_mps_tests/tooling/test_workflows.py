@@ -148,7 +148,7 @@ def test_the_tool_has_the_commands_and_options(command):
 
 
 def outputs(*options: str) -> dict[str, str]:
-    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
+    program = [sys.executable, str(ROOT / ".github/wheel_matrix.py"), *options]
     text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return dict(line.split("=", 1) for line in text.splitlines())
 

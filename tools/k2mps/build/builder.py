@@ -164,7 +164,7 @@ class Builder:
           RequirementMissingError, IndexUnreachableError: something that the
             build needs cannot be had.
           what `apply.apply` raises: the checkout cannot be patched.
-          ConfigureError, CompileError, DiskFullError: the build fails.
+          CompileError, DiskFullError: the build fails.
         """
         tree = _EDITED if request.as_is else self._patched_tree()
         prepare(
@@ -241,7 +241,7 @@ class Builder:
             )
         _check_space(outcome)
         if outcome.status != 0:
-            raise errors.ConfigureError(
+            raise errors.CompileError(
                 "cmake could not configure k2",
                 why=_cmake_errors(outcome.lines),
                 next_command=f"read {log}; k2mps doctor tells what is missing",
@@ -532,7 +532,7 @@ class _Plan:
         command = [self._environment.python, "-m", "mps_emulator", "--cmake-dir"]
         found = process.output(command)
         if not found:
-            raise errors.ConfigureError(
+            raise errors.CompileError(
                 "the emulator does not say where its CMake package is",
                 why=" ".join(map(str, command)) + " failed",
                 next_command="run that command",

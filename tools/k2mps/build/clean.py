@@ -31,7 +31,7 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
     Returns:
       What was deleted.
     Raises:
-      CleanRefusedError: a clone holds work; then nothing is deleted.
+      RefusedError: a clone holds work; then nothing is deleted.
     """
     doomed = build_trees(project)
     if everything:
@@ -50,7 +50,7 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
     """Refuses a clone with anything in it that is nowhere else.
 
     Raises:
-      CleanRefusedError: names what.
+      RefusedError: names what.
     """
     held = []
     edited = checkout.edited_files()
@@ -66,7 +66,7 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
     for branch in _branches_with_work(checkout, pin):
         held.append(f"commits on {branch}")
     if held:
-        raise errors.CleanRefusedError(
+        raise errors.RefusedError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
             why="deleting it would lose that",
             next_command=f"k2mps export, push or move it; or delete {checkout.directory} yourself",

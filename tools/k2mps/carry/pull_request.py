@@ -72,7 +72,7 @@ def make(
       names: of the patches to submit; all where empty.
       group: the group to submit, on top of those before it; `names` is empty.
     Raises:
-      SubmissionError: one of them builds on a patch that is left out, the
+      RefusedError: one of them builds on a patch that is left out, the
         series has no such group, or git does not know who the user is.
     """
     pinned = project.upstream()
@@ -109,7 +109,7 @@ def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ..
     known = {patch.name.removesuffix(".patch") for patch in found.patches}
     wanted = {name.removesuffix(".patch") for name in names}
     for name in sorted(wanted - known):
-        raise errors.SubmissionError(
+        raise errors.RefusedError(
             f"there is no patch {name}",
             why=f"the patches are {', '.join(sorted(known))}",
             next_command="run the same command again with some of these",
@@ -127,7 +127,7 @@ def _of_group(
     """The patches of the groups before one, and its own."""
     chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
     if not chosen:
-        raise errors.SubmissionError(
+        raise errors.RefusedError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
             next_command="name one of those in patches/series",
@@ -142,7 +142,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
         result = checkout.git.run("config", f"user.{key}")
         value = result.stdout.decode("utf-8", "replace").strip()
         if not value:
-            raise errors.SubmissionError(
+            raise errors.RefusedError(
                 "git does not know who you are",
                 why="a pull request names who sends it",
                 next_command=f"git config --global user.{key} ...",
@@ -160,7 +160,7 @@ def _commit(
     Args:
       commits: those of the whole series.
     Raises:
-      SubmissionError: it does not fit there.
+      RefusedError: it does not fit there.
     """
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
     parent = commit.parents[0]
@@ -168,7 +168,7 @@ def _commit(
     if checkout.tree_of(tip) != checkout.tree_of(parent):
         tree = _moved(checkout, commit, tip)
     if tree is None:
-        raise errors.SubmissionError(
+        raise errors.RefusedError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
             why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
             " it changes the same lines, or files that those add",
@@ -209,15 +209,15 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     """Makes a branch of a submission.
 
     Raises:
-      SubmissionError: there is one of that name, or it cannot be one.
+      RefusedError: there is one of that name, or it cannot be one.
     """
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
-        raise errors.SubmissionError(
+        raise errors.RefusedError(
             f"{name!r} is no name for a branch", next_command="choose another name"
         )
     if checkout.commit_of(ref):
-        raise errors.SubmissionError(
+        raise errors.RefusedError(
             f"{checkout.directory} has a branch {name} already",
             next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
         )

@@ -126,7 +126,7 @@ def _off(project: Project, builder: Builder, reporter: Reporter) -> tuple[str, b
     (suite,) = suites.choose([_SUITE])
     try:
         built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=_QUICK))
-    except (errors.ConfigureError, errors.CompileError) as error:
+    except errors.CompileError as error:
         return f"does not build: {error.why}", False
     result = suites.run(project, suite, built, (), reporter)
     text = f"{result.passed} passed"
@@ -147,7 +147,7 @@ def _on(project: Project, builder: Builder, folder: Path, reporter: Reporter) ->
         return "-", True
     try:
         built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=_QUICK))
-    except (errors.ConfigureError, errors.CompileError) as error:
+    except errors.CompileError as error:
         return f"does not build: {error.why}", False
     outcome = process.run(
         [Environment(project, reporter).python, "-c", _FSA],

@@ -37,7 +37,7 @@ _GROUPS = {
     "change the patches": ("new", "fold", "edit", "rename", "move", "drop", "export", "lock"),
     "follow upstream": ("probe", "rebase", "upstream"),
     "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
-    "make wheels": ("wheel", "verify-wheel", "compare-wheels", "index", "sbom"),
+    "make wheels": ("wheel",),
     "other": ("docs", "completion"),
 }
 
@@ -79,14 +79,38 @@ def main(context: click.Context, verbose: bool) -> None:
 
 
 def _overview(session: Session) -> None:
-    from k2mps.cli import overview
+    from k2mps.build import builder
+    from k2mps.stack import status
 
     k2 = os.environ.get("K2") or None
     directory = session.locate(k2)
-    found = session.existing(k2) if directory.is_dir() else None
-    look = overview.look(session.project, session.upstream, directory, found)
-    for line in overview.lines(look):
-        session.console.info(line)
+    checkout = session.existing(k2) if directory.is_dir() else None
+    upstream = session.upstream
+    found = status.of_checkout(session.project, upstream, checkout)
+    built = builder.registered(session.project)
+    pin = upstream.pin
+    show = session.console.info
+    show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches")
+    show(f"patches: {'changed' if found.patch_changes else 'as locked'}")
+    show(f"checkout: {found.state.value} ({directory})")
+    show(f"build: {built.name if built else 'none'}")
+    show(f"next: {_next(found, built)}")
+    show("k2mps --help lists the commands")
+
+
+def _next(found, built: Path | None) -> str:
+    """What brings the user on.
+
+    Args:
+      found: the status of the checkout.
+      built: the build that is registered, if any.
+    """
+    # What status advises before a first build, that does by itself.
+    by_build = found.state.before_build and not found.patch_changes and not found.rebase
+    if found.next_command and not by_build:
+        return found.next_command
+    tree = found.head.tree[:12] if found.head else ""
+    return "k2mps test" if built and tree and tree in built.name else "k2mps build"
 
 
 @main.command("checkout")
@@ -322,30 +346,23 @@ def test_command(
 )
 @click.option(
     "--kind",
-    "kinds",
     multiple=True,
     metavar="KIND",
     help="only cases of this kind; may be given several times",
 )
 @click.pass_obj
 def fuzz_command(
-    session: Session,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    seconds: float,
-    seed: int,
-    kinds: tuple[str, ...],
+    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options: object
 ) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
     A case that differs is shrunk and printed as a program that shows it.
     """
     from k2mps.build import builder
-    from k2mps.run import fuzz
+    from k2mps.run import program
 
     built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
-    fuzz.run(session.project, built, seconds, seed, kinds, session.console)
+    program.fuzz(session.project, built, session.console, **options)
 
 
 @main.command("bench")
@@ -367,23 +384,17 @@ def fuzz_command(
 @click.option("--quick", is_flag=True, help="two small sizes only")
 @click.pass_obj
 def bench_command(
-    session: Session,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    output: Path | None,
-    compare: Path | None,
-    quick: bool,
+    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options
 ) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
     On Linux mps is emulated: such times tell nothing of a GPU.
     """
     from k2mps.build import builder
-    from k2mps.run import bench
+    from k2mps.run import program
 
     built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
-    folder = bench.run(session.project, built, output, compare, quick, session.console)
+    folder = program.bench(session.project, built, session.console, **options)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
 
 
@@ -436,7 +447,6 @@ def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path
 )
 @click.option(
     "--run",
-    "run_folder",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="run such a folder",
@@ -449,29 +459,13 @@ def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path
 )
 @click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
 @click.pass_obj
-def kernels_command(
-    session: Session,
-    device: str,
-    prepare: Path | None,
-    run_folder: Path | None,
-    libdevice: Path | None,
-    gpu: str | None,
-) -> None:
+def kernels_command(session: Session, **options: object) -> None:
     """Check each Metal kernel by itself against a reference in float64."""
-    from k2mps.run import kernels
+    from k2mps.run import program
 
-    if prepare is not None and run_folder is not None:
+    if options["prepare"] and options["run"]:
         raise click.UsageError("--prepare and --run are two steps")
-    kernels.check(
-        session.project,
-        session.upstream,
-        device,
-        prepare,
-        run_folder,
-        libdevice,
-        gpu,
-        session.console,
-    )
+    program.kernels(session.project, session.upstream, session.console, **options)
 
 
 @main.command("docs")
@@ -514,7 +508,7 @@ def clean_command(session: Session, everything: bool) -> None:
         session.console.info(f"deleted {path}")
 
 
-for _command in (*patches.COMMANDS, *wheels.COMMANDS):
+for _command in (*patches.COMMANDS, wheels.wheel_command):
     main.add_command(_command)
 
 

@@ -7,61 +7,16 @@ quick.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from k2mps.core.progress import Reporter, Task
+from k2mps.core.progress import Reporter, Section, Task
 
 # Without a terminal a long task says how far it is once in so many seconds.
 _PLAIN_INTERVAL_SECONDS = 15.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A part of a longer result.
-
-    Attributes:
-      title: its heading.
-      lines: what is said in words.
-      head, rows: a table; there may be none.
-      preformatted: whether the lines are code, not sentences.
-    """
-
-    title: str
-    lines: tuple[str, ...] = ()
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    preformatted: bool = False
-
-    def markdown(self) -> Iterator[str]:
-        """The section as lines of Markdown."""
-        yield f"## {self.title}"
-        yield ""
-        if self.preformatted:
-            yield "```"
-        for line in self.lines:
-            yield line
-            if not self.preformatted:
-                yield ""
-        if self.preformatted:
-            yield "```"
-            yield ""
-        if self.rows:
-            yield _row(self.head)
-            yield _row(["---"] * len(self.head))
-            for row in self.rows:
-                yield _row(row)
-            yield ""
-
-
-def _row(cells: Sequence[str]) -> str:
-    return (
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
-    )
 
 
 class Console(Reporter):

@@ -66,7 +66,6 @@ def report_command(
 ) -> None:
     """Tell how much the patches touch, and how far upstream has moved."""
     from k2mps.carry import report
-    from k2mps.cli import report_text
 
     form = "json" if as_json else form
     session.console.shows_progress = form == "text"
@@ -77,7 +76,7 @@ def report_command(
     if form == "json":
         session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
         return
-    session.console.document(report_text.sections(result), form == "markdown")
+    session.console.document(report.sections(result), form == "markdown")
 
 
 @click.command("probe")
@@ -92,7 +91,6 @@ def probe_command(session: Session, k2: str | None, form: str, as_json: bool, co
     older or newer, by default the last commit of upstream.
     """
     from k2mps.carry import probe, report
-    from k2mps.cli import probe_text
 
     form = "json" if as_json else form
     base, dots, end = commits.partition("..")
@@ -106,7 +104,7 @@ def probe_command(session: Session, k2: str | None, form: str, as_json: bool, co
     if form == "json":
         session.console.info(json.dumps(result.as_dict(), indent=2))
         return
-    session.console.document(probe_text.sections(result), form == "markdown")
+    session.console.document(probe.sections(result), form == "markdown")
 
 
 @click.command("undo")

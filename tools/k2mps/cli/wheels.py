@@ -1,4 +1,4 @@
-"""The commands that make and verify wheels; command_line.py registers them."""
+"""`k2mps wheel`, which makes a wheel, and its commands, which look into one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _python_option = click.option(
 )
 
 
-@click.command("wheel")
+@click.group("wheel", invoke_without_command=True, subcommand_metavar="[COMMAND]")
 @k2_option
 @torch_option
 @jobs_option
@@ -35,9 +35,9 @@ _python_option = click.option(
 )
 @_python_option
 @click.option("--release", is_flag=True, help="refuse unless all of k2-mps is as committed")
-@click.pass_obj
+@click.pass_context
 def wheel_command(
-    session: Session,
+    context: click.Context,
     k2: str | None,
     torch: str | None,
     jobs: int | None,
@@ -51,6 +51,9 @@ def wheel_command(
     is cross-built can be for another Python than .venv's: that Python must be
     here with its headers, and nothing of k2 or torch runs in it.
     """
+    if context.invoked_subcommand:
+        return
+    session: Session = context.obj
     from k2mps.build.toolchain import LABEL
     from k2mps.wheel import make
     from k2mps.wheel.contents import Target
@@ -76,12 +79,12 @@ def wheel_command(
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
 
 
-@click.command("verify-wheel")
+@wheel_command.command("verify")
 @k2_option
 @_python_option
 @_wheel_argument("wheel", "FILE")
 @click.pass_obj
-def verify_wheel_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
+def verify_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
     """Take a wheel apart and check it against the patched k2 and torch."""
     from k2mps.wheel import verify
 
@@ -91,11 +94,11 @@ def verify_wheel_command(session: Session, k2: str | None, python: str | None, w
     session.console.info(f"{wheel.name}: verified")
 
 
-@click.command("compare-wheels")
+@wheel_command.command("compare")
 @_wheel_argument("first", "FIRST")
 @_wheel_argument("second", "SECOND")
 @click.pass_obj
-def compare_wheels_command(session: Session, first: Path, second: Path) -> None:
+def compare_command(session: Session, first: Path, second: Path) -> None:
     """Name what differs between two wheels."""
     from k2mps.core import errors
     from k2mps.wheel import differences
@@ -111,7 +114,7 @@ def compare_wheels_command(session: Session, first: Path, second: Path) -> None:
     session.console.info(f"{first} and {second} are the same to the byte")
 
 
-@click.command("sbom")
+@wheel_command.command("sbom")
 @_wheel_argument("wheel", "FILE")
 @click.pass_obj
 def sbom_command(session: Session, wheel: Path) -> None:
@@ -122,7 +125,7 @@ def sbom_command(session: Session, wheel: Path) -> None:
     session.console.info(str(sbom.write(wheel)))
 
 
-@click.command("index")
+@wheel_command.command("index")
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
@@ -135,12 +138,3 @@ def index_command(session: Session, base_url: str, directory: Path) -> None:
     from k2mps.wheel import index
 
     session.console.info(str(index.write(directory, base_url)))
-
-
-COMMANDS = (
-    compare_wheels_command,
-    index_command,
-    sbom_command,
-    verify_wheel_command,
-    wheel_command,
-)

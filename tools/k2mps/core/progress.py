@@ -1,4 +1,4 @@
-"""What the library tells about its progress, and the silent default.
+"""What the library tells: its progress, with a silent default, and results.
 
 The library never prints.  Functions that have something to say take a
 `Reporter`; the command line passes one that writes to the terminal.
@@ -7,6 +7,7 @@ The library never prints.  Functions that have something to say take a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -39,3 +40,47 @@ class Reporter:
     def task(self, title: str) -> Iterator[Task]:
         """A long piece of work, shown for as long as the context lasts."""
         yield _SilentTask()
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a longer result.
+
+    Attributes:
+      title: its heading.
+      lines: what is said in words.
+      head, rows: a table; there may be none.
+      preformatted: whether the lines are code, not sentences.
+    """
+
+    title: str
+    lines: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    preformatted: bool = False
+
+    def markdown(self) -> Iterator[str]:
+        """The section as lines of Markdown."""
+        yield f"## {self.title}"
+        yield ""
+        if self.preformatted:
+            yield "```"
+        for line in self.lines:
+            yield line
+            if not self.preformatted:
+                yield ""
+        if self.preformatted:
+            yield "```"
+            yield ""
+        if self.rows:
+            yield _row(self.head)
+            yield _row(["---"] * len(self.head))
+            for row in self.rows:
+                yield _row(row)
+            yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return (
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
+    )

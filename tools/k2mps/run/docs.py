@@ -177,22 +177,13 @@ def error_classes() -> list[type]:
     return sorted(found, key=lambda entry: entry.exit_code)
 
 
-def meaning_and_remedy(kind: type) -> tuple[str, str]:
-    """What a kind of error means, and what helps against it."""
-    paragraphs = [" ".join(paragraph.split()) for paragraph in inspect.getdoc(kind).split("\n\n")]
-    remedy = next(
-        (text.removeprefix("Remedy: ") for text in paragraphs if text.startswith("Remedy: ")), ""
-    )
-    return paragraphs[0], remedy
-
-
 def _errors(project: Project) -> Iterator[str]:
     rows = []
     for kind in error_classes():
         code = str(kind.exit_code)
         if kind is errors.InterruptedRunError:
             code = "128 + signal"
-        rows.append((code, f"`{kind.__name__}`", *meaning_and_remedy(kind)))
+        rows.append((code, f"`{kind.__name__}`", kind.__doc__, kind.remedy))
     return iter(_table(("exit code", "class", "meaning", "remedy"), rows))
 
 

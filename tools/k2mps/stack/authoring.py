@@ -47,7 +47,7 @@ class Words:
         """The patch with these words.
 
         Raises:
-          AuthoringRefusedError: a patch cannot have them.
+          RefusedError: a patch cannot have them.
         """
         subject = patch.subject if self.subject is None else self.subject
         status = patch.status if self.status is None else self.status
@@ -99,9 +99,9 @@ def new(
       paths: files and directories that git does not track yet and that are to
         be part of it.
     Raises:
-      AuthoringRefusedError: there are no edits, or the checkout is not at the
+      RefusedError: there are no edits, or the checkout is not at the
         series.
-      ExportRefusedError: they cannot be said as a patch.
+      RefusedError: they cannot be said as a patch.
     """
     who = words.author or _user(checkout)
     empty = Patch("", "", patch_folder.DEFAULT_STATUS, "", (), b"", ())
@@ -122,7 +122,7 @@ def fold(
     Args:
       paths: as for `new`.
     Raises:
-      AuthoringRefusedError: they do not fit into that patch, or there are
+      RefusedError: they do not fit into that patch, or there are
         none.
     """
     with _Author.at_work(project, checkout) as author:
@@ -133,7 +133,7 @@ def fold(
         parent = author.parent(at)
         folded = author.apply(own.id, edits)
         if folded is None:
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"the edits cannot become part of {author.patches[at].name}",
                 why="they are in lines or files that a later patch changes or adds",
                 next_command="k2mps fold into that patch, or k2mps new",
@@ -141,7 +141,7 @@ def fold(
         tip = author.commit(folded, parent, author.patches[at])
         tip = author.replay(tip, author.after(at))
         if checkout.tree_of(tip) != tree:
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"with the edits in {author.patches[at].name} the series"
                 " gives other files than those of the checkout",
                 why="a later patch changes lines next to them",
@@ -163,7 +163,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
     """Gives a patch another file name.
 
     Raises:
-      AuthoringRefusedError: another patch has that name.
+      RefusedError: another patch has that name.
       SeriesError: it cannot be one.
     """
     to = f"{to.removesuffix('.patch')}.patch"
@@ -172,7 +172,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
         at = author.find(name)
         old = author.patches[at]
         if to in {patch.name for patch in author.patches}:
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"there is a patch {to} already", next_command="choose another name"
             )
         tip = author.reworded(at, dataclasses.replace(old, name=to))
@@ -187,12 +187,12 @@ def move(
     Args:
       anchor: the patch before which it goes, or behind which with `after`.
     Raises:
-      AuthoringRefusedError: a patch on the way builds on it, or it on one.
+      RefusedError: a patch on the way builds on it, or it on one.
     """
     with _Author.at_work(project, checkout) as author:
         at, other = author.find(name), author.find(anchor)
         if at == other:
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"{anchor} is the patch itself", next_command="name another patch"
             )
         order = [*range(len(author.patches))]
@@ -202,7 +202,7 @@ def move(
         tip = author.replay(author.parent(start), order[start:])
         moved = author.patches[at].name
         if checkout.tree_of(tip) != checkout.tree_of(author.tip):
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"with {moved} there the series gives other files",
                 why="patches on the way change lines next to its own",
                 next_command="choose another place",
@@ -216,7 +216,7 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
     """Takes a patch out of the series and its changes out of the checkout.
 
     Raises:
-      AuthoringRefusedError: a later patch builds on it.
+      RefusedError: a later patch builds on it.
       DirtyCheckoutError: the checkout has edits.
     """
     with _Author.at_work(project, checkout) as author:
@@ -235,11 +235,11 @@ def parse_words(text: str) -> Words:
     """What was written in an editor: the subject, the status, the body.
 
     Raises:
-      AuthoringRefusedError: it has not that shape.
+      RefusedError: it has not that shape.
     """
     parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
     if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
-        raise errors.AuthoringRefusedError(
+        raise errors.RefusedError(
             "the text must be a subject, an empty line, Upstream-Status: and"
             " its value, an empty line, and the body",
             next_command="run the same command again",
@@ -298,7 +298,7 @@ class _Author:
 
         Raises:
           DirtyCheckoutError: the user is amid an operation of git's.
-          AuthoringRefusedError: it is one.
+          RefusedError: it is one.
         """
         checkout = self._checkout
         operation = checkout.operation_in_progress()
@@ -311,7 +311,7 @@ class _Author:
         if self._head.branch != BRANCH_REF:
             raise self._not_at_series()
         if checkout.unexported(self._pin.commit, self._head.commit):
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"{checkout.directory} is not at the series",
                 why=f"branch {BRANCH} has commits that are not in patches/",
                 next_command="k2mps export",
@@ -322,8 +322,8 @@ class _Author:
         if self._head.tree != self._checkout.tree_of(self.tip):
             raise self._not_at_series()
 
-    def _not_at_series(self) -> errors.AuthoringRefusedError:
-        return errors.AuthoringRefusedError(
+    def _not_at_series(self) -> errors.RefusedError:
+        return errors.RefusedError(
             f"{self._checkout.directory} is not at the series",
             why=f"it is not on branch {BRANCH} with patches/ as locked",
             next_command="k2mps apply",
@@ -356,7 +356,7 @@ class _Author:
         that are named.
 
         Raises:
-          AuthoringRefusedError: nothing was edited, or there is no such file.
+          RefusedError: nothing was edited, or there is no such file.
         """
         checkout = self._checkout
         with checkout.scratch_index() as index:
@@ -366,7 +366,7 @@ class _Author:
             tree = index.text("write-tree")
         if tree == checkout.tree_of(self.tip):
             untracked = checkout.untracked_files()
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"nothing was edited in {checkout.directory}",
                 why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
                 next_command="edit files there, or name the new ones, in the same command",
@@ -380,7 +380,7 @@ class _Author:
             return
         result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
         if result.status != 0:
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"git cannot add {', '.join(paths)}",
                 why=result.stderr,
                 next_command="name files of the checkout; git add --force one"
@@ -424,7 +424,7 @@ class _Author:
         """Puts patches onto a commit, in this order.
 
         Raises:
-          AuthoringRefusedError: one of them does not fit.
+          RefusedError: one of them does not fit.
         """
         for at in order:
             commit, patch = self.commits[at], self.patches[at]
@@ -438,7 +438,7 @@ class _Author:
             return checkout.tree_of(commit.id)
         tree = self.apply(tip, self.diff(parent, commit.id))
         if tree is None or tree == checkout.tree_of(tip):
-            raise errors.AuthoringRefusedError(
+            raise errors.RefusedError(
                 f"patches/{patch.name} builds on what would not be before it",
                 why="it changes the same lines, or lines next to them",
                 next_command=f"change or drop {patch.name} first",
@@ -497,14 +497,12 @@ def _now() -> str:
     return patch_folder.mail_date(email.utils.format_datetime(now))
 
 
-def _unsayable(what: str) -> errors.AuthoringRefusedError:
-    return errors.AuthoringRefusedError(
-        what, next_command="run the same command again with other words"
-    )
+def _unsayable(what: str) -> errors.RefusedError:
+    return errors.RefusedError(what, next_command="run the same command again with other words")
 
 
-def _unknown(name: str, names: Sequence[str]) -> errors.AuthoringRefusedError:
-    return errors.AuthoringRefusedError(
+def _unknown(name: str, names: Sequence[str]) -> errors.RefusedError:
+    return errors.RefusedError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",
         next_command="run the same command again with one of these",

@@ -27,7 +27,6 @@ from k2mps.series.patch_folder import (
     raw_date,
     same_elsewhere,
 )
-from k2mps.stack import extraction
 from k2mps.stack.checkout import Author, Checkout
 
 # Which commit and tree the last series gave; only ever a saving of time.
@@ -170,9 +169,11 @@ def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip:
     """
     if commit == tip:
         return True
+    from k2mps.stack import extraction  # `k2mps status` seldom comes here
+
     try:
         said = extraction.plan(project, checkout, checkout.commits(f"{pin.commit}..{commit}"))
-    except (errors.ExportRefusedError, errors.SeriesError):
+    except (errors.RefusedError, errors.SeriesError):
         return False
     return not (said.written or said.removed)
 

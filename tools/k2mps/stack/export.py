@@ -47,7 +47,7 @@ def export(
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
     Raises:
-      ExportRefusedError: there is nothing to export, or it cannot be said as
+      RefusedError: there is nothing to export, or it cannot be said as
         patches, or something would be deleted and `prune` is not set.
       LockMismatchError: something would be written over that was edited in
         patches/, and `overwrite` is not set.
@@ -120,13 +120,13 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     """The last commit to export, after checking that nothing is left out."""
     tip = checkout.branch_tip()
     if not tip:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"{checkout.directory} has no branch {BRANCH}",
             why="patches are made from the commits on that branch",
             next_command="k2mps apply, then commit your change there",
         )
     if checkout.head_name() != BRANCH_REF:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="commits made elsewhere would be left out",
             next_command=f"git -C {checkout.directory} checkout {BRANCH}",
@@ -164,7 +164,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
         project, checkout, pinned.pin, base, tip
     ):
         where = checkout.directory
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             "patches/ is not the series that the branch was made from",
             why="it has changed since it was applied here, by git pull or by"
             " hand, and exporting would take that change back",
@@ -177,7 +177,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
 def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     commits = checkout.commits(f"{pin}..{tip}")
     if not commits:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"branch {BRANCH} has no commits on top of the pin",
             why="exporting that would delete every patch",
             next_command="k2mps apply",
@@ -199,7 +199,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
 
 def _check_removals(gone: Sequence[str], prune: bool) -> None:
     if gone and not prune:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"the branch no longer has {', '.join(gone)}",
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",

@@ -56,7 +56,7 @@ def plan(
       commits: the series, oldest first, on top of the pin.
       pin: the new pin, if it changes.
     Raises:
-      ExportRefusedError: they cannot be said as patches.
+      RefusedError: they cannot be said as patches.
     """
     now = project.upstream()
     base = (pin or now.pin).commit
@@ -152,7 +152,7 @@ class _Exporter:
         _check_plain(commit)
         changes = self._changes(commit)
         if not changes:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
                 next_command="git rebase -i, and drop it",
             )
@@ -209,7 +209,7 @@ class _Exporter:
         patch_folder.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (patch_folder.FILE_MODE, patch_folder.EXECUTABLE_MODE, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which is a symbolic link or a submodule",
                 why="patches touch regular files only",
@@ -219,7 +219,7 @@ class _Exporter:
         if owner and not patch_folder.may_edit(
             self._groups, self._names[commit.id], self._names[owner.id]
         ):
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which commit {owner.id[:12]}"
                 f" ({owner.subject}) adds",
@@ -231,14 +231,14 @@ class _Exporter:
             )
         other = patch_folder.same_elsewhere(self._folded, change.path)
         if change.kind == "A" and other:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) adds"
                 f" {change.path}, but k2 has {other}",
                 why="they are one file where upper and lower case are the same, as on a Mac",
                 next_command="give the new file another name",
             )
         if change.kind == "A" and change.path in self._upstream:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) adds"
                 f" {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
@@ -266,7 +266,7 @@ class _Exporter:
             commit.id,
         )
         if b"\0" in diff:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
                 why="patches are text",
                 next_command="git rebase -i, and take it out of the commit",
@@ -284,7 +284,7 @@ class _Exporter:
         except errors.SeriesError as error:
             same, why = False, error.what
         if not same:
-            raise errors.ExportRefusedError(
+            raise errors.RefusedError(
                 f"the message or the author of {patch.subject!r} cannot be written as a patch",
                 why=why,
                 next_command="git rebase -i, and reword it, or git commit"
@@ -343,7 +343,7 @@ def name_for(subject: str, taken: set[str]) -> str:
 
 def _check_plain(commit: Commit) -> None:
     if len(commit.parents) != 1:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"commit {commit.id[:12]} ({commit.subject}) is a merge",
             why="a series is a line of commits",
             next_command="git rebase, to make it one",

@@ -258,7 +258,7 @@ def recover(project: Project) -> None:
     """Completes or undoes what a killed run began; needs `exclusive`.
 
     Raises:
-      ExportRefusedError: a file was edited since, and undoing would lose
+      RefusedError: a file was edited since, and undoing would lose
         that.
     """
     left = leftover(project.staging)
@@ -269,7 +269,7 @@ def recover(project: Project) -> None:
         return
     edited = left.edited_since()
     if edited:
-        raise errors.ExportRefusedError(
+        raise errors.RefusedError(
             f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
             next_command=f"move {edited[0]} away, then run the same command again",
         )

@@ -31,6 +31,11 @@ class State(enum.Enum):
     EDITED = "edited"
     OTHER_COMMIT = "other commit"
 
+    @property
+    def before_build(self) -> bool:
+        """Whether `k2mps build` can start from it."""
+        return self in (State.ABSENT, State.PRISTINE, State.APPLIED, State.OTHER_SERIES)
+
 
 @dataclasses.dataclass(frozen=True)
 class Status:

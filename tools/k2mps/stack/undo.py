@@ -21,7 +21,7 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Oper
     Returns:
       The operation.
     Raises:
-      UndoRefusedError: there is none, or it is of another clone of k2-mps.
+      RefusedError: there is none, or it is of another clone of k2-mps.
       DirtyCheckoutError: there are edits that no commit has.
       BranchElsewhereError, ObstructedError, BusyError: as for apply.
     """
@@ -43,7 +43,7 @@ def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> 
     else:
         found = [entry for entry in entries if entry.id.startswith(which)]
     if len(found) != 1:
-        raise errors.UndoRefusedError(
+        raise errors.RefusedError(
             f"{which} names {len(found) or 'no'} operations"
             if which
             else f"there is nothing to undo in {checkout.directory}",
@@ -54,7 +54,7 @@ def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> 
 
 def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
     if entry.project != str(project.root):
-        raise errors.UndoRefusedError(
+        raise errors.RefusedError(
             f"that operation was run in {entry.project}",
             why="two clones of k2-mps share the checkout",
             next_command=f"cd {entry.project}, then run the same command again",

@@ -104,7 +104,7 @@ def gather(
         raise errors.WheelVerificationError(
             f"{wheel.name} is not for {found.tag}",
             why=f"its symbols are looked up in {found.program}",
-            next_command=f"k2mps verify-wheel {wheel} --python PROGRAM, with"
+            next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
     patched = Planned(checkout, upstream.pin, patch_folder.load(project.patches)).tree

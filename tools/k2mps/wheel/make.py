@@ -52,7 +52,7 @@ def make(
       DirtyCheckoutError: the checkout holds edits; or the clone does, for a
         release.
       WheelVerificationError: it is not what it should be.
-      WheelError: it cannot be installed or imported here.
+      WheelVerificationError: it cannot be installed or imported here.
       what `Builder.build` and `toolchain.assemble` raise.
     """
     refuse_edits(project, upstream, checkout)
@@ -133,7 +133,7 @@ def try_import(project: Project, wheel: Path, tree: str, reporter: Reporter) -> 
     Args:
       tree: the patched tree that the wheel is to be made of.
     Raises:
-      WheelError: it cannot be installed or imported.
+      WheelVerificationError: it cannot be installed or imported.
     """
     environment = Environment(project, reporter)
     with (
@@ -170,7 +170,7 @@ def try_import(project: Project, wheel: Path, tree: str, reporter: Reporter) -> 
                 },
             )
             if outcome.status != 0:
-                raise errors.WheelError(
+                raise errors.WheelVerificationError(
                     f"{wheel.name} cannot be installed and imported",
                     why=outcome.lines[-1] if outcome.lines else "",
                     next_command=f"look at {wheel}",
