@@ -10,10 +10,10 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
-from k2mps.carry.merging import FileChange, Merger, changes_of
+from k2mps.carry.merging import Merger
 from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
-from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.checkout import Change, Checkout, Commit
 
 # A line that is shorter says too little to be looked for in other files.
 _TELLING_LENGTH = 20
@@ -99,12 +99,12 @@ class Explainer:
           paths: the files to look at; default all that the commit changes.
         """
         found = []
-        for change in changes_of(self._checkout, commit):
+        for change in self._checkout.changes(commit.parents[0], commit.id):
             if paths is None or change.path in paths:
                 found += self._file(commit, change)
         return found
 
-    def _file(self, commit: Commit, change: FileChange) -> list[Place]:
+    def _file(self, commit: Commit, change: Change) -> list[Place]:
         path = change.path
         ours = self._merger.blobs(self._target, [path]).get(path)
         if change.old_id is None:

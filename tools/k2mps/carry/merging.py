@@ -6,52 +6,13 @@ before the patch is the base, the file after it one side, upstream's the other.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core.git import split_z
-from k2mps.stack.checkout import Checkout, Commit
-
-
-@dataclasses.dataclass(frozen=True)
-class FileChange:
-    """What a commit of the series does to one file.
-
-    Attributes:
-      path: the file.
-      old_id, new_id: blob ids; None where it does not exist before or after.
-    """
-
-    path: str
-    old_id: str | None
-    new_id: str | None
-
-
-def changes_of(checkout: Checkout, commit: Commit) -> tuple[FileChange, ...]:
-    """What a commit changes."""
-    output = checkout.git.bytes(
-        "diff-tree",
-        "-r",
-        "-z",
-        "--no-renames",
-        "--raw",
-        "--full-index",
-        commit.parents[0],
-        commit.id,
-    )
-    fields = split_z(output)
-    found = []
-    for facts, path in zip(fields[0::2], fields[1::2]):
-        _, _, old_id, new_id, _ = facts.split(" ")
-        found.append(FileChange(path, _known(old_id), _known(new_id)))
-    return tuple(found)
-
-
-def _known(blob: str) -> str | None:
-    return blob if blob.strip("0") else None
+from k2mps.stack.checkout import Change, Checkout
 
 
 class Merger:
@@ -126,7 +87,7 @@ class Merger:
         return result.stdout if result.status == 0 else None
 
     def pick(
-        self, changes: Sequence[FileChange], files: dict[str, str], renames: Mapping[str, str]
+        self, changes: Sequence[Change], files: dict[str, str], renames: Mapping[str, str]
     ) -> list[str]:
         """Puts a commit's changes into a tree.
 

@@ -19,14 +19,14 @@ import re
 from collections.abc import Mapping, Sequence
 
 from k2mps.carry.conflict import Culprit, Explainer, Place
-from k2mps.carry.merging import FileChange, Merger, changes_of
+from k2mps.carry.merging import Merger
 from k2mps.core import errors, objects
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction
 from k2mps.stack.apply import check_lock
-from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.checkout import Change, Checkout, Commit
 from k2mps.stack.commits import commit_series
 
 
@@ -176,10 +176,10 @@ class _Prober:
         self._pin = pin
         self._way = way
         self._commits = {extraction.name_of(one): one for one in commits}
-        self._changes: dict[str, tuple[FileChange, ...]] = {}
+        self._changes: dict[str, Sequence[Change]] = {}
         self._builds_on: dict[str, tuple[str, ...]] = {}
         for name, commit in self._commits.items():
-            self._changes[name] = changes_of(checkout, commit)
+            self._changes[name] = checkout.changes(commit.parents[0], commit.id)
             self._builds_on[name] = self._find_builds_on(name)
 
     def probe(self, commit: Commit, found: patch_folder.Series) -> Probed:

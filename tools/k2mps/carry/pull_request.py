@@ -9,7 +9,6 @@ the last run.
 from __future__ import annotations
 
 import dataclasses
-import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +24,7 @@ from k2mps.series.patch_folder import Patch
 from k2mps.stack import extraction
 from k2mps.stack.apply import check_lock
 from k2mps.stack.checkout import Checkout, Commit
-from k2mps.stack.commits import commit_series
+from k2mps.stack.commits import commit_date, commit_series, moved
 
 # The suites whose figures say something of the patches, and how to call them.
 _SUITES = {
@@ -88,7 +87,7 @@ def make(
         last = commit_series(checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, a group made later has the same commits below.
-        date = checkout.git.text("log", "-1", "--format=@%ct +0000", pinned.pin.commit)
+        date = commit_date(checkout, pinned.pin.commit)
         sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         base = tip = pinned.pin.commit
         for commit, patch in zip(commits, found.patches):
@@ -137,19 +136,18 @@ def _of_group(
 
 def _sender(checkout: Checkout) -> dict[str, str]:
     """The environment that names the user, as git knows them."""
-    found = {}
-    for key in ("name", "email"):
-        result = checkout.git.run("config", f"user.{key}")
-        value = result.stdout.decode("utf-8", "replace").strip()
-        if not value:
-            raise errors.RefusedError(
-                "git does not know who you are",
-                why="a pull request names who sends it",
-                next_command=f"git config --global user.{key} ...",
-            )
-        for role in ("AUTHOR", "COMMITTER"):
-            found[f"GIT_{role}_{key.upper()}"] = value
-    return found
+    name, email = checkout.user()
+    if not name or not email:
+        raise errors.RefusedError(
+            "git does not know who you are",
+            why="a pull request names who sends it",
+            next_command=f"git config --global user.{'email' if name else 'name'} ...",
+        )
+    return {
+        f"GIT_{role}_{key}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for key, value in (("NAME", name), ("EMAIL", email))
+    }
 
 
 def _commit(
@@ -163,10 +161,7 @@ def _commit(
       RefusedError: it does not fit there.
     """
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
-    parent = commit.parents[0]
-    tree: str | None = checkout.tree_of(commit.id)
-    if checkout.tree_of(tip) != checkout.tree_of(parent):
-        tree = _moved(checkout, commit, tip)
+    tree = moved(checkout, commit, tip)
     if tree is None:
         raise errors.RefusedError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
@@ -175,34 +170,8 @@ def _commit(
             next_command="name these as well",
         )
     message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
-    return checkout.git.text(
-        "commit-tree",
-        tree,
-        "-p",
-        tip,
-        stdin=os.fsencode(message),
-        environment={**sender, **(commit.author.variables() if patch.date else {})},
-    )
-
-
-def _moved(checkout: Checkout, commit: Commit, tip: str) -> str | None:
-    """The tree of a commit's changes on another commit, if they fit."""
-    diff = checkout.git.bytes(
-        "diff-tree",
-        "-r",
-        "-p",
-        "--full-index",
-        "--binary",
-        "--no-renames",
-        "-U3",
-        commit.parents[0],
-        commit.id,
-    )
-    with checkout.scratch_index() as index:
-        index.bytes("read-tree", tip)
-        if index.succeeds("apply", "--cached", "--3way", "-", stdin=diff):
-            return index.text("write-tree")
-    return None
+    author = commit.author.variables() if patch.date else {}
+    return checkout.commit_tree(tree, tip, message, {**sender, **author})
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:

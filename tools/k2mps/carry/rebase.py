@@ -19,10 +19,10 @@ from pathlib import Path
 
 from k2mps.carry import resolutions
 from k2mps.carry.conflict import Explainer, Place
-from k2mps.carry.merging import Merger, changes_of
+from k2mps.carry.merging import Merger
 from k2mps.core import errors, git, interrupts, pins
 from k2mps.core.pins import Pin
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import check_lock
@@ -124,7 +124,7 @@ def start(
       LockMismatchError, UserCommitsError: patches/ is not locked, or the
         branch has work that is not in patches/.
     """
-    with _Locks(project, checkout):
+    with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
         operations.check_no_rebase(project)
         pinned = project.upstream()
@@ -170,7 +170,7 @@ def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False)
         patches/ has changed since it was begun, or there is no rebase to go
         on with.
     """
-    with _Locks(project, checkout):
+    with operations.at_work(project, checkout, rebasing=True):
         rebase = _Rebase.under_way(project, checkout)
         rebase.check_unchanged()
         rebase.take_resolution(drop_upstreamed)
@@ -183,34 +183,10 @@ def abort(project: Project, checkout: Checkout) -> None:
     Raises:
       RebaseStoppedError: there is none.
     """
-    with _Locks(project, checkout):
+    with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()
         _remove(project, checkout)
-
-
-class _Locks:
-    """Keeps other runs away from the project and the checkout."""
-
-    def __init__(self, project: Project, checkout: Checkout):
-        self._project = project
-        self._outer = exclusive(project.root, str(project.root))
-        self._checkout = checkout
-        self._inner = checkout.exclusive()
-
-    def __enter__(self) -> None:
-        self._outer.__enter__()
-        try:
-            operations.recover(self._project)
-            self._inner.__enter__()
-            self._checkout.recover()
-        except BaseException:
-            self._outer.__exit__(None, None, None)
-            raise
-
-    def __exit__(self, *exception) -> None:
-        self._inner.__exit__(*exception)
-        self._outer.__exit__(*exception)
 
 
 class _Rebase:
@@ -296,7 +272,7 @@ class _Rebase:
           RebaseStoppedError: there are conflicts.
         """
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
-        for change in changes_of(self._checkout, commit):
+        for change in self._checkout.changes(commit.parents[0], commit.id):
             if change.old_id is None:
                 # What a killed run left of this very patch is untracked.
                 (self._project.rebase / change.path).unlink(missing_ok=True)
@@ -427,13 +403,9 @@ class _Rebase:
             date = commit_date(self._checkout, self._state.onto)
             # The project's own are dated as the pin.
             author = {} if commit.author.who == patch_folder.FROM else (commit.author.variables())
-            self._state.head = self._git.text(
-                "commit-tree",
-                new,
-                "-p",
-                self._state.head,
-                stdin=os.fsencode(commit.message),
-                environment={"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author},
+            who = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author}
+            self._state.head = self._checkout.commit_tree(
+                new, self._state.head, commit.message, who
             )
         del self._state.todo[0]
         self._state.conflicts = {}

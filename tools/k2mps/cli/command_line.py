@@ -177,46 +177,6 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
         show(f"next: {result.next_command}")
 
 
-@main.command("export")
-@k2_option
-@click.option(
-    "--prune", is_flag=True, help="delete patches and new files that the branch has no longer"
-)
-@click.option("--overwrite", is_flag=True, help="write over edits of patches/ that are not locked")
-@click.pass_obj
-def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
-    """Make patches/ from the commits on branch k2-mps, and lock it."""
-    from k2mps.stack import export
-
-    result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
-    show = session.console.info
-    for path in result.written:
-        show(f"wrote {path}")
-    for path in result.removed:
-        show(f"removed {path}")
-    if not result.written and not result.removed:
-        show("patches/ has it all already")
-    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
-
-
-@main.command("lock")
-@k2_option
-@click.pass_obj
-def lock_command(session: Session, k2: str | None) -> None:
-    """Lock patches/ as it is, also after a merge: write its hashes."""
-    from k2mps.core import pins
-    from k2mps.stack import export
-
-    session.tidy()
-    # A conflict in the lock is what this mends.
-    session.upstream = pins.load(session.project.config_file, False)
-    locked = export.lock(session.project, session.obtain(k2))
-    session.console.info(
-        f"{locked.patches} patches, tree {locked.tree[:12]}"
-        + ("; upstream.toml written" if locked.written else ", as before")
-    )
-
-
 @main.command("build")
 @k2_option
 @torch_option

@@ -29,6 +29,14 @@ def _patch_argument(name: str = "patch", **options):
     return click.argument(name, shell_complete=completion.patches, **options)
 
 
+def _show_written(session: Session, result) -> None:
+    """Names the files that a command has changed."""
+    for path in result.written:
+        session.console.info(f"wrote {path}")
+    for path in result.removed:
+        session.console.info(f"removed {path}")
+
+
 @click.command("lint")
 @click.option(
     "--format",
@@ -171,21 +179,37 @@ def rebase_command(
         show(f"resolved as before: {line}")
     for name, reason in result.dropped:
         show(f"dropped {name}: {reason}")
-    for path in result.written:
-        show(f"wrote {path}")
-    for path in result.removed:
-        show(f"removed {path}")
+    _show_written(session, result)
     show(f"{len(result.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
     show("next: k2mps apply; k2mps undo takes it back")
 
 
-_status_option = click.option("--status", metavar="TEXT", help="its Upstream-Status")
-_why_option = click.option("--why", metavar="TEXT", help="what its body says")
-_author_option = click.option("--author", metavar="'NAME <EMAIL>'", help="who wrote it")
-_date_option = click.option(
-    "--date", metavar="DATE", help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
+_WORDS = (
+    click.option("--why", "body", metavar="TEXT", help="what its body says"),
+    click.option("--status", metavar="TEXT", help="its Upstream-Status"),
+    click.option("--author", metavar="'NAME <EMAIL>'", help="who wrote it"),
+    click.option("--date", metavar="DATE", help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'"),
 )
+
+
+def _words_options(function):
+    """What can be said of a patch besides its subject."""
+    for option in reversed(_WORDS):
+        function = option(function)
+    return function
+
+
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
+
+
+def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
+    """Does what `authoring` calls so, and shows what it wrote."""
+    from k2mps.stack import authoring
+
+    plan = getattr(authoring, action)(session.project, checkout, *arguments, **options)
+    _show_written(session, plan)
+    if not plan.changed and not plan.removed:
+        session.console.info("nothing has changed")
 
 
 def _show_untracked(session: Session, checkout) -> None:
@@ -199,44 +223,21 @@ def _show_untracked(session: Session, checkout) -> None:
         )
 
 
-def _show(session: Session, plan) -> None:
-    for path in plan.written:
-        session.console.info(f"wrote {path}")
-    for path in plan.removed:
-        session.console.info(f"removed {path}")
-    if not plan.changed and not plan.removed:
-        session.console.info("nothing has changed")
-
-
 @click.command("new")
 @k2_option
-@_why_option
-@_status_option
-@_author_option
-@_date_option
+@_words_options
 @click.argument("subject")
 @_paths_argument
 @click.pass_obj
-def new_command(
-    session: Session,
-    k2: str | None,
-    why: str | None,
-    status: str | None,
-    author: str | None,
-    date: str | None,
-    subject: str,
-    paths: tuple[str, ...],
-) -> None:
+def new_command(session: Session, k2: str | None, paths: tuple[str, ...], **words: str) -> None:
     """Make a patch of the edits in the checkout.
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    from k2mps.stack import authoring
+    from k2mps.stack.authoring import Words
 
-    session.tidy()
-    words = authoring.Words(subject, why, status, author, date)
-    checkout = session.existing(k2)
-    _show(session, authoring.new(session.project, checkout, words, paths))
+    checkout = session.to_change(k2)
+    _change(session, checkout, "new", Words(**words), paths)
     _show_untracked(session, checkout)
 
 
@@ -250,43 +251,28 @@ def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str,
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    from k2mps.stack import authoring
-
-    session.tidy()
-    checkout = session.existing(k2)
-    _show(session, authoring.fold(session.project, checkout, patch, paths))
+    checkout = session.to_change(k2)
+    _change(session, checkout, "fold", patch, paths)
     _show_untracked(session, checkout)
 
 
 @click.command("edit")
 @k2_option
 @click.option("--subject", metavar="TEXT", help="its first line")
-@_why_option
-@_status_option
-@_author_option
-@_date_option
+@_words_options
 @_patch_argument()
 @click.pass_obj
-def edit_command(
-    session: Session,
-    k2: str | None,
-    subject: str | None,
-    why: str | None,
-    status: str | None,
-    author: str | None,
-    date: str | None,
-    patch: str,
-) -> None:
+def edit_command(session: Session, k2: str | None, patch: str, **words: str | None) -> None:
     """Change what PATCH says of itself; without options, in your editor."""
     from k2mps.stack import authoring
 
     session.tidy()
-    words = authoring.Words(subject, why, status, author, date)
-    if words == authoring.Words():
+    said = authoring.Words(**words)
+    if said == authoring.Words():
         old = authoring.words_of(session.project, patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
-        words = authoring.parse_words(text) if text else words
-    _show(session, authoring.edit(session.project, session.existing(k2), patch, words))
+        said = authoring.parse_words(text) if text else said
+    _change(session, session.existing(k2), "edit", patch, said)
 
 
 @click.command("drop")
@@ -295,10 +281,7 @@ def edit_command(
 @click.pass_obj
 def drop_command(session: Session, k2: str | None, patch: str) -> None:
     """Take PATCH out of the series, and its changes out of the checkout."""
-    from k2mps.stack import authoring
-
-    session.tidy()
-    _show(session, authoring.drop(session.project, session.existing(k2), patch))
+    _change(session, session.to_change(k2), "drop", patch)
 
 
 @click.command("rename")
@@ -308,42 +291,68 @@ def drop_command(session: Session, k2: str | None, patch: str) -> None:
 @click.pass_obj
 def rename_command(session: Session, k2: str | None, patch: str, name: str) -> None:
     """Give PATCH another file name."""
-    from k2mps.stack import authoring
+    _change(session, session.to_change(k2), "rename", patch, name)
 
-    session.tidy()
-    _show(session, authoring.rename(session.project, session.existing(k2), patch, name))
+
+def _anchor_option(name: str):
+    return click.option(
+        name,
+        metavar="PATCH",
+        help=f"its place is {name[2:]} this one",
+        shell_complete=completion.patches,
+    )
 
 
 @click.command("move")
 @k2_option
-@click.option(
-    "--before",
-    metavar="PATCH",
-    help="its place is before this one",
-    shell_complete=completion.patches,
-)
-@click.option(
-    "--after",
-    metavar="PATCH",
-    help="its place is after this one",
-    shell_complete=completion.patches,
-)
+@_anchor_option("--before")
+@_anchor_option("--after")
 @_patch_argument()
 @click.pass_obj
 def move_command(
     session: Session, k2: str | None, before: str | None, after: str | None, patch: str
 ) -> None:
     """Give PATCH another place in the series."""
-    from k2mps.stack import authoring
-
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
+    checkout = session.to_change(k2)
+    _change(session, checkout, "move", patch, before or after, after=before is None)
+
+
+@click.command("export")
+@k2_option
+@click.option(
+    "--prune", is_flag=True, help="delete patches and new files that the branch has no longer"
+)
+@click.option("--overwrite", is_flag=True, help="write over edits of patches/ that are not locked")
+@click.pass_obj
+def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
+    """Make patches/ from the commits on branch k2-mps, and lock it."""
+    from k2mps.stack import export
+
+    result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
+    show = session.console.info
+    _show_written(session, result)
+    if not result.written and not result.removed:
+        show("patches/ has it all already")
+    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
+
+
+@click.command("lock")
+@k2_option
+@click.pass_obj
+def lock_command(session: Session, k2: str | None) -> None:
+    """Lock patches/ as it is, also after a merge: write its hashes."""
+    from k2mps.core import pins
+    from k2mps.stack import export
+
     session.tidy()
-    _show(
-        session,
-        authoring.move(
-            session.project, session.existing(k2), patch, before or after, after=before is None
-        ),
+    # A conflict in the lock is what this mends.
+    session.upstream = pins.load(session.project.config_file, False)
+    locked = export.lock(session.project, session.obtain(k2))
+    session.console.info(
+        f"{locked.patches} patches, tree {locked.tree[:12]}"
+        + ("; upstream.toml written" if locked.written else ", as before")
     )
 
 
@@ -419,8 +428,10 @@ def upstream_command(
 COMMANDS = (
     drop_command,
     edit_command,
+    export_command,
     fold_command,
     lint_command,
+    lock_command,
     move_command,
     new_command,
     probe_command,

@@ -58,6 +58,11 @@ class Session:
         found.tidy()
         return found
 
+    def to_change(self, k2: str | None):
+        """The checkout, which must exist, with the project mended."""
+        self.tidy()
+        return self.existing(k2)
+
     def obtain(self, k2: str | None):
         """The checkout, cloned if need be, with the pin in it."""
         from k2mps.stack import clone

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from k2mps.core import errors, git
 from k2mps.core.pins import Upstream
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Patch
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import check_lock
-from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
-from k2mps.stack.commits import commit_date, commit_series, identity
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
+from k2mps.stack.commits import changed, commit_date, commit_series, identity, moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,10 +128,8 @@ def fold(
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         tree = author.edited_tree(paths)
-        edits = author.diff(author.tip, tree)
-        own = author.commits[at]
         parent = author.parent(at)
-        folded = author.apply(own.id, edits)
+        folded = changed(checkout, author.commits[at].id, author.tip, tree)
         if folded is None:
             raise errors.RefusedError(
                 f"the edits cannot become part of {author.patches[at].name}",
@@ -286,12 +284,8 @@ class _Author:
     @contextlib.contextmanager
     def at_work(project: Project, checkout: Checkout) -> Iterator[_Author]:
         """Holds off other runs meanwhile."""
-        with exclusive(project.root, str(project.root)):
-            operations.recover(project)
-            operations.check_no_rebase(project)
-            with checkout.exclusive():
-                checkout.recover()
-                yield _Author(project, checkout, project.upstream())
+        with operations.at_work(project, checkout):
+            yield _Author(project, checkout, project.upstream())
 
     def _check_branch(self) -> None:
         """Refuses a checkout that is elsewhere, or has commits of the user's.
@@ -395,30 +389,10 @@ class _Author:
             return str(full.relative_to(top))
         return path
 
-    def diff(self, old: str, new: str) -> bytes:
-        """What leads from one tree to another."""
-        return self._checkout.git.bytes(
-            "diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "-U3", old, new
-        )
-
-    def apply(self, commit: str, diff: bytes) -> str | None:
-        """A commit's tree with a diff; None if it does not fit."""
-        with self._checkout.scratch_index() as index:
-            index.bytes("read-tree", commit)
-            if not index.succeeds("apply", "--cached", "--3way", "-", stdin=diff):
-                return None
-            return index.text("write-tree")
-
     def commit(self, tree: str, parent: str, patch: Patch) -> str:
         """Commits a tree as a patch."""
-        return self._checkout.git.text(
-            "commit-tree",
-            tree,
-            "-p",
-            parent,
-            stdin=os.fsencode(patch.commit_message()),
-            environment=identity(patch, self._date),
-        )
+        who = identity(patch, self._date)
+        return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
 
     def replay(self, tip: str, order: Iterable[int]) -> str:
         """Puts patches onto a commit, in this order.
@@ -427,23 +401,16 @@ class _Author:
           RefusedError: one of them does not fit.
         """
         for at in order:
-            commit, patch = self.commits[at], self.patches[at]
-            tip = self.commit(self._moved(tip, commit, patch), tip, patch)
+            patch = self.patches[at]
+            tree = moved(self._checkout, self.commits[at], tip)
+            if tree is None or tree == self._checkout.tree_of(tip):
+                raise errors.RefusedError(
+                    f"patches/{patch.name} builds on what would not be before it",
+                    why="it changes the same lines, or lines next to them",
+                    next_command=f"change or drop {patch.name} first",
+                )
+            tip = self.commit(tree, tip, patch)
         return tip
-
-    def _moved(self, tip: str, commit: Commit, patch: Patch) -> str:
-        checkout = self._checkout
-        parent = commit.parents[0]
-        if checkout.tree_of(tip) == checkout.tree_of(parent):
-            return checkout.tree_of(commit.id)
-        tree = self.apply(tip, self.diff(parent, commit.id))
-        if tree is None or tree == checkout.tree_of(tip):
-            raise errors.RefusedError(
-                f"patches/{patch.name} builds on what would not be before it",
-                why="it changes the same lines, or lines next to them",
-                next_command=f"change or drop {patch.name} first",
-            )
-        return tree
 
     def finish(
         self, command: str, tip: str, stage: Sequence[str] | None = None, move: bool = False
@@ -481,11 +448,7 @@ class _Author:
 
 def _user(checkout: Checkout) -> str:
     """Who the user is, as git knows it; else nobody but the project."""
-    found = [
-        checkout.git.run("config", f"user.{key}").stdout.decode().strip()
-        for key in ("name", "email")
-    ]
-    who = "{} <{}>".format(*found)
+    who = "{} <{}>".format(*checkout.user())
     return who if patch_folder.AUTHOR.fullmatch(who) else patch_folder.FROM
 
 

@@ -84,6 +84,24 @@ class Commit:
 
 
 @dataclasses.dataclass(frozen=True)
+class Change:
+    """What differs in one file between two commits.
+
+    Attributes:
+      kind: A, M, D or T.
+      old_mode, new_mode: zeros where it does not exist.
+      old_id, new_id: blob ids; None where it does not exist.
+    """
+
+    kind: str
+    path: str
+    old_mode: str
+    new_mode: str
+    old_id: str | None
+    new_id: str | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Head:
     """Where a checkout stands.
 
@@ -376,15 +394,36 @@ class Checkout:
                 return directory
         return None
 
-    def changed_paths(self, old: str, new: str) -> list[tuple[str, str]]:
-        """What differs between two commits or trees.
-
-        Returns:
-          Pairs of a status letter (A, M, D, T) and a path.
-        """
-        output = self.git.bytes("diff-tree", "-r", "-z", "--no-renames", "--name-status", old, new)
+    def changes(self, old: str, new: str) -> list[Change]:
+        """What differs between two commits or trees."""
+        output = self.git.bytes(
+            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", old, new
+        )
         fields = git.split_z(output)
-        return list(zip(fields[0::2], fields[1::2]))
+        found = []
+        for facts, path in zip(fields[0::2], fields[1::2]):
+            old_mode, new_mode, *ids, kind = facts[1:].split(" ")
+            found.append(
+                Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
+            )
+        return found
+
+    def commit_tree(
+        self, tree: str, parent: str, message: str, variables: Mapping[str, str]
+    ) -> str:
+        """Commits a tree; no ref names the commit yet.
+
+        Args:
+          variables: who made it, and when, in git's environment.
+        """
+        return self.git.text(
+            "commit-tree", tree, "-p", parent, stdin=os.fsencode(message), environment=variables
+        )
+
+    def user(self) -> tuple[str, str]:
+        """Name and address of the user, as git knows them; or empty."""
+        name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
+        return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
 
     def exclusive(self) -> contextlib.AbstractContextManager[int]:
         """A context in which no other run of the tool works here."""
@@ -476,7 +515,7 @@ class Checkout:
           BusyError: a git command holds the index.
         """
         head = head or self.head()
-        changes = self.changed_paths(head.commit, move.commit)
+        changes = [(one.kind, one.path) for one in self.changes(head.commit, move.commit)]
         self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)
         try:

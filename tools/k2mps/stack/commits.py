@@ -27,7 +27,7 @@ from k2mps.series.patch_folder import (
     raw_date,
     same_elsewhere,
 )
-from k2mps.stack.checkout import Author, Checkout
+from k2mps.stack.checkout import Author, Checkout, Commit
 
 # Which commit and tree the last series gave; only ever a saving of time.
 _NOTE = "k2mps-series"
@@ -159,6 +159,28 @@ def identity(patch: Patch, date: str) -> dict[str, str]:
     return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
 
+def moved(checkout: Checkout, commit: Commit, onto: str) -> str | None:
+    """The tree of a commit's changes on another commit; None where they do
+    not fit."""
+    parent = commit.parents[0]
+    if checkout.tree_of(onto) == checkout.tree_of(parent):
+        return checkout.tree_of(commit.id)
+    return changed(checkout, onto, parent, commit.id)
+
+
+def changed(checkout: Checkout, commit: str, old: str, new: str) -> str | None:
+    """A commit's tree with what leads from one tree to another, by a 3-way
+    merge; None where that does not fit."""
+    diff = checkout.git.bytes(
+        "diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "-U3", old, new
+    )
+    with checkout.scratch_index() as index:
+        index.bytes("read-tree", commit)
+        if index.succeeds("apply", "--cached", "--3way", "-", stdin=diff):
+            return index.text("write-tree")
+    return None
+
+
 def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str) -> bool:
     """Whether the commits up to `commit` say what patches/ says: the same
     patches in the same order under the same names, each with the same words
@@ -266,6 +288,7 @@ class _Workspace:
     """An index of its own, in which the series is built up from the pin."""
 
     def __init__(self, checkout: Checkout, index: git.Git, pin: Pin):
+        self._checkout = checkout
         self._git = index
         self._git.bytes("read-tree", pin.commit)
         self._files = checkout.files_of(pin.commit)
@@ -296,14 +319,8 @@ class _Workspace:
             )
             self._git.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(entries))
         tree = self._git.text("write-tree")
-        self.tip = self._git.text(
-            "commit-tree",
-            tree,
-            "-p",
-            self.tip,
-            stdin=os.fsencode(patch.commit_message()),
-            environment=identity(patch, self._date),
-        )
+        who = identity(patch, self._date)
+        self.tip = self._checkout.commit_tree(tree, self.tip, patch.commit_message(), who)
 
     def _check_free(self, patch: Patch) -> None:
         """Refuses a new file where upstream has a file or a link."""

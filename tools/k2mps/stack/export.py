@@ -6,13 +6,12 @@ applying what was exported gives the same tree.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 
 from k2mps.core import errors, pins
 from k2mps.core.pins import Upstream
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction, operations, status
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
@@ -53,12 +52,7 @@ def export(
         patches/, and `overwrite` is not set.
       DirtyCheckoutError: there are edits that no commit has.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(exclusive(project.root, str(project.root)))
-        operations.recover(project)
-        operations.check_no_rebase(project)
-        stack.enter_context(checkout.exclusive())
-        checkout.recover()
+    with operations.at_work(project, checkout):
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
         _check_base(project, pinned, checkout)
@@ -102,17 +96,14 @@ def lock(project: Project, checkout: Checkout) -> Locked:
       SeriesError, PatchConflictError: the series is malformed or does not
         apply.
     """
-    with exclusive(project.root, str(project.root)):
-        operations.recover(project)
-        operations.check_no_rebase(project)
+    with operations.at_work(project, checkout):
         pin = pins.load(project.config_file, locked=False).pin
         found = patch_folder.load(project.patches)
-        with checkout.exclusive():
-            tip = commit_series(checkout, pin, found)
-            config = extraction.config_with(project, found.lock)
-            written = config.content != project.config_file.read_bytes()
-            if written:
-                _carry_out(project, checkout, "lock", {"upstream.toml": config}, (), {})
+        tip = commit_series(checkout, pin, found)
+        config = extraction.config_with(project, found.lock)
+        written = config.content != project.config_file.read_bytes()
+        if written:
+            _carry_out(project, checkout, "lock", {"upstream.toml": config}, (), {})
     return Locked(len(found.patches), checkout.tree_of(tip), written)
 
 

@@ -8,7 +8,6 @@ commits.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Sequence
 
@@ -17,7 +16,7 @@ from k2mps.core.pins import Lock, Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.series.patch_folder import Patch
-from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.checkout import Change, Checkout, Commit
 from k2mps.stack.operations import File
 
 _TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
@@ -131,6 +130,7 @@ class _Exporter:
     """Turns commits into patches, one after the other."""
 
     def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
+        self._checkout = checkout
         self._git = checkout.git
         self._old = old
         self._names = _names(commits, old)
@@ -195,16 +195,13 @@ class _Exporter:
             result[f"files/{path}"] = file
         return result
 
-    def _changes(self, commit: Commit) -> list[_Change]:
-        output = self._git.bytes(
-            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", self._tip, commit.id
-        )
-        changes = [_Change.parse(entry) for entry in _pairs(output)]
+    def _changes(self, commit: Commit) -> list[Change]:
+        changes = self._checkout.changes(self._tip, commit.id)
         for change in changes:
             self._check(commit, change)
         return changes
 
-    def _check(self, commit: Commit, change: _Change) -> None:
+    def _check(self, commit: Commit, change: Change) -> None:
         """Refuses what the patch format cannot say."""
         patch_folder.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (patch_folder.FILE_MODE, patch_folder.EXECUTABLE_MODE, "000000")
@@ -293,23 +290,6 @@ class _Exporter:
         return raw
 
 
-@dataclasses.dataclass(frozen=True)
-class _Change:
-    """One line of `git diff-tree --raw`."""
-
-    kind: str
-    path: str
-    old_mode: str
-    new_mode: str
-    new_id: str
-
-    @staticmethod
-    def parse(entry: tuple[str, str]) -> _Change:
-        facts, path = entry
-        old_mode, new_mode, _, new_id, kind = facts[1:].split(" ")
-        return _Change(kind, path, old_mode, new_mode, new_id)
-
-
 def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
     """The patch name of each commit, by commit id.
 
@@ -364,11 +344,6 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
         else:
             kept.append(line)
     return " ".join(first.split()), "\n".join(kept).strip("\n"), trailers
-
-
-def _pairs(output: bytes) -> list[tuple[str, str]]:
-    fields = [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
-    return list(zip(fields[0::2], fields[1::2]))
 
 
 def _without_titles(diff: bytes) -> bytes:

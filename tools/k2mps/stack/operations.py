@@ -13,11 +13,12 @@ left of a killed run is completed if it has been set, and undone if not.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts, objects
@@ -222,6 +223,24 @@ def _go(checkout: Checkout, move: Move, reason: str) -> None:
         checkout.set_refs(move.refs, reason)
     else:
         checkout.move_to(move, reason)
+
+
+@contextlib.contextmanager
+def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
+    """Holds other runs off the project and the checkout, and mends what a
+    killed one left of them.
+
+    Args:
+      rebasing: whether this is for the rebase that may be under way; nothing
+        else goes on beside one.
+    """
+    with exclusive(project.root, str(project.root)):
+        recover(project)
+        if not rebasing:
+            check_no_rebase(project)
+        with checkout.exclusive():
+            checkout.recover()
+            yield
 
 
 def check_no_rebase(project: Project) -> None:

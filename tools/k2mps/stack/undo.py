@@ -7,7 +7,7 @@ what it takes away, commits and edits of patches/ that came since included.
 from __future__ import annotations
 
 from k2mps.core import errors
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import Project
 from k2mps.stack import operations
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.stack.operations import Operation
@@ -25,15 +25,11 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Oper
       DirtyCheckoutError: there are edits that no commit has.
       BranchElsewhereError, ObstructedError, BusyError: as for apply.
     """
-    with exclusive(project.root, str(project.root)):
-        operations.recover(project)
-        operations.check_no_rebase(project)
-        with checkout.exclusive():
-            checkout.recover()
-            entries = operations.log(checkout)
-            entry = _choose(checkout, entries, which)
-            _check(project, checkout, entry)
-            _restore(project, checkout, entry, entries[0])
+    with operations.at_work(project, checkout):
+        entries = operations.log(checkout)
+        entry = _choose(checkout, entries, which)
+        _check(project, checkout, entry)
+        _restore(project, checkout, entry, entries[0])
     return entry
 
 
