@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_DOUBLE_SCORES_H_
 #define K2_CSRC_MPS_DOUBLE_SCORES_H_
 
+#include <utility>
+
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/ragged.h"
 #include "torch/all.h"
@@ -70,7 +72,7 @@ DoubleScores DoubleBackwardScores(BatchedFsas &fsas);
 // Returns scores as float32, [states], in a dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], in a dispatch.
+/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches.
 
    @param [in] fsas        As given to the function whose gradient it is.
    @param [in] is_forward  Whether that was DoubleForwardScores().
@@ -87,6 +89,19 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
 // dispatch.
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward);
+
+/* Computes the gradient of what DoubleArcPost() does for the scores of states,
+   in a dispatch.
+
+   @param [in] fsas             As given to DoubleArcPost().
+   @param [in] entering_begins, entering   As for DoubleForwardScores().
+   @param [in] grad             float32, [arcs], that of the posteriors.
+   @return     The gradients of forward and of backward scores, float32,
+               [states].
+ */
+std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
+    BatchedFsas &fsas, torch::Tensor entering_begins, torch::Tensor entering,
+    torch::Tensor grad);
 
 }  // namespace k2
 

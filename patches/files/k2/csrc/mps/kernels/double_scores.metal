@@ -55,6 +55,7 @@ struct Node {
 
 // The arcs that leave states.
 struct LeavingArcs {
+  using Link = ::Link;
   device const Arc *arcs;
   device const int *begins;  // [num_states + 1], into arcs
 };
@@ -66,6 +67,7 @@ inline Link GetLink(LeavingArcs arcs, int state, int position) {
 
 // The arcs that enter states.
 struct EnteringArcs {
+  using Link = ::Link;
   device const Arc *arcs;
   device const int *begins;  // [num_states + 1], into list
   device const int *list;    // [num_arcs], indexes of arcs
@@ -78,6 +80,7 @@ inline Link GetLink(EnteringArcs arcs, int state, int position) {
 }
 
 // What a thread does in a batch: a state, and its first arc.
+template <typename Link>
 struct Work {
   Node node;
   Link link;
@@ -86,8 +89,9 @@ struct Work {
 // That of number n of the batches as they come, for the state at `index` of
 // those of the FSA.
 template <typename Arcs>
-inline Work GetWork(Batches batches, Arcs arcs, int n, int index) {
-  const Work none = {{-1, 0, 0}, {0, 0.0f, 0}};
+inline Work<typename Arcs::Link> GetWork(Batches batches, Arcs arcs, int n,
+                                         int index) {
+  const Work<typename Arcs::Link> none = {{-1, 0, 0}, {}};
   if (n >= batches.num_batches) return none;
   const int batch = batches.descending ? batches.num_batches - 1 - n : n,
             place = batch * batches.num_fsas + batches.fsa,
@@ -95,9 +99,8 @@ inline Work GetWork(Batches batches, Arcs arcs, int n, int index) {
   if (at >= batches.begins[place + 1]) return none;
   const int state = batches.states[at];
   const Node node = {state, arcs.begins[state], arcs.begins[state + 1]};
-  return Work{node, node.begin < node.end
-                        ? GetLink(arcs, node.state, node.begin)
-                        : none.link};
+  return {node, node.begin < node.end ? GetLink(arcs, node.state, node.begin)
+                                      : none.link};
 }
 
 // A sum over arcs.
@@ -127,9 +130,9 @@ template <typename Arcs>
 inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
                           Arcs arcs, int initial, int final, Scores scores,
                           int thread_index, int num_threads) {
-  Work ahead = GetWork(batches, arcs, 0, thread_index);
+  Work<Link> ahead = GetWork(batches, arcs, 0, thread_index);
   for (int n = 0; n < batches.num_batches; ++n) {
-    Work work = ahead;
+    Work<Link> work = ahead;
     ahead = GetWork(batches, arcs, n + 1, thread_index);
     int index = thread_index;
     while (work.node.state >= 0) {
@@ -225,14 +228,19 @@ kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
   if (int(i) < params.num_states) rounded[i] = Score(scores[i]).high;
 }
 
-// Gradients.  What an arc adds to the score of the state that pulls over it
-// makes up a share of that: the arc's gradient is this share of the state's,
-// and a state's is the sum of those of the arcs that lead on from it, and of
-// what the caller gives.
+// Gradients.  An arc adds to the score of one of its states: this state pulls
+// over the arc.  The arc's part of that score is its share.  The gradient of an
+// arc is its share of the state's gradient.  The gradient of a state is the sum
+// of the gradients of the arcs over which others pull from it, and of what the
+// caller gives.
+//
+// double_shares computes all shares at once.  Only the products with gradients
+// of states are left to what goes from batch to batch.
 //
 // grad      the caller's: [num_states], or only that of the total scores,
-//           [num_fsas], params.grad_stride elements apart; where that is
-//           -infinity, there is no path and no gradient
+//           [num_fsas], params.grad_stride elements apart; where a total score
+//           is -infinity, there is no path and no gradient
+// shares    [num_arcs], see ShareOf()
 // arc_grad  [num_arcs]; all are written
 
 inline TwoFloat ShareOf(LogSum path, LogSum sum) {
@@ -243,16 +251,71 @@ inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   return Mul(Exp(diff), Div(path.m, sum.m));
 }
 
+// The shares of arcs.  This kernel has params.num_parts threadgroups for each
+// FSA, which do not depend on each other.
+//
+// scores, best_arcs   as double_forward_scores writes them if
+//                     params.is_forward, else as double_backward_scores does
+kernel void double_shares(device const Arc *arcs [[buffer(0)]],
+                          device const int *state_begins [[buffer(1)]],
+                          device const int *leaving_begins [[buffer(2)]],
+                          device const LogSum *scores [[buffer(3)]],
+                          device const int *best_arcs [[buffer(4)]],
+                          device TwoFloat *shares [[buffer(5)]],
+                          constant DoubleScoresParams &params [[buffer(6)]],
+                          uint group [[threadgroup_position_in_grid]],
+                          uint thread_index [[thread_index_in_threadgroup]],
+                          uint num_threads [[threads_per_threadgroup]]) {
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  for (int i =
+           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
+       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+    const Arc arc = arcs[i];
+    const int src = begin + arc.src_state, dest = begin + arc.dest_state,
+              to = params.is_forward ? dest : src,
+              from = params.is_forward ? src : dest;
+    if (params.log_semiring) {
+      shares[i] = ShareOf(Follow(scores[from], arc.score), scores[to]);
+    } else {
+      shares[i] = TwoFloat{best_arcs[to] == i ? 1.0f : 0.0f, 0.0f};
+    }
+  }
+}
+
+// An arc as seen from the state that it leaves.
+struct Share {
+  int state;  // that it enters, an idx01
+  int arc;    // its index
+  TwoFloat of;
+};
+
+// The arcs that leave states, with their shares.
+struct SharedArcs {
+  using Link = Share;
+  device const Arc *arcs;
+  device const int *begins;  // [num_states + 1], into arcs
+  device const TwoFloat *shares;
+};
+
+inline Share GetLink(SharedArcs arcs, int state, int position) {
+  const Arc arc = arcs.arcs[position];
+  return Share{state - arc.src_state + arc.dest_state, position,
+               arcs.shares[position]};
+}
+
 // Returns the product, rounded once; what floats give if it is not finite.
 inline float Scale(TwoFloat a, float b) {
   const float product = Mul(a, TwoFloat{b, 0.0f}).high;
   return fabs(product) < INFINITY ? product : a.high * b;
 }
 
-// The gradient of forward scores.  States pull over the arcs that leave them.
+// The gradient of forward scores.
 //
-// scores, best_arcs   as double_forward_scores writes them
-// state_grad          [num_states]; is scratch
+// scores      as double_forward_scores writes them
+// state_grad  [num_states]; is scratch
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
 kernel void double_forward_backprop(
     device const Arc *arcs [[buffer(0)]],
@@ -261,7 +324,7 @@ kernel void double_forward_backprop(
     device const int *states [[buffer(3)]],
     device const int *leaving_begins [[buffer(4)]],
     device const LogSum *scores [[buffer(5)]],
-    device const int *best_arcs [[buffer(6)]],
+    device const TwoFloat *shares [[buffer(6)]],
     device const float *grad [[buffer(7)]],
     device TwoFloat *state_grad [[buffer(8)]],
     device float *arc_grad [[buffer(9)]],
@@ -271,37 +334,31 @@ kernel void double_forward_backprop(
     uint num_threads [[threads_per_threadgroup]]) {
   const Batches batches = {batch_begins,       states,   params.num_fsas,
                            params.num_batches, int(fsa), true};
-  const LeavingArcs leaving = {arcs, leaving_begins};
+  const SharedArcs leaving = {arcs, leaving_begins, shares};
   const int final = state_begins[fsa + 1] - 1;
   const float factor =
       params.of_totals ? grad[long(fsa) * params.grad_stride] : 1.0f;
 
-  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
+  Work<Share> ahead = GetWork(batches, leaving, 0, int(thread_index));
   for (int n = 0; n < params.num_batches; ++n) {
-    Work work = ahead;
+    Work<Share> work = ahead;
     ahead = GetWork(batches, leaving, n + 1, int(thread_index));
     int index = int(thread_index);
     while (work.node.state >= 0) {
       const Node node = work.node;
-      const LogSum score = scores[node.state];
-      Link link = work.link;
+      Share link = work.link;
       TwoFloat sum = {0.0f, 0.0f};
       if (!params.of_totals) {
         sum.high = grad[node.state];
-      } else if (node.state == final && score.r.high != -INFINITY) {
+      } else if (node.state == final &&
+                 scores[final].r.high != -INFINITY) {
         sum.high = 1.0f;
       }
       for (int position = node.begin; position < node.end; ++position) {
-        const Link current = link;
+        const Share current = link;
         if (position + 1 < node.end)
           link = GetLink(leaving, node.state, position + 1);
-        TwoFloat share = {0.0f, 0.0f};
-        if (params.log_semiring) {
-          share = ShareOf(Follow(score, current.score), scores[current.state]);
-        } else if (best_arcs[current.state] == current.arc) {
-          share.high = 1.0f;
-        }
-        const TwoFloat part = Mul(share, state_grad[current.state]);
+        const TwoFloat part = Mul(current.of, state_grad[current.state]);
         arc_grad[current.arc] = Scale(part, factor);
         sum = Add(sum, part);
       }
@@ -359,8 +416,8 @@ inline TwoFloat FromFixed(long value) {
 // The gradient of backward scores.  States push over the arcs that leave them,
 // so that arcs by the states that they enter are not needed.
 //
-// scores, best_arcs   as double_backward_scores writes them
-// state_grad          [2 * num_states]; is scratch
+// scores      as double_backward_scores writes them
+// state_grad  [2 * num_states]; is scratch
 //
 // If a gradient that the caller gives is infinite or NaN, or the total score is
 // infinite in the log semiring, then all gradients of the FSA become NaN.
@@ -372,7 +429,7 @@ kernel void double_backward_backprop(
     device const int *states [[buffer(3)]],
     device const int *leaving_begins [[buffer(4)]],
     device const LogSum *scores [[buffer(5)]],
-    device const int *best_arcs [[buffer(6)]],
+    device const TwoFloat *shares [[buffer(6)]],
     device const float *grad [[buffer(7)]],
     device atomic_uint *state_grad [[buffer(8)]],
     device float *arc_grad [[buffer(9)]],
@@ -384,7 +441,7 @@ kernel void double_backward_backprop(
 
   const Batches batches = {batch_begins,       states,   params.num_fsas,
                            params.num_batches, int(fsa), false};
-  const LeavingArcs leaving = {arcs, leaving_begins};
+  const SharedArcs leaving = {arcs, leaving_begins, shares};
   const FixedSums sums = {state_grad};
   const int begin = state_begins[fsa], end = state_begins[fsa + 1];
 
@@ -424,27 +481,20 @@ kernel void double_backward_backprop(
   }
   threadgroup_barrier(mem_flags::mem_device);
 
-  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
+  Work<Share> ahead = GetWork(batches, leaving, 0, int(thread_index));
   for (int n = 0; n < params.num_batches; ++n) {
-    Work work = ahead;
+    Work<Share> work = ahead;
     ahead = GetWork(batches, leaving, n + 1, int(thread_index));
     int index = int(thread_index);
     while (work.node.state >= 0) {
       const Node node = work.node;
-      const LogSum score = scores[node.state];
       const TwoFloat of_state = FromFixed(Load(sums, node.state));
-      Link link = work.link;
+      Share link = work.link;
       for (int position = node.begin; position < node.end; ++position) {
-        const Link current = link;
+        const Share current = link;
         if (position + 1 < node.end)
           link = GetLink(leaving, node.state, position + 1);
-        TwoFloat share = {0.0f, 0.0f};
-        if (params.log_semiring) {
-          share = ShareOf(Follow(scores[current.state], current.score), score);
-        } else if (best_arcs[node.state] == current.arc) {
-          share.high = 1.0f;
-        }
-        const TwoFloat part = Mul(share, of_state);
+        const TwoFloat part = Mul(current.of, of_state);
         arc_grad[current.arc] = Scale(Ldexp(part, exponent), factor);
         // Infinite scores make it NaN.
         if (fabs(part.high) <= 1.0f) AddTo(sums, current.state, ToFixed(part));
@@ -486,4 +536,61 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
                            backward_scores[begin + arc.dest_state], total))
             .high;
   }
+}
+
+// The gradient of what double_arc_post does for the scores of states.  For the
+// scores of arcs it is arc_grad itself.
+//
+// A state's forward score counts in the arcs that leave it, its backward score
+// in those that enter it.  The forward score of an FSA's final state and the
+// backward score of its initial state count as its total score instead, by one
+// half each, in all of its arcs.  All sums are in the order of the arcs.
+//
+// This kernel has params.num_parts threadgroups for each FSA, as
+// double_arc_post has.
+//
+// arc_grad       [num_arcs], the gradient of arc_post
+// forward_grad   [num_states], the gradient of forward scores; all are written
+// backward_grad  [num_states], that of backward scores; all are written
+[[max_total_threads_per_threadgroup(kDsArcThreads)]]
+kernel void double_arc_post_backprop(
+    device const float *arc_grad [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device const int *entering_begins [[buffer(3)]],
+    device const int *entering [[buffer(4)]],
+    device float *forward_grad [[buffer(5)]],
+    device float *backward_grad [[buffer(6)]],
+    constant DoubleScoresParams &params [[buffer(7)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup float sums[kDsArcThreads];
+
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  for (int state = begin + part * int(num_threads) + int(thread_index);
+       state < end; state += params.num_parts * int(num_threads)) {
+    float leave = 0.0f, enter = 0.0f;
+    for (int i = leaving_begins[state]; i < leaving_begins[state + 1]; ++i)
+      leave += arc_grad[i];
+    for (int i = entering_begins[state]; i < entering_begins[state + 1]; ++i)
+      enter += arc_grad[entering[i]];
+    if (state != end - 1) forward_grad[state] = leave;
+    if (state != begin) backward_grad[state] = enter;
+  }
+  if (part != 0) return;
+
+  float sum = 0.0f;
+  for (int i = leaving_begins[begin] + int(thread_index);
+       i < leaving_begins[end]; i += int(num_threads))
+    sum += arc_grad[i];
+  sums[thread_index] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_index != 0) return;
+  sum = 0.0f;
+  for (uint i = 0; i < num_threads; ++i) sum += sums[i];
+  forward_grad[end - 1] = backward_grad[begin] = -0.5f * sum;
 }

@@ -37,12 +37,14 @@ inline void PybindMpsDoubleScores(py::module &m) {
       }));
   py::class_<DoubleScores>(m, "DoubleScores")
       .def_readonly("totals", &DoubleScores::totals)
+      .def_readonly("best_arcs", &DoubleScores::best_arcs)
       .def("rounded", &k2::RoundDoubleScores);
   m.def("prefer_double_scores_mps", &k2::PreferDoubleScoresMps);
   m.def("double_forward_scores", &k2::DoubleForwardScores);
   m.def("double_backward_scores", &k2::DoubleBackwardScores);
   m.def("double_scores_backprop", &k2::DoubleScoresBackprop);
   m.def("double_arc_post", &k2::DoubleArcPost);
+  m.def("double_arc_post_backprop", &k2::DoubleArcPostBackprop);
 #endif
 }
 

@@ -13,24 +13,19 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Scores nearly in double precision, on the GPU.'''
+'''Scores of states and arcs by the GPU, nearly in double precision.
+
+It is all the same whether the caller asks for double precision: these are no
+slower than scores in single precision would be.
+'''
 import torch
 import _k2
 
 
-def in_metal(fsas, use_double_scores: bool) -> bool:
-    '''Return whether the following functions are for this call.
-
-    Args:
-      fsas:
-        A k2.Fsa, an FsaVec.
-      use_double_scores:
-        What the caller asks for.
-    Returns:
-      True if that is double precision, and the GPU is faster than the host.
-    '''
-    return (use_double_scores and fsas.device.type == 'mps'
-            and fsas.num_arcs > 0
+def in_metal(fsas) -> bool:
+    '''Return whether the GPU is faster than the host for this k2.Fsa, an
+    FsaVec.  Only then the following functions may be called.'''
+    return (fsas.device.type == 'mps' and fsas.num_arcs > 0
             and _k2.prefer_double_scores_mps(fsas.num_arcs,
                                              fsas._get_state_batches().dim0))
 
@@ -56,6 +51,11 @@ def backward_scores(fsas, log_semiring: bool) -> torch.Tensor:
 def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
     '''As Fsa.get_arc_post, in torch.float32.'''
     return _ArcPost.apply(fsas, log_semiring, fsas.scores)
+
+
+def entering_arcs(fsas) -> torch.Tensor:
+    '''As Fsa._get_entering_arcs.'''
+    return _scores(fsas, False, True).best_arcs
 
 
 def _batched(fsas, log_semiring: bool) -> '_k2.BatchedFsas':
@@ -132,8 +132,8 @@ class _ArcPost(torch.autograd.Function):
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
         forward_scores, backward_scores = ctx.scores
-        forward_grad, backward_grad = _k2.backprop_get_arc_post_float(
-            ctx.fsas.arcs, ctx.fsas._get_incoming_arcs(), grad.contiguous())
+        forward_grad, backward_grad = _k2.double_arc_post_backprop(
+            ctx.batched, *_entering(ctx.fsas), grad)
         arc_grad = grad + _k2.double_scores_backprop(
             ctx.batched, True, forward_scores, forward_grad, False)
         return None, None, arc_grad + _k2.double_scores_backprop(

@@ -50,7 +50,7 @@ Inputs GetInputs(BatchedFsas &batched) {
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
-           fsas.NumElements(), batched.log_semiring, 0, 0, 0},
+           fsas.NumElements(), batched.log_semiring, 0, 0, 0, 0},
           ToTorch(fsas.values),
           ToTorch(state_begins),
           ToTorch(batch_begins),
@@ -81,6 +81,16 @@ DoubleScores NewScores(const Inputs &inputs) {
   return {
       New(inputs, {params.num_states, 4}), New(inputs, {params.num_fsas}),
       New(inputs, {params.log_semiring ? 1 : params.num_states}, torch::kInt)};
+}
+
+// A grid over arcs of several threadgroups for each FSA, so that each thread has
+// an arc of an average FSA.
+mps::Grid GetArcGrid(Inputs *inputs) {
+  DoubleScoresParams &params = inputs->params;
+  const int64_t threads = int64_t{params.num_fsas} * kDsArcThreads;
+  params.num_parts = (params.num_arcs + threads - 1) / threads;
+  return {static_cast<uint32_t>(params.num_fsas * params.num_parts),
+          kDsArcThreads};
 }
 
 }  // namespace
@@ -137,30 +147,47 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   } else {
     grad = grad.contiguous();
   }
-  torch::Tensor state_grad = New(inputs, {inputs.params.num_states, 2}),
-                ans = New(inputs, {inputs.params.num_arcs});
+  inputs.params.is_forward = is_forward;
+  const int64_t num_arcs = inputs.params.num_arcs;
+  torch::Tensor shares = New(inputs, {num_arcs, 2}),
+                state_grad = New(inputs, {inputs.params.num_states, 2}),
+                ans = New(inputs, {num_arcs});
+  const mps::Grid arc_grid = GetArcGrid(&inputs);
+  mps::Launch(kSource, "double_shares", arc_grid,
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               scores.states, scores.best_arcs, shares, inputs.params});
   mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
               {inputs.arcs, inputs.state_begins, inputs.batch_begins,
                inputs.states, inputs.leaving_begins, scores.states,
-               scores.best_arcs, grad, state_grad, ans, inputs.params});
+               shares, grad, state_grad, ans, inputs.params});
   return ans;
 }
 
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward) {
-  constexpr uint32_t kThreads = 256;
   Inputs inputs = GetInputs(fsas);
-  DoubleScoresParams &params = inputs.params;
-  // So that each thread has an arc of an average FSA.
-  const int64_t threads = int64_t{params.num_fsas} * kThreads;
-  params.num_parts = (params.num_arcs + threads - 1) / threads;
-  torch::Tensor ans = New(inputs, {params.num_arcs});
+  torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
+  const mps::Grid grid = GetArcGrid(&inputs);
   mps::Launch(
-      kSource, "double_arc_post",
-      {static_cast<uint32_t>(params.num_fsas * params.num_parts), kThreads},
+      kSource, "double_arc_post", grid,
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
-       backward.states, ans, params});
+       backward.states, ans, inputs.params});
   return ans;
+}
+
+std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
+    BatchedFsas &fsas, torch::Tensor entering_begins, torch::Tensor entering,
+    torch::Tensor grad) {
+  Inputs inputs = GetInputs(fsas);
+  const int64_t num_states = inputs.params.num_states;
+  torch::Tensor forward_grad = New(inputs, {num_states}),
+                backward_grad = New(inputs, {num_states});
+  const mps::Grid grid = GetArcGrid(&inputs);
+  mps::Launch(kSource, "double_arc_post_backprop", grid,
+              {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
+               entering_begins, entering, forward_grad, backward_grad,
+               inputs.params});
+  return {forward_grad, backward_grad};
 }
 
 }  // namespace k2
