@@ -46,12 +46,13 @@ def cases():
         # Ties of arcs only matter in the tropical semiring.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
+            for directions in ((True,), (False,), (True, False)):
+                yield _scores(name, graph, log, directions)
             for forward in (True, False):
-                yield from _scores(
-                    name + (", forward" if forward else ", backward"), graph, forward, log
-                )
+                way = ", forward" if forward else ", backward"
+                yield from _gradients(name + way, graph, forward, log)
             for parts in (1, 3):
-                yield _arc_post(name, graph, log, parts)
+                yield from _arc_post(name, graph, log, parts)
         for parts in (1, 3):
             yield _arc_post_backprop(_name(layers, fan), graph, parts)
     for value in (-np.inf, np.inf, np.nan):
@@ -146,47 +147,85 @@ def _new(shape, expected, allowed):
     return Buffer(np.full(shape, UNTOUCHED, np.float32), expected, allowed)
 
 
-def _scores(name, graph, forward, log):
-    scores, best = reference(graph, forward, log)
-    size = 1 + np.abs(scores[np.isfinite(scores)]).max()
-    widest = max(map(len, graph.layers))
-    threads = min(MAX_THREADS, -(-widest // SIMD_WIDTH) * SIMD_WIDTH)
-    ends = graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
-    lost = graph.depth * graph.fan * size * PAIR
-    allowed = (
-        np.where(np.isfinite(scores), np.abs(scores), 0) * HALF + lost
-        if log
-        else np.zeros(graph.num_states)
-    )
-    states = log_sums_of(scores)
-    leaving = _int32(_begins(graph, graph.src))
-    arcs = leaving
-    if forward:
-        arcs = _int32(_begins(graph, graph.dest), np.argsort(graph.dest, kind="stable"))
+def _entering(graph):
+    return _int32(_begins(graph, graph.dest), np.argsort(graph.dest, kind="stable"))
 
-    yield Case(
-        name,
-        f"double_{'forward' if forward else 'backward'}_scores",
-        graph.num_fsas,
-        threads,
+
+def _threads(graph):
+    return min(MAX_THREADS, -(-max(map(len, graph.layers)) // SIMD_WIDTH) * SIMD_WIDTH)
+
+
+def _error_of_scores(graph, scores):
+    """What is lost in sums, in paths of any length."""
+    size = 1 + np.abs(scores[np.isfinite(scores)]).max()
+    return graph.depth * graph.fan * size * PAIR
+
+
+def _ends(graph, forward):
+    """The states whose scores are the total scores."""
+    return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
+
+
+def _allowed(graph, log, scores):
+    if not log:
+        return np.zeros(graph.num_states)
+    error = np.where(np.isfinite(scores), np.abs(scores), 0) * HALF
+    return error + _error_of_scores(graph, scores)
+
+
+def _scores(name, graph, log, directions):
+    """double_scores for forward scores (True), backward scores (False), or both."""
+    states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
+    for forward in directions:
+        scores, best = reference(graph, forward, log)
+        ends = _ends(graph, forward)
+        states.append(log_sums_of(scores))
+        totals.append(np.where(graph.has_states, scores[ends], -np.inf))
+        best_arcs.append(best)
+        allowed.append(_allowed(graph, log, scores))
+        allowed_totals.append(allowed[-1][ends])
+    states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
+    return Case(
+        name + ", " + " and ".join("forward" if forward else "backward" for forward in directions),
+        "double_scores",
+        graph.num_fsas * len(directions),
+        _threads(graph),
         [
             *_inputs(graph),
-            *arcs,
+            *_int32(_begins(graph, graph.src)),
+            *_entering(graph),
             # In the log semiring many pairs of r and m are right.
             _new(states.shape, states, np.inf if log else 0.0),
-            _new(len(ends), np.where(graph.has_states, scores[ends], -np.inf), allowed[ends]),
-            Buffer(np.full(graph.num_states, 7, np.int32), None if log else best),
-            _params(graph, log),
+            _new(
+                graph.num_fsas * len(directions),
+                np.concatenate(totals),
+                np.concatenate(allowed_totals),
+            ),
+            Buffer(np.full(len(best_arcs), 7, np.int32), None if log else best_arcs),
+            _params(graph, log, directions[0]),
         ],
     )
+
+
+def _gradients(name, graph, forward, log):
+    """double_rounded, double_shares and double_backprop, for one direction."""
+    scores, best = reference(graph, forward, log)
+    ends = _ends(graph, forward)
+    states = log_sums_of(scores)
+    leaving = _int32(_begins(graph, graph.src))
     yield Case(
         name,
         "double_rounded",
         -(-graph.num_states // 256),
         256,
-        [Buffer(states), _new(graph.num_states, scores, allowed), _params(graph, log)],
+        [
+            Buffer(states),
+            _new(graph.num_states, scores, _allowed(graph, log, scores)),
+            _params(graph, log),
+        ],
     )
 
+    lost = _error_of_scores(graph, scores)
     shares = shares_of(graph, forward, log, scores, best)
     high = shares.astype(np.float32)
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
@@ -225,12 +264,13 @@ def _scores(name, graph, forward, log):
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         yield Case(
             name + what,
-            f"double_{'forward' if forward else 'backward'}_backprop",
+            "double_backprop",
             graph.num_fsas,
-            threads,
+            _threads(graph),
             [
                 *_inputs(graph),
                 *leaving,
+                *_entering(graph),
                 Buffer(states),
                 Buffer(pairs),
                 Buffer(grad),
@@ -254,24 +294,41 @@ def _arc_post(name, graph, log, parts):
     )
     both = np.concatenate([forward, backward])
     size = 1 + np.abs(both[np.isfinite(both)]).max()
-    return Case(
+    lost = 4 * size * PAIR
+    inputs = [
+        Buffer(graph.arcs.view(np.int32)),
+        *_int32(graph.state_begins, _begins(graph, graph.src)),
+        Buffer(log_sums_of(forward)),
+        Buffer(log_sums_of(backward)),
+    ]
+    yield Case(
         f"{name}, {parts} parts",
         "double_arc_post",
         graph.num_fsas * parts,
         2 * SIMD_WIDTH,
         [
-            Buffer(graph.arcs.view(np.int32)),
-            *_int32(graph.state_begins, _begins(graph, graph.src)),
-            Buffer(log_sums_of(forward)),
-            Buffer(log_sums_of(backward)),
-            _new(
-                len(post),
-                post,
-                np.where(np.isfinite(post), np.abs(post), 0) * HALF + 4 * size * PAIR,
-            ),
+            *inputs,
+            _new(len(post), post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
             _params(graph, log, parts=parts),
         ],
     )
+    random = np.random.default_rng(graph.num_states)
+    for stride in (0, 1, 3):
+        grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
+        arc_grad = np.exp(post) * grad[stride * fsas[graph.src]]
+        yield Case(
+            f"{name}, {parts} parts, stride {stride}",
+            "double_totals_backprop",
+            graph.num_fsas * parts,
+            2 * SIMD_WIDTH,
+            [
+                *inputs,
+                Buffer(grad),
+                # Two results are rounded: the posterior, and the product.
+                _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
+                _params(graph, log, stride=stride, parts=parts),
+            ],
+        )
 
 
 def _arc_post_backprop(name, graph, parts, value=None):
@@ -294,12 +351,8 @@ def _arc_post_backprop(name, graph, parts, value=None):
         2 * SIMD_WIDTH,
         [
             Buffer(grad),
-            *_int32(
-                graph.state_begins,
-                _begins(graph, graph.src),
-                _begins(graph, graph.dest),
-                np.argsort(graph.dest, kind="stable"),
-            ),
+            *_int32(graph.state_begins, _begins(graph, graph.src)),
+            *_entering(graph),
             *(_new(graph.num_states, states, 0.0) for states in expected),
             _params(graph, 0, parts=parts),
         ],

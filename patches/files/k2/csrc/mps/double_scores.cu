@@ -41,7 +41,8 @@ constexpr double kMetalTime = 200000.0;  // the dispatch and the wait
 // What all kernels read.
 struct Inputs {
   DoubleScoresParams params;
-  torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins;
+  torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
+      entering_begins, entering;
 };
 
 Inputs GetInputs(BatchedFsas &batched) {
@@ -49,21 +50,27 @@ Inputs GetInputs(BatchedFsas &batched) {
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
+  // Metal binds no buffer of nothing; where there is none it is not read.
+  torch::Tensor splits = ToTorch(leaving_begins);
+  const bool has_entering = batched.entering.defined();
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
            fsas.NumElements(), batched.log_semiring, 0, 0, 0, 0},
           ToTorch(fsas.values),
           ToTorch(state_begins),
           ToTorch(batch_begins),
           ToTorch(batched.state_batches.values),
-          ToTorch(leaving_begins)};
+          splits,
+          has_entering ? batched.entering_begins : splits,
+          has_entering ? batched.entering : splits};
 }
 
-// One threadgroup for each FSA, of twice the states of an FSA in an average
+// Threadgroups for each FSA in some directions, of twice the states of an FSA in an average
 // batch, so that one pass is enough for most.
-mps::Grid GetGrid(const char *kernel, const Inputs &inputs) {
+mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
+                  int32_t num_directions = 1) {
   const DoubleScoresParams &params = inputs.params;
   const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
-  return {static_cast<uint32_t>(params.num_fsas),
+  return {static_cast<uint32_t>(num_directions * params.num_fsas),
           mps::FitThreads(kSource, kernel, inputs.arcs,
                           (2LL * params.num_states + num_parts - 1) / num_parts,
                           kDsSimdWidth)};
@@ -75,21 +82,12 @@ torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
 
-DoubleScores NewScores(const Inputs &inputs) {
-  const DoubleScoresParams &params = inputs.params;
-  // Metal binds no buffer of nothing; in the log semiring it is not written.
-  return {
-      New(inputs, {params.num_states, 4}), New(inputs, {params.num_fsas}),
-      New(inputs, {params.log_semiring ? 1 : params.num_states}, torch::kInt)};
-}
-
 // A grid over arcs of several threadgroups for each FSA, so that each thread has
 // an arc of an average FSA.
-mps::Grid GetArcGrid(Inputs *inputs) {
-  DoubleScoresParams &params = inputs->params;
-  const int64_t threads = int64_t{params.num_fsas} * kDsArcThreads;
-  params.num_parts = (params.num_arcs + threads - 1) / threads;
-  return {static_cast<uint32_t>(params.num_fsas * params.num_parts),
+mps::Grid GetArcGrid(DoubleScoresParams *params) {
+  const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
+  params->num_parts = (params->num_arcs + threads - 1) / threads;
+  return {static_cast<uint32_t>(params->num_fsas * params->num_parts),
           kDsArcThreads};
 }
 
@@ -101,28 +99,34 @@ bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches) {
                           kMetalTimePerBatch * num_batches + kMetalTime);
 }
 
-DoubleScores DoubleForwardScores(BatchedFsas &fsas,
-                                 torch::Tensor entering_begins,
-                                 torch::Tensor entering) {
-  const char *kernel = "double_forward_scores";
-  const Inputs inputs = GetInputs(fsas);
-  DoubleScores ans = NewScores(inputs);
-  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
+std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
+                                                          bool forward,
+                                                          bool backward) {
+  K2_CHECK(forward || backward);
+  K2_CHECK(!forward || fsas.entering.defined());
+  const char *kernel = "double_scores";
+  Inputs inputs = GetInputs(fsas);
+  DoubleScoresParams &params = inputs.params;
+  params.is_forward = forward;
+  const int32_t num_directions = forward + backward;
+  // In the log semiring best arcs are not written.
+  torch::Tensor
+      states = New(inputs, {num_directions, params.num_states, 4}),
+      totals = New(inputs, {num_directions, params.num_fsas}),
+      best_arcs = New(
+          inputs,
+          {num_directions, params.log_semiring ? 1 : params.num_states},
+          torch::kInt);
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs, num_directions),
               {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-               inputs.states, entering_begins, entering, ans.states, ans.totals,
-               ans.best_arcs, inputs.params});
-  return ans;
-}
-
-DoubleScores DoubleBackwardScores(BatchedFsas &fsas) {
-  const char *kernel = "double_backward_scores";
-  const Inputs inputs = GetInputs(fsas);
-  DoubleScores ans = NewScores(inputs);
-  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
-              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-               inputs.states, inputs.leaving_begins, ans.states, ans.totals,
-               ans.best_arcs, inputs.params});
-  return ans;
+               inputs.states, inputs.leaving_begins, inputs.entering_begins,
+               inputs.entering, states, totals, best_arcs, params});
+  auto scores_of = [&](int32_t direction) {
+    return DoubleScores{states[direction], totals[direction],
+                        best_arcs[direction]};
+  };
+  return {forward ? scores_of(0) : DoubleScores{},
+          backward ? scores_of(num_directions - 1) : DoubleScores{}};
 }
 
 torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
@@ -138,28 +142,43 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
 torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals) {
-  const char *kernel =
-      is_forward ? "double_forward_backprop" : "double_backward_backprop";
+  K2_CHECK(is_forward || fsas.entering.defined());
+  const char *kernel = "double_backprop";
   Inputs inputs = GetInputs(fsas);
-  inputs.params.of_totals = of_totals;
+  DoubleScoresParams &params = inputs.params;
+  params.is_forward = is_forward;
+  params.of_totals = of_totals;
   if (of_totals) {
-    inputs.params.grad_stride = static_cast<int>(grad.stride(0));
+    params.grad_stride = static_cast<int>(grad.stride(0));
   } else {
     grad = grad.contiguous();
   }
-  inputs.params.is_forward = is_forward;
-  const int64_t num_arcs = inputs.params.num_arcs;
-  torch::Tensor shares = New(inputs, {num_arcs, 2}),
-                state_grad = New(inputs, {inputs.params.num_states, 2}),
-                ans = New(inputs, {num_arcs});
-  const mps::Grid arc_grid = GetArcGrid(&inputs);
+  torch::Tensor shares = New(inputs, {params.num_arcs, 2}),
+                state_grad = New(inputs, {params.num_states, 2}),
+                ans = New(inputs, {params.num_arcs});
+  const mps::Grid arc_grid = GetArcGrid(&params);
   mps::Launch(kSource, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               scores.states, scores.best_arcs, shares, inputs.params});
+               scores.states, scores.best_arcs, shares, params});
   mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
               {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-               inputs.states, inputs.leaving_begins, scores.states,
-               shares, grad, state_grad, ans, inputs.params});
+               inputs.states, inputs.leaving_begins, inputs.entering_begins,
+               inputs.entering, scores.states, shares, grad, state_grad, ans,
+               params});
+  return ans;
+}
+
+torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
+                                   const DoubleScores &forward,
+                                   const DoubleScores &backward,
+                                   torch::Tensor grad) {
+  Inputs inputs = GetInputs(fsas);
+  inputs.params.grad_stride = static_cast<int>(grad.stride(0));
+  torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
+  const mps::Grid grid = GetArcGrid(&inputs.params);
+  mps::Launch(kSource, "double_totals_backprop", grid,
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               forward.states, backward.states, grad, ans, inputs.params});
   return ans;
 }
 
@@ -167,7 +186,7 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward) {
   Inputs inputs = GetInputs(fsas);
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
-  const mps::Grid grid = GetArcGrid(&inputs);
+  const mps::Grid grid = GetArcGrid(&inputs.params);
   mps::Launch(
       kSource, "double_arc_post", grid,
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
@@ -176,17 +195,17 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
 }
 
 std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
-    BatchedFsas &fsas, torch::Tensor entering_begins, torch::Tensor entering,
-    torch::Tensor grad) {
+    BatchedFsas &fsas, torch::Tensor grad) {
+  K2_CHECK(fsas.entering.defined());
   Inputs inputs = GetInputs(fsas);
   const int64_t num_states = inputs.params.num_states;
   torch::Tensor forward_grad = New(inputs, {num_states}),
                 backward_grad = New(inputs, {num_states});
-  const mps::Grid grid = GetArcGrid(&inputs);
+  const mps::Grid grid = GetArcGrid(&inputs.params);
   mps::Launch(kSource, "double_arc_post_backprop", grid,
               {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
-               entering_begins, entering, forward_grad, backward_grad,
-               inputs.params});
+               inputs.entering_begins, inputs.entering, forward_grad,
+               backward_grad, inputs.params});
   return {forward_grad, backward_grad};
 }
 

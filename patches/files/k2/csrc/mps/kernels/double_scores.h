@@ -27,7 +27,7 @@ struct DoubleScoresParams {
   int num_states;
   int num_arcs;
   int log_semiring;  // else tropical
-  int is_forward;    // else backward scores, where a kernel does both
+  int is_forward;    // else backward scores
   int of_totals;     // whether a gradient is given of the total scores only
   int grad_stride;   // from that of one FSA to the next
   int num_parts;     // threadgroups of an FSA, where it may have several
