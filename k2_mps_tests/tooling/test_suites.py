@@ -7,9 +7,11 @@ import re
 import sys
 
 import pytest
-from k2mps import doctor, errors, suites, testing
-from k2mps.project import Project
-from k2mps.reporter import Reporter
+from k2mps.build import doctor
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.run import suites, testing
 
 from k2_mps_tests.tooling import support
 
@@ -174,7 +176,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     )
     os.symlink(sys.prefix, sandbox.root / ".venv")
     config = sandbox.root / "upstream.toml"
-    from k2mps.environment import Environment
+    from k2mps.build.environment import Environment
 
     torch = Environment(Project(sandbox.root)).version_of("torch")
     assert torch, "this test needs the environment that k2mps build makes"
