@@ -189,6 +189,11 @@ def lock_command(session: Session, k2: str | None) -> None:
 @jobs_option
 @device_option
 @click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
+@click.option(
+    "--or-kernels",
+    is_flag=True,
+    help="where k2 cannot be had, train with a kernel of the backend instead",
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def build_command(
@@ -198,13 +203,21 @@ def build_command(
     jobs: int | None,
     device: str,
     demo: bool,
+    or_kernels: bool,
     cmake_arguments: tuple[str, ...],
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
-    from k2mps import build
+    from k2mps import build, without_k2
     from k2mps.doctor import Device
 
-    built = session.build(k2, build.Request(Device(device), torch, jobs, cmake_arguments))
+    request = build.Request(Device(device), torch, jobs, cmake_arguments)
+    try:
+        built = session.build(k2, request)
+    except errors.UnreachableError as error:
+        if not or_kernels or request.device is not Device.MPS:
+            raise
+        without_k2.go_on(session.project, session.upstream, request, error, session.console)
+        return
     build.register(session.project, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
