@@ -229,7 +229,11 @@ class Environment:
         return next(directory.glob("*.whl"))
 
     def install_tree(
-        self, title: str, source: Path, settings: dict[str, str], variables: dict[str, str]
+        self,
+        title: str,
+        source: Path,
+        settings: dict[str, str],
+        variables: dict[str, str] | None = None,
     ) -> bool:
         """Installs a package from its source tree if that has changed since.
 
@@ -251,7 +255,7 @@ class Environment:
         self._pip(
             f"building {title}",
             ["install", "--no-build-isolation", str(source)],
-            {**settings, **variables},
+            {**settings, **(variables or {})},
         )
         stamp.write_text(key)
         return True
