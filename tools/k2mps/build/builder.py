@@ -327,7 +327,9 @@ def prepare(
     if request.emulated:
         settings = _compiler_settings(request.device)
         settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
-        environment.install_tree("the mps emulator", _emulator(project), settings)
+        environment.install_tree(
+            "the mps emulator", _emulator(project), settings, _shared_objects(project)
+        )
 
 
 def registered(project: Project) -> Path | None:
@@ -438,8 +440,7 @@ class _Plan:
         # the project's directory.  But a wheel must not show whether ccache
         # was there: it makes the paths that the compiler sees relative.
         if not self._request.for_wheel:
-            variables["CCACHE_BASEDIR"] = str(self._project.root)
-            variables["CCACHE_NOHASHDIR"] = "true"
+            variables.update(_shared_objects(self._project))
         if self._request.toolchain:
             variables.update(self._request.toolchain.variables())
         return variables
@@ -542,6 +543,11 @@ class _Plan:
 
 def _emulator(project: Project) -> Path:
     return project.root / "emulator"
+
+
+def _shared_objects(project: Project) -> dict[str, str]:
+    """What lets ccache take an object that was made below another directory."""
+    return {"CCACHE_BASEDIR": str(project.root), "CCACHE_NOHASHDIR": "true"}
 
 
 def _compiler_settings(device: Device) -> dict[str, str]:

@@ -183,6 +183,11 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
 @jobs_option
 @device_option
 @click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
+@click.option(
+    "--or-kernels",
+    is_flag=True,
+    help="where k2 cannot be had, train with a kernel of the backend instead",
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def build_command(
@@ -192,13 +197,22 @@ def build_command(
     jobs: int | None,
     device: str,
     demo: bool,
+    or_kernels: bool,
     cmake_arguments: tuple[str, ...],
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
     from k2mps.build import builder
     from k2mps.build.doctor import Device
+    from k2mps.run import without_k2
 
-    built = session.build(k2, builder.Request(Device(device), torch, jobs, cmake_arguments))
+    request = builder.Request(Device(device), torch, jobs, cmake_arguments)
+    try:
+        built = session.build(k2, request)
+    except errors.UnreachableError as error:
+        if not or_kernels or request.device is not Device.MPS:
+            raise
+        without_k2.go_on(session.project, session.upstream, request, error, session.console)
+        return
     builder.register(session.project, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:

@@ -26,6 +26,11 @@ _COLLECTED = re.compile(r"collected (\d+) items?")
 _DONE = re.compile(r"(\S+) (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
+_TEST = re.compile(r"^def test_", re.MULTILINE)
+
+# What skips the tests that need k2 where it is missing, and its reason.
+_WITHOUT_K2 = "k2_mps_tests.without_k2"
+_K2_IS_MISSING = "k2 itself is missing"
 
 # The longest tests take about a minute; one that hangs ends the run, with the
 # stack of each thread, even if it keeps Python's lock.
@@ -43,6 +48,7 @@ class Suite:
         checkout where it starts with "{k2}/".
       device: what .venv must be ready for, and k2 built for.
       on_k2: whether it runs on a build of k2.
+      marked: whether only those of its tests need k2 that are marked `k2`.
       cpp: whether that build is k2's C++ tests.
       arguments: further arguments for pytest.
       variables: environment variables for the run.
@@ -55,6 +61,7 @@ class Suite:
     tests: str
     device: Device
     on_k2: bool = True
+    marked: bool = False
     cpp: bool = False
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -83,12 +90,20 @@ SUITES = (
         on_k2=False,
         platforms=("linux",),
     ),
+    Suite(
+        "kernels",
+        "each Metal kernel by itself on mps, against float64; training with one",
+        "k2_mps_tests/kernels",
+        device=Device.MPS,
+        on_k2=False,
+    ),
     Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity", device=Device.MPS),
     Suite(
         "examples",
         "the examples, small, on the CPU and on mps",
         "k2_mps_tests/examples",
         device=Device.MPS,
+        marked=True,
         extras=("examples",),
     ),
     Suite(
@@ -96,6 +111,7 @@ SUITES = (
         "the site's links and tables, the commands and code on its pages",
         "k2_mps_tests/docs",
         device=Device.MPS,
+        marked=True,
         extras=("docs",),
     ),
     Suite(
@@ -146,6 +162,9 @@ class Result:
       reasons: why tests were skipped, to how many.
       output: the last lines of pytest, where it went wrong.
       not_run: why the suite could not be run at all, or an empty text.
+      without_k2: whether k2 was missing, and only what needs none was run.
+      missed: how many tests could not be run for that, or more; None where
+        they come with k2, and cannot be counted.
       broken: what is wrong besides failing tests, or an empty text.
     """
 
@@ -158,6 +177,8 @@ class Result:
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
     output: tuple[str, ...] = ()
     not_run: str = ""
+    without_k2: bool = False
+    missed: int | None = 0
     broken: str = ""
 
     @property
@@ -212,7 +233,8 @@ def run(
     Args:
       project: the clone of k2-mps.
       suite: which.
-      built: the build that it runs on, where it needs one.
+      built: the build that it runs on; None where it needs none, or where k2
+        is missing and only its tests that need none are to run.
       arguments: further arguments for pytest, from the user.
       reporter: told about progress.
     """
@@ -222,6 +244,7 @@ def run(
     report.unlink(missing_ok=True)
     target = suite.tests
     variables = dict(suite.variables)
+    without_k2 = suite.on_k2 and not built
     if suite.cpp and built:
         variables["K2_TESTS"] = str(built.directory)
     if built:
@@ -258,6 +281,7 @@ def run(
                 "--tb=short",
                 f"--junitxml={report}",
                 *suite.arguments,
+                *(("-p", _WITHOUT_K2) if without_k2 else ()),
                 *arguments,
             ],
             reporter,
@@ -267,7 +291,24 @@ def run(
             log=folder / f"{suite.name}.log",
         )
     seconds = time.monotonic() - started
-    return _read(suite, report, outcome, seconds)
+    result = _read(suite, report, outcome, seconds)
+    if without_k2:
+        reasons = dict(result.reasons)
+        missed = reasons.pop(_K2_IS_MISSING, 0)
+        result = dataclasses.replace(
+            result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
+        )
+    return result
+
+
+def not_run(project: Project, suite: Suite, reason: str) -> Result:
+    """The result of a suite that needs k2, which is missing."""
+    missed = None
+    if not suite.cpp and not suite.tests.startswith("{k2}"):
+        files = (project.root / suite.tests).rglob("test_*.py")
+        # One function can be several tests.
+        missed = sum(len(_TEST.findall(path.read_text(encoding="utf-8"))) for path in files)
+    return Result(suite, not_run=reason, without_k2=True, missed=missed)
 
 
 def summary(results: Sequence[Result]) -> list[str]:
@@ -292,15 +333,25 @@ def summary(results: Sequence[Result]) -> list[str]:
             lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
         if result.not_run:
             lines.append(f"not run: {result.suite.title}: {result.not_run}")
+        elif result.missed:
+            lines.append(f"not run in {result.suite.title}, {result.missed}: {_K2_IS_MISSING}")
         if result.broken:
             lines.append(f"broken: {result.suite.title}: {result.broken}")
-    on_k2 = [result for result in results if result.suite.on_k2]
+    on_k2 = [result for result in results if result.suite.on_k2 and not result.without_k2]
     lines.append(
         f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
         f" {sum(result.ran for result in results if result not in on_k2)}"
         " needed none,"
         f" {sum(result.skipped for result in results)} were skipped"
     )
+    away = [result for result in results if result.without_k2]
+    if away:
+        line = f"{_K2_IS_MISSING}: {sum(result.missed or 0 for result in away)} tests or more"
+        line += " could not be run"
+        uncounted = [result.suite.name for result in away if result.missed is None]
+        if uncounted:
+            line += f", nor those that come with it, {', '.join(uncounted)}"
+        lines.append(f"{line}; next: make build")
     return lines
 
 
