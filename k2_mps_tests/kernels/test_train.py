@@ -31,7 +31,7 @@ def test_the_tool_starts_it(monkeypatch, said):
         def info(self, text):
             said.append(text)
 
-    monkeypatch.setattr(build, "prepare", lambda *_: None)
+    monkeypatch.setattr(builder, "prepare", lambda *_: None)
     here = project.find()
     error = errors.UnreachableError("gone", why="no network")
     without_k2.go_on(here, here.upstream(), builder.Request(), error, Lines())
