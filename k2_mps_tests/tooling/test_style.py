@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from k2mps.carry import style
+from k2mps.stack.checkout import Checkout
+
 from k2_mps_tests.tooling.support import commit, git
-from k2mps import style
-from k2mps.checkout import Checkout
 
 LONG = "// " + "long " * 20 + "\n"
 HEADER = "// Copyright 2026\n#ifndef K2_A_H_\n#define K2_A_H_\n{}#endif  // K2_A_H_\n"
