@@ -10,7 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
-from k2mps import cli, docs, project, suites
+from k2mps.cli import command_line
+from k2mps.core import project
+from k2mps.run import docs, suites
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
@@ -142,9 +144,9 @@ def test_commands_in_the_text_exist(path):
         if words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= targets
         elif words[0] == PROGRAM:
-            with click.Context(cli.main) as context:
+            with click.Context(command_line.main) as context:
                 if words[1:]:
-                    command = cli.main.get_command(context, words[1])
+                    command = command_line.main.get_command(context, words[1])
                     assert command, words
                     command.make_context(words[1], words[2:])
         elif words[0] == ".venv/bin/python" and words[1] != "-c":
@@ -163,7 +165,7 @@ def test_the_readme_lists_all_commands_and_suites():
         rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
         return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
 
-    assert first_words("The tool") == sorted(cli.main.commands)
+    assert first_words("The tool") == sorted(command_line.main.commands)
     assert first_words("The suites") == sorted(suite.name for suite in suites.SUITES)
 
 

@@ -5,8 +5,10 @@ import math
 
 import pytest
 import torch
-from k2mps import build, errors, project, without_k2
-from k2mps.reporter import Reporter
+from k2mps.build import builder
+from k2mps.core import errors, project
+from k2mps.core.progress import Reporter
+from k2mps.run import without_k2
 
 from k2_mps_tests.kernels import sources, train
 
@@ -29,10 +31,10 @@ def test_the_tool_starts_it(monkeypatch, said):
         def info(self, text):
             said.append(text)
 
-    monkeypatch.setattr(build, "prepare", lambda *_: None)
+    monkeypatch.setattr(builder, "prepare", lambda *_: None)
     here = project.find()
     error = errors.UnreachableError("gone", why="no network")
-    without_k2.go_on(here, here.upstream(), build.Request(), error, Lines())
+    without_k2.go_on(here, here.upstream(), builder.Request(), error, Lines())
     text = "\n".join(said)
     assert "the loss fell from" in text
     assert text.count("k2 itself is missing: gone\nwhy: no network\nnext: make build") == 2

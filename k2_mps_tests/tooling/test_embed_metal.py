@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps import environment, project
+from k2mps.build import environment
+from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 
@@ -38,6 +39,7 @@ endmacro()
 add_library(k2_metal INTERFACE)
 list(APPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
 include(mps)
+set(k2_mps_srcs k2/csrc/mps/kernels/add.metal)
 add_executable(show show.cc)
 target_include_directories(show PRIVATE "${PROJECT_SOURCE_DIR}")
 k2_use_mps(show)

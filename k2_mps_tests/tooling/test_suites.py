@@ -8,9 +8,11 @@ import re
 import sys
 
 import pytest
-from k2mps import build, doctor, errors, suites, testing
-from k2mps.project import Project
-from k2mps.reporter import Reporter
+from k2mps.build import builder, doctor
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.run import suites, testing
 
 from k2_mps_tests.tooling import support
 
@@ -112,7 +114,7 @@ class Progress(Reporter):
 
 
 def test_several_processes_share_a_suite(project, monkeypatch):
-    monkeypatch.setattr(build, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     text = """
 import os, time
 
@@ -146,7 +148,7 @@ def test_skipped(): pass
 
 
 def test_a_worker_that_dies_is_an_error(project, monkeypatch):
-    monkeypatch.setattr(build, "fitting_jobs", lambda: 2)
+    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     text = "import os\n\ndef test_a(): os.abort()\n\ndef test_b(): pass\n"
     assert not run(project, text, spread="worksteal").ok
     text = "import os\nos._exit(0)\n"
@@ -289,7 +291,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     )
     os.symlink(sys.prefix, sandbox.root / ".venv")
     config = sandbox.root / "upstream.toml"
-    from k2mps.environment import Environment
+    from k2mps.build.environment import Environment
 
     torch = Environment(Project(sandbox.root)).version_of("torch")
     assert torch, "this test needs the environment that k2mps build makes"

@@ -6,7 +6,8 @@ import re
 import shutil
 
 import pytest
-from k2mps import build, doctor, environment, project
+from k2mps.build import builder, doctor, environment
+from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_build import make_environment
@@ -37,7 +38,7 @@ def away(empty):
     )
     # As if it had been installed.
     settings = {"SKBUILD_BUILD_DIR": str(here.build_root / "emulator")}
-    settings.update(build._compiler_settings(doctor.Device.MPS))
+    settings.update(builder._compiler_settings(doctor.Device.MPS))
     key = environment.tree_hash(
         empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
     )

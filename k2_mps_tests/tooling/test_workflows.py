@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from k2mps import suites, upstream
+from k2mps.core import pins
+from k2mps.run import suites
 
 from k2_mps_tests.tooling import support
 
@@ -214,7 +215,7 @@ def test_the_tool_has_the_commands_and_options(command):
 
 
 def outputs(*options: str) -> dict[str, str]:
-    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
+    program = [sys.executable, str(ROOT / ".github/wheel_matrix.py"), *options]
     text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return dict(line.split("=", 1) for line in text.splitlines())
 
@@ -225,7 +226,7 @@ def pairs(*options: str) -> set[tuple[str, str]]:
 
 
 def test_a_release_is_for_every_python_and_torch():
-    config = upstream.load(ROOT / "upstream.toml")
+    config = pins.load(ROOT / "upstream.toml")
     pythons = ["3.10", "3.11", "3.12", "3.13", "3.14"]
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
     assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
@@ -234,7 +235,7 @@ def test_a_release_is_for_every_python_and_torch():
 
 
 def test_a_pull_request_tries_each_python_and_each_torch():
-    config = upstream.load(ROOT / "upstream.toml")
+    config = pins.load(ROOT / "upstream.toml")
     chosen = pairs()
     assert chosen <= pairs("--all")
     assert {torch for _, torch in chosen} == set(config.torch.supported)

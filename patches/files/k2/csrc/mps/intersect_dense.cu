@@ -1,0 +1,194 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <limits>
+#include <vector>
+
+#include "k2/csrc/best_paths.h"
+#include "k2/csrc/mps/gpu_array.h"
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/intersect_dense.h"
+#include "k2/csrc/mps/kernels/intersect_dense.h"
+#include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kSource = "intersect_dense";
+constexpr const char *kKernel = "intersect_dense";
+constexpr const char *kLattice = "lattice";
+
+// Lanes for each state, so that most arcs are in registers.
+int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
+  int32_t width = 1;
+  while (width < kIdSimdWidth && num_states * kIdArcsOfLane * width < num_arcs)
+    width *= 2;
+  return width;
+}
+
+// What the kernels of lattice.metal read, from [[buffer(0)]] on.
+struct Inputs {
+  std::vector<mps::Argument> arguments;
+  LatticeParams params;
+
+  std::vector<mps::Argument> And(
+      const std::vector<mps::Argument> &others) const {
+    std::vector<mps::Argument> ans = arguments;
+    ans.insert(ans.end(), others.begin(), others.end());
+    return ans;
+  }
+};
+
+}  // namespace
+
+bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows) {
+  return num_arcs != 0 &&
+         mps::PreferMetal(mps::Operation::kIntersectDense,
+                          static_cast<double>(num_arcs) * num_rows, num_rows);
+}
+
+std::unique_ptr<Lattice> IntersectDenseMps(
+    FsaVec &a_fsas, const at::Tensor &entering_begins,
+    const at::Tensor &entering, DenseFsaVec &b_fsas, int32_t num_rows,
+    const at::Tensor &a_to_b_map, float output_beam, int32_t max_states,
+    int32_t max_arcs) {
+  NVTX_RANGE(K2_FUNC);
+  const int32_t num_fsas = a_fsas.Dim0(), num_arcs = a_fsas.values.Dim(),
+                num_states = a_fsas.RowSplits(2).Dim() - 1,
+                num_steps = num_rows + 1,
+                num_words = num_states / kLtSimdWidth + num_fsas,
+                stride = b_fsas.scores.ElemStride0(),
+                num_columns = b_fsas.scores.Dim1(),
+                width = GetWidth(num_arcs, num_states);
+  const int64_t of_step = 2 * int64_t{num_states},
+                num_frames = int64_t{num_fsas} * num_steps;
+  TORCH_CHECK(num_frames * kLtSimdWidth <= std::numeric_limits<int32_t>::max(),
+              "intersect_dense on mps counts threads in 32 bits, which ",
+              num_fsas, " FSAs with up to ", num_rows,
+              " rows exceed; try a smaller batch");
+
+  auto lattice = std::make_unique<Lattice>();
+  lattice->num_steps = num_steps;
+  lattice->state_begins = a_fsas.RowSplits(1);
+  lattice->leaving_begins = a_fsas.RowSplits(2);
+  lattice->row_begins = b_fsas.shape.RowSplits(1);
+  lattice->a_to_b_map = FromTorch<int32_t>(a_to_b_map);
+  const torch::Tensor arcs = ToTorch(a_fsas.values),
+                      state_begins = ToTorch(lattice->state_begins),
+                      leaving_begins = ToTorch(lattice->leaving_begins),
+                      b_scores = ToTorch(b_fsas.scores),
+                      row_begins = ToTorch(lattice->row_begins),
+                      state_scores = GpuTensor<float>(num_steps * of_step),
+                      step_begins =
+                          torch::arange(0, num_steps * of_step, of_step,
+                                        entering.options().dtype(torch::kLong));
+  // The largest FSA is unknown to the host, which would have to wait for it:
+  // most are not much larger than the average.
+  const uint32_t threads = mps::FitThreads(
+      kSource, kKernel, arcs,
+      int64_t{num_states} * 3 / 2 * width / num_fsas + width, kIdSimdWidth);
+  mps::Launch(kSource, kKernel, {static_cast<uint32_t>(2 * num_fsas), threads},
+              {arcs, state_begins, leaving_begins, entering_begins, entering,
+               b_scores, row_begins, a_to_b_map, step_begins, state_scores,
+               IntersectDenseParams{
+                   stride, num_columns,
+                   (b_fsas.scores.Dim0() - 1) * stride + num_columns, width}});
+
+  Inputs inputs{{arcs, state_begins, leaving_begins, entering_begins, entering,
+                 b_scores, row_begins, a_to_b_map, state_scores},
+                {num_fsas, num_states, num_steps, num_words, stride,
+                 num_columns, output_beam, 0}};
+  torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),
+                counts = GpuTensor<int32_t>(4 * num_frames),
+                frame_states = GpuTensor<int32_t>(num_frames + 1),
+                frame_arcs = GpuTensor<int32_t>(num_frames + 1),
+                totals = GpuTensor<int64_t>(kLtNumTotals),
+                // Not read as long as there are no best arcs.
+      best_arcs = frame_arcs, needs;
+  const mps::Grid frames =
+      mps::GridOf(static_cast<int32_t>(num_frames) * kLtSimdWidth);
+  BestPaths best;
+  const int64_t *total = nullptr;
+  for (BeamLimits limits{max_states, max_arcs, output_beam};;) {
+    inputs.params.beam = limits.beam;
+    mps::Launch(kLattice, "count_lattice", frames,
+                inputs.And({best_arcs, inputs.params, words, counts}));
+    const char *place = "place_lattice";
+    mps::Launch(
+        kLattice, place,
+        {1, mps::FitThreads(kLattice, place, arcs, num_frames, kLtSimdWidth)},
+        inputs.And({best_arcs, counts, inputs.params, frame_states, frame_arcs,
+                    totals}));
+    total = HostPtr<int64_t>(totals);
+    const int64_t states = total[kLtStates], leaving = total[kLtLeavingArcs];
+    if (!inputs.params.has_best_arcs &&
+        (total[kLtRounding] || limits.Exceeded(states, leaving))) {
+      best_arcs = GpuTensor<int32_t>(num_frames);
+      needs = GpuTensor<int32_t>(2 * num_fsas);
+      inputs.params.has_best_arcs = 1;
+      mps::Launch(kLattice, "find_best_paths",
+                  mps::GridOf(num_fsas * kLtSimdWidth),
+                  inputs.And({best_arcs, inputs.params, needs}));
+      const int32_t *need = HostPtr<int32_t>(needs);
+      for (int32_t i = 0; i != num_fsas; ++i) {
+        best.num_states += need[2 * i];
+        best.num_leaving_arcs += need[2 * i + 1];
+      }
+    } else if (!limits.Narrow(states, leaving, best)) {
+      break;
+    }
+  }
+  const float difference =
+      __builtin_bit_cast(float, static_cast<int32_t>(total[kLtDifference]));
+  if (difference >= 1.0f)
+    K2_LOG(WARNING) << "Forward and backward total scores differ by "
+                    << difference;
+
+  const int32_t ans_states = total[kLtStates], ans_arcs = total[kLtArcs],
+                lacks = total[kLtNotProperties];
+  lattice->properties = lacks & kLtUnknown ? -1 : kFsaAllProperties & ~lacks;
+  torch::Tensor row_splits1 = GpuTensor<int32_t>(num_fsas + 1),
+                row_ids1 = GpuTensor<int32_t>(ans_states),
+                row_splits2 = GpuTensor<int32_t>(ans_states + 1),
+                row_ids2 = GpuTensor<int32_t>(ans_arcs),
+                out = GpuTensor<int32_t>(4 * int64_t{ans_arcs}),
+                map_a = GpuTensor<int32_t>(ans_arcs),
+                map_b = GpuTensor<int32_t>(ans_arcs);
+  mps::Launch(kLattice, "emit_lattice", frames,
+              inputs.And({best_arcs, inputs.params, words, frame_states,
+                          frame_arcs, row_splits1, row_ids1, row_splits2,
+                          row_ids2, out, map_a, map_b}));
+  lattice->frame_states = GpuArray<int32_t>(frame_states, num_frames + 1);
+  lattice->frame_arcs = GpuArray<int32_t>(frame_arcs, num_frames + 1);
+  lattice->arc_map_a = GpuArray<int32_t>(map_a, ans_arcs);
+  lattice->arc_map_b = GpuArray<int32_t>(map_b, ans_arcs);
+  Array1<int32_t> splits1 = GpuArray<int32_t>(row_splits1, num_fsas + 1),
+                  ids1 = GpuArray<int32_t>(row_ids1, ans_states),
+                  splits2 = GpuArray<int32_t>(row_splits2, ans_states + 1),
+                  ids2 = GpuArray<int32_t>(row_ids2, ans_arcs);
+  lattice->fsas = FsaVec(
+      RaggedShape3(&splits1, &ids1, ans_states, &splits2, &ids2, ans_arcs),
+      GpuArray<Arc>(out, ans_arcs));
+  return lattice;
+}
+
+}  // namespace k2

@@ -1,0 +1,123 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/gpu_array.h"
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/kernels/lattice.h"
+#include "k2/csrc/mps/lattice.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kBatches = "lattice_batches";
+constexpr const char *kGrad = "lattice_grad";
+
+BatchesParams GetBatchesParams(const Lattice &lattice) {
+  FsaVec fsas = lattice.fsas;
+  return {fsas.Dim0(), lattice.num_steps, fsas.TotSize(1), fsas.NumElements()};
+}
+
+LatticeGradParams GetGradParams(const Lattice &lattice) {
+  LatticeGradParams params = {};
+  params.num_fsas = lattice.a_to_b_map.Dim();
+  params.num_steps = lattice.num_steps;
+  params.num_sequences = lattice.row_begins.Dim() - 1;
+  return params;
+}
+
+mps::Grid GridOfSimdgroups(int32_t size) {
+  return mps::GridOf(size * kLtSimdWidth);
+}
+
+torch::Tensor TensorOf(Array1<int32_t> array) { return ToTorch(array); }
+
+mps::Grid GridOfFrames(const BatchesParams &params) {
+  return GridOfSimdgroups(params.num_fsas * params.num_steps);
+}
+
+}  // namespace
+
+Ragged<int32_t> Lattice::IncomingArcs() const {
+  FsaVec lattice = fsas;
+  const BatchesParams params = GetBatchesParams(*this);
+  torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
+                incoming = GpuTensor<int32_t>(params.num_arcs);
+  // Without arcs there is no memory of theirs; `incoming` stands for it.
+  mps::Launch(
+      kBatches, "incoming_arcs", GridOfFrames(params),
+      {params.num_arcs ? ToTorch(lattice.values) : incoming,
+       TensorOf(frame_states), TensorOf(frame_arcs),
+       GpuTensor<int32_t>(params.num_states), splits, incoming, params});
+  Array1<int32_t> splits1 = lattice.RowSplits(1),
+                  splits2 = GpuArray<int32_t>(splits, params.num_states + 1);
+  return Ragged<int32_t>(RaggedShape3(&splits1, nullptr, params.num_states,
+                                      &splits2, nullptr, params.num_arcs),
+                         GpuArray<int32_t>(incoming, params.num_arcs));
+}
+
+Ragged<int32_t> Lattice::StateBatches() const {
+  const BatchesParams params = GetBatchesParams(*this);
+  const int32_t num_parts = params.num_steps * params.num_fsas;
+  torch::Tensor splits1 = GpuTensor<int32_t>(params.num_steps + 1),
+                splits2 = GpuTensor<int32_t>(num_parts + 1),
+                states = GpuTensor<int32_t>(params.num_states);
+  const char *place = "place_batches";
+  mps::Launch(
+      kBatches, place,
+      {1, mps::FitThreads(kBatches, place, splits1, num_parts, kLtSimdWidth)},
+      {TensorOf(frame_states), splits1, splits2, params});
+  mps::Launch(kBatches, "fill_batches", GridOfFrames(params),
+              {TensorOf(frame_states), splits2, states, params});
+  Array1<int32_t> axis1 = GpuArray<int32_t>(splits1, params.num_steps + 1),
+                  axis2 = GpuArray<int32_t>(splits2, num_parts + 1);
+  return Ragged<int32_t>(RaggedShape3(&axis1, nullptr, num_parts, &axis2,
+                                      nullptr, params.num_states),
+                         GpuArray<int32_t>(states, params.num_states));
+}
+
+void Lattice::GraphGrad(const at::Tensor &arc_grad,
+                        const at::Tensor &grad) const {
+  LatticeGradParams params = GetGradParams(*this);
+  params.num_graph_arcs = grad.numel();
+  if (arc_grad.numel() == 0) {
+    grad.zero_();
+    return;
+  }
+  mps::Launch(kGrad, "graph_grad", mps::GridOf(params.num_graph_arcs),
+              {arc_grad, TensorOf(arc_map_a), TensorOf(frame_arcs),
+               TensorOf(state_begins), TensorOf(leaving_begins), grad, params});
+}
+
+void Lattice::DenseGrad(const at::Tensor &arc_grad,
+                        const at::Tensor &grad) const {
+  LatticeGradParams params = GetGradParams(*this);
+  params.num_rows = grad.size(0);
+  params.num_columns = grad.size(1);
+  if (arc_grad.numel() == 0) {
+    grad.zero_();
+    return;
+  }
+  mps::Launch(kGrad, "dense_grad", GridOfSimdgroups(params.num_rows),
+              {arc_grad, TensorOf(arc_map_b), TensorOf(frame_arcs),
+               TensorOf(row_begins), TensorOf(a_to_b_map), grad, params});
+}
+
+}  // namespace k2
