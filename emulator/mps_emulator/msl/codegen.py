@@ -91,8 +91,8 @@ def _parameter_table(number, kernel):
     for parameter in kernel.parameters:
         lines.append(
             f'  {{"{_escape(parameter.name)}", {kinds[parameter.kind]}, {parameter.index or 0}, '
-            f"{parameter.writable}, {parameter.by_reference}, {parameter.active}, "
-            f"{parameter.constant}, {parameter.element_size}, {parameter.alignment}}},"
+            f"{parameter.writable:d}, {parameter.by_reference:d}, {parameter.active:d}, "
+            f"{parameter.constant:d}, {parameter.element_size}, {parameter.alignment}}},"
         )
     lines.append("  {}};")
     return lines
@@ -108,7 +108,7 @@ def _constant_table(number, kernel):
     for constant in kernel.function_constants:
         lines.append(
             f'  {{"{_escape(constant.name)}", "{_escape(constant.type)}", {constant.index_text}, '
-            f"{constant.value is not None}}},"
+            f"{constant.value is not None:d}}},"
         )
     lines.append("  {}};")
     return lines
