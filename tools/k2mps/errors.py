@@ -342,6 +342,15 @@ class BenchmarkError(K2mpsError):
     exit_code = 37
 
 
+class RecipesError(K2mpsError):
+    """Recipes cannot be rewritten or taken back as asked.
+
+    Remedy: Follow the message. Nothing was written.
+    """
+
+    exit_code = 38
+
+
 class IndexUnreachableError(K2mpsError):
     """pip's package index cannot be reached.
 

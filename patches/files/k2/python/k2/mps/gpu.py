@@ -15,7 +15,8 @@
 # limitations under the License.
 '''What a recipe asks of torch.cuda, answered for the GPU that is there.
 
-The names are those of ``torch.cuda`` and ``torch.cuda.amp``::
+The names are those of ``torch.cuda`` and ``torch.cuda.amp``, and ``ctc_loss``
+is torch's, for which it has no kernel on mps::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
@@ -30,6 +31,8 @@ from typing import Callable
 from typing import Optional
 
 import torch
+
+from .torch_ctc import ctc_loss  # noqa: F401
 
 
 def device_type() -> str:

@@ -32,15 +32,13 @@ _Lengths = Union[torch.Tensor, Sequence[int]]
 
 
 def install_ctc_loss() -> None:
-    '''Let k2 serve ``torch.nn.functional.ctc_loss``, and with it
-    ``torch.nn.CTCLoss``, for log-probs on mps.
+    '''Put :func:`ctc_loss` in the place of ``torch.nn.functional.ctc_loss``,
+    which ``torch.nn.CTCLoss`` calls.
 
-    The arguments, the values and the gradients are torch's; k2 computes them
-    without a lattice where a batch is large, see :func:`k2.ctc_loss`.  Other
-    devices are torch's as before.  A name that was imported before, as in
-    ``from torch.nn.functional import ctc_loss``, stays what it was.
+    A name that was imported before, as in ``from torch.nn.functional import
+    ctc_loss``, stays what it was.
     '''
-    F.ctc_loss = _ctc_loss
+    F.ctc_loss = ctc_loss
 
 
 def uninstall_ctc_loss() -> None:
@@ -143,14 +141,19 @@ class _Losses(torch.autograd.Function):
         return (grad * losses_grad.unsqueeze(1),) + (None,) * 4
 
 
-def _ctc_loss(log_probs: torch.Tensor,
-              targets: torch.Tensor,
-              input_lengths: _Lengths,
-              target_lengths: _Lengths,
-              blank: int = 0,
-              reduction: str = 'mean',
-              zero_infinity: bool = False) -> torch.Tensor:
-    '''As torch.nn.functional.ctc_loss.'''
+def ctc_loss(log_probs: torch.Tensor,
+             targets: torch.Tensor,
+             input_lengths: _Lengths,
+             target_lengths: _Lengths,
+             blank: int = 0,
+             reduction: str = 'mean',
+             zero_infinity: bool = False) -> torch.Tensor:
+    '''As ``torch.nn.functional.ctc_loss``, on mps too.
+
+    The arguments, the values and the gradients are torch's; k2 computes them
+    on mps, without a lattice where a batch is large, see :func:`k2.ctc_loss`.
+    Other devices are torch's.
+    '''
     if log_probs.device.type != 'mps':
         return _torch_ctc_loss(log_probs, targets, input_lengths,
                                target_lengths, blank, reduction, zero_infinity)
