@@ -76,7 +76,7 @@ def prepare(folder, libdevice):
 
 
 class Ours:
-    """The kernels of a PTX file, launched as mutual_information.mm does."""
+    """The kernels of a PTX file, launched as mutual_information.cu does."""
 
     def __init__(self, folder):
         from ptx_module import PtxModule

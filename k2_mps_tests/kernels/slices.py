@@ -1,4 +1,4 @@
-"""The dispatches that mutual_information.mm makes."""
+"""The dispatches that mutual_information.cu makes."""
 
 import dataclasses
 import math

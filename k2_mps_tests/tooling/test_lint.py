@@ -253,6 +253,12 @@ MODULE = {"k2/python/k2/late.py": "value = 1\n"}
             "set(sources\n  late.cu)\n",
             {"k2/csrc/mps/late.cu": "\n"},
         ),
+        (
+            "cmake/use.cmake",
+            2,
+            "set(sources\n  mps/kernels/late.metal)\n",
+            {"k2/csrc/mps/kernels/late.metal": "\n"},
+        ),
         ("k2/python/k2/use.py", 1, "from .late import value\n", MODULE),
         ("k2/python/k2/use.py", 1, "from . import late\n", MODULE),
         ("k2/python/k2/use.py", 2, "def f():\n    import k2.late\n", MODULE),

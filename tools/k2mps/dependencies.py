@@ -27,9 +27,11 @@ from k2mps.series import Patch
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")
 _PACKAGES = "k2/python"
+# What cmake/mps.cmake lists is relative to the folder that uses it.
+_SOURCES = "k2/csrc"
 _INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
 _CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
-_CMAKE_FILE = re.compile(r"[\w./-]+\.(?:cc|cu|mm|cmake)\b")
+_CMAKE_FILE = re.compile(r"[\w./-]+\.(?:cc|cu|mm|metal|cmake)\b")
 _DEFINES = re.compile(r'\bdef\(\s*"(\w+)"')
 _FROM = re.compile(r"\s*from\s+(\.*)([\w.]*)\s+import\s+([\w, ]+)")
 _IMPORT = re.compile(r"\s*import\s+([\w.]+)")
@@ -175,6 +177,7 @@ def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
                 # ${PROJECT_SOURCE_DIR}/cmake/x.cmake leaves a leading slash.
                 yield number, name.lstrip("/")
                 yield number, posixpath.normpath(f"{folder}/{name}")
+                yield number, posixpath.normpath(f"{_SOURCES}/{name}")
     elif text.path.endswith(".py"):
         yield from _python(text, owners)
 

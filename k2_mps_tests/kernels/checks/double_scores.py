@@ -12,7 +12,6 @@ the sum of all.
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.checks.scores import SHAPES, Graph, gradient, reference
 from k2_mps_tests.kernels.checks.two_float import log_sums_of
 from k2_mps_tests.kernels.sources import enumerators
 
@@ -22,9 +21,21 @@ UNTOUCHED = 9.0
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = enumerators("double_scores.h")["kDsMaxThreads"]
 
+# Widths of the layers of states of each FSA, and the most arcs of a state: more
+# states than threads, states without arcs, FSAs of other depths.
+SHAPES = [
+    ([[1, 1]], 1),
+    ([[1, 3, 1], [1, 1]], 2),
+    ([[1, 5, 6, 2, 1], [1, 40, 33, 1], [1, 2, 3, 4, 5, 6, 7, 1]], 5),
+    ([[1, MAX_THREADS - 1, 1], [1, MAX_THREADS, 1]], 2),
+    ([[1, MAX_THREADS + 1, 2 * MAX_THREADS + 3, 1]], 3),
+    ([[1, 9, 1]], 40),
+    ([[], [1, 3, 1], [], [1]], 3),
+]
+
 
 def _name(layers, fan):
-    widest = max(max(widths) for widths in layers)
+    widest = max(max(widths, default=0) for widths in layers)
     return f"{len(layers)} FSAs of up to {widest} states a batch, {fan} arcs"
 
 
@@ -35,15 +46,69 @@ def cases():
         # Ties of arcs only matter in the tropical semiring.
         for log in (True, False):
             name = _name(layers, fan) + (", log" if log else ", tropical")
+            for directions in ((True,), (False,), (True, False)):
+                yield _scores(name, graph, log, directions)
             for forward in (True, False):
-                yield from _scores(
-                    name + (", forward" if forward else ", backward"), graph, forward, log
-                )
+                way = ", forward" if forward else ", backward"
+                yield from _gradients(name + way, graph, forward, log)
             for parts in (1, 3):
-                yield _arc_post(name, graph, log, parts)
+                yield from _arc_post(name, graph, log, parts)
+        for parts in (1, 3):
+            yield _arc_post_backprop(_name(layers, fan), graph, parts)
+    for value in (-np.inf, np.inf, np.nan):
+        yield _arc_post_backprop(f"a gradient of {value!r}", graph, 2, value)
 
 
-def _params(graph, log, of_totals=0, stride=0, parts=0):
+class Graph:
+    """FSAs whose states are in layers, with arcs from each to the next."""
+
+    def __init__(self, layers, fan):
+        random = np.random.default_rng([fan, *map(len, layers)])
+        self.fan = fan
+        self.depth = max(map(len, layers))
+        sizes = [sum(widths) for widths in layers]
+        self.state_begins = np.cumsum([0, *sizes])
+        self.num_states = int(self.state_begins[-1])
+        self.has_states = np.array(sizes) > 0
+        src, dest, batches = [], [], []
+        for fsa, widths in enumerate(layers):
+            ends = np.cumsum(widths) + self.state_begins[fsa]
+            for n, width in enumerate(widths):
+                states = np.arange(ends[n] - width, ends[n])
+                batches.append((n, fsa, states))
+                if n + 1 == len(widths):
+                    continue
+                for state in states:
+                    # Few states have no arc, so some are not reached.
+                    for _ in range(random.integers(0, fan + 1)):
+                        src.append(state)
+                        dest.append(random.integers(ends[n], ends[n + 1]))
+        self.src, self.dest = np.array(src), np.array(dest)
+        first = self.state_begins[np.searchsorted(self.state_begins, self.src, "right") - 1]
+        self.arcs = np.zeros(
+            len(src),
+            [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)],
+        )
+        self.arcs["src"] = self.src - first
+        self.arcs["dest"] = self.dest - first
+        # Multiples of 1/4, so that there are ties.
+        self.arcs["score"] = random.integers(-8, 9, len(src)) / 4
+        self.num_fsas = len(layers)
+        parts = {(n, fsa): states for n, fsa, states in batches}
+        parts = [
+            parts.get((n, fsa), np.zeros(0, int))
+            for n in range(self.depth)
+            for fsa in range(self.num_fsas)
+        ]
+        self.batch_begins = np.cumsum([0, *map(len, parts)])
+        self.states = np.concatenate(parts)
+        self.layers = [
+            np.concatenate(parts[n : n + self.num_fsas])
+            for n in range(0, len(parts), self.num_fsas)
+        ]
+
+
+def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
     return Buffer(
         np.array(
             [
@@ -52,6 +117,7 @@ def _params(graph, log, of_totals=0, stride=0, parts=0):
                 graph.num_states,
                 len(graph.arcs),
                 log,
+                forward,
                 of_totals,
                 stride,
                 parts,
@@ -81,72 +147,136 @@ def _new(shape, expected, allowed):
     return Buffer(np.full(shape, UNTOUCHED, np.float32), expected, allowed)
 
 
-def _scores(name, graph, forward, log):
-    scores, best = reference(graph, forward, log)
-    scores = scores.astype(float)
-    size = 1 + np.abs(scores[np.isfinite(scores)]).max()
-    widest = max(map(len, graph.layers))
-    threads = min(MAX_THREADS, -(-widest // SIMD_WIDTH) * SIMD_WIDTH)
-    ends = graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
-    lost = graph.depth * graph.fan * size * PAIR
-    allowed = (
-        np.where(np.isfinite(scores), np.abs(scores), 0) * HALF + lost
-        if log
-        else np.zeros(graph.num_states)
-    )
-    states = log_sums_of(scores)
-    leaving = _int32(_begins(graph, graph.src))
-    arcs = leaving
-    if forward:
-        arcs = _int32(_begins(graph, graph.dest), np.argsort(graph.dest, kind="stable"))
+def _entering(graph):
+    return _int32(_begins(graph, graph.dest), np.argsort(graph.dest, kind="stable"))
 
-    yield Case(
-        name,
-        f"double_{'forward' if forward else 'backward'}_scores",
-        graph.num_fsas,
-        threads,
+
+def _threads(graph):
+    return min(MAX_THREADS, -(-max(map(len, graph.layers)) // SIMD_WIDTH) * SIMD_WIDTH)
+
+
+def _error_of_scores(graph, scores):
+    """What is lost in sums, in paths of any length."""
+    size = 1 + np.abs(scores[np.isfinite(scores)]).max()
+    return graph.depth * graph.fan * size * PAIR
+
+
+def _ends(graph, forward):
+    """The states whose scores are the total scores."""
+    return graph.state_begins[1:] - 1 if forward else graph.state_begins[:-1]
+
+
+def _allowed(graph, log, scores):
+    if not log:
+        return np.zeros(graph.num_states)
+    error = np.where(np.isfinite(scores), np.abs(scores), 0) * HALF
+    return error + _error_of_scores(graph, scores)
+
+
+def _scores(name, graph, log, directions):
+    """double_scores for forward scores (True), backward scores (False), or both."""
+    states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
+    for forward in directions:
+        scores, best = reference(graph, forward, log)
+        ends = _ends(graph, forward)
+        states.append(log_sums_of(scores))
+        totals.append(np.where(graph.has_states, scores[ends], -np.inf))
+        best_arcs.append(best)
+        allowed.append(_allowed(graph, log, scores))
+        allowed_totals.append(allowed[-1][ends])
+    states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
+    return Case(
+        name + ", " + " and ".join("forward" if forward else "backward" for forward in directions),
+        "double_scores",
+        graph.num_fsas * len(directions),
+        _threads(graph),
         [
             *_inputs(graph),
-            *arcs,
+            *_int32(_begins(graph, graph.src)),
+            *_entering(graph),
             # In the log semiring many pairs of r and m are right.
             _new(states.shape, states, np.inf if log else 0.0),
-            _new(len(ends), scores[ends], allowed[ends]),
-            Buffer(np.full(graph.num_states, 7, np.int32), None if log else best),
-            _params(graph, log),
+            _new(
+                graph.num_fsas * len(directions),
+                np.concatenate(totals),
+                np.concatenate(allowed_totals),
+            ),
+            Buffer(np.full(len(best_arcs), 7, np.int32), None if log else best_arcs),
+            _params(graph, log, directions[0]),
         ],
     )
+
+
+def _gradients(name, graph, forward, log):
+    """double_rounded, double_shares and double_backprop, for one direction."""
+    scores, best = reference(graph, forward, log)
+    ends = _ends(graph, forward)
+    states = log_sums_of(scores)
+    leaving = _int32(_begins(graph, graph.src))
     yield Case(
         name,
         "double_rounded",
         -(-graph.num_states // 256),
         256,
-        [Buffer(states), _new(graph.num_states, scores, allowed), _params(graph, log)],
+        [
+            Buffer(states),
+            _new(graph.num_states, scores, _allowed(graph, log, scores)),
+            _params(graph, log),
+        ],
     )
+
+    lost = _error_of_scores(graph, scores)
+    shares = shares_of(graph, forward, log, scores, best)
+    high = shares.astype(np.float32)
+    pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
+    # A share is off by the error of two scores.
+    share_error = 4 * lost + 2.0**-60 if log else 0.0
+    # Where a share is about halfway between two floats it has two pairs.
+    halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
+    pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
+    pair_error[halfway & log] = np.inf
+    for parts in (1, 3):
+        yield Case(
+            f"{name}, {parts} parts",
+            "double_shares",
+            graph.num_fsas * parts,
+            2 * SIMD_WIDTH,
+            [
+                Buffer(graph.arcs.view(np.int32)),
+                *_int32(graph.state_begins),
+                *leaving,
+                Buffer(states),
+                Buffer(best),
+                _new(pairs.shape, pairs, pair_error),
+                _params(graph, log, forward, parts=parts),
+            ],
+        )
 
     random = np.random.default_rng(graph.num_states)
     some = random.normal(0, 1, graph.num_states).astype(np.float32)
     of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
     totals = np.zeros(graph.num_states)
     # As k2.shortest_path: without a path there is no gradient.
-    totals[ends] = np.where(scores[ends] == -np.inf, 0, of_fsas[::3])
+    has_path = graph.has_states & (scores[ends] != -np.inf)
+    totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
-        _, arc_grad = gradient(graph, forward, log, scores, best, of_states.astype(float), float)
-        # A share is off by the error of two scores.
+        arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         yield Case(
             name + what,
-            f"double_{'forward' if forward else 'backward'}_backprop",
+            "double_backprop",
             graph.num_fsas,
-            threads,
+            _threads(graph),
             [
                 *_inputs(graph),
                 *leaving,
+                *_entering(graph),
                 Buffer(states),
-                Buffer(best),
+                Buffer(pairs),
                 Buffer(grad),
                 Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
                 _new(len(graph.arcs), arc_grad, exact),
-                _params(graph, log, bool(stride), stride),
+                _params(graph, log, forward, bool(stride), stride),
             ],
         )
 
@@ -164,21 +294,110 @@ def _arc_post(name, graph, log, parts):
     )
     both = np.concatenate([forward, backward])
     size = 1 + np.abs(both[np.isfinite(both)]).max()
-    return Case(
+    lost = 4 * size * PAIR
+    inputs = [
+        Buffer(graph.arcs.view(np.int32)),
+        *_int32(graph.state_begins, _begins(graph, graph.src)),
+        Buffer(log_sums_of(forward)),
+        Buffer(log_sums_of(backward)),
+    ]
+    yield Case(
         f"{name}, {parts} parts",
         "double_arc_post",
         graph.num_fsas * parts,
         2 * SIMD_WIDTH,
         [
-            Buffer(graph.arcs.view(np.int32)),
-            *_int32(graph.state_begins, _begins(graph, graph.src)),
-            Buffer(log_sums_of(forward)),
-            Buffer(log_sums_of(backward)),
-            _new(
-                len(post),
-                post,
-                np.where(np.isfinite(post), np.abs(post), 0) * HALF + 4 * size * PAIR,
-            ),
+            *inputs,
+            _new(len(post), post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
             _params(graph, log, parts=parts),
         ],
     )
+    random = np.random.default_rng(graph.num_states)
+    for stride in (0, 1, 3):
+        grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
+        arc_grad = np.exp(post) * grad[stride * fsas[graph.src]]
+        yield Case(
+            f"{name}, {parts} parts, stride {stride}",
+            "double_totals_backprop",
+            graph.num_fsas * parts,
+            2 * SIMD_WIDTH,
+            [
+                *inputs,
+                Buffer(grad),
+                # Two results are rounded: the posterior, and the product.
+                _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
+                _params(graph, log, stride=stride, parts=parts),
+            ],
+        )
+
+
+def _arc_post_backprop(name, graph, parts, value=None):
+    random = np.random.default_rng(graph.num_states)
+    # Multiples of 1/8, of which sums are exact.
+    grad = random.integers(-128, 129, len(graph.arcs)).astype(np.float32) / 8
+    if value is not None:
+        grad[::7] = value
+    expected = []
+    begins, lasts = graph.state_begins[:-1], graph.state_begins[1:] - 1
+    fsas = np.searchsorted(graph.state_begins, graph.src, "right") - 1
+    of_fsas = np.bincount(fsas, grad, graph.num_fsas)
+    for ends, own in ((graph.src, lasts), (graph.dest, begins)):
+        expected.append(np.bincount(ends, grad, graph.num_states))
+        expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
+    return Case(
+        f"{name}, {parts} parts",
+        "double_arc_post_backprop",
+        graph.num_fsas * parts,
+        2 * SIMD_WIDTH,
+        [
+            Buffer(grad),
+            *_int32(graph.state_begins, _begins(graph, graph.src)),
+            *_entering(graph),
+            *(_new(graph.num_states, states, 0.0) for states in expected),
+            _params(graph, 0, parts=parts),
+        ],
+    )
+
+
+def reference(graph, forward, log):
+    """Scores of states, and the last of the best arcs of each."""
+    scores = np.full(graph.num_states, -np.inf)
+    best = np.full(graph.num_states, -1, np.int32)
+    ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
+    initial = graph.state_begins[:-1] if forward else graph.state_begins[1:] - 1
+    layers = graph.layers if forward else graph.layers[::-1]
+    for layer in layers:
+        for state in layer:
+            arcs = np.flatnonzero(ends == state)
+            reached = scores[others[arcs]] + graph.arcs["score"][arcs]
+            if len(arcs):
+                if log:
+                    scores[state] = np.logaddexp.reduce(reached)
+                else:
+                    scores[state] = reached.max()
+                    best[state] = arcs[len(arcs) - 1 - reached[::-1].argmax()]
+            if state in initial and scores[state] == -np.inf:
+                scores[state] = 0
+    return scores, best
+
+
+def shares_of(graph, forward, log, scores, best):
+    """What each arc adds to the score of the state that pulls over it, of that."""
+    ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
+    if not log:
+        return (best[ends] == np.arange(len(ends))).astype(float)
+    paths, sums = scores[others] + graph.arcs["score"], scores[ends]
+    return np.where(sums == -np.inf, 0, np.exp(paths - np.where(sums == -np.inf, 0, sums)))
+
+
+def gradient(graph, forward, shares, grad):
+    """The gradients of arcs."""
+    state_grad, arc_grad = grad.astype(float), np.zeros(len(graph.arcs))
+    # A state pulls from where its score went.
+    mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)
+    for layer in graph.layers[::-1] if forward else graph.layers:
+        for state in layer:
+            for arc in np.flatnonzero(mine == state):
+                arc_grad[arc] = shares[arc] * state_grad[others[arc]]
+                state_grad[state] += arc_grad[arc]
+    return arc_grad

@@ -26,11 +26,6 @@ def _cases(name, lattice):
     # By time, then by FSA.
     order = sorted(range(len(states)), key=lambda i: (states[i][1], states[i][0], i))
     part = [states[i][1] * num_fsas + states[i][0] for i in order]
-    entering = [incoming[incoming_splits[i] : incoming_splits[i + 1]] for i in order]
-    leaving = [np.arange(*lattice.row_splits2[i : i + 2]) for i in order]
-    entering_splits, leaving_splits = [
-        np.cumsum([0] + [len(x) for x in lists]) for lists in (entering, leaving)
-    ]
     parts = np.searchsorted(part, np.arange(lattice.num_steps * num_fsas + 1))
 
     params = ints([num_fsas, lattice.num_steps, len(states), num_arcs])
@@ -57,32 +52,12 @@ def _cases(name, lattice):
             1,
             threads,
             [
-                *frames,
+                frames[0],
                 written(np.arange(lattice.num_steps + 1) * num_fsas),
                 written(parts),
-                written(entering_splits[parts]),
-                written(leaving_splits[parts]),
                 params,
             ],
         )
     yield Case(
-        name,
-        "fill_batches",
-        groups,
-        2 * LANES,
-        [
-            *frames,
-            ints(lattice.row_splits2),
-            ints(incoming_splits),
-            ints(incoming),
-            ints(parts),
-            ints(entering_splits[parts]),
-            ints(leaving_splits[parts]),
-            written(order),
-            written(entering_splits),
-            written(np.concatenate([[], *entering])),
-            written(leaving_splits),
-            written(np.concatenate([[], *leaving])),
-            params,
-        ],
+        name, "fill_batches", groups, 2 * LANES, [frames[0], ints(parts), written(order), params]
     )

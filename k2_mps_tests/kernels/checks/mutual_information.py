@@ -240,7 +240,7 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
 
 
 def _case(name, kernel, px, py, offset, boundary, cores, buffers):
-    """The launches that mutual_information.mm makes.
+    """The launches that mutual_information.cu makes.
 
     buffers: gives all but the last from the one for scratch.
     """
@@ -262,7 +262,7 @@ def _case(name, kernel, px, py, offset, boundary, cores, buffers):
 
 
 def _some(array, p_shape):
-    """Metal binds no empty buffer, so mutual_information.mm gives p.
+    """Metal binds no empty buffer, so mutual_information.cu gives p.
 
     The kernel reads of it what it then does not use.
     """

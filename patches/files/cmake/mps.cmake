@@ -25,14 +25,18 @@
 #   k2_metal      with K2_WITH_MPS, an interface target that stands for Metal
 #                 and Foundation; a toolchain may define it before this file
 #                 is read, else it is Apple's frameworks
-#   k2_mps_sources(<variable>)
-#                 the backend's sources, none where K2_WITH_MPS is off
 #   k2_use_mps(<target>)
-#                 to be called for the target that compiles them
-#
-# The sources are the *.mm files of k2/csrc/mps, the kernels the *.metal files
-# of k2/csrc/mps/kernels.  Sources that include the backend's headers see
-# K2_WITH_MPS=1; without it these headers say that there is no backend.
+#                 with K2_WITH_MPS, adds the backend to a target of k2/csrc.
+#                 Whatever includes its headers sees K2_WITH_MPS=1; without it
+#                 they say that there is no backend.
+
+# .mm where there is Objective-C, .cu and .cc as everywhere in k2, .metal for
+# kernels.
+# please keep it sorted
+set(k2_mps_srcs
+  mps/mps_context.mm
+  mps/stream.mm
+)
 
 if(K2_WITH_MPS)
   if(CMAKE_VERSION VERSION_LESS 3.16)
@@ -86,51 +90,52 @@ if(K2_WITH_MPS)
   endif()
 endif()
 
-function(k2_mps_sources variable)
-  set(sources "")
-  if(K2_WITH_MPS)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/k2/csrc/mps/*.mm)
+# Sets a variable to a C++ source that is made of a kernel file.  It holds the
+# text, with the files of k2 that it includes in their place, since Metal
+# compiles a single string; and its compiled form, with K2_METAL_COMPILER.
+function(k2_embed_metal variable kernel)
+  get_filename_component(name ${kernel} NAME_WE)
+  get_filename_component(kernel ${kernel} ABSOLUTE)
+  get_filename_component(dir ${kernel} DIRECTORY)
+  # Any of them may be included by any other.
+  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h)
+  set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
+  set(metallib "")
+  if(K2_METAL_COMPILER)
+    set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
+    # The options say what those of newLibraryWithSource in metal.mm do.
+    add_custom_command(OUTPUT ${metallib}
+      COMMAND ${K2_METAL_COMPILER} -fno-fast-math
+        -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}
+        -o ${metallib} ${kernel}
+      DEPENDS ${kernel} ${headers}
+      COMMENT "Compiling k2/csrc/mps/kernels/${name}.metal"
+      VERBATIM)
   endif()
-  set(${variable} ${sources} PARENT_SCOPE)
+  add_custom_command(OUTPUT ${embedded}
+    COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DSOURCE=${kernel}
+      -DMETALLIB=${metallib}
+      -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${embedded}
+      -P ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
+    DEPENDS ${kernel} ${headers} ${metallib}
+      ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
+    COMMENT "Embedding k2/csrc/mps/kernels/${name}.metal"
+    VERBATIM)
+  set(${variable} ${embedded} PARENT_SCOPE)
 endfunction()
 
-# Makes of each kernel file a C++ source that holds its text, with the files
-# of k2 that it includes in their place, since Metal compiles a single string;
-# and its compiled form, with K2_METAL_COMPILER.
 function(k2_use_mps target)
   if(NOT K2_WITH_MPS)
     return()
   endif()
   target_link_libraries(${target} PRIVATE k2_metal)
   target_compile_definitions(${target} PUBLIC K2_WITH_MPS=1)
-
-  set(dir ${PROJECT_SOURCE_DIR}/k2/csrc/mps/kernels)
-  file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.metal)
-  file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h)
-  foreach(kernel IN LISTS kernels)
-    get_filename_component(name ${kernel} NAME_WE)
-    set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
-    set(metallib "")
-    if(K2_METAL_COMPILER)
-      set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
-      # The options say what those of newLibraryWithSource in metal.mm do.
-      add_custom_command(OUTPUT ${metallib}
-        COMMAND ${K2_METAL_COMPILER} -fno-fast-math
-          -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}
-          -o ${metallib} ${kernel}
-        DEPENDS ${kernel} ${headers}
-        COMMENT "Compiling k2/csrc/mps/kernels/${name}.metal"
-        VERBATIM)
+  foreach(source IN LISTS k2_mps_srcs)
+    if(source MATCHES "\\.cu$")
+      transform(OUTPUT_VARIABLE source SRCS ${source})
+    elseif(source MATCHES "\\.metal$")
+      k2_embed_metal(source ${source})
     endif()
-    add_custom_command(OUTPUT ${embedded}
-      COMMAND ${CMAKE_COMMAND} -DNAME=${name} -DSOURCE=${kernel}
-        -DMETALLIB=${metallib}
-        -DROOT=${PROJECT_SOURCE_DIR} -DOUTPUT=${embedded}
-        -P ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
-      DEPENDS ${kernel} ${headers} ${metallib}
-        ${PROJECT_SOURCE_DIR}/cmake/embed_metal.cmake
-      COMMENT "Embedding k2/csrc/mps/kernels/${name}.metal"
-      VERBATIM)
-    target_sources(${target} PRIVATE ${embedded})
+    target_sources(${target} PRIVATE ${source})
   endforeach()
 endfunction()

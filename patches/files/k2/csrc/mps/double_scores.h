@@ -19,6 +19,8 @@
 #ifndef K2_CSRC_MPS_DOUBLE_SCORES_H_
 #define K2_CSRC_MPS_DOUBLE_SCORES_H_
 
+#include <utility>
+
 #include "k2/csrc/fsa.h"
 #include "k2/csrc/ragged.h"
 #include "torch/all.h"
@@ -37,9 +39,13 @@ struct BatchedFsas {
   FsaVec fsas;
   Ragged<int32_t> state_batches;  // [batch][fsa][state], of idx01 of `fsas`
   bool log_semiring;              // else tropical
+  // What GetIncomingArcs() returns, as tensors of int32: where the arcs that
+  // enter each state begin, [states + 1], and their indexes, [arcs].  Functions
+  // that say so do without.
+  torch::Tensor entering_begins, entering;
 };
 
-// Scores of all states, as the kernels have them.
+// Scores of all states in one direction, as the kernels have them.
 struct DoubleScores {
   torch::Tensor states;     // float32, [states, 4], see LogSum in two_float.h
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
@@ -54,27 +60,27 @@ struct DoubleScores {
  */
 bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
 
-/* Computes forward scores in a dispatch.
+/* Computes scores in a dispatch.
 
-   @param [in] fsas             The FSAs.
-   @param [in] entering_begins  int32, [states + 1], into `entering`.
-   @param [in] entering         int32, [arcs], by the states that they enter.
+   @param [in] fsas      The FSAs.  Backward scores do without entering arcs.
+   @param [in] forward   Whether to compute forward scores.
+   @param [in] backward  Whether to compute backward scores.
+   @return     Forward scores, then backward scores; of what is not computed the
+               tensors are undefined.
  */
-DoubleScores DoubleForwardScores(BatchedFsas &fsas,
-                                 torch::Tensor entering_begins,
-                                 torch::Tensor entering);
-
-// Computes backward scores in a dispatch.
-DoubleScores DoubleBackwardScores(BatchedFsas &fsas);
+std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
+                                                          bool forward,
+                                                          bool backward);
 
 // Returns scores as float32, [states], in a dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], in a dispatch.
+/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches.
 
-   @param [in] fsas        As given to the function whose gradient it is.
-   @param [in] is_forward  Whether that was DoubleForwardScores().
-   @param [in] scores      What it returned.
+   @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
+                           forward scores does without entering arcs.
+   @param [in] is_forward  Whether `scores` are forward scores.
+   @param [in] scores      What ComputeDoubleScores() returned.
    @param [in] grad        float32; of the scores, [states], or of the total
                            scores, [fsas], of any stride.
    @param [in] of_totals   Which of the two.
@@ -83,10 +89,33 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals);
 
+/* Returns the gradient of the arcs' scores, float32, [arcs], of total scores in
+   the log semiring, in a dispatch.
+
+   @param [in] fsas   As given to ComputeDoubleScores().
+   @param [in] forward, backward   What that returned.
+   @param [in] grad   float32, [fsas], of any stride.
+ */
+torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
+                                   const DoubleScores &forward,
+                                   const DoubleScores &backward,
+                                   torch::Tensor grad);
+
 // Returns the logarithms of the posteriors of arcs, float32, [arcs], in a
 // dispatch.
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward);
+
+/* Computes the gradient of what DoubleArcPost() does for the scores of states,
+   in a dispatch.
+
+   @param [in] fsas   As given to DoubleArcPost().
+   @param [in] grad   float32, [arcs], that of the posteriors.
+   @return     The gradients of forward and of backward scores, float32,
+               [states].
+ */
+std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
+    BatchedFsas &fsas, torch::Tensor grad);
 
 }  // namespace k2
 

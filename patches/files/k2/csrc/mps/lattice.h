@@ -54,11 +54,8 @@ struct Lattice {
   // What GetIncomingArcs() returns.
   Ragged<int32_t> IncomingArcs() const;
 
-  // As GetStateBatches(), GetEnteringArcIndexBatches() and
-  // GetLeavingArcIndexBatches(); the batches are the frames' times.
-  void Batches(const Ragged<int32_t> &incoming_arcs, Ragged<int32_t> *states,
-               Ragged<int32_t> *entering_arcs,
-               Ragged<int32_t> *leaving_arcs) const;
+  // What GetStateBatches() returns; the batches are the frames' times.
+  Ragged<int32_t> StateBatches() const;
 
   /* The gradients of the scores of a_fsas and of b_fsas from that of the
      lattice's: what adding up each element by arc_map_a and arc_map_b in the

@@ -27,6 +27,7 @@ struct DoubleScoresParams {
   int num_states;
   int num_arcs;
   int log_semiring;  // else tropical
+  int is_forward;    // else backward scores
   int of_totals;     // whether a gradient is given of the total scores only
   int grad_stride;   // from that of one FSA to the next
   int num_parts;     // threadgroups of an FSA, where it may have several
@@ -35,6 +36,7 @@ struct DoubleScoresParams {
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
   kDsMaxThreads = 1024,
+  kDsArcThreads = 256,  // where an FSA may have several threadgroups
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

@@ -158,60 +158,51 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
         initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
 }
 
-// The following kernels have one threadgroup for each FSA.  They read
+// Forward scores, backward scores, or both.  Each FSA is a threadgroup, each
+// direction num_fsas of them: the first ones compute forward scores if
+// params.is_forward.
 //
 // arcs            [num_arcs]
 // state_begins    [num_fsas + 1], the row splits of axis 1 of the FSAs
-// leaving_begins  [num_states + 1], those of axis 2
 // batch_begins, states   see Batches
-// entering_begins, entering   see EnteringArcs
-
-// Forward scores, from the arcs that enter states; see Scores.
+// leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
+// entering_begins, entering   see EnteringArcs; only for forward scores
+// scores, totals, best_arcs   see Scores; those of the second direction follow
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
-kernel void double_forward_scores(
-    device const Arc *arcs [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *batch_begins [[buffer(2)]],
-    device const int *states [[buffer(3)]],
-    device const int *entering_begins [[buffer(4)]],
-    device const int *entering [[buffer(5)]],
-    device LogSum *scores [[buffer(6)]], device float *totals [[buffer(7)]],
-    device int *best_arcs [[buffer(8)]],
-    constant DoubleScoresParams &params [[buffer(9)]],
-    uint fsa [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
+kernel void double_scores(device const Arc *arcs [[buffer(0)]],
+                          device const int *state_begins [[buffer(1)]],
+                          device const int *batch_begins [[buffer(2)]],
+                          device const int *states [[buffer(3)]],
+                          device const int *leaving_begins [[buffer(4)]],
+                          device const int *entering_begins [[buffer(5)]],
+                          device const int *entering [[buffer(6)]],
+                          device LogSum *scores [[buffer(7)]],
+                          device float *totals [[buffer(8)]],
+                          device int *best_arcs [[buffer(9)]],
+                          constant DoubleScoresParams &params [[buffer(10)]],
+                          uint group [[threadgroup_position_in_grid]],
+                          uint thread_index [[thread_index_in_threadgroup]],
+                          uint num_threads [[threads_per_threadgroup]]) {
+  const int direction = int(group) / params.num_fsas,
+            fsa = int(group) % params.num_fsas,
+            num_best = params.log_semiring ? 1 : params.num_states;
+  const Scores out = {scores + direction * params.num_states,
+                      totals + direction * params.num_fsas,
+                      best_arcs + direction * num_best};
+  const bool is_forward = params.is_forward && direction == 0;
+  const Batches batches = {batch_begins,       states, params.num_fsas,
+                           params.num_batches, fsa,    !is_forward};
   const int begin = state_begins[fsa], last = state_begins[fsa + 1] - 1;
-  ComputeScores(params,
-                Batches{batch_begins, states, params.num_fsas,
-                        params.num_batches, int(fsa), false},
-                EnteringArcs{arcs, entering_begins, entering},
-                begin <= last ? begin : -1, last,
-                Scores{scores, totals, best_arcs}, int(thread_index),
-                int(num_threads));
-}
-
-// Backward scores, from the arcs that leave states; see Scores.
-[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
-kernel void double_backward_scores(
-    device const Arc *arcs [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *batch_begins [[buffer(2)]],
-    device const int *states [[buffer(3)]],
-    device const int *leaving_begins [[buffer(4)]],
-    device LogSum *scores [[buffer(5)]], device float *totals [[buffer(6)]],
-    device int *best_arcs [[buffer(7)]],
-    constant DoubleScoresParams &params [[buffer(8)]],
-    uint fsa [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
-  const int begin = state_begins[fsa], last = state_begins[fsa + 1] - 1;
-  ComputeScores(params,
-                Batches{batch_begins, states, params.num_fsas,
-                        params.num_batches, int(fsa), true},
-                LeavingArcs{arcs, leaving_begins}, begin <= last ? last : -1,
-                begin, Scores{scores, totals, best_arcs}, int(thread_index),
-                int(num_threads));
+  if (is_forward) {
+    ComputeScores(params, batches,
+                  EnteringArcs{arcs, entering_begins, entering},
+                  begin <= last ? begin : -1, last, out, int(thread_index),
+                  int(num_threads));
+  } else {
+    ComputeScores(params, batches, LeavingArcs{arcs, leaving_begins},
+                  begin <= last ? last : -1, begin, out, int(thread_index),
+                  int(num_threads));
+  }
 }
 
 // The scores as floats.  Each state is a thread.
@@ -225,15 +216,12 @@ kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
   if (int(i) < params.num_states) rounded[i] = Score(scores[i]).high;
 }
 
-// Gradients.  What an arc adds to the score of the state that pulls over it
-// makes up a share of that: the arc's gradient is this share of the state's,
-// and a state's is the sum of those of the arcs that lead on from it, and of
-// what the caller gives.
-//
-// grad      the caller's: [num_states], or only that of the total scores,
-//           [num_fsas], params.grad_stride elements apart; where that is
-//           -infinity, there is no path and no gradient
-// arc_grad  [num_arcs]; all are written
+// Gradients of the scores of states, and of total scores in the tropical
+// semiring.  An arc adds to the score of one of its states: this state pulls
+// over the arc.  The arc's part of that score is its share.  The gradient of an
+// arc is its share of the state's gradient.  The gradient of a state is the sum
+// of the gradients of the arcs over which others pull from it, and of what the
+// caller gives.
 
 inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   if (sum.r.high == -INFINITY) return TwoFloat{0.0f, 0.0f};
@@ -243,217 +231,133 @@ inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   return Mul(Exp(diff), Div(path.m, sum.m));
 }
 
+// The shares of arcs in forward scores if params.is_forward, else in backward
+// scores.  This kernel has params.num_parts threadgroups for each FSA, which do
+// not depend on each other.
+//
+// scores, best_arcs   see Scores
+// shares              [num_arcs]
+kernel void double_shares(device const Arc *arcs [[buffer(0)]],
+                          device const int *state_begins [[buffer(1)]],
+                          device const int *leaving_begins [[buffer(2)]],
+                          device const LogSum *scores [[buffer(3)]],
+                          device const int *best_arcs [[buffer(4)]],
+                          device TwoFloat *shares [[buffer(5)]],
+                          constant DoubleScoresParams &params [[buffer(6)]],
+                          uint group [[threadgroup_position_in_grid]],
+                          uint thread_index [[thread_index_in_threadgroup]],
+                          uint num_threads [[threads_per_threadgroup]]) {
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  for (int i =
+           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
+       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+    const Arc arc = arcs[i];
+    const int src = begin + arc.src_state, dest = begin + arc.dest_state,
+              to = params.is_forward ? dest : src,
+              from = params.is_forward ? src : dest;
+    if (params.log_semiring) {
+      shares[i] = ShareOf(Follow(scores[from], arc.score), scores[to]);
+    } else {
+      shares[i] = TwoFloat{best_arcs[to] == i ? 1.0f : 0.0f, 0.0f};
+    }
+  }
+}
+
 // Returns the product, rounded once; what floats give if it is not finite.
 inline float Scale(TwoFloat a, float b) {
   const float product = Mul(a, TwoFloat{b, 0.0f}).high;
   return fabs(product) < INFINITY ? product : a.high * b;
 }
 
-// The gradient of forward scores.  States pull over the arcs that leave them.
-//
-// scores, best_arcs   as double_forward_scores writes them
-// state_grad          [num_states]; is scratch
-[[max_total_threads_per_threadgroup(kDsMaxThreads)]]
-kernel void double_forward_backprop(
-    device const Arc *arcs [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *batch_begins [[buffer(2)]],
-    device const int *states [[buffer(3)]],
-    device const int *leaving_begins [[buffer(4)]],
-    device const LogSum *scores [[buffer(5)]],
-    device const int *best_arcs [[buffer(6)]],
-    device const float *grad [[buffer(7)]],
-    device TwoFloat *state_grad [[buffer(8)]],
-    device float *arc_grad [[buffer(9)]],
-    constant DoubleScoresParams &params [[buffer(10)]],
-    uint fsa [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
-  const Batches batches = {batch_begins,       states,   params.num_fsas,
-                           params.num_batches, int(fsa), true};
-  const LeavingArcs leaving = {arcs, leaving_begins};
-  const int final = state_begins[fsa + 1] - 1;
-  const float factor =
-      params.of_totals ? grad[long(fsa) * params.grad_stride] : 1.0f;
+// What Backprop() reads and writes.
+struct Gradients {
+  device const LogSum *scores;    // [num_states]
+  device const TwoFloat *shares;  // [num_arcs]
+  device const float *grad;       // the caller's: [num_states], or only that of
+                                  // total scores, [num_fsas], grad_stride apart
+  device TwoFloat *state_grad;    // [num_states], scratch
+  device float *arc_grad;         // [num_arcs]; all are written
+};
 
-  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
-  for (int n = 0; n < params.num_batches; ++n) {
+// Computes gradients of an FSA.  `arcs` are those over which other states pull
+// from a state.  `final` is the state whose score is the total score; without a
+// path to it there is no gradient of that.
+template <typename Arcs>
+inline void Backprop(constant DoubleScoresParams &params, Batches batches,
+                     Arcs arcs, int final, Gradients of, int thread_index,
+                     int num_threads) {
+  const float factor = params.of_totals
+                           ? of.grad[long(batches.fsa) * params.grad_stride]
+                           : 1.0f;
+  Work ahead = GetWork(batches, arcs, 0, thread_index);
+  for (int n = 0; n < batches.num_batches; ++n) {
     Work work = ahead;
-    ahead = GetWork(batches, leaving, n + 1, int(thread_index));
-    int index = int(thread_index);
+    ahead = GetWork(batches, arcs, n + 1, thread_index);
+    int index = thread_index;
     while (work.node.state >= 0) {
       const Node node = work.node;
-      const LogSum score = scores[node.state];
       Link link = work.link;
       TwoFloat sum = {0.0f, 0.0f};
       if (!params.of_totals) {
-        sum.high = grad[node.state];
-      } else if (node.state == final && score.r.high != -INFINITY) {
+        sum.high = of.grad[node.state];
+      } else if (node.state == final &&
+                 of.scores[final].r.high != -INFINITY) {
         sum.high = 1.0f;
       }
       for (int position = node.begin; position < node.end; ++position) {
         const Link current = link;
         if (position + 1 < node.end)
-          link = GetLink(leaving, node.state, position + 1);
-        TwoFloat share = {0.0f, 0.0f};
-        if (params.log_semiring) {
-          share = ShareOf(Follow(score, current.score), scores[current.state]);
-        } else if (best_arcs[current.state] == current.arc) {
-          share.high = 1.0f;
-        }
-        const TwoFloat part = Mul(share, state_grad[current.state]);
-        arc_grad[current.arc] = Scale(part, factor);
+          link = GetLink(arcs, node.state, position + 1);
+        const TwoFloat part =
+            Mul(of.shares[current.arc], of.state_grad[current.state]);
+        of.arc_grad[current.arc] = Scale(part, factor);
         sum = Add(sum, part);
       }
-      state_grad[node.state] = sum;
+      of.state_grad[node.state] = sum;
 
-      index += int(num_threads);
-      work = GetWork(batches, leaving, n, index);
+      index += num_threads;
+      work = GetWork(batches, arcs, n, index);
     }
     threadgroup_barrier(mem_flags::mem_device);
   }
 }
 
-// Gradients of states as numbers with a fixed point, in units of 2^-61 of what
-// none of them exceeds.  Threads add them up in any order: the sum is the same.
-struct FixedSums {
-  device atomic_uint *halves;  // [2 * num_states], the lower one first
-};
-
-constant int kFixedBits = 61;
-
-inline void Store(FixedSums sums, int state, long value) {
-  atomic_store_explicit(&sums.halves[2 * state], uint(value),
-                        memory_order_relaxed);
-  atomic_store_explicit(&sums.halves[2 * state + 1], uint(value >> 32),
-                        memory_order_relaxed);
-}
-
-inline long Load(FixedSums sums, int state) {
-  const uint low = atomic_load_explicit(&sums.halves[2 * state],
-                                        memory_order_relaxed),
-             high = atomic_load_explicit(&sums.halves[2 * state + 1],
-                                         memory_order_relaxed);
-  return long((ulong(high) << 32) | low);
-}
-
-inline void AddTo(FixedSums sums, int state, long value) {
-  const uint low = uint(value),
-             before = atomic_fetch_add_explicit(&sums.halves[2 * state], low,
-                                                memory_order_relaxed),
-             carry = before + low < low ? 1 : 0;
-  atomic_fetch_add_explicit(&sums.halves[2 * state + 1],
-                            uint(value >> 32) + carry, memory_order_relaxed);
-}
-
-// For |a| <= 1.
-inline long ToFixed(TwoFloat a) {
-  return long(ldexp(a.high, kFixedBits)) + long(ldexp(a.low, kFixedBits));
-}
-
-inline TwoFloat FromFixed(long value) {
-  const float high = float(value);
-  return Ldexp(TwoFloat{high, float(value - long(high))}, -kFixedBits);
-}
-
-// The gradient of backward scores.  States push over the arcs that leave them,
-// so that arcs by the states that they enter are not needed.
+// The gradient of forward scores if params.is_forward, else of backward scores.
+// Each FSA is a threadgroup.
 //
-// scores, best_arcs   as double_backward_scores writes them
-// state_grad          [2 * num_states]; is scratch
-//
-// If a gradient that the caller gives is infinite or NaN, or the total score is
-// infinite in the log semiring, then all gradients of the FSA become NaN.
+// entering_begins, entering   see EnteringArcs; only for backward scores
+// scores, shares, grad, state_grad, arc_grad   see Gradients
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
-kernel void double_backward_backprop(
-    device const Arc *arcs [[buffer(0)]],
-    device const int *state_begins [[buffer(1)]],
-    device const int *batch_begins [[buffer(2)]],
-    device const int *states [[buffer(3)]],
-    device const int *leaving_begins [[buffer(4)]],
-    device const LogSum *scores [[buffer(5)]],
-    device const int *best_arcs [[buffer(6)]],
-    device const float *grad [[buffer(7)]],
-    device atomic_uint *state_grad [[buffer(8)]],
-    device float *arc_grad [[buffer(9)]],
-    constant DoubleScoresParams &params [[buffer(10)]],
-    uint fsa [[threadgroup_position_in_grid]],
-    uint thread_index [[thread_index_in_threadgroup]],
-    uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup atomic_uint largest_bits;
-
-  const Batches batches = {batch_begins,       states,   params.num_fsas,
-                           params.num_batches, int(fsa), false};
-  const LeavingArcs leaving = {arcs, leaving_begins};
-  const FixedSums sums = {state_grad};
-  const int begin = state_begins[fsa], end = state_begins[fsa + 1];
-
-  // No gradient of a state exceeds 2^exponent: they are shares of all.
-  if (thread_index == 0)
-    atomic_store_explicit(&largest_bits, 0u, memory_order_relaxed);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (!params.of_totals)
-    for (int state = begin + int(thread_index); state < end;
-         state += int(num_threads))
-      // These bits are in the order of the numbers.
-      atomic_fetch_max_explicit(&largest_bits, as_type<uint>(fabs(grad[state])),
-                                memory_order_relaxed);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  const float largest =
-      as_type<float>(atomic_load_explicit(&largest_bits, memory_order_relaxed));
-  const bool is_finite = largest < INFINITY;
-  int exponent = 0, exponent_of_count = 0;
-  if (!params.of_totals && is_finite) {
-    frexp(largest, exponent);
-    frexp(float(end - begin), exponent_of_count);
-    exponent += exponent_of_count;
-  }
-  // Infinite shares have no fixed point either.
-  const bool is_poisoned = !is_finite || (params.log_semiring && begin < end &&
-                                          scores[begin].r.high == INFINITY);
-  const float factor = is_poisoned        ? NAN
-                       : params.of_totals ? grad[long(fsa) * params.grad_stride]
-                                          : 1.0f;
-  for (int state = begin + int(thread_index); state < end;
-       state += int(num_threads)) {
-    float own =
-        state == begin && scores[state].r.high != -INFINITY ? 1.0f : 0.0f;
-    if (!params.of_totals)
-      own = is_finite ? ldexp(grad[state], -exponent) : 0.0f;
-    Store(sums, state, ToFixed(TwoFloat{own, 0.0f}));
-  }
-  threadgroup_barrier(mem_flags::mem_device);
-
-  Work ahead = GetWork(batches, leaving, 0, int(thread_index));
-  for (int n = 0; n < params.num_batches; ++n) {
-    Work work = ahead;
-    ahead = GetWork(batches, leaving, n + 1, int(thread_index));
-    int index = int(thread_index);
-    while (work.node.state >= 0) {
-      const Node node = work.node;
-      const LogSum score = scores[node.state];
-      const TwoFloat of_state = FromFixed(Load(sums, node.state));
-      Link link = work.link;
-      for (int position = node.begin; position < node.end; ++position) {
-        const Link current = link;
-        if (position + 1 < node.end)
-          link = GetLink(leaving, node.state, position + 1);
-        TwoFloat share = {0.0f, 0.0f};
-        if (params.log_semiring) {
-          share = ShareOf(Follow(scores[current.state], current.score), score);
-        } else if (best_arcs[node.state] == current.arc) {
-          share.high = 1.0f;
-        }
-        const TwoFloat part = Mul(share, of_state);
-        arc_grad[current.arc] = Scale(Ldexp(part, exponent), factor);
-        // Infinite scores make it NaN.
-        if (fabs(part.high) <= 1.0f) AddTo(sums, current.state, ToFixed(part));
-      }
-
-      index += int(num_threads);
-      work = GetWork(batches, leaving, n, index);
-    }
-    threadgroup_barrier(mem_flags::mem_device);
+kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
+                            device const int *state_begins [[buffer(1)]],
+                            device const int *batch_begins [[buffer(2)]],
+                            device const int *states [[buffer(3)]],
+                            device const int *leaving_begins [[buffer(4)]],
+                            device const int *entering_begins [[buffer(5)]],
+                            device const int *entering [[buffer(6)]],
+                            device const LogSum *scores [[buffer(7)]],
+                            device const TwoFloat *shares [[buffer(8)]],
+                            device const float *grad [[buffer(9)]],
+                            device TwoFloat *state_grad [[buffer(10)]],
+                            device float *arc_grad [[buffer(11)]],
+                            constant DoubleScoresParams &params [[buffer(12)]],
+                            uint fsa [[threadgroup_position_in_grid]],
+                            uint thread_index [[thread_index_in_threadgroup]],
+                            uint num_threads [[threads_per_threadgroup]]) {
+  const Gradients of = {scores, shares, grad, state_grad, arc_grad};
+  const Batches batches = {batch_begins, states,   params.num_fsas,
+                           params.num_batches,     int(fsa),
+                           bool(params.is_forward)};
+  if (params.is_forward) {
+    Backprop(params, batches, LeavingArcs{arcs, leaving_begins},
+             state_begins[fsa + 1] - 1, of, int(thread_index),
+             int(num_threads));
+  } else {
+    Backprop(params, batches, EnteringArcs{arcs, entering_begins, entering},
+             state_begins[fsa], of, int(thread_index), int(num_threads));
   }
 }
 
@@ -486,4 +390,96 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
                            backward_scores[begin + arc.dest_state], total))
             .high;
   }
+}
+
+// The gradient of total scores in the log semiring: that of each arc is its
+// posterior times the gradient of the total score.  Threadgroups are as those of
+// double_arc_post.
+//
+// grad      [num_fsas], params.grad_stride elements apart
+// arc_grad  [num_arcs]; all are written
+kernel void double_totals_backprop(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device const LogSum *forward_scores [[buffer(3)]],
+    device const LogSum *backward_scores [[buffer(4)]],
+    device const float *grad [[buffer(5)]],
+    device float *arc_grad [[buffer(6)]],
+    constant DoubleScoresParams &params [[buffer(7)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  const LogSum total = backward_scores[begin];
+  const float factor = grad[long(fsa) * params.grad_stride];
+  for (int i =
+           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
+       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+    const Arc arc = arcs[i];
+    arc_grad[i] =
+        factor *
+        ValueOf(GetPosterior(forward_scores[begin + arc.src_state], arc.score,
+                             backward_scores[begin + arc.dest_state], total));
+  }
+}
+
+// The gradient of what double_arc_post does for the scores of states.  For the
+// scores of arcs it is arc_grad itself.
+//
+// A state's forward score counts in the arcs that leave it, its backward score
+// in those that enter it.  The forward score of an FSA's final state and the
+// backward score of its initial state count as its total score instead, by one
+// half each, in all of its arcs.  All sums are in the order of the arcs.
+//
+// This kernel has params.num_parts threadgroups for each FSA, as
+// double_arc_post has.
+//
+// arc_grad       [num_arcs], the gradient of arc_post
+// forward_grad   [num_states], the gradient of forward scores; all are written
+// backward_grad  [num_states], that of backward scores; all are written
+[[max_total_threads_per_threadgroup(kDsArcThreads)]]
+kernel void double_arc_post_backprop(
+    device const float *arc_grad [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device const int *entering_begins [[buffer(3)]],
+    device const int *entering [[buffer(4)]],
+    device float *forward_grad [[buffer(5)]],
+    device float *backward_grad [[buffer(6)]],
+    constant DoubleScoresParams &params [[buffer(7)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup float sums[kDsArcThreads];
+
+  const int fsa = int(group) / params.num_parts,
+            part = int(group) % params.num_parts, begin = state_begins[fsa],
+            end = state_begins[fsa + 1];
+  if (begin == end) return;
+  for (int state = begin + part * int(num_threads) + int(thread_index);
+       state < end; state += params.num_parts * int(num_threads)) {
+    float leave = 0.0f, enter = 0.0f;
+    for (int i = leaving_begins[state]; i < leaving_begins[state + 1]; ++i)
+      leave += arc_grad[i];
+    for (int i = entering_begins[state]; i < entering_begins[state + 1]; ++i)
+      enter += arc_grad[entering[i]];
+    if (state != end - 1) forward_grad[state] = leave;
+    if (state != begin) backward_grad[state] = enter;
+  }
+  if (part != 0) return;
+
+  float sum = 0.0f;
+  for (int i = leaving_begins[begin] + int(thread_index);
+       i < leaving_begins[end]; i += int(num_threads))
+    sum += arc_grad[i];
+  sums[thread_index] = sum;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_index != 0) return;
+  sum = 0.0f;
+  for (uint i = 0; i < num_threads; ++i) sum += sums[i];
+  forward_grad[end - 1] = backward_grad[begin] = -0.5f * sum;
 }

@@ -22,7 +22,7 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The batches of states of a lattice, and what enters and leaves them.  Arcs go
+// The batches of states of a lattice, and the arcs that enter states.  Arcs go
 // from a time to the next, so the states of one time, of all FSAs, are a
 // batch; see lattice.metal for frames.
 
@@ -94,27 +94,21 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
   if (frame == 0 && lane == 0) row_splits[params.num_states] = params.num_arcs;
 }
 
-// How many states and arcs are before each part of a batch that belongs to one
-// FSA; batches are ordered by time, then by FSA.
+// How many states are before each part of a batch that belongs to one FSA;
+// batches are ordered by time, then by FSA.
 //
 // row_splits1   [num_steps + 1], the row splits of axis 1 of all batches
-// states        [num_steps * num_fsas + 1], those of axis 2
-// entering      [num_steps * num_fsas + 1], gets the number of arcs that
-//               enter states before
-// leaving       [num_steps * num_fsas + 1], that of arcs that leave them
+// row_splits2   [num_steps * num_fsas + 1], those of axis 2
 //
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void place_batches(device const int *frame_states [[buffer(0)]],
-                          device const int *frame_arcs [[buffer(1)]],
-                          device int *row_splits1 [[buffer(2)]],
-                          device int *states [[buffer(3)]],
-                          device int *entering [[buffer(4)]],
-                          device int *leaving [[buffer(5)]],
-                          constant BatchesParams &params [[buffer(6)]],
+                          device int *row_splits1 [[buffer(1)]],
+                          device int *row_splits2 [[buffer(2)]],
+                          constant BatchesParams &params [[buffer(3)]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup int3 sums[kLtMaxThreads];
+  threadgroup int sums[kLtMaxThreads];
   const int thread_id = int(thread_index), threads = int(num_threads);
   const int num_parts = params.num_steps * params.num_fsas;
   for (int i = thread_id; i <= params.num_steps; i += threads)
@@ -123,92 +117,46 @@ kernel void place_batches(device const int *frame_states [[buffer(0)]],
   const int each = (num_parts + threads - 1) / threads,
             begin = min(thread_id * each, num_parts),
             end = min(begin + each, num_parts);
-  int3 own = int3(0);
+  int own = 0;
   // Twice: for what is before the thread's parts, then to write.
   for (int pass = 0; pass < 2; ++pass) {
-    int3 sum = pass == 0 ? int3(0) : sums[thread_id] - own;
+    int sum = pass == 0 ? 0 : sums[thread_id] - own;
     for (int i = begin; i < end; ++i) {
       const int fsa = i % params.num_fsas, t = i / params.num_fsas,
                 frame = fsa * params.num_steps + t;
-      if (pass == 1) {
-        states[i] = sum.x;
-        entering[i] = sum.y;
-        leaving[i] = sum.z;
-      }
-      sum.x += frame_states[frame + 1] - frame_states[frame];
-      if (t > 0) sum.y += frame_arcs[frame] - frame_arcs[frame - 1];
-      sum.z += frame_arcs[frame + 1] - frame_arcs[frame];
+      if (pass == 1) row_splits2[i] = sum;
+      sum += frame_states[frame + 1] - frame_states[frame];
     }
     if (pass == 1) break;
     own = sum;
     sums[thread_id] = own;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (int distance = 1; distance < threads; distance *= 2) {
-      const int3 more =
-          thread_id >= distance ? sums[thread_id - distance] : int3(0);
+      const int more = thread_id >= distance ? sums[thread_id - distance] : 0;
       threadgroup_barrier(mem_flags::mem_threadgroup);
       sums[thread_id] += more;
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
   }
-  if (thread_id == threads - 1) {
-    states[num_parts] = params.num_states;
-    entering[num_parts] = params.num_arcs;
-    leaving[num_parts] = params.num_arcs;
-  }
+  if (thread_id == threads - 1) row_splits2[num_parts] = params.num_states;
 }
 
 // What is in the batches; a simdgroup does a frame.
 //
-// frame_states, frame_arcs   see incoming_arcs
-// row_splits2      [num_states + 1], where the arcs that leave a state begin
-// incoming_splits, incoming   what incoming_arcs returned
-// part_states, part_entering, part_leaving   what place_batches returned
-// states           [num_states], gets the states of the batches
-// entering_splits, leaving_splits   [num_states + 1], get the row splits of
-//                  axis 3
-// entering, leaving   [num_arcs], get indexes of arcs
+// frame_states   see incoming_arcs
+// row_splits2    what place_batches returned
+// states         [num_states], gets the states of the batches
 kernel void fill_batches(device const int *frame_states [[buffer(0)]],
-                         device const int *frame_arcs [[buffer(1)]],
-                         device const int *row_splits2 [[buffer(2)]],
-                         device const int *incoming_splits [[buffer(3)]],
-                         device const int *incoming [[buffer(4)]],
-                         device const int *part_states [[buffer(5)]],
-                         device const int *part_entering [[buffer(6)]],
-                         device const int *part_leaving [[buffer(7)]],
-                         device int *states [[buffer(8)]],
-                         device int *entering_splits [[buffer(9)]],
-                         device int *entering [[buffer(10)]],
-                         device int *leaving_splits [[buffer(11)]],
-                         device int *leaving [[buffer(12)]],
-                         constant BatchesParams &params [[buffer(13)]],
+                         device const int *row_splits2 [[buffer(1)]],
+                         device int *states [[buffer(2)]],
+                         constant BatchesParams &params [[buffer(3)]],
                          uint thread_index [[thread_position_in_grid]]) {
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   if (frame >= params.num_fsas * params.num_steps) return;
   const int fsa = frame / params.num_steps, t = frame % params.num_steps,
-            part = t * params.num_fsas + fsa;
-  const int states_begin = frame_states[frame],
-            num_states = frame_states[frame + 1] - states_begin,
-            leaving_begin = frame_arcs[frame],
-            num_leaving = frame_arcs[frame + 1] - leaving_begin,
-            entering_begin = frame_arcs[t == 0 ? frame : frame - 1],
-            num_entering = leaving_begin - entering_begin;
-  const int at = part_states[part], entering_at = part_entering[part],
-            leaving_at = part_leaving[part];
-  for (int s = lane; s < num_states; s += kLtSimdWidth) {
-    const int state = states_begin + s;
-    states[at + s] = state;
-    entering_splits[at + s] =
-        entering_at + incoming_splits[state] - entering_begin;
-    leaving_splits[at + s] = leaving_at + row_splits2[state] - leaving_begin;
-  }
-  for (int i = lane; i < num_entering; i += kLtSimdWidth)
-    entering[entering_at + i] = incoming[entering_begin + i];
-  for (int i = lane; i < num_leaving; i += kLtSimdWidth)
-    leaving[leaving_at + i] = leaving_begin + i;
-  if (frame == 0 && lane == 0) {
-    entering_splits[params.num_states] = params.num_arcs;
-    leaving_splits[params.num_states] = params.num_arcs;
-  }
+            begin = frame_states[frame], end = frame_states[frame + 1],
+            at = row_splits2[t * params.num_fsas + fsa];
+  for (int state = begin + lane; state < end; state += kLtSimdWidth)
+    states[at + state - begin] = state;
 }

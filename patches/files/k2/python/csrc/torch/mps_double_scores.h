@@ -31,18 +31,24 @@ inline void PybindMpsDoubleScores(py::module &m) {
 
   py::class_<BatchedFsas>(m, "BatchedFsas")
       .def(py::init([](const k2::FsaVec &fsas, k2::RaggedAny &state_batches,
-                       bool log_semiring) {
+                       bool log_semiring,
+                       const torch::optional<torch::Tensor> &entering_begins,
+                       const torch::optional<torch::Tensor> &entering) {
         return BatchedFsas{fsas, state_batches.any.Specialize<int32_t>(),
-                           log_semiring};
+                           log_semiring,
+                           entering_begins.value_or(torch::Tensor()),
+                           entering.value_or(torch::Tensor())};
       }));
   py::class_<DoubleScores>(m, "DoubleScores")
       .def_readonly("totals", &DoubleScores::totals)
+      .def_readonly("best_arcs", &DoubleScores::best_arcs)
       .def("rounded", &k2::RoundDoubleScores);
   m.def("prefer_double_scores_mps", &k2::PreferDoubleScoresMps);
-  m.def("double_forward_scores", &k2::DoubleForwardScores);
-  m.def("double_backward_scores", &k2::DoubleBackwardScores);
+  m.def("compute_double_scores", &k2::ComputeDoubleScores);
   m.def("double_scores_backprop", &k2::DoubleScoresBackprop);
+  m.def("double_totals_backprop", &k2::DoubleTotalsBackprop);
   m.def("double_arc_post", &k2::DoubleArcPost);
+  m.def("double_arc_post_backprop", &k2::DoubleArcPostBackprop);
 #endif
 }
 

@@ -19,8 +19,6 @@
 #ifndef K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
 #define K2_PYTHON_CSRC_TORCH_MPS_LATTICE_H_
 
-#include <tuple>
-
 #include "k2/csrc/mps/intersect_dense.h"
 #include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
@@ -41,14 +39,8 @@ inline void PybindMpsLattice(py::module &m) {
   lattice.def("incoming_arcs", [](const Lattice &self) {
     return RaggedAny(self.IncomingArcs().Generic());
   });
-  // Those of states, of entering arcs and of leaving arcs.
-  lattice.def("batches", [](const Lattice &self, RaggedAny &incoming_arcs) {
-    k2::Ragged<int32_t> states, entering, leaving;
-    self.Batches(incoming_arcs.any.Specialize<int32_t>(), &states, &entering,
-                 &leaving);
-    return std::make_tuple(RaggedAny(states.Generic()),
-                           RaggedAny(entering.Generic()),
-                           RaggedAny(leaving.Generic()));
+  lattice.def("state_batches", [](const Lattice &self) {
+    return RaggedAny(self.StateBatches().Generic());
   });
   lattice.def("graph_grad", &Lattice::GraphGrad);
   lattice.def("dense_grad", &Lattice::DenseGrad);

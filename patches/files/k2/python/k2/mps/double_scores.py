@@ -13,44 +13,39 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Scores nearly in double precision, on the GPU.'''
+'''Scores of states and arcs by the GPU, nearly in double precision.
+
+It is all the same whether the caller asks for double precision: these are no
+slower than scores in single precision would be.
+'''
+from typing import Tuple
+
 import torch
 import _k2
+from k2.mps import lattice
 
 
-def in_metal(fsas, use_double_scores: bool) -> bool:
-    '''Return whether the following functions are for this call.
-
-    Args:
-      fsas:
-        A k2.Fsa, an FsaVec.
-      use_double_scores:
-        What the caller asks for.
-    Returns:
-      True if that is double precision, and the GPU is faster than the host.
-    '''
-    return (use_double_scores and fsas.device.type == 'mps'
-            and fsas.num_arcs > 0
+def in_metal(fsas) -> bool:
+    '''Return whether the GPU is faster than the host for this k2.Fsa, an
+    FsaVec.  Only then the following functions may be called.'''
+    return (fsas.device.type == 'mps' and fsas.num_arcs > 0
             and _k2.prefer_double_scores_mps(fsas.num_arcs,
                                              fsas._get_state_batches().dim0))
 
 
 def tot_scores(fsas, log_semiring: bool) -> torch.Tensor:
     '''As Fsa.get_tot_scores, in torch.float32.'''
-    # Backward scores need no arcs by the states that they enter.  But of equal
-    # paths the CPU takes the one that forward scores find.
-    return _Scores.apply(fsas, log_semiring, not log_semiring, True,
-                         fsas.scores)
+    return _TotScores.apply(fsas, log_semiring, fsas.scores)
 
 
 def forward_scores(fsas, log_semiring: bool) -> torch.Tensor:
     '''As Fsa.get_forward_scores, in torch.float32.'''
-    return _Scores.apply(fsas, log_semiring, True, False, fsas.scores)
+    return _Scores.apply(fsas, log_semiring, True, fsas.scores)
 
 
 def backward_scores(fsas, log_semiring: bool) -> torch.Tensor:
     '''As Fsa.get_backward_scores, in torch.float32.'''
-    return _Scores.apply(fsas, log_semiring, False, False, fsas.scores)
+    return _Scores.apply(fsas, log_semiring, False, fsas.scores)
 
 
 def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
@@ -58,59 +53,102 @@ def arc_post(fsas, log_semiring: bool) -> torch.Tensor:
     return _ArcPost.apply(fsas, log_semiring, fsas.scores)
 
 
-def _batched(fsas, log_semiring: bool) -> '_k2.BatchedFsas':
-    return _k2.BatchedFsas(fsas.arcs, fsas._get_state_batches(), log_semiring)
+def entering_arcs(fsas) -> torch.Tensor:
+    '''As Fsa._get_entering_arcs.'''
+    return _scores(fsas, False, True, False)[0].best_arcs
 
 
-def _entering(fsas):
-    '''Return where the arcs of each state begin in the list of arcs by the
-    states that they enter, and that list: two tensors of torch.int32.'''
+def _entering(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
+    '''Return what Fsa._get_incoming_arcs does as two tensors: where the arcs
+    that enter each state begin, and their indexes.'''
     name, cache = 'metal_entering', fsas._cache
     if name not in cache:
-        # The GPU's work, in torch's operators: a host that reads arcs would
-        # have to wait for all that the GPU has to do.
-        arcs, shape = fsas.arcs.values(), fsas.arcs.shape()
-        targets = shape.row_ids(2) - arcs[:, 0] + arcs[:, 1]
-        targets, entering = torch.sort(targets, stable=True)
-        states = torch.arange(shape.tot_size(1) + 1, dtype=torch.int32,
-                              device=arcs.device)
-        cache[name] = (torch.searchsorted(targets, states, out_int32=True),
-                       entering.to(torch.int32))
+        if lattice.fill_cache(fsas, 'incoming_arcs'):
+            incoming = cache['incoming_arcs']
+            cache[name] = incoming.shape.row_splits(2), incoming.values
+        else:
+            cache[name] = lattice.entering_arcs(fsas)[:2]
     return cache[name]
 
 
-def _scores(fsas, log_semiring: bool, is_forward: bool) -> '_k2.DoubleScores':
+def _batched(fsas, log_semiring: bool, entering: bool) -> '_k2.BatchedFsas':
+    arcs = _entering(fsas) if entering else (None, None)
+    return _k2.BatchedFsas(fsas.arcs, fsas._get_state_batches(), log_semiring,
+                           *arcs)
+
+
+def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
+    '''Return two _k2.DoubleScores, forward and backward scores; None for what
+    is not wanted.'''
+    wanted = {'forward': forward, 'backward': backward}
     # Fsa forgets what has "score" in its name if scores change.
-    name = 'metal_scores_%s_%s' % ('forward' if is_forward else 'backward',
-                                   'log' if log_semiring else 'tropical')
+    suffix = '_log' if log_semiring else '_tropical'
+    names = {way: f'metal_{way}_scores{suffix}' for way in wanted}
     cache = fsas._cache
-    if name not in cache:
-        batched = _batched(fsas, log_semiring)
-        cache[name] = (
-            _k2.double_forward_scores(batched, *_entering(fsas))
-            if is_forward else _k2.double_backward_scores(batched))
-    return cache[name]
+    missing = [wanted[way] and names[way] not in cache for way in wanted]
+    if any(missing):
+        made = _k2.compute_double_scores(
+            _batched(fsas, log_semiring, missing[0]), *missing)
+        for way, is_new, scores in zip(wanted, missing, made):
+            if is_new:
+                cache[names[way]] = scores
+    return tuple(cache[names[way]] if wanted[way] else None for way in wanted)
+
+
+class _TotScores(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, fsas, log_semiring: bool,
+                unused_scores: torch.Tensor) -> torch.Tensor:
+        # Backward scores need no arcs by the states that they enter.  But of
+        # equal paths the CPU takes the one that forward scores find, and the
+        # gradient needs both: one dispatch takes no longer for both.
+        has_gradient = ctx.needs_input_grad[2]
+        forward, backward = _scores(fsas, log_semiring,
+                                    has_gradient or not log_semiring,
+                                    log_semiring)
+        if has_gradient:
+            ctx.batched = _batched(fsas, log_semiring, True)
+            ctx.scores = forward, backward
+            # So that torch notes if they change.
+            ctx.save_for_backward(unused_scores)
+        # What is in the cache must not refer to this function.
+        return (backward or forward).totals.detach()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad: torch.Tensor):
+        ctx.saved_tensors
+        forward, backward = ctx.scores
+        if backward is None:
+            arc_grad = _k2.double_scores_backprop(ctx.batched, True, forward,
+                                                  grad, True)
+        else:
+            arc_grad = _k2.double_totals_backprop(ctx.batched, forward,
+                                                  backward, grad)
+        return None, None, arc_grad
 
 
 class _Scores(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool, is_forward: bool,
-                of_totals: bool, unused_scores: torch.Tensor) -> torch.Tensor:
-        scores = _scores(fsas, log_semiring, is_forward)
-        ctx.arguments = (_batched(fsas, log_semiring), is_forward, scores)
-        ctx.of_totals = of_totals
-        # So that torch notes if they change.
-        ctx.save_for_backward(unused_scores)
-        # What is in the cache must not refer to this function.
-        return scores.totals.detach() if of_totals else scores.rounded()
+                unused_scores: torch.Tensor) -> torch.Tensor:
+        forward, backward = _scores(fsas, log_semiring, is_forward,
+                                    not is_forward)
+        scores = forward if is_forward else backward
+        if ctx.needs_input_grad[3]:
+            ctx.arguments = (_batched(fsas, log_semiring, True), is_forward,
+                             scores)
+            ctx.save_for_backward(unused_scores)
+        return scores.rounded()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
-        return (None, None, None, None, _k2.double_scores_backprop(
-            *ctx.arguments, grad, ctx.of_totals))
+        return None, None, None, _k2.double_scores_backprop(
+            *ctx.arguments, grad, False)
 
 
 class _ArcPost(torch.autograd.Function):
@@ -118,23 +156,20 @@ class _ArcPost(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        batched = _batched(fsas, log_semiring)
-        forward_scores = _scores(fsas, log_semiring, True)
-        backward_scores = _scores(fsas, log_semiring, False)
-        ctx.fsas = fsas
-        ctx.batched = batched
-        ctx.scores = forward_scores, backward_scores
-        ctx.save_for_backward(unused_scores)
-        return _k2.double_arc_post(batched, forward_scores, backward_scores)
+        scores = _scores(fsas, log_semiring, True, True)
+        batched = _batched(fsas, log_semiring, True)
+        if ctx.needs_input_grad[2]:
+            ctx.arguments = batched, scores
+            ctx.save_for_backward(unused_scores)
+        return _k2.double_arc_post(batched, *scores)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad: torch.Tensor):
         ctx.saved_tensors
-        forward_scores, backward_scores = ctx.scores
-        forward_grad, backward_grad = _k2.backprop_get_arc_post_float(
-            ctx.fsas.arcs, ctx.fsas._get_incoming_arcs(), grad.contiguous())
-        arc_grad = grad + _k2.double_scores_backprop(
-            ctx.batched, True, forward_scores, forward_grad, False)
-        return None, None, arc_grad + _k2.double_scores_backprop(
-            ctx.batched, False, backward_scores, backward_grad, False)
+        batched, scores = ctx.arguments
+        state_grads = _k2.double_arc_post_backprop(batched, grad)
+        for i, state_grad in enumerate(state_grads):
+            grad = grad + _k2.double_scores_backprop(
+                batched, i == 0, scores[i], state_grad, False)
+        return None, None, grad

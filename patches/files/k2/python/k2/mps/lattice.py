@@ -116,8 +116,7 @@ def fill_cache(fsa, name: str) -> bool:
       fsa:
         Any k2.Fsa.
       name:
-        An entry of ``fsa._cache``: incoming_arcs, state_batches,
-        entering_arc_batches or leaving_arc_batches.
+        An entry of ``fsa._cache``: incoming_arcs or state_batches.
     Returns:
       Whether the entry is there now.
     '''
@@ -125,11 +124,8 @@ def fill_cache(fsa, name: str) -> bool:
     made = cache.get(_LATTICE)
     if made is None:
         return False
-    if 'incoming_arcs' not in cache:
-        cache['incoming_arcs'] = made.incoming_arcs()
-    if name != 'incoming_arcs':
-        (cache['state_batches'], cache['entering_arc_batches'],
-         cache['leaving_arc_batches']) = made.batches(cache['incoming_arcs'])
+    if name not in cache:
+        cache[name] = getattr(made, name)()
     return True
 
 

@@ -73,51 +73,24 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
                          GpuArray<int32_t>(incoming, params.num_arcs));
 }
 
-void Lattice::Batches(const Ragged<int32_t> &incoming_arcs,
-                      Ragged<int32_t> *states, Ragged<int32_t> *entering_arcs,
-                      Ragged<int32_t> *leaving_arcs) const {
-  FsaVec lattice = fsas;
-  Ragged<int32_t> incoming = incoming_arcs;
+Ragged<int32_t> Lattice::StateBatches() const {
   const BatchesParams params = GetBatchesParams(*this);
-  const int32_t num_parts = params.num_steps * params.num_fsas,
-                num_states = params.num_states, num_arcs = params.num_arcs;
+  const int32_t num_parts = params.num_steps * params.num_fsas;
   torch::Tensor splits1 = GpuTensor<int32_t>(params.num_steps + 1),
-                part_states = GpuTensor<int32_t>(num_parts + 1),
-                part_entering = GpuTensor<int32_t>(num_parts + 1),
-                part_leaving = GpuTensor<int32_t>(num_parts + 1);
+                splits2 = GpuTensor<int32_t>(num_parts + 1),
+                states = GpuTensor<int32_t>(params.num_states);
   const char *place = "place_batches";
   mps::Launch(
       kBatches, place,
       {1, mps::FitThreads(kBatches, place, splits1, num_parts, kLtSimdWidth)},
-      {TensorOf(frame_states), TensorOf(frame_arcs), splits1, part_states,
-       part_entering, part_leaving, params});
-
-  torch::Tensor list = GpuTensor<int32_t>(num_states),
-                entering_splits = GpuTensor<int32_t>(num_states + 1),
-                entering = GpuTensor<int32_t>(num_arcs),
-                leaving_splits = GpuTensor<int32_t>(num_states + 1),
-                leaving = GpuTensor<int32_t>(num_arcs);
+      {TensorOf(frame_states), splits1, splits2, params});
   mps::Launch(kBatches, "fill_batches", GridOfFrames(params),
-              {TensorOf(frame_states), TensorOf(frame_arcs),
-               TensorOf(lattice.RowSplits(2)), TensorOf(incoming.RowSplits(2)),
-               num_arcs ? ToTorch(incoming.values) : entering, part_states,
-               part_entering, part_leaving, list, entering_splits, entering,
-               leaving_splits, leaving, params});
-
+              {TensorOf(frame_states), splits2, states, params});
   Array1<int32_t> axis1 = GpuArray<int32_t>(splits1, params.num_steps + 1),
-                  axis2 = GpuArray<int32_t>(part_states, num_parts + 1);
-  *states = Ragged<int32_t>(
-      RaggedShape3(&axis1, nullptr, num_parts, &axis2, nullptr, num_states),
-      GpuArray<int32_t>(list, num_states));
-  auto arcs_of = [&](const torch::Tensor &splits, const torch::Tensor &values) {
-    Array1<int32_t> axis3 = GpuArray<int32_t>(splits, num_states + 1);
-    return Ragged<int32_t>(
-        RaggedShape4(&axis1, nullptr, num_parts, &axis2, nullptr, num_states,
-                     &axis3, nullptr, num_arcs),
-        GpuArray<int32_t>(values, num_arcs));
-  };
-  *entering_arcs = arcs_of(entering_splits, entering);
-  *leaving_arcs = arcs_of(leaving_splits, leaving);
+                  axis2 = GpuArray<int32_t>(splits2, num_parts + 1);
+  return Ragged<int32_t>(RaggedShape3(&axis1, nullptr, num_parts, &axis2,
+                                      nullptr, params.num_states),
+                         GpuArray<int32_t>(states, params.num_states));
 }
 
 void Lattice::GraphGrad(const at::Tensor &arc_grad,

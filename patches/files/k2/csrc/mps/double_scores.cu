@@ -1,0 +1,212 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include "k2/csrc/mps/double_scores.h"
+
+#include "k2/csrc/mps/grid.h"
+#include "k2/csrc/mps/kernels/double_scores.h"
+#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/placement.h"
+#include "k2/csrc/torch_util.h"
+
+namespace k2 {
+
+namespace {
+
+constexpr const char *kSource = "double_scores";
+
+// Rough estimates in nanoseconds, for PreferMetal().  The host's is what scores
+// of states take in double precision on one core of an x86-64, with the arcs by
+// states; the kernels' are several times those of an NVIDIA H200.  No Apple
+// device was measured.
+constexpr double kHostTimePerArc = 30.0;
+constexpr double kMetalTimePerBatch = 8000.0;
+constexpr double kMetalTime = 200000.0;  // the dispatch and the wait
+
+// What all kernels read.
+struct Inputs {
+  DoubleScoresParams params;
+  torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
+      entering_begins, entering;
+};
+
+Inputs GetInputs(BatchedFsas &batched) {
+  FsaVec &fsas = batched.fsas;
+  Array1<int32_t> state_begins = fsas.RowSplits(1),
+                  leaving_begins = fsas.RowSplits(2),
+                  batch_begins = batched.state_batches.RowSplits(2);
+  // Metal binds no buffer of nothing; where there is none it is not read.
+  torch::Tensor splits = ToTorch(leaving_begins);
+  const bool has_entering = batched.entering.defined();
+  return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
+           fsas.NumElements(), batched.log_semiring, 0, 0, 0, 0},
+          ToTorch(fsas.values),
+          ToTorch(state_begins),
+          ToTorch(batch_begins),
+          ToTorch(batched.state_batches.values),
+          splits,
+          has_entering ? batched.entering_begins : splits,
+          has_entering ? batched.entering : splits};
+}
+
+// Threadgroups for each FSA in some directions, of twice the states of an FSA in an average
+// batch, so that one pass is enough for most.
+mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
+                  int32_t num_directions = 1) {
+  const DoubleScoresParams &params = inputs.params;
+  const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
+  return {static_cast<uint32_t>(num_directions * params.num_fsas),
+          mps::FitThreads(kSource, kernel, inputs.arcs,
+                          (2LL * params.num_states + num_parts - 1) / num_parts,
+                          kDsSimdWidth)};
+}
+
+// Memory for the GPU to write.
+torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
+                  torch::ScalarType dtype = torch::kFloat) {
+  return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
+}
+
+// A grid over arcs of several threadgroups for each FSA, so that each thread has
+// an arc of an average FSA.
+mps::Grid GetArcGrid(DoubleScoresParams *params) {
+  const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
+  params->num_parts = (params->num_arcs + threads - 1) / threads;
+  return {static_cast<uint32_t>(params->num_fsas * params->num_parts),
+          kDsArcThreads};
+}
+
+}  // namespace
+
+bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches) {
+  return num_arcs != 0 &&
+         mps::PreferMetal(kHostTimePerArc * num_arcs,
+                          kMetalTimePerBatch * num_batches + kMetalTime);
+}
+
+std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
+                                                          bool forward,
+                                                          bool backward) {
+  K2_CHECK(forward || backward);
+  K2_CHECK(!forward || fsas.entering.defined());
+  const char *kernel = "double_scores";
+  Inputs inputs = GetInputs(fsas);
+  DoubleScoresParams &params = inputs.params;
+  params.is_forward = forward;
+  const int32_t num_directions = forward + backward;
+  // In the log semiring best arcs are not written.
+  torch::Tensor
+      states = New(inputs, {num_directions, params.num_states, 4}),
+      totals = New(inputs, {num_directions, params.num_fsas}),
+      best_arcs = New(
+          inputs,
+          {num_directions, params.log_semiring ? 1 : params.num_states},
+          torch::kInt);
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs, num_directions),
+              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+               inputs.states, inputs.leaving_begins, inputs.entering_begins,
+               inputs.entering, states, totals, best_arcs, params});
+  auto scores_of = [&](int32_t direction) {
+    return DoubleScores{states[direction], totals[direction],
+                        best_arcs[direction]};
+  };
+  return {forward ? scores_of(0) : DoubleScores{},
+          backward ? scores_of(num_directions - 1) : DoubleScores{}};
+}
+
+torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
+  DoubleScoresParams params = {};
+  params.num_states = static_cast<int>(scores.states.size(0));
+  torch::Tensor ans =
+      torch::empty({params.num_states}, scores.states.options());
+  mps::Launch(kSource, "double_rounded", mps::GridOf(params.num_states),
+              {scores.states, ans, params});
+  return ans;
+}
+
+torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
+                                   const DoubleScores &scores,
+                                   torch::Tensor grad, bool of_totals) {
+  K2_CHECK(is_forward || fsas.entering.defined());
+  const char *kernel = "double_backprop";
+  Inputs inputs = GetInputs(fsas);
+  DoubleScoresParams &params = inputs.params;
+  params.is_forward = is_forward;
+  params.of_totals = of_totals;
+  if (of_totals) {
+    params.grad_stride = static_cast<int>(grad.stride(0));
+  } else {
+    grad = grad.contiguous();
+  }
+  torch::Tensor shares = New(inputs, {params.num_arcs, 2}),
+                state_grad = New(inputs, {params.num_states, 2}),
+                ans = New(inputs, {params.num_arcs});
+  const mps::Grid arc_grid = GetArcGrid(&params);
+  mps::Launch(kSource, "double_shares", arc_grid,
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               scores.states, scores.best_arcs, shares, params});
+  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
+              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+               inputs.states, inputs.leaving_begins, inputs.entering_begins,
+               inputs.entering, scores.states, shares, grad, state_grad, ans,
+               params});
+  return ans;
+}
+
+torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
+                                   const DoubleScores &forward,
+                                   const DoubleScores &backward,
+                                   torch::Tensor grad) {
+  Inputs inputs = GetInputs(fsas);
+  inputs.params.grad_stride = static_cast<int>(grad.stride(0));
+  torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
+  const mps::Grid grid = GetArcGrid(&inputs.params);
+  mps::Launch(kSource, "double_totals_backprop", grid,
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               forward.states, backward.states, grad, ans, inputs.params});
+  return ans;
+}
+
+torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
+                            const DoubleScores &backward) {
+  Inputs inputs = GetInputs(fsas);
+  torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
+  const mps::Grid grid = GetArcGrid(&inputs.params);
+  mps::Launch(
+      kSource, "double_arc_post", grid,
+      {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
+       backward.states, ans, inputs.params});
+  return ans;
+}
+
+std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
+    BatchedFsas &fsas, torch::Tensor grad) {
+  K2_CHECK(fsas.entering.defined());
+  Inputs inputs = GetInputs(fsas);
+  const int64_t num_states = inputs.params.num_states;
+  torch::Tensor forward_grad = New(inputs, {num_states}),
+                backward_grad = New(inputs, {num_states});
+  const mps::Grid grid = GetArcGrid(&inputs.params);
+  mps::Launch(kSource, "double_arc_post_backprop", grid,
+              {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
+               inputs.entering_begins, inputs.entering, forward_grad,
+               backward_grad, inputs.params});
+  return {forward_grad, backward_grad};
+}
+
+}  // namespace k2
