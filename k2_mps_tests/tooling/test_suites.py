@@ -7,12 +7,15 @@ import re
 import sys
 
 import pytest
-from k2mps import doctor, errors, suites, testing
-from k2mps.project import Project
-from k2mps.reporter import Reporter
+from k2mps.build import doctor
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.run import suites, testing
 
 from k2_mps_tests.tooling import support
 
+ROOT = support.TOOLS.parent
 MIXED = """\
 import pytest
 
@@ -138,6 +141,50 @@ def test_the_summary_says_everything_that_matters(project):
     assert lines[-1] == ("203 tests ran against real k2, 10 needed none, 1 were skipped")
 
 
+def test_the_summary_says_how_many_tests_k2_is_missing_for(project):
+    text = "import k2\n\ndef test_a(): pass\n\ndef test_b(): pass\n"
+    support.write(project.root / "of_k2", {"more/test_it.py": text})
+    of_k2 = suites.Suite("of-k2", "", "of_k2", doctor.Device.CPU)
+    within = suites.Suite("within", "", "{k2}/tests", doctor.Device.CPU)
+    cpp = suites.Suite("cpp", "", "of_k2", doctor.Device.CPU, cpp=True)
+    tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
+    away = [suites.not_run(project, suite, "gone") for suite in (of_k2, within, cpp)]
+    assert all(result.ok for result in away)
+    partly = suites.Result(of_k2, passed=4, skipped=1, without_k2=True, missed=3)
+    lines = suites.summary([suites.Result(tool, passed=10), *away, partly])
+    assert "not run in of-k2, 3: k2 itself is missing" in lines
+    assert lines[-2:] == [
+        "0 tests ran against real k2, 14 needed none, 1 were skipped",
+        "k2 itself is missing: 5 tests or more could not be run, nor those that come with it,"
+        " within, cpp; next: make build",
+    ]
+
+
+def test_without_k2_only_marked_tests_are_left_out(project):
+    text = """
+import pytest
+
+@pytest.mark.k2
+def test_of_k2(): import k2_that_is_missing
+
+@pytest.mark.skip(reason="no Mac here")
+def test_skipped(): pass
+
+def test_of_none(): pass
+"""
+    plugin = ROOT / "k2_mps_tests/without_k2.py"
+    support.write(
+        project.root,
+        {"k2_mps_tests/__init__.py": "", "k2_mps_tests/without_k2.py": plugin.read_text()},
+    )
+    result = run(project, text, on_k2=True, marked=True)
+    assert result.ok, result.output
+    assert (result.passed, result.skipped, result.missed) == (1, 1, 1)
+    assert result.without_k2 and result.reasons == {"no Mac here": 1}
+    # A suite that needs none runs all of them.
+    assert run(project, text).failed == 1
+
+
 def test_report_fails_where_anything_did():
     suite = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
     good = suites.Result(suite, passed=1)
@@ -174,7 +221,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     )
     os.symlink(sys.prefix, sandbox.root / ".venv")
     config = sandbox.root / "upstream.toml"
-    from k2mps.environment import Environment
+    from k2mps.build.environment import Environment
 
     torch = Environment(Project(sandbox.root)).version_of("torch")
     assert torch, "this test needs the environment that k2mps build makes"
@@ -183,6 +230,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
     out = sandbox.ok("test", "tooling", "upstream-cpu")
     assert re.search(r"^tooling +1 +0 ", out, re.MULTILINE)
     assert "not run: upstream-cpu: file:" in out
+    assert "nor those that come with it, upstream-cpu" in out.splitlines()[-1]
     assert "could not be cloned" in out
     support.write(
         sandbox.root / "k2_mps_tests/tooling",
