@@ -38,6 +38,7 @@ _GROUPS = {
     "follow upstream": ("probe", "rebase", "upstream"),
     "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
     "make wheels": ("wheel",),
+    "use it": ("recipes",),
     "other": ("docs", "completion"),
 }
 
@@ -370,6 +371,34 @@ def bench_command(
     built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
     folder = program.bench(session.project, built, session.console, **options)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+
+
+@main.command("recipes")
+@click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--undo", is_flag=True, help="give the checkout back as it was")
+@click.pass_obj
+def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
+    """Make a checkout of icefall ready for mps, or take that back.
+
+    Its calls for CUDA's device, mixed precision and memory are rewritten to
+    k2.mps.gpu, which also serves CUDA. docs/icefall.md tells the rest.
+    """
+    from k2mps.run.recipes import Recipes
+
+    recipes = Recipes(directory, session.console)
+    show = session.console.info
+    if undo:
+        result = recipes.undo()
+        show(f"{directory}: {len(result.changed)} files are as they were")
+        for path in result.merged:
+            show(f"  with your edits: {path}")
+        return
+    result = recipes.apply()
+    show(f"{directory}: rewrote {len(result.changed)} files")
+    for path, reason in result.left.items():
+        session.console.warn(f"{path} stays as it is: {reason}")
+    show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
 @main.command("cuda")
