@@ -219,12 +219,7 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
-        edited = checkout.edited_files()
-        if edited:
-            raise errors.DirtyCheckoutError(
-                f"{checkout.directory} has uncommitted edits in {', '.join(edited[:3])}",
-                next_command="k2mps new or k2mps fold, or git stash",
-            )
+        checkout.check_at_rest()
         tip = author.replay(author.parent(at), author.after(at))
         return author.finish(f"drop {author.patches[at].name}", tip, move=True)
 
@@ -295,12 +290,7 @@ class _Author:
           RefusedError: it is one.
         """
         checkout = self._checkout
-        operation = checkout.operation_in_progress()
-        if operation:
-            raise errors.DirtyCheckoutError(
-                f"{checkout.directory} has {operation} in progress",
-                next_command=f"git -C {checkout.directory} status",
-            )
+        checkout.check_at_rest(edits_too=False)
         self._head = checkout.head()
         if self._head.branch != BRANCH_REF:
             raise self._not_at_series()

@@ -266,6 +266,27 @@ class Checkout:
         """What git operation the user is amid, in words, or None."""
         return self._in_progress()[0]
 
+    def check_at_rest(self, edits_too: bool = True) -> None:
+        """Refuses to work beside an operation of git's, or on edits.
+
+        Raises:
+          DirtyCheckoutError: names what there is.
+        """
+        found = self.operation_in_progress()
+        edited = self.edited_files() if edits_too and not found else []
+        if found:
+            what = f"{found} in progress"
+        elif edited:
+            more = f" and {len(edited) - 3} more" if edited[3:] else ""
+            what = f"uncommitted edits in {', '.join(edited[:3])}{more}"
+        else:
+            return
+        raise errors.DirtyCheckoutError(
+            f"{self.directory} has {what}",
+            next_command=f"git -C {self.directory} status; finish, commit or stash"
+            " that, then run the same command again",
+        )
+
     def end_of_operation(self) -> str:
         """The commands that end the operation that the user is amid."""
         command = self._in_progress()[1]

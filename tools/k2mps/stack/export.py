@@ -122,15 +122,7 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
             why="commits made elsewhere would be left out",
             next_command=f"git -C {checkout.directory} checkout {BRANCH}",
         )
-    operation = checkout.operation_in_progress()
-    edited = checkout.edited_files()
-    if operation or edited:
-        raise errors.DirtyCheckoutError(
-            f"{checkout.directory} has {operation} in progress"
-            if operation
-            else f"{checkout.directory} has edits that no commit has: {', '.join(edited[:5])}",
-            next_command=f"git -C {checkout.directory} status; commit or stash them",
-        )
+    checkout.check_at_rest()
     if not checkout.is_ancestor(pinned.pin.commit, tip):
         raise errors.WrongCommitError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
