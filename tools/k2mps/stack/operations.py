@@ -24,7 +24,7 @@ from pathlib import Path
 from k2mps.core import errors, git, interrupts, objects
 from k2mps.core.project import Project, exclusive
 from k2mps.core.transaction import FileTransaction, leftover
-from k2mps.series import patch_folder
+from k2mps.series import patch_text
 from k2mps.stack.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
 
 _CONFIG = "upstream.toml"
@@ -106,7 +106,7 @@ def record(
     lines += dict.fromkeys(
         f"parent {commit}" for commit in (previous, head.commit, *refs.values()) if commit
     )
-    now = f"{patch_folder.FROM} {int(time.time())} +0000"
+    now = f"{patch_text.FROM} {int(time.time())} +0000"
     lines += [f"author {now}", f"committer {now}", "", command, ""]
     lines += [json.dumps(facts), ""]
     id_ = store.add("commit", os.fsencode("\n".join(lines)))
@@ -119,7 +119,7 @@ def _snapshot(project: Project, store: objects.Store) -> str:
     tree = objects.Tree()
     for path, executable in project_files(project).items():
         blob = store.add("blob", (project.root / path).read_bytes())
-        tree.set(path, patch_folder.EXECUTABLE_MODE if executable else patch_folder.FILE_MODE, blob)
+        tree.set(path, patch_text.EXECUTABLE_MODE if executable else patch_text.FILE_MODE, blob)
     return tree.write(store)
 
 
@@ -163,7 +163,7 @@ def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
         facts, path = line.split("\t", 1)
         mode, _, id_ = facts.split(" ")
         content = checkout.git.bytes("cat-file", "blob", id_)
-        found[path] = File(content, mode == patch_folder.EXECUTABLE_MODE)
+        found[path] = File(content, mode == patch_text.EXECUTABLE_MODE)
     return found
 
 
