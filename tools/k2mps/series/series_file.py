@@ -2,8 +2,9 @@
 
 The file names the patches in order, one file name a line, as quilt does.
 Lines that are empty or start with "#" mean nothing, but for one: a comment that
-begins with the name of a group, as in "# device: text", begins that group.  The groups of GROUPS come in their order; each but the last is a
-pull request to k2 that builds on those before it.
+begins with the name of a group, as in "# device: text", begins that group.  The
+groups of GROUPS come in their order; each but the last is a pull request to k2
+that builds on those before it.
 """
 
 from __future__ import annotations
