@@ -422,11 +422,10 @@ class _Rebase:
             operations.carry_out(
                 self._project,
                 self._checkout,
-                operations.record(self._project, self._checkout, self._state.command),
+                self._state.command,
                 changed={**plan.changed, **learnt},
                 removed=plan.removed,
                 move=Move.stay({}),
-                reason="rebase",
             )
         _remove(self._project, self._checkout)
         return Rebased(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -420,18 +421,14 @@ class _Author:
         if not plan.changed and not plan.removed:
             return plan
         refs = {BRANCH_REF: tip, BASE_REF: tip}
-        operation = operations.record(self._project, checkout, command, staged=stage is not None)
-        if stage is not None:
-            # A kill after this leaves the edits staged, and nothing more.
-            self._stage(checkout.git, stage)
         operations.carry_out(
             self._project,
             checkout,
-            operation,
+            command,
             changed=plan.changed,
             removed=plan.removed,
             move=Move(tip, BRANCH_REF, refs) if move else Move.stay(refs),
-            reason=command,
+            stage=None if stage is None else functools.partial(self._stage, checkout.git, stage),
         )
         return plan
 

@@ -228,26 +228,20 @@ class Checkout:
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
-        output = self.git.bytes(
-            "status",
-            "--porcelain=v1",
-            "-z",
-            "--no-renames",
-            "--untracked-files=no",
-            "--ignore-submodules=none",
-            work_tree=True,
-        )
-        return [entry[3:] for entry in git.split_z(output)]
+        return self._status("no")[0]
 
     def changed_files(self) -> tuple[list[str], list[str]]:
         """As `edited_files`; and files, or whole directories, that git neither
         tracks nor ignores."""
+        return self._status("normal")
+
+    def _status(self, untracked_files: str) -> tuple[list[str], list[str]]:
         output = self.git.bytes(
             "status",
             "--porcelain=v1",
             "-z",
             "--no-renames",
-            "--untracked-files=normal",
+            f"--untracked-files={untracked_files}",
             "--ignore-submodules=none",
             work_tree=True,
         )

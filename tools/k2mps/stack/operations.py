@@ -18,7 +18,7 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts, objects
@@ -170,23 +170,31 @@ def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
 def carry_out(
     project: Project,
     checkout: Checkout,
-    operation: str,
+    command: str,
     *,
     changed: Mapping[str, File],
-    removed: Sequence[str],
+    removed: Sequence[str] = (),
     move: Move,
-    reason: str,
+    stage: Callable[[], None] | None = None,
 ) -> None:
-    """Changes files of the project and the checkout, all or nothing.
+    """Changes files of the project and the checkout, all or nothing, and
+    notes in the log what was before.
 
     The caller holds `exclusive` of both.
 
     Args:
-      operation: what `record` returned.
+      command: what the user sees in the log.
       changed, removed: files of the project, by path.
       move: where the checkout goes; where that is where it stands already,
         only the refs are set.
+      stage: makes edits in the checkout part of the index, where they become
+        a commit.  A kill after that leaves them staged, and nothing more.
     """
+    operation = record(
+        project, checkout, command, head_after=move.head or None, staged=stage is not None
+    )
+    if stage:
+        stage()
     refs = {**move.refs, LOG_REF: operation}
     move = dataclasses.replace(move, refs=refs)
     files = FileTransaction(project.staging, project.root)
@@ -203,7 +211,7 @@ def carry_out(
                 for path in removed:
                     check()
                     files.remove(path)
-                _go(checkout, move, reason)
+                _go(checkout, move, command)
                 files.complete()
             except BaseException:
                 # A signal may arrive when all has been done.

@@ -86,11 +86,10 @@ def _restore(project: Project, checkout: Checkout, entry: Operation, last: Opera
     operations.carry_out(
         project,
         checkout,
-        operations.record(project, checkout, f"undo of {entry.command}", move.head or None),
+        f"undo of {entry.command}",
         changed=changed,
         removed=[path for path in current if path not in wanted],
         move=move,
-        reason=f"undo {entry.command}",
     )
     if uncommit:
         checkout.git.bytes("reset", "--quiet", work_tree=True)
