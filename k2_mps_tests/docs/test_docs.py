@@ -50,17 +50,27 @@ def build(root, site):
     )
 
 
-def test_the_site_builds_without_warnings(tmp_path):
-    result = build(ROOT, tmp_path / "site")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    result = build(ROOT, folder)
     assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def test_the_site_builds_without_warnings(site):
     for page in PAGES:
         name = "" if page.stem == "index" else page.stem
-        html = (tmp_path / "site" / name / "index.html").read_text()
+        html = (site / name / "index.html").read_text()
         # Of other hosts there are links only.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
-    if sys.platform == "linux":
-        picture = (tmp_path / "site/images/timeline.svg").read_text()
-        assert "emulated" in picture and "k2 intersect_dense" in picture
+
+
+@pytest.mark.k2
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+def test_the_site_has_the_picture_of_signposts(site):
+    picture = (site / "images/timeline.svg").read_text()
+    assert "emulated" in picture and "k2 intersect_dense" in picture
 
 
 def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
@@ -106,6 +116,7 @@ def test_links_between_files(path):
             assert anchor in anchors(target), link
 
 
+@pytest.mark.k2
 @pytest.mark.parametrize("path", [path for path in TEXTS if blocks(path, "python")], ids=ids)
 def test_python_in_the_text_runs(path):
     """The blocks of a page, one after another, in one program."""

@@ -66,6 +66,7 @@ def test_help_names_every_command(empty):
         "new",
         "probe",
         "rebase",
+        "recipes",
         "report",
         "status",
         "test",

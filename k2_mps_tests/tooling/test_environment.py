@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
@@ -176,8 +177,10 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
     support.write(library, {"_k2.py": "x = 'found'\n"})
-    built = builder.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0)
+    version = "1.24.4+cpu.torch2.13.0"
+    built = builder.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0, version)
     project = Project(made.directory.parent)
+    builder.register(project, dataclasses.replace(built, version="1.24.3"))
     builder.register(project, built)
     target = made.site_packages / "k2mps-build.pth"
     before = target.stat().st_mtime_ns
@@ -191,6 +194,15 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
         check=True,
     ).stdout
     assert out.strip() == "found"
+
+    def pip(*words):
+        command = [str(made.python), "-m", "pip", *words, "--disable-pip-version-check"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    listed = dict(line.split("==") for line in pip("list", "--format=freeze").splitlines())
+    assert listed["k2"] == made.version_of("k2") == version
+    pip("uninstall", "--yes", "k2")
+    assert not target.exists() and made.version_of("k2") is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch is without CUDA")

@@ -41,6 +41,7 @@ _EDITED = "edited"
 
 _STAMP = "k2mps-configured.json"
 _REGISTER = "k2mps-build.pth"
+_INSTALLER = "k2mps\n"
 # Step 0 is ninja looking whether there is anything to do.
 _PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
@@ -106,6 +107,7 @@ class Built:
       directory: its build tree.
       python_path: what makes `import k2` work, in order.
       steps: how many build steps ran; 0 where nothing had changed.
+      version: what pip calls it.
       origin: where it comes from, see provenance.py.
       seconds: how long they took.
       hits, misses: how many compilations ccache had, and had not; both 0
@@ -117,6 +119,7 @@ class Built:
     directory: Path
     python_path: tuple[Path, Path]
     steps: int
+    version: str = "0"
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     hits: int = 0
@@ -204,6 +207,7 @@ class Builder:
             plan.directory,
             python_path,
             steps,
+            f"{self._upstream.pin.version}+{plan.label}.torch{plan.torch}",
             origin,
             seconds,
             *_cache_use(plan.cache_log),
@@ -327,7 +331,9 @@ def prepare(
     if request.emulated:
         settings = _compiler_settings(request.device)
         settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
-        environment.install_tree("the mps emulator", _emulator(project), settings)
+        environment.install_tree(
+            "the mps emulator", _emulator(project), settings, _shared_objects(project)
+        )
 
 
 def registered(project: Project) -> Path | None:
@@ -344,9 +350,32 @@ def registered(project: Project) -> Path | None:
 
 
 def register(project: Project, built: Built) -> None:
-    """Makes `import k2` in .venv take this build."""
-    target = Environment(project).site_packages / _REGISTER
+    """Makes `import k2` in .venv take this build, and pip know it."""
+    packages = Environment(project).site_packages
     text = "".join(f"{path}\n" for path in built.python_path)
+    _write(packages / _REGISTER, text)
+    metadata = packages / f"k2-{built.version}.dist-info"
+    for other in packages.glob("k2-*.dist-info"):
+        installer = other / "INSTALLER"
+        if other != metadata and installer.is_file() and installer.read_text() == _INSTALLER:
+            shutil.rmtree(other)
+    metadata.mkdir(exist_ok=True)
+    files = {
+        "METADATA": (
+            "Metadata-Version: 2.1\nName: k2\n"
+            f"Version: {built.version}\nSummary: built in place by k2mps build\n"
+        ),
+        "INSTALLER": _INSTALLER,
+    }
+    for name, content in files.items():
+        _write(metadata / name, content)
+    # So that pip can uninstall it.
+    paths = [f"{metadata.name}/{name}" for name in (*files, "RECORD")]
+    _write(metadata / "RECORD", "".join(f"{path},,\n" for path in (_REGISTER, *paths)))
+
+
+def _write(target: Path, text: str) -> None:
+    """Writes a file that others read meanwhile, if it says something else."""
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         draft = target.with_suffix(".draft")
         draft.write_text(text, encoding="utf-8")
@@ -397,6 +426,8 @@ class _Plan:
         parts = (request.label, f"torch{installed}", python_tag, tree, self._flags_key())
         self.name = "-".join(parts)
         self.directory = project.build_root / self.name
+        # A part of a version, for pip.
+        self.label = request.label.replace("-", ".")
         # ccache says here what it had of this run.
         self.cache_log = self.directory / "ccache.log"
 
@@ -422,7 +453,7 @@ class _Plan:
             "-C",
             str(self.directory),
             "-j",
-            str(self._request.jobs or _fitting_jobs()),
+            str(self._request.jobs or fitting_jobs()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
 
@@ -438,8 +469,7 @@ class _Plan:
         # the project's directory.  But a wheel must not show whether ccache
         # was there: it makes the paths that the compiler sees relative.
         if not self._request.for_wheel:
-            variables["CCACHE_BASEDIR"] = str(self._project.root)
-            variables["CCACHE_NOHASHDIR"] = "true"
+            variables.update(_shared_objects(self._project))
         if self._request.toolchain:
             variables.update(self._request.toolchain.variables())
         return variables
@@ -544,13 +574,18 @@ def _emulator(project: Project) -> Path:
     return project.root / "emulator"
 
 
+def _shared_objects(project: Project) -> dict[str, str]:
+    """What lets ccache take an object that was made below another directory."""
+    return {"CCACHE_BASEDIR": str(project.root), "CCACHE_NOHASHDIR": "true"}
+
+
 def _compiler_settings(device: Device) -> dict[str, str]:
     """The compilers as the variables that CMake's first run reads."""
     names = {"C": "CC", "CXX": "CXX", "OBJC": "OBJC", "OBJCXX": "OBJCXX"}
     return {names[language]: compiler for language, compiler in doctor.compilers(device).items()}
 
 
-def _fitting_jobs() -> int:
+def fitting_jobs() -> int:
     """As many compilers as there are processors and memory for."""
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))

@@ -228,13 +228,20 @@ class Environment:
         )
         return next(directory.glob("*.whl"))
 
-    def install_tree(self, title: str, source: Path, settings: dict[str, str]) -> bool:
+    def install_tree(
+        self,
+        title: str,
+        source: Path,
+        settings: dict[str, str],
+        variables: dict[str, str] | None = None,
+    ) -> bool:
         """Installs a package from its source tree if that has changed since.
 
         Args:
           title: what to call it.
           source: its directory.
           settings: variables for its build; a change counts as well.
+          variables: further ones, which change nothing of what is installed.
         Returns:
           Whether it was installed.
         """
@@ -245,7 +252,11 @@ class Environment:
         if self.tree_key(source) == key:
             return False
         stamp.unlink(missing_ok=True)
-        self._pip(f"building {title}", ["install", "--no-build-isolation", str(source)], settings)
+        self._pip(
+            f"building {title}",
+            ["install", "--no-build-isolation", str(source)],
+            {**settings, **(variables or {})},
+        )
         stamp.write_text(key)
         return True
 

@@ -38,6 +38,7 @@ _GROUPS = {
     "follow upstream": ("probe", "rebase", "upstream"),
     "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
     "make wheels": ("wheel",),
+    "use it": ("recipes",),
     "other": ("docs", "completion"),
 }
 
@@ -183,6 +184,11 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
 @jobs_option
 @device_option
 @click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
+@click.option(
+    "--or-kernels",
+    is_flag=True,
+    help="where k2 cannot be had, train with a kernel of the backend instead",
+)
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
 def build_command(
@@ -192,13 +198,22 @@ def build_command(
     jobs: int | None,
     device: str,
     demo: bool,
+    or_kernels: bool,
     cmake_arguments: tuple[str, ...],
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
     from k2mps.build import builder
     from k2mps.build.doctor import Device
+    from k2mps.run import without_k2
 
-    built = session.build(k2, builder.Request(Device(device), torch, jobs, cmake_arguments))
+    request = builder.Request(Device(device), torch, jobs, cmake_arguments)
+    try:
+        built = session.build(k2, request)
+    except errors.UnreachableError as error:
+        if not or_kernels or request.device is not Device.MPS:
+            raise
+        without_k2.go_on(session.project, session.upstream, request, error, session.console)
+        return
     builder.register(session.project, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
@@ -356,6 +371,34 @@ def bench_command(
     built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
     folder = program.bench(session.project, built, session.console, **options)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+
+
+@main.command("recipes")
+@click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--undo", is_flag=True, help="give the checkout back as it was")
+@click.pass_obj
+def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
+    """Make a checkout of icefall ready for mps, or take that back.
+
+    Its calls for CUDA's device, mixed precision and memory are rewritten to
+    k2.mps.gpu, which also serves CUDA. docs/icefall.md tells the rest.
+    """
+    from k2mps.run.recipes import Recipes
+
+    recipes = Recipes(directory, session.console)
+    show = session.console.info
+    if undo:
+        result = recipes.undo()
+        show(f"{directory}: {len(result.changed)} files are as they were")
+        for path in result.merged:
+            show(f"  with your edits: {path}")
+        return
+    result = recipes.apply()
+    show(f"{directory}: rewrote {len(result.changed)} files")
+    for path, reason in result.left.items():
+        session.console.warn(f"{path} stays as it is: {reason}")
+    show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
 @main.command("cuda")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from k2mps.build import builder
@@ -37,18 +38,22 @@ def run_all(
       reporter: told about progress.
     Returns:
       One result a suite.  Where upstream cannot be reached, the suites that
-      need k2 are not run, and every other is.
+      need k2 are not run, nor the tests that do of those where some do.
     """
     chosen = suites.choose(names)
     builds = _Builds(project, upstream, k2, torch, jobs, reporter)
     results = []
     for suite in chosen:
         try:
-            built = builds.of(suite)
+            try:
+                built = builds.of(suite)
+            except errors.UnreachableError as error:
+                if not suite.marked:
+                    reason = str(error).replace("\n", "; ")
+                    results.append(suites.not_run(project, suite, reason))
+                    continue
+                built = builds.of(dataclasses.replace(suite, on_k2=False))
             suites.provide(project, suite, reporter)
-        except errors.UnreachableError as error:
-            reason = str(error).replace("\n", "; ")
-            results.append(Result(suite, not_run=reason))
         except errors.InterruptedRunError:
             raise
         except errors.K2mpsError as error:

@@ -31,17 +31,11 @@ namespace {
 
 constexpr const char *kSource = "ctc";
 
-// Rough estimates in nanoseconds, for PreferMetal().  The host's is what
-// k2.ctc_loss takes with a lattice on one core of an x86-64; the kernels' are
-// several times those of an NVIDIA H200.  No Apple device was measured.
-constexpr double kHostTimePerArc = 30.0;        // and row
-constexpr double kMetalTimePerRow = 12000.0;    // the longest sequence's
-constexpr double kMetalTime = 400000.0;         // dispatches and torch's part
-
 // Lanes for each state, so that most arcs are in registers.
 int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
   int32_t width = 1;
-  while (width < kCtcSimdWidth && num_states * kCtcArcsOfLane * width < num_arcs)
+  while (width < kCtcSimdWidth &&
+         num_states * kCtcArcsOfLane * width < num_arcs)
     width *= 2;
   return width;
 }
@@ -143,8 +137,8 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
   return num_arcs != 0 &&
-         mps::PreferMetal(kHostTimePerArc * num_arcs * num_rows,
-                          kMetalTimePerRow * num_rows + kMetalTime);
+         mps::PreferMetal(mps::Operation::kCtcLoss,
+                          static_cast<double>(num_arcs) * num_rows, num_rows);
 }
 
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
@@ -201,7 +195,8 @@ std::vector<torch::Tensor> CtcBackward(
            a_grad);
   }
   if (need_dense) {
-    b_grad = torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
+    b_grad =
+        torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
     launch("ctc_gradient",
            {static_cast<uint32_t>(params.num_fsas * num_rows), kCtcThreads},
            graphs.by_label, b_grad);
