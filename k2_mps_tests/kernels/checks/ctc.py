@@ -1,4 +1,5 @@
-"""ctc_best_path, ctc_keep, ctc_sums, ctc_gradient and ctc_arc_gradient.
+"""ctc_best_path, ctc_keep, ctc_sums, ctc_gradient, ctc_block_gradient and
+ctc_arc_gradient.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and
 with its order of additions, so paths and kept bits have to be equal.  It sums
@@ -18,16 +19,19 @@ UNTOUCHED = 9.0
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
+KINDS = {"float": 2, "double": 4}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
 # States of each FSA, arcs that leave a state, rows of each sequence, lanes for
-# a state: around what fits into threadgroup memory, a word and a threadgroup.
+# a state: around what fits into threadgroup memory, a word and a threadgroup,
+# and where that has the sums of a few rows only.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
     ([40, 7, 33], 3, [9, 8, 12], 1),
     ([CACHED], 2, [4], 1),
+    ([330, 100], 2, [11, 8], 1),
     ([CACHED + 1, 5], 2, [4, 6], 1),
     ([60, 50], 8, [6, 5], 2),
     ([70, 2], 40, [4, 1], 8),
@@ -47,8 +51,12 @@ def cases():
             if not penalty:
                 yield graph.best_path_case(name + suffix)
                 yield graph.keep_case(name + suffix)
-            for kind in ("float", "double"):
-                yield graph.sums_case(name + suffix, kind)
+            for kind in KINDS:
+                for rows in (1, 4):
+                    blocks = f"{name}{suffix}, {rows} rows a block"
+                    yield graph.sums_case(blocks, kind, rows)
+                    if rows > 1:
+                        yield graph.block_gradient_case(blocks, kind, rows)
             yield graph.gradient_case(name + suffix)
             yield graph.arc_gradient_case(name + suffix)
 
@@ -84,7 +92,8 @@ class _Graph:
         self.best = np.full((steps, 2 * self.num_states), UNTOUCHED, np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
-        self.sums = np.full((2 * steps * self.num_states, 2), UNTOUCHED, np.float32)
+        # Of each FSA, backward and forward.
+        self.exact = []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
@@ -147,10 +156,7 @@ class _Graph:
                 k = kept[u]
                 np.logaddexp.at(beta[u], src[k], beta[u + 1, dest[k]] + scores[u][k])
             total = beta[0, 0]
-            at = 2 * begin * (self.most_rows + 1)
-            for i, sums in enumerate((beta, alpha)):
-                where = at + i * n * (self.most_rows + 1)
-                self.sums[where : where + sums.size] = _pairs(sums.ravel())
+            self.exact.append((beta, alpha))
             self.scores[fsa] = total
             self.totals[fsa] = _pairs(np.array([total]))[0]
             if total == -np.inf:
@@ -186,7 +192,18 @@ class _Graph:
             state = arcs["dest"][found[0]]
         return path
 
-    def _params(self):
+    def _sums(self, kind="float", rows_of_block=1):
+        """What ctc_sums leaves."""
+        pieces = []
+        for of_fsa in self.exact:
+            for sums in of_fsa:
+                rows = np.full((self.most_rows // rows_of_block + 1, sums.shape[1]), UNTOUCHED)
+                kept = sums[::rows_of_block]
+                rows[: len(kept)] = kept
+                pieces.append(_pairs(rows.ravel(), kind))
+        return np.concatenate(pieces)
+
+    def _params(self, rows_of_block=1):
         params = np.array(
             [
                 len(self.states),
@@ -197,6 +214,7 @@ class _Graph:
                 SYMBOLS + 1,
                 SYMBOLS + 1,
                 self.width,
+                rows_of_block,
                 bool(self.penalty),
                 0,
                 0,
@@ -248,7 +266,7 @@ class _Graph:
             ],
         )
 
-    def sums_case(self, name, kind):
+    def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
         threads = min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
         # The kernel in single precision rounds exp(), log() and a product in
@@ -267,19 +285,23 @@ class _Graph:
                 Buffer(self.kept.view(np.int32)),
                 Buffer(self.penalized),
                 Buffer(np.zeros(1, np.uint8)),
-                Buffer.scratch(np.full_like(self.sums, UNTOUCHED)),
-                Buffer.scratch(np.zeros((4 * self.num_states, 4), np.float32)),
+                Buffer.scratch(
+                    np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
+                ),
+                Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
                 Buffer.scratch(np.zeros((count, 2), np.float32)),
                 Buffer(
                     np.full(count, UNTOUCHED, np.float32),
                     self.scores.astype(np.float32),
                     np.where(np.isfinite(error), error, 0),
                 ),
-                self._params(),
+                self._params(rows_of_block),
             ],
         )
 
-    def _gradient(self, name, kernel, groups, index, expected, sizes):
+    def _gradient(
+        self, name, kernel, groups, index, expected, sizes, kind="float", rows=1, more=()
+    ):
         # Of each term: sums of r and scores, two exponentials, products; then
         # the additions.
         tolerance = 16 * EPS * sizes
@@ -294,7 +316,7 @@ class _Graph:
                 *self._dense(),
                 Buffer(self.kept.view(np.int32)),
                 Buffer(self.penalized),
-                Buffer(self.sums),
+                Buffer(self._sums(kind, rows)),
                 Buffer(self.totals),
                 Buffer(self.score_grads),
                 Buffer(
@@ -302,7 +324,8 @@ class _Graph:
                     expected.astype(np.float32),
                     tolerance,
                 ),
-                self._params(),
+                *more,
+                self._params(rows),
             ],
         )
 
@@ -314,6 +337,24 @@ class _Graph:
             self.by_label,
             self.b_grad,
             self.b_sizes,
+        )
+
+    def block_gradient_case(self, name, kind, rows):
+        of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
+        return self._gradient(
+            name,
+            "ctc_block_gradient_" + kind,
+            len(self.states) * -(-self.most_rows // rows),
+            self.by_label,
+            self.b_grad,
+            self.b_sizes,
+            kind,
+            rows,
+            [
+                _ints(self.entering_begins),
+                _ints(self.entering),
+                Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32)),
+            ],
         )
 
     def arc_gradient_case(self, name):
@@ -331,9 +372,12 @@ def _ints(values):
     return Buffer(np.asarray(values).astype(np.int32))
 
 
-def _pairs(sums):
+def _pairs(sums, kind="float"):
     """Sums as the kernels have them, r + log(m)."""
     r = sums.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        m = np.where(np.isfinite(sums), np.exp(sums - r), 1)
-    return np.stack([r, m.astype(np.float32)], axis=-1)
+        rest = np.where(np.isfinite(sums), sums - r, 0)
+    if kind == "float":
+        return np.stack([r, np.exp(rest).astype(np.float32)], axis=-1)
+    ones = np.ones_like(r)
+    return np.stack([r, rest.astype(np.float32), ones, 0 * ones], axis=-1)

@@ -46,6 +46,22 @@ int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
   return width;
 }
 
+int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
+
+// Rows of a block of ctc_block_gradient.  Checkpoints get a 16th of the memory
+// that all sums would need as pairs of floats.  But blocks, which do not depend
+// on each other, are to take little time beside the passes through all rows,
+// and most FSAs are to have half of a block's sums in threadgroup memory.
+int32_t RowsOfBlock(int64_t num_fsas, int64_t num_states, int32_t num_rows,
+                    int32_t floats_of_sum) {
+  const int64_t states = num_states * 5 / 4 / num_fsas + 1,
+                fit = kCtcBlockSums / states - 4 * floats_of_sum / 2;
+  const int32_t most = std::min(8 * floats_of_sum, num_rows / 8);
+  int32_t rows = 1;
+  while (2 * rows <= most && rows <= fit) rows *= 2;
+  return rows;
+}
+
 // What all kernels read.
 struct Inputs {
   CtcParams params;
@@ -54,7 +70,7 @@ struct Inputs {
 };
 
 Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
-                 float penalty) {
+                 float penalty, bool use_double, bool all_sums) {
   FsaVec &fsas = graphs.fsas;
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
@@ -71,6 +87,9 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 dense.scores.ElemStride0(),
                 dense.scores.Dim1(),
                 GetWidth(num_arcs, num_states),
+                all_sums ? 1
+                         : RowsOfBlock(num_fsas, num_states, num_rows,
+                                       FloatsOfSum(use_double)),
                 graphs.penalized.defined(),
                 penalty,
                 0.0f};
@@ -148,22 +167,29 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
 }
 
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                      int32_t num_rows, float output_beam,
-                                      float penalty, bool use_double) {
+                                      int32_t num_rows, float penalty,
+                                      bool use_double, bool all_sums,
+                                      float output_beam) {
   NVTX_RANGE(K2_FUNC);
-  Inputs inputs = GetInputs(graphs, dense, num_rows, penalty);
+  Inputs inputs =
+      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   CtcParams &params = inputs.params;
   params.beam = output_beam;
   // Freed after this, its memory is that of the sums.
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
   const torch::TensorOptions floats = inputs.b_scores.options();
-  const int64_t num_states = params.num_states;
-  // Sums are two floats, in double precision four.
+  const int64_t num_states = params.num_states,
+                num_sums =
+                    2 * (num_rows / params.rows_of_block + 1) * num_states;
   torch::Tensor sums = torch::empty(
-                    {2 * (num_rows + 1) * num_states, 2}, floats),
-                scratch = torch::empty({4 * num_states, use_double ? 4 : 2},
-                                       floats),
+                    {num_sums, params.rows_of_block == 1
+                                   ? 2
+                                   : FloatsOfSum(use_double)},
+                    floats),
+                scratch =
+                    torch::empty({4 * num_states, FloatsOfSum(use_double)},
+                                 floats),
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
   const char *kernel = use_double ? "ctc_sums_double" : "ctc_sums_float";
@@ -179,32 +205,49 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
 
 std::vector<torch::Tensor> CtcBackward(
     CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    const std::vector<torch::Tensor> &saved, torch::Tensor score_grads,
-    bool need_graphs, bool need_dense) {
+    bool use_double, bool all_sums, const std::vector<torch::Tensor> &saved,
+    torch::Tensor score_grads, bool need_graphs, bool need_dense) {
   NVTX_RANGE(K2_FUNC);
-  const Inputs inputs = GetInputs(graphs, dense, num_rows, penalty);
+  const Inputs inputs =
+      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options();
   score_grads = score_grads.contiguous();
   auto launch = [&](const char *kernel, mps::Grid grid,
-                    const torch::Tensor &index, const torch::Tensor &grad) {
-    mps::Launch(kSource, kernel, grid,
-                {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-                 index, inputs.b_scores, inputs.b_begins, saved[0],
-                 inputs.penalized, saved[1], saved[2], score_grads, grad,
-                 params});
+                    const torch::Tensor &index, const torch::Tensor &grad,
+                    const std::vector<mps::Argument> &more) {
+    std::vector<mps::Argument> arguments = {
+        inputs.arcs,     inputs.state_begins, inputs.leaving_begins, index,
+        inputs.b_scores, inputs.b_begins,     saved[0],
+        inputs.penalized, saved[1],           saved[2],
+        score_grads,     grad};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back(params);
+    mps::Launch(kSource, kernel, grid, arguments);
   };
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
     launch("ctc_arc_gradient", mps::GridOf(params.num_arcs), graphs.fsa_of_arc,
-           a_grad);
+           a_grad, {});
   }
   if (need_dense) {
     b_grad = torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
-    launch("ctc_gradient",
-           {static_cast<uint32_t>(params.num_fsas * num_rows), kCtcThreads},
-           graphs.by_label, b_grad);
+    const int32_t rows = params.rows_of_block,
+                  num_blocks = (num_rows + rows - 1) / rows;
+    const mps::Grid grid = {static_cast<uint32_t>(params.num_fsas * num_blocks),
+                            kCtcThreads};
+    if (rows == 1) {
+      launch("ctc_gradient", grid, graphs.by_label, b_grad, {});
+    } else {
+      launch(use_double ? "ctc_block_gradient_double"
+                        : "ctc_block_gradient_float",
+             grid, graphs.by_label, b_grad,
+             {graphs.entering_begins, graphs.entering,
+              torch::empty({params.num_states,
+                            2 * kCtcScratchRows + 4 * FloatsOfSum(use_double)},
+                           floats)});
+    }
   }
   return {a_grad, b_grad};
 }

@@ -38,6 +38,12 @@
 //   ctc_gradient      sums posteriors of arcs for each element of b_scores,
 //   ctc_arc_gradient  the same for each arc of the graphs.
 //
+// The sums of all states at all times would be most of the memory of a step.  So
+// ctc_sums leaves only those of every 16th time or so, the checkpoints, and
+// ctc_block_gradient takes the place of ctc_gradient: a threadgroup computes the
+// sums between two checkpoints again, by the same operations, and writes the
+// gradient of these rows.
+//
 // The recursions are those of A. Graves et al., Connectionist Temporal
 // Classification, 2006, section 4.1, on any graph in place of a chain.
 //
@@ -311,15 +317,35 @@ inline TwoFloat SumOfLanes(TwoFloat m, int width) {
   return m;
 }
 
-// What ctc_sums reads of one FSA in one direction.
-struct Direction {
-  device const Arc *arcs;        // of this FSA
-  device const int *arc_begins;  // of each state of this FSA
-  device const int *entering;    // what they are into, if forward
+// What the kernels read of one FSA, and the thread that reads it.
+struct Input {
+  Fsa fsa;
+  device const Arc *arcs;  // of this FSA
   device const uchar *penalized;
-  int arc_begin;  // of this FSA
+  device const float *b_scores;
+  device const uint *kept;
   int first_word;
-  bool forward;  // else they are into `arcs`
+  int thread_index, num_threads;
+};
+
+inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
+                      device const Arc *arcs, device const uchar *penalized,
+                      device const float *b_scores, device const uint *kept,
+                      uint thread_index, uint num_threads) {
+  return Input{fsa,
+               arcs + fsa.arc_begin,
+               penalized + (params.has_penalties ? fsa.arc_begin : 0),
+               b_scores,
+               kept,
+               WordOf(index, fsa, 0),
+               int(thread_index),
+               int(num_threads)};
+}
+
+struct Direction {
+  device const int *arc_begins;  // of each state of the FSA
+  device const int *entering;    // what they are into, if forward
+  bool forward;                  // else they are into the arcs of all FSAs
 };
 
 // The other end of an arc, and what its score is made of.
@@ -330,82 +356,83 @@ struct Step {
   bool penalized;
 };
 
-inline Step GetStep(constant CtcParams &params, Direction direction,
-                    int position) {
+inline Step GetStep(constant CtcParams &params, Input input,
+                    Direction direction, int position) {
   const int i =
       (direction.forward ? direction.entering[position] : position) -
-      direction.arc_begin;
-  const Arc arc = direction.arcs[i];
+      input.fsa.arc_begin;
+  const Arc arc = input.arcs[i];
   return Step{direction.forward ? arc.src_state : arc.dest_state,
               arc.label,
-              direction.first_word + i / 32,
+              input.first_word + i / 32,
               1u << (i % 32),
               arc.score,
-              params.has_penalties && direction.penalized[i]};
+              params.has_penalties && input.penalized[i]};
 }
 
 // A time, as the arcs from there to the next time see it.
 struct Frame {
-  device const float *b_scores;
   device const uint *kept;  // of this time
   int row;
   float penalty;
 };
 
+inline Frame GetFrame(constant CtcParams &params, Input input, int t) {
+  return Frame{input.kept + t * params.num_words, input.fsa.first_row + t,
+               PenaltyAt(params, input.fsa, t)};
+}
+
 // The score of an arc in a frame; -inf if it is not kept.
-inline float ScoreIn(constant CtcParams &params, Frame frame, Step step) {
+inline float ScoreIn(constant CtcParams &params, Input input, Frame frame,
+                     Step step) {
   if ((frame.kept[step.word] & step.bit) == 0) return -INFINITY;
   const float score =
-      step.score + ScoreAt(params, frame.b_scores, frame.row, step.label);
+      step.score + ScoreAt(params, input.b_scores, frame.row, step.label);
   return step.penalized ? score + frame.penalty : score;
 }
 
 // Sums over the arcs of one state: of the first ones of a lane by `steps` and
 // `scores`, of arcs number begin, begin + width, ... below end from memory.
 template <typename Sum, typename Sums>
-inline Sum SumOfState(constant CtcParams &params, Direction direction,
-                      Frame frame, thread const Step *steps,
-                      thread const float *scores, int num_steps, int begin,
-                      int end, Sums previous) {
+inline Sum SumOfState(constant CtcParams &params, Input input,
+                      Direction direction, Frame frame,
+                      thread const Step *steps, thread const float *scores,
+                      int num_steps, int begin, int end, Sums previous) {
   Sum none = ToSum(-INFINITY, Sum());
   auto r = None(none.r);
   for (int i = 0; i < num_steps; ++i)
     r = MaxOfArcs(r, previous[steps[i].other], scores[i]);
   for (int i = begin; i < end; i += params.width) {
-    const Step step = GetStep(params, direction, i);
-    r = MaxOfArcs(r, previous[step.other], ScoreIn(params, frame, step));
+    const Step step = GetStep(params, input, direction, i);
+    r = MaxOfArcs(r, previous[step.other], ScoreIn(params, input, frame, step));
   }
   r = MaxOfLanes(r, params.width);
   auto m = Zero(none.m);
   for (int i = 0; i < num_steps; ++i)
     m = SumOfArcs(m, r, previous[steps[i].other], scores[i]);
   for (int i = begin; i < end; i += params.width) {
-    const Step step = GetStep(params, direction, i);
-    m = SumOfArcs(m, r, previous[step.other], ScoreIn(params, frame, step));
+    const Step step = GetStep(params, input, direction, i);
+    m = SumOfArcs(m, r, previous[step.other],
+                  ScoreIn(params, input, frame, step));
   }
   return MakeLogSum(r, SumOfLanes(m, params.width));
 }
 
-// All steps of one FSA in one direction.
+// Steps of one FSA in one direction.
 //
+// time             of the sums in `previous`; of each row from there on
 // previous, next   sums of the states at the last time and at this one, which
 //                  change places after each step
-// out              [R + 1][states of this FSA], the sums, rounded
-template <typename Sum, typename Sums>
-inline void Pass(constant CtcParams &params, Direction direction, Fsa info,
-                 device const float *b_scores, device const uint *kept,
-                 Sums previous, Sums next, device FloatLogSum *out,
-                 int thread_index, int num_threads) {
-  const int num_states = info.num_states, width = params.width,
-            lane = thread_index % width, first_state = thread_index / width,
-            states_at_once = num_threads / width;
-  const int initial = direction.forward ? 0 : num_states - 1;
-  int time = direction.forward ? 0 : info.num_rows;
-  for (int s = thread_index; s < num_states; s += num_threads) {
-    const Sum sum = ToSum(s == initial ? 0.0f : -INFINITY, Sum());
-    previous[s] = sum;
-    out[time * num_states + s] = Rounded(sum);
-  }
+// visitor          Leave(time, previous) is called by all threads before each
+//                  step, Take(time, state, sum) for each sum that it makes
+template <typename Sum, typename Sums, typename Visitor>
+inline void Pass(constant CtcParams &params, Input input, Direction direction,
+                 int time, int num_steps, Sums previous, Sums next,
+                 Visitor visitor) {
+  const int num_states = input.fsa.num_states, width = params.width,
+            lane = input.thread_index % width,
+            first_state = input.thread_index / width,
+            states_at_once = input.num_threads / width;
 
   // Of the thread's first state.
   const bool has_state = first_state < num_states;
@@ -414,38 +441,36 @@ inline void Pass(constant CtcParams &params, Direction direction, Fsa info,
             arc_end = has_state ? direction.arc_begins[first_state + 1] : 0;
   Step steps[kCtcArcsOfLane];
   float scores[kCtcArcsOfLane];
-  const int change = direction.forward ? 1 : -1;
-  Frame frame = {b_scores, kept, 0, 0.0f};
   for (int i = 0; i < kCtcArcsOfLane; ++i) {
     const int position = arc_begin + i * width;
-    const Step none = {0, -1, direction.first_word, 0, 0.0f, false};
-    steps[i] =
-        position < arc_end ? GetStep(params, direction, position) : none;
+    const Step none = {0, -1, input.first_word, 0, 0.0f, false};
+    steps[i] = position < arc_end
+                   ? GetStep(params, input, direction, position)
+                   : none;
   }
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
   // Of the first frame; those of others are loaded one frame ahead, since
   // nothing else in a frame waits for device memory.
-  int t = direction.forward ? 0 : info.num_rows - 1;
-  for (int n = 0; n <= info.num_rows; ++n) {
-    const bool exists = n < info.num_rows;
-    const Frame next_frame = {b_scores,
-                              kept + (exists ? t : 0) * params.num_words,
-                              info.first_row + (exists ? t : 0),
-                              PenaltyAt(params, info, t)};
+  const int change = direction.forward ? 1 : -1;
+  int t = direction.forward ? time : time - 1;
+  Frame frame = GetFrame(params, input, 0);
+  for (int n = 0; n <= num_steps; ++n) {
+    const Frame next_frame = GetFrame(params, input, n < num_steps ? t : 0);
     float next_scores[kCtcArcsOfLane];
     for (int i = 0; i < kCtcArcsOfLane; ++i)
-      next_scores[i] = ScoreIn(params, next_frame, steps[i]);
+      next_scores[i] = ScoreIn(params, input, next_frame, steps[i]);
 
     if (n > 0) {
-      time += change;
       threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+      visitor.Leave(time, previous);
+      time += change;
       // All lanes of a simdgroup go through this loop equally often.
       for (int s = first_state; s - first_state < num_states;
            s += states_at_once) {
         const bool is_first = s == first_state, is_state = s < num_states;
         const Sum sum = SumOfState<Sum>(
-            params, direction, frame, steps, scores,
+            params, input, direction, frame, steps, scores,
             is_first ? int(kCtcArcsOfLane) : 0,
             is_first   ? more_arcs
             : is_state ? direction.arc_begins[s] + lane
@@ -456,7 +481,7 @@ inline void Pass(constant CtcParams &params, Direction direction, Fsa info,
             previous);
         if (lane == 0 && is_state) {
           next[s] = sum;
-          out[time * num_states + s] = Rounded(sum);
+          visitor.Take(time, s, sum);
         }
       }
       const Sums last = previous;
@@ -469,14 +494,65 @@ inline void Pass(constant CtcParams &params, Direction direction, Fsa info,
   }
 }
 
+// The sums before any step: paths begin in state `initial`.
+template <typename Sum, typename Sums, typename Visitor>
+inline void Begin(Input input, int initial, int time, Sums sums,
+                  Visitor visitor) {
+  for (int s = input.thread_index; s < input.fsa.num_states;
+       s += input.num_threads) {
+    const Sum sum = ToSum(s == initial ? 0.0f : -INFINITY, Sum());
+    sums[s] = sum;
+    visitor.Take(time, s, sum);
+  }
+}
+
+// Those of a checkpoint.
+template <typename Sum, typename Sums, typename Visitor>
+inline void Resume(Input input, device const Sum *checkpoint, int time,
+                   Sums sums, Visitor visitor) {
+  for (int s = input.thread_index; s < input.fsa.num_states;
+       s += input.num_threads) {
+    const Sum sum = checkpoint[s];
+    sums[s] = sum;
+    visitor.Take(time, s, sum);
+  }
+}
+
+// What ctc_sums leaves of an FSA's rows, which are the sums of its states at
+// times 0, 1, ..., R: those whose time is a multiple of params.rows_of_block,
+// first the sums to the end, then those from the start.  These checkpoints are
+// Sums as they are; if all rows are left, they are rounded.
+
+// Where rows begin.
+inline int RowsBegin(constant CtcParams &params, Fsa fsa, bool forward) {
+  return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
+         (params.num_rows / params.rows_of_block + 1);
+}
+
+template <typename Sum>
+struct Checkpoints {
+  device FloatLogSum *sums;
+  int begin, num_states, rows_of_block;
+
+  template <typename Sums>
+  void Leave(int, Sums) const {}
+
+  void Take(int time, int s, Sum sum) const {
+    if (rows_of_block == 1) {
+      sums[begin + time * num_states + s] = Rounded(sum);
+    } else if ((time & (rows_of_block - 1)) == 0) {
+      reinterpret_cast<device Sum *>(
+          sums)[begin + time / rows_of_block * num_states + s] = sum;
+    }
+  }
+};
+
 // entering_begins  [params.num_states + 1], into `entering`
 // entering         [params.num_arcs], arcs by the states that they enter
 // penalized        [params.num_arcs], whether an arc has a symbol that comes
 //                  late
 // is_bad           whether a graph has a symbol without scores: no sum exists
-// sums             of FSA f, beginning at 2 * (params.num_rows + 1) * (states
-//                  of the FSAs before): its states' sums to the end at times
-//                  0, 1, ..., R, then those from the start
+// sums             see Checkpoints
 // scratch          [4 * params.num_states], for FSAs of many states
 // totals           [params.num_fsas], the sum of an FSA's paths
 // scores           [params.num_fsas], the same as one number
@@ -504,47 +580,46 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
                      uint num_threads [[threads_per_threadgroup]]) {
   threadgroup Sum cache[2 * kCtcMaxCachedStates];
 
-  const int fsa = int(group) / 2;
+  const int index = int(group) / 2;
   const bool forward = group % 2 != 0;
-  const Fsa info = GetFsa(fsa, state_begins, leaving_begins, b_begins);
-  if (info.num_states == 0) {
+  const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
+  if (fsa.num_states == 0) {
     if (thread_index == 0 && !forward) {
-      totals[fsa] = FloatLogSum{-INFINITY, 1.0f};
-      scores[fsa] = -INFINITY;
+      totals[index] = FloatLogSum{-INFINITY, 1.0f};
+      scores[index] = -INFINITY;
     }
     return;
   }
+  const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
+                               kept, thread_index, num_threads);
   const Direction direction = {
-      arcs + info.arc_begin,
-      (forward ? entering_begins : leaving_begins) + info.state_begin,
-      entering,
-      penalized + (params.has_penalties ? info.arc_begin : 0),
-      info.arc_begin,
-      WordOf(fsa, info, 0),
+      (forward ? entering_begins : leaving_begins) + fsa.state_begin, entering,
       forward};
-  device FloatLogSum *out =
-      sums + (2 * info.state_begin + (forward ? info.num_states : 0)) *
-                 (params.num_rows + 1);
-  if (info.num_states <= kCtcMaxCachedStates) {
-    Pass<Sum, threadgroup Sum *>(params, direction, info, b_scores, kept, cache,
-                                 cache + kCtcMaxCachedStates, out,
-                                 int(thread_index), int(num_threads));
+  const Checkpoints<Sum> checkpoints = {sums, RowsBegin(params, fsa, forward),
+                                        fsa.num_states, params.rows_of_block};
+  const int initial = forward ? 0 : fsa.num_states - 1,
+            begin = forward ? 0 : fsa.num_rows;
+  const bool cached = fsa.num_states <= kCtcMaxCachedStates;
+  device Sum *of_fsa =
+      scratch + 4 * fsa.state_begin + (forward ? 2 * fsa.num_states : 0);
+  if (cached) {
+    threadgroup Sum *first = cache, *second = cache + kCtcMaxCachedStates;
+    Begin<Sum>(input, initial, begin, first, checkpoints);
+    Pass<Sum>(params, input, direction, begin, fsa.num_rows, first, second,
+              checkpoints);
   } else {
-    device Sum *of_fsa =
-        scratch + 4 * info.state_begin + (forward ? 2 * info.num_states : 0);
-    Pass<Sum, device Sum *>(params, direction, info, b_scores, kept, of_fsa,
-                            of_fsa + info.num_states, out, int(thread_index),
-                            int(num_threads));
+    Begin<Sum>(input, initial, begin, of_fsa, checkpoints);
+    Pass<Sum>(params, input, direction, begin, fsa.num_rows, of_fsa,
+              of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
   // Written by this thread: state 0 is the first one of lane 0.
   if (thread_index == 0) {
-    const Sum total = info.num_states <= kCtcMaxCachedStates
-                          ? cache[info.num_rows % 2 * kCtcMaxCachedStates]
-                          : scratch[4 * info.state_begin +
-                                    info.num_rows % 2 * info.num_states];
-    totals[fsa] = Rounded(total);
-    scores[fsa] = is_bad[0] ? NAN : ScoreOf(total);
+    const int row = fsa.num_rows % 2;
+    const Sum total = cached ? cache[row * kCtcMaxCachedStates]
+                             : of_fsa[row * fsa.num_states];
+    totals[index] = Rounded(total);
+    scores[index] = is_bad[0] ? NAN : ScoreOf(total);
   }
 }
 
@@ -553,25 +628,23 @@ template [[host_name("ctc_sums_double")]] [[kernel]] decltype(ctc_sums<LogSum>)
 template [[host_name("ctc_sums_float")]] [[kernel]]
 decltype(ctc_sums<FloatLogSum>) ctc_sums<FloatLogSum>;
 
-// The posterior of an arc of FSA `fsa` at time t; 0 where it is not kept.
-inline float Posterior(constant CtcParams &params, int fsa, Fsa info, int t,
-                       int arc_of_fsa, Arc arc, device const float *b_scores,
-                       device const uint *kept, device const uchar *penalized,
-                       device const FloatLogSum *sums, FloatLogSum total) {
-  const uint word =
-      kept[t * params.num_words + WordOf(fsa, info, arc_of_fsa)];
+// The posterior of an arc of an FSA at time t, whose states have the sums
+// `from` from the start and, one time later, `to` to the end; 0 where the arc is
+// not kept.
+template <typename From, typename To>
+inline float Posterior(constant CtcParams &params, Input input, int t,
+                       int arc_of_fsa, Arc arc, From from_start, To to_end,
+                       FloatLogSum total) {
+  const uint word = input.kept[t * params.num_words + input.first_word +
+                               arc_of_fsa / 32];
   if ((word >> (arc_of_fsa % 32) & 1) == 0 || !(fabs(total.r) < INFINITY))
     return 0.0f;
-  float score =
-      arc.score + ScoreAt(params, b_scores, info.first_row + t, arc.label);
-  if (params.has_penalties && penalized[info.arc_begin + arc_of_fsa])
-    score += PenaltyAt(params, info, t);
-  device const FloatLogSum *backward =
-      sums + 2 * info.state_begin * (params.num_rows + 1),
-                           *forward =
-      backward + info.num_states * (params.num_rows + 1);
-  const FloatLogSum from = forward[t * info.num_states + arc.src_state],
-                    to = backward[(t + 1) * info.num_states + arc.dest_state];
+  float score = arc.score + ScoreAt(params, input.b_scores,
+                                    input.fsa.first_row + t, arc.label);
+  if (params.has_penalties && input.penalized[arc_of_fsa])
+    score += PenaltyAt(params, input.fsa, t);
+  const FloatLogSum from = from_start[arc.src_state],
+                    to = Rounded(to_end[arc.dest_state]);
   if (from.r == -INFINITY || to.r == -INFINITY) return 0.0f;
   const TwoFloat exponent =
       Add(Add(TwoSum(from.r, score), to.r), -total.r);
@@ -579,9 +652,58 @@ inline float Posterior(constant CtcParams &params, int fsa, Fsa info, int t,
          (from.m * (to.m / total.m));
 }
 
+// What the gradient of a row is made of, beside the sums of states.
+struct RowGradient {
+  device const int *by_label;  // of all FSAs
+  threadgroup float *values;   // [kCtcThreads]
+  threadgroup int *labels;     // [kCtcThreads]
+  FloatLogSum total;
+  float score_grad;
+  device float *b_grad;
+};
+
+// Writes a row of b_grad.
+template <typename From, typename To>
+inline void WriteRow(constant CtcParams &params, Input input,
+                     RowGradient gradient, int t, From from_start, To to_end) {
+  const int thread_id = input.thread_index, threads = input.num_threads,
+            num_arcs = input.fsa.num_arcs;
+  threadgroup float *values = gradient.values;
+  threadgroup int *labels = gradient.labels;
+  device float *row =
+      gradient.b_grad + (input.fsa.first_row + t) * params.num_columns;
+  for (int i = thread_id; i < params.num_columns; i += threads) row[i] = 0.0f;
+
+  for (int begin = 0; begin < num_arcs; begin += threads) {
+    const int position = input.fsa.arc_begin + begin + thread_id,
+              count = min(threads, num_arcs - begin);
+    if (thread_id < count) {
+      const int i = gradient.by_label[position] - input.fsa.arc_begin;
+      const Arc arc = input.arcs[i];
+      labels[thread_id] = arc.label;
+      values[thread_id] =
+          gradient.score_grad * Posterior(params, input, t, i, arc, from_start,
+                                          to_end, gradient.total);
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+    // The first thread of a label has all arcs of it that are here.
+    if (thread_id < count) {
+      const int label = labels[thread_id];
+      if ((thread_id == 0 || labels[thread_id - 1] != label) && label >= -1 &&
+          label + 1 < params.num_columns) {
+        float sum = 0.0f;
+        for (int i = thread_id; i < count && labels[i] == label; ++i)
+          sum += values[i];
+        row[label + 1] += sum;
+      }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  }
+}
+
 // by_label   [params.num_arcs], the arcs of each FSA by their labels, arcs of
 //            one label in the order of the graph
-// sums, totals   as ctc_sums wrote them
+// sums, totals   as ctc_sums wrote them, which left all rows
 // score_grads    [params.num_fsas], the gradient of its `scores`
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
@@ -606,44 +728,186 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
   threadgroup float values[kCtcThreads];
   threadgroup int labels[kCtcThreads];
 
-  const int fsa = int(group) % params.num_fsas,
-            t = int(group) / params.num_fsas, thread_id = int(thread_index),
-            threads = int(num_threads);
-  const Fsa info = GetFsa(fsa, state_begins, leaving_begins, b_begins);
-  if (t >= info.num_rows) return;
-  device float *row = b_grad + (info.first_row + t) * params.num_columns;
-  for (int i = thread_id; i < params.num_columns; i += threads) row[i] = 0.0f;
+  const int index = int(group) % params.num_fsas,
+            t = int(group) / params.num_fsas;
+  const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
+  if (t >= fsa.num_rows) return;
+  const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
+                               kept, thread_index, num_threads);
+  const RowGradient gradient = {by_label,      values,
+                                labels,        totals[index],
+                                score_grads[index], b_grad};
+  WriteRow(params, input, gradient, t,
+           sums + RowsBegin(params, fsa, true) + t * fsa.num_states,
+           sums + RowsBegin(params, fsa, false) + (t + 1) * fsa.num_states);
+}
 
-  const FloatLogSum total = totals[fsa];
-  const float score_grad = score_grads[fsa];
-  for (int begin = 0; begin < info.num_arcs; begin += threads) {
-    const int position = begin + thread_id,
-              count = min(threads, info.num_arcs - begin);
-    if (thread_id < count) {
-      const int i = by_label[info.arc_begin + position] - info.arc_begin;
-      const Arc arc = arcs[info.arc_begin + i];
-      labels[thread_id] = arc.label;
-      values[thread_id] =
-          score_grad * Posterior(params, fsa, info, t, i, arc, b_scores, kept,
-                                 penalized, sums, total);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The first thread of a label has all arcs of it that are here.
-    if (thread_id < count) {
-      const int label = labels[thread_id];
-      if ((thread_id == 0 || labels[thread_id - 1] != label) && label >= -1 &&
-          label + 1 < params.num_columns) {
-        float sum = 0.0f;
-        for (int i = thread_id; i < count && labels[i] == label; ++i)
-          sum += values[i];
-        row[label + 1] += sum;
+// Visitors of Pass().  One keeps the sums of times from `begin` on.
+template <typename Rows>
+struct KeepRows {
+  Rows rows;
+  int begin, num_states;
+
+  template <typename Sums>
+  void Leave(int, Sums) const {}
+
+  template <typename Sum>
+  void Take(int time, int s, Sum sum) const {
+    if (time >= begin) rows[(time - begin) * num_states + s] = Rounded(sum);
+  }
+};
+
+// The other writes the rows of b_grad that end at the times it leaves.
+template <typename Rows>
+struct WriteRows {
+  constant CtcParams &params;
+  Input input;
+  RowGradient gradient;
+  KeepRows<Rows> from_start;
+
+  template <typename Sums>
+  void Leave(int time, Sums to_end) const {
+    const int t = time - 1;
+    WriteRow(params, input, gradient, t,
+             from_start.rows + (t - from_start.begin) * from_start.num_states,
+             to_end);
+  }
+
+  template <typename Sum>
+  void Take(int, int, Sum) const {}
+};
+
+// Where a threadgroup has the sums of an FSA that it computes again.
+template <typename Sums, typename Rows>
+struct BlockMemory {
+  Sums sums;     // [4][states], two for each direction
+  Rows rows;     // [num_rows][states]
+  int num_rows;  // at least 1
+};
+
+// Writes the rows of b_grad of blocks last, last - 1, ..., first of one FSA.
+//
+// The sums to the end are those of the block's last time, and go back from
+// there; each is needed once.  Those from the start are kept, of as many times
+// as there is memory for; those of earlier times are computed once more later.
+template <typename Sum, typename Memory>
+inline void WriteBlocks(constant CtcParams &params, Input input,
+                        Direction forward, Direction backward,
+                        RowGradient gradient, device const Sum *checkpoints,
+                        int first, int last, Memory memory) {
+  const Fsa fsa = input.fsa;
+  const int num_states = fsa.num_states, size = params.rows_of_block;
+  auto from_start = memory.sums, to_end = from_start + 2 * num_states,
+       next = to_end + num_states;
+  KeepRows<decltype(memory.rows)> keep = {memory.rows, 0, num_states};
+  const KeepRows<decltype(memory.rows)> nothing = {memory.rows, INT_MAX, 0};
+  int end = min((last + 1) * size, fsa.num_rows);
+  if (end < fsa.num_rows) {
+    Resume<Sum>(input,
+                checkpoints + RowsBegin(params, fsa, false) +
+                    (last + 1) * num_states,
+                end, to_end, nothing);
+  } else {
+    Begin<Sum>(input, num_states - 1, end, to_end, nothing);
+  }
+  for (int block = last; block >= first; --block) {
+    const int begin = block * size;
+    while (end > begin) {
+      keep.begin = max(begin, end - memory.num_rows);
+      Resume<Sum>(input,
+                  checkpoints + RowsBegin(params, fsa, true) +
+                      block * num_states,
+                  begin, from_start, keep);
+      Pass<Sum>(params, input, forward, begin, end - 1 - begin, from_start,
+                from_start + num_states, keep);
+      Pass<Sum>(params, input, backward, end, end - keep.begin, to_end, next,
+                WriteRows<decltype(memory.rows)>{params, input, gradient,
+                                                 keep});
+      if ((end - keep.begin) % 2 != 0) {
+        const auto last_sums = to_end;
+        to_end = next;
+        next = last_sums;
       }
+      end = keep.begin;
     }
-    threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 }
 
+// As ctc_gradient where ctc_sums left checkpoints.
+//
+// entering_begins, entering   as those of ctc_sums
+// scratch    [params.num_states * (kCtcScratchRows + 4 * Sums)], for FSAs of
+//            many states
+//
+// A threadgroup has a block of params.rows_of_block rows; the first one of an
+// FSA has all of them if threadgroup memory does not hold the sums of its
+// states.
+template <typename Sum>
+[[max_total_threads_per_threadgroup(kCtcThreads)]]
+kernel void ctc_block_gradient(
+    device const Arc *arcs [[buffer(0)]],
+    device const int *state_begins [[buffer(1)]],
+    device const int *leaving_begins [[buffer(2)]],
+    device const int *by_label [[buffer(3)]],
+    device const float *b_scores [[buffer(4)]],
+    device const int *b_begins [[buffer(5)]],
+    device const uint *kept [[buffer(6)]],
+    device const uchar *penalized [[buffer(7)]],
+    device const Sum *sums [[buffer(8)]],
+    device const FloatLogSum *totals [[buffer(9)]],
+    device const float *score_grads [[buffer(10)]],
+    device float *b_grad [[buffer(11)]],
+    device const int *entering_begins [[buffer(12)]],
+    device const int *entering [[buffer(13)]],
+    device FloatLogSum *scratch [[buffer(14)]],
+    constant CtcParams &params [[buffer(15)]],
+    uint group [[threadgroup_position_in_grid]],
+    uint thread_index [[thread_index_in_threadgroup]],
+    uint num_threads [[threads_per_threadgroup]]) {
+  threadgroup FloatLogSum memory[kCtcBlockSums];
+  threadgroup float values[kCtcThreads];
+  threadgroup int labels[kCtcThreads];
+
+  const int index = int(group) % params.num_fsas,
+            block = int(group) / params.num_fsas;
+  const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
+  if (block * params.rows_of_block >= fsa.num_rows) return;
+  const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
+                               kept, thread_index, num_threads);
+  const Direction forward = {entering_begins + fsa.state_begin, entering, true},
+                  backward = {leaving_begins + fsa.state_begin, entering,
+                              false};
+  const RowGradient gradient = {by_label,           values,
+                                labels,             totals[index],
+                                score_grads[index], b_grad};
+  // In FloatLogSums.
+  const int of_sums = 4 * fsa.num_states * int(sizeof(Sum) / sizeof(*memory)),
+            num_rows = (kCtcBlockSums - of_sums) / max(fsa.num_states, 1);
+  if (num_rows > 0) {
+    WriteBlocks<Sum>(
+        params, input, forward, backward, gradient, sums, block, block,
+        BlockMemory<threadgroup Sum *, threadgroup FloatLogSum *>{
+            reinterpret_cast<threadgroup Sum *>(memory), memory + of_sums,
+            num_rows});
+  } else if (block == 0) {
+    device FloatLogSum *of_fsa =
+        scratch + fsa.state_begin * int(kCtcScratchRows +
+                                        4 * sizeof(Sum) / sizeof(*memory));
+    WriteBlocks<Sum>(params, input, forward, backward, gradient, sums, 0,
+                     (fsa.num_rows - 1) / params.rows_of_block,
+                     BlockMemory<device Sum *, device FloatLogSum *>{
+                         reinterpret_cast<device Sum *>(of_fsa),
+                         of_fsa + of_sums, kCtcScratchRows});
+  }
+}
+
+template [[host_name("ctc_block_gradient_double")]] [[kernel]]
+decltype(ctc_block_gradient<LogSum>) ctc_block_gradient<LogSum>;
+template [[host_name("ctc_block_gradient_float")]] [[kernel]]
+decltype(ctc_block_gradient<FloatLogSum>) ctc_block_gradient<FloatLogSum>;
+
 // fsas    [params.num_arcs], the FSA of each arc
+// sums    as ctc_sums wrote them, which left all rows
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
@@ -661,18 +925,26 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
                              constant CtcParams &params [[buffer(12)]],
                              uint position [[thread_position_in_grid]]) {
   if (int(position) >= params.num_arcs) return;
-  const int fsa = fsas[position];
-  const Fsa info = GetFsa(fsa, state_begins, leaving_begins, b_begins);
-  const Arc arc = arcs[position];
-  const FloatLogSum total = totals[fsa];
-  const float score_grad = score_grads[fsa];
+  const int index = fsas[position];
+  const Fsa fsa = GetFsa(index, state_begins, leaving_begins, b_begins);
+  const Input input = GetInput(params, index, fsa, arcs, penalized, b_scores,
+                               kept, position, 0);
+  const int arc_of_fsa = int(position) - fsa.arc_begin;
+  const Arc arc = input.arcs[arc_of_fsa];
+  const FloatLogSum total = totals[index];
+  const float score_grad = score_grads[index];
+  device const FloatLogSum *from_start = sums + RowsBegin(params, fsa, true),
+                           *to_end = sums + RowsBegin(params, fsa, false);
   float sum = 0.0f;
-  for (int t = 0; t < info.num_rows; ++t)
+  for (int t = 0; t < fsa.num_rows; ++t) {
+    to_end += fsa.num_states;
     // Rounded before it is added, as by the CPU: an fma() is not fused with a
     // sum.
     sum += fma(score_grad,
-               Posterior(params, fsa, info, t, int(position) - info.arc_begin,
-                         arc, b_scores, kept, penalized, sums, total),
+               Posterior(params, input, t, arc_of_fsa, arc, from_start, to_end,
+                         total),
                0.0f);
+    from_start += fsa.num_states;
+  }
   a_grad[position] = sum;
 }

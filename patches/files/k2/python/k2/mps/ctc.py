@@ -95,10 +95,11 @@ class _CtcScores(torch.autograd.Function):
         num_columns = b_scores.shape[1]
         tensors = _graphs(graphs, num_columns)
         _check_labels(tensors[-1], num_columns)
+        # The gradient of the graphs' scores adds up all frames in their order.
+        all_sums = ctx.needs_input_grad[-2]
         ctx.arguments = (graphs.arcs, tensors, penalized, dense.dense_fsa_vec,
-                         num_rows, penalty)
-        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam,
-                                             use_double_scores)
+                         num_rows, penalty, use_double_scores, all_sums)
+        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam)
         # With the scores, so that torch notes if they change.
         ctx.save_for_backward(a_scores, b_scores, *saved)
         return scores
