@@ -1,8 +1,9 @@
-"""ctc_best_path, ctc_keep, ctc_sums, ctc_gradient, ctc_block_gradient and
-ctc_arc_gradient.
+"""ctc_best_scores, ctc_best_path, ctc_keep, ctc_sums, ctc_gradient,
+ctc_block_gradient and ctc_arc_gradient.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and
-with its order of additions, so paths and kept bits have to be equal.  It sums
+with its order of additions, so best scores, paths and kept bits have to be
+equal.  It sums
 in float64; a kernel's sums may be any r + log(m), so their sum at the end is
 what is compared.
 """
@@ -32,6 +33,7 @@ SHAPES = [
     ([40, 7, 33], 3, [9, 8, 12], 1),
     ([CACHED], 2, [4], 1),
     ([330, 100], 2, [11, 8], 1),
+    ([1100, 1300], 2, [6, 9], 1),
     ([CACHED + 1, 5], 2, [4, 6], 1),
     ([60, 50], 8, [6, 5], 2),
     ([70, 2], 40, [4, 1], 8),
@@ -48,12 +50,13 @@ def cases():
             suffix = (
                 ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
             )
-            if not penalty:
-                yield graph.best_path_case(name + suffix)
-                yield graph.keep_case(name + suffix)
-            for kind in KINDS:
-                for rows in (1, 4):
-                    blocks = f"{name}{suffix}, {rows} rows a block"
+            for rows in (1, 4):
+                blocks = f"{name}{suffix}, {rows} rows a block"
+                if not penalty:
+                    yield graph.best_scores_case(blocks, rows)
+                    yield graph.best_path_case(blocks, rows)
+                    yield graph.keep_case(blocks, rows)
+                for kind in KINDS:
                     yield graph.sums_case(blocks, kind, rows)
                     if rows > 1:
                         yield graph.block_gradient_case(blocks, kind, rows)
@@ -88,12 +91,11 @@ class _Graph:
         self._reference()
 
     def _reference(self):
-        steps = self.most_rows + 1
-        self.best = np.full((steps, 2 * self.num_states), UNTOUCHED, np.float32)
+        self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
         # Of each FSA, backward and forward.
-        self.exact = []
+        self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
@@ -112,11 +114,10 @@ class _Graph:
             list(_pass(arcs, n, self.b_scores, first, rows, direction))
             for direction in (False, True)
         ]
-        for t in range(rows + 1):
-            self.best[t, 2 * begin : 2 * begin + n] = backward[t]
-            self.best[t, 2 * begin + n : 2 * (begin + n)] = forward[t]
+        self.best.append((np.array(backward[::-1]), np.array(forward)))
         src, dest = arcs["src"], arcs["dest"]
         start, end = backward[rows][0], forward[rows][-1]
+        self.best_totals[fsa] = start, end
         cutoff = min(start, end) - self.beam
         states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
         path = self._path(arcs, backward, first, rows, start, end)
@@ -156,7 +157,7 @@ class _Graph:
                 k = kept[u]
                 np.logaddexp.at(beta[u], src[k], beta[u + 1, dest[k]] + scores[u][k])
             total = beta[0, 0]
-            self.exact.append((beta, alpha))
+            self.sums.append((beta, alpha))
             self.scores[fsa] = total
             self.totals[fsa] = _pairs(np.array([total]))[0]
             if total == -np.inf:
@@ -192,16 +193,23 @@ class _Graph:
             state = arcs["dest"][found[0]]
         return path
 
-    def _sums(self, kind="float", rows_of_block=1):
-        """What ctc_sums leaves."""
+    def _checkpoints(self, rows_of_block, of_fsas):
+        """Every so many of the rows; those of shorter sequences end before."""
         pieces = []
-        for of_fsa in self.exact:
-            for sums in of_fsa:
-                rows = np.full((self.most_rows // rows_of_block + 1, sums.shape[1]), UNTOUCHED)
-                kept = sums[::rows_of_block]
-                rows[: len(kept)] = kept
-                pieces.append(_pairs(rows.ravel(), kind))
+        for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
+            left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), UNTOUCHED)
+            kept = rows[::rows_of_block]
+            left[: len(kept)] = kept
+            pieces.append(left.ravel())
         return np.concatenate(pieces)
+
+    def _best(self, rows_of_block):
+        """What ctc_best_scores leaves."""
+        return self._checkpoints(rows_of_block, self.best).astype(np.float32)
+
+    def _sums(self, kind, rows_of_block):
+        """What ctc_sums leaves."""
+        return _pairs(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
         params = np.array(
@@ -214,6 +222,7 @@ class _Graph:
                 SYMBOLS + 1,
                 SYMBOLS + 1,
                 self.width,
+                rows_of_block,
                 rows_of_block,
                 bool(self.penalty),
                 0,
@@ -233,42 +242,74 @@ class _Graph:
     def _dense(self):
         return [Buffer(self.b_scores), _ints(self.b_begins)]
 
-    def best_path_case(self, name):
+    def _both_directions(self):
+        return [*self._graph(), _ints(self.entering_begins), _ints(self.entering), *self._dense()]
+
+    def _threads(self):
+        """Of kernels that pass through all rows."""
+        return min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
+
+    def _best_scratch(self):
+        size = self.num_states * (SIZES["kCtcScratchRows"] + 4)
+        return Buffer.scratch(np.zeros(size, np.float32))
+
+    def best_scores_case(self, name, rows_of_block):
+        expected = self._best(rows_of_block)
+        return Case(
+            name,
+            "ctc_best_scores",
+            2 * len(self.states),
+            self._threads(),
+            [
+                *self._both_directions(),
+                Buffer(self.penalized),
+                Buffer(np.full_like(expected, UNTOUCHED), expected),
+                self._best_scratch(),
+                Buffer(np.zeros_like(self.best_totals), self.best_totals),
+                self._params(rows_of_block),
+            ],
+        )
+
+    def best_path_case(self, name, rows_of_block):
         expected = self.best_arcs.astype(np.int32)
         return Case(
             name,
             "ctc_best_path",
             len(self.states),
-            SIZES["kCtcSimdWidth"],
-            [
-                *self._graph(),
-                *self._dense(),
-                Buffer(self.best),
-                Buffer(np.full_like(expected, 9), expected),
-                self._params(),
-            ],
-        )
-
-    def keep_case(self, name):
-        expected = self.kept.view(np.int32)
-        return Case(
-            name,
-            "ctc_keep",
-            len(self.states) * self.most_rows,
             THREADS,
             [
                 *self._graph(),
                 *self._dense(),
-                Buffer(self.best),
-                _ints(self.best_arcs),
+                Buffer(self.penalized),
+                Buffer(self._best(rows_of_block)),
+                Buffer(self.best_totals),
+                self._best_scratch(),
                 Buffer(np.full_like(expected, 9), expected),
-                self._params(),
+                self._params(rows_of_block),
+            ],
+        )
+
+    def keep_case(self, name, rows_of_block):
+        expected = self.kept.view(np.int32)
+        return Case(
+            name,
+            "ctc_keep",
+            len(self.states) * -(-self.most_rows // rows_of_block),
+            THREADS,
+            [
+                *self._both_directions(),
+                Buffer(self.penalized),
+                Buffer(self._best(rows_of_block)),
+                Buffer(self.best_totals),
+                _ints(self.best_arcs),
+                self._best_scratch(),
+                Buffer(np.full_like(expected, 9), expected),
+                self._params(rows_of_block),
             ],
         )
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
-        threads = min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
         # The kernel in single precision rounds exp(), log() and a product in
         # each of `rows` steps.
         error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
@@ -276,12 +317,9 @@ class _Graph:
             name,
             "ctc_sums_" + kind,
             2 * count,
-            threads,
+            self._threads(),
             [
-                *self._graph(),
-                _ints(self.entering_begins),
-                _ints(self.entering),
-                *self._dense(),
+                *self._both_directions(),
                 Buffer(self.kept.view(np.int32)),
                 Buffer(self.penalized),
                 Buffer(np.zeros(1, np.uint8)),

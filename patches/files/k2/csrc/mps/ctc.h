@@ -80,10 +80,12 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
              and of dense.scores, float32, of its shape; undefined if not
              needed.
  */
-std::vector<torch::Tensor> CtcBackward(
-    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    bool use_double, bool all_sums, const std::vector<torch::Tensor> &saved,
-    torch::Tensor score_grads, bool need_graphs, bool need_dense);
+std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
+                                       int32_t num_rows, float penalty,
+                                       bool use_double, bool all_sums,
+                                       const std::vector<torch::Tensor> &saved,
+                                       torch::Tensor score_grads,
+                                       bool need_graphs, bool need_dense);
 
 }  // namespace k2
 

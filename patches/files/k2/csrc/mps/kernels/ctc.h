@@ -30,8 +30,9 @@ struct CtcParams {
   int stride;         // from a row of b_scores to the next
   int num_columns;    // of b_scores
   int width;          // lanes for each state: 1, 2, 4, 8, 16 or 32
-  int rows_of_block;  // from a checkpoint to the next, a power of 2; 1 if all
-                      // rows are left
+  int rows_of_best_block;  // of best scores, and
+  int rows_of_block;       // of sums: rows from a checkpoint to the next, a
+                           // power of 2; 1 if all rows are kept
   int has_penalties;  // whether `penalized` is read
   float penalty;      // of a symbol, for each frame behind the middle
   float beam;
@@ -44,11 +45,11 @@ enum CtcSizes {
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 4,
-  // Threads of a threadgroup of all kernels but ctc_sums, at most.
+  // Threads of a threadgroup of a block, at most.
   kCtcThreads = 256,
-  // Pairs of floats in threadgroup memory of ctc_block_gradient, and rows of
-  // them in device memory where they do not suffice.
-  kCtcBlockSums = 3584,
+  // Floats in threadgroup memory for the rows of a block, and how many rows are
+  // in device memory for FSAs that need more.
+  kCtcBlockFloats = 7168,
   kCtcScratchRows = 8,
 };
 

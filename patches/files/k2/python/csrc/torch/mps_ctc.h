@@ -29,8 +29,12 @@
 inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
                                  const std::vector<torch::Tensor> &tensors,
                                  const torch::optional<torch::Tensor> &mask) {
-  return {fsas,       tensors[0], tensors[1],
-          tensors[2], tensors[3], tensors[4],
+  return {fsas,
+          tensors[0],
+          tensors[1],
+          tensors[2],
+          tensors[3],
+          tensors[4],
           mask.has_value() ? *mask : torch::Tensor()};
 }
 
