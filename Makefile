@@ -19,7 +19,7 @@ torch = $(if $(TORCH),--torch $(TORCH))
 .PHONY: build test doctor status apply export clean
 
 build: $(k2mps)
-	$(k2mps) build $(torch)
+	$(k2mps) build --or-kernels $(torch)
 
 test: $(k2mps)
 	$(k2mps) test $(torch) $(SUITE)

@@ -34,6 +34,7 @@ def load() -> ctypes.CDLL:
     import torch
 
     library = ctypes.CDLL(library_path(), mode=ctypes.RTLD_GLOBAL)
+    library.mps_emulator_use()
     torch._C._has_mps = True
     if not torch._C._mps_is_available():
         raise RuntimeError(

@@ -78,6 +78,26 @@ def test_explicit_import(run_python):
     assert done.stdout == "0.0\n", done.stderr
 
 
+def test_an_extension_that_is_linked_to_it_does_not_load_it(run_python):
+    """Where it was turned off; the library itself comes with the extension."""
+    done = run_python(
+        "import ctypes, mps_emulator, torch\n"
+        "ctypes.CDLL(mps_emulator.library_path())\n"
+        "print(torch.backends.mps.is_available(), torch.accelerator.is_available())\n"
+        "try:\n"
+        "    torch.zeros(1, device='mps')\n"
+        "except RuntimeError as error:\n"
+        "    print(error)\n"
+        "mps_emulator.load()\n"
+        "print(torch.backends.mps.is_available(), torch.zeros(1, device='mps').item())\n",
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    before, refusal, after = done.stdout.splitlines()
+    assert before == "False False", done.stderr
+    assert refusal.startswith("TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the emulated mps device out")
+    assert after == "True 0.0"
+
+
 def test_too_late_says_so(run_python):
     done = run_python(
         "import torch; torch.backends.mps.is_available()\n"

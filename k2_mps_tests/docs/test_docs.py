@@ -10,7 +10,9 @@ from pathlib import Path
 
 import click
 import pytest
-from k2mps import cli, docs, project, suites
+from k2mps.cli import command_line
+from k2mps.core import project
+from k2mps.run import docs, suites
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
@@ -48,17 +50,27 @@ def build(root, site):
     )
 
 
-def test_the_site_builds_without_warnings(tmp_path):
-    result = build(ROOT, tmp_path / "site")
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    result = build(ROOT, folder)
     assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def test_the_site_builds_without_warnings(site):
     for page in PAGES:
         name = "" if page.stem == "index" else page.stem
-        html = (tmp_path / "site" / name / "index.html").read_text()
+        html = (site / name / "index.html").read_text()
         # Of other hosts there are links only.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
-    if sys.platform == "linux":
-        picture = (tmp_path / "site/images/timeline.svg").read_text()
-        assert "emulated" in picture and "k2 intersect_dense" in picture
+
+
+@pytest.mark.k2
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+def test_the_site_has_the_picture_of_signposts(site):
+    picture = (site / "images/timeline.svg").read_text()
+    assert "emulated" in picture and "k2 intersect_dense" in picture
 
 
 def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):
@@ -104,6 +116,7 @@ def test_links_between_files(path):
             assert anchor in anchors(target), link
 
 
+@pytest.mark.k2
 @pytest.mark.parametrize("path", [path for path in TEXTS if blocks(path, "python")], ids=ids)
 def test_python_in_the_text_runs(path):
     """The blocks of a page, one after another, in one program."""
@@ -131,9 +144,9 @@ def test_commands_in_the_text_exist(path):
         if words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= targets
         elif words[0] == PROGRAM:
-            with click.Context(cli.main) as context:
+            with click.Context(command_line.main) as context:
                 if words[1:]:
-                    command = cli.main.get_command(context, words[1])
+                    command = command_line.main.get_command(context, words[1])
                     assert command, words
                     command.make_context(words[1], words[2:])
         elif words[0] == ".venv/bin/python" and words[1] != "-c":
@@ -152,7 +165,7 @@ def test_the_readme_lists_all_commands_and_suites():
         rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
         return sorted(re.findall(r"^\| `([\w-]+)", rows, re.MULTILINE))
 
-    assert first_words("The tool") == sorted(cli.main.commands)
+    assert first_words("The tool") == sorted(command_line.main.commands)
     assert first_words("The suites") == sorted(suite.name for suite in suites.SUITES)
 
 

@@ -7,11 +7,18 @@ import time
 import pytest
 import torch
 
-from k2_mps_tests.benchmarks import bench, shares
+from k2_mps_tests.benchmarks import shares
 
 
 @pytest.fixture
-def main(monkeypatch, capsys):
+def bench():
+    from k2_mps_tests.benchmarks import bench  # needs k2
+
+    return bench
+
+
+@pytest.fixture
+def main(bench, monkeypatch, capsys):
     monkeypatch.setattr(bench, "SIZES", {"full": [(1, 8, 2), (2, 9, 3)]})
     monkeypatch.setattr(shares, "REPEATS", 1)
     monkeypatch.setattr(shares, "SECONDS", 0)
@@ -24,7 +31,8 @@ def main(monkeypatch, capsys):
     return run
 
 
-def test_bench(main, tmp_path):
+@pytest.mark.k2
+def test_bench(bench, main, tmp_path):
     out = main("--output", tmp_path / "first")
     document = json.loads((tmp_path / "first" / "bench.json").read_text())
     rows = document["rows"]
@@ -44,7 +52,8 @@ def test_bench(main, tmp_path):
     assert out.count("x)") == len(rows)
 
 
-def test_another_machine_is_refused(main, tmp_path):
+@pytest.mark.k2
+def test_another_machine_is_refused(bench, main, tmp_path):
     where = dict(bench.where(), machine="another")
     (tmp_path / "old.json").write_text(json.dumps({"where": where, "rows": []}))
     with pytest.raises(SystemExit, match="is of another machine"):
@@ -52,14 +61,16 @@ def test_another_machine_is_refused(main, tmp_path):
     assert not (tmp_path / "bench.json").exists()
 
 
-def test_what_changed():
+@pytest.mark.k2
+def test_what_changed(bench):
     row = {"operation": "x", "size": [1, 2, 3], "place": "cpu", "seconds": 2e-3}
     head, line = bench.table([row], [dict(row, seconds=5e-3)])
     assert "cpu" in head and "2.00 ms (2.50x)" in line
     assert "(" not in list(bench.table([row]))[1]
 
 
-def test_force_is_put_back(monkeypatch):
+@pytest.mark.k2
+def test_force_is_put_back(bench, monkeypatch):
     monkeypatch.setenv(bench.FORCE, "metal")
     with bench.forced("host"):
         assert bench.os.environ[bench.FORCE] == "host"
@@ -105,6 +116,7 @@ def test_shares(monkeypatch):
     assert row.keys() == {"host", "peak"}
 
 
+@pytest.mark.k2
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_record(monkeypatch, tmp_path):
     """What is recorded can be done again, with the same bits."""

@@ -7,6 +7,8 @@ import sys
 import pytest
 import torch
 
+pytestmark = pytest.mark.k2
+
 RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
 STEPS = {"ctc": 150, "transducer": 20}

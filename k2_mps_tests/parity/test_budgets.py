@@ -201,22 +201,23 @@ def test_ragged(name):
 
 @pytest.mark.parametrize("shape", [(5,), (2, 7), (3, 0), (1 << 19,)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_zeros_that_the_host_goes_on_with(shape, dtype):
-    for size in (shape, (torch.Size(shape),)):
-        torch.full(shape, 7, dtype=dtype, device="mps")  # leaves its memory
+def test_sums_whose_zeros_the_host_writes(shape, dtype):
+    index = torch.tensor([1, -1, 0, 1], dtype=torch.int32)
+    values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
+    values = values.view(4, *shape[1:])
+    on_mps = index.to("mps"), values.to("mps")
+    torch.full(shape, 7, dtype=dtype, device="mps")  # leaves its memory
+    torch.mps.synchronize()
+    with mps_emulator.counters() as counted:
+        found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-        with mps_emulator.counters() as counted:
-            found = k2.mps.zeros.zero(*size, dtype=dtype, device=torch.device("mps"))
-            torch.mps.synchronize()
-        # More than 1 MiB, and what is no float32, is the GPU's to fill.
-        filled = found.numel() >= 1 << 19 or dtype == torch.int32
-        assert counted.waits_with_work == filled
-        expected = torch.zeros(*size, dtype=dtype)
-        assert torch.equal(found.cpu(), expected)
-        assert (found.dtype, found.device.type) == (dtype, "mps")
-        assert torch.equal(
-            k2.mps.zeros.zero(*size, dtype=dtype, device=torch.device("cpu")), expected
-        )
+    # More than 1 MiB, and what is no float32, is the GPU"s to fill.
+    filled = found.numel() >= 1 << 19 or dtype == torch.int32
+    assert counted.waits_with_work == filled
+    expected = torch.zeros(shape, dtype=dtype)
+    k2.index_add(index, values, expected)
+    assert torch.equal(found.cpu(), expected)
+    assert (found.dtype, found.device.type) == (dtype, "mps")
 
 
 def test_index_select_and_index_add():

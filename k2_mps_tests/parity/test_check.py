@@ -38,6 +38,24 @@ def test_this_device_is_good(tmp_path):
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 
+def test_what_an_operation_copies_is_its_own():
+    """Bringing the input to mps is not counted, and large losses copy nothing."""
+    for name in ("ctc_loss", "rnnt_loss_smoothed", "rnnt_loss_pruned", "swoosh_l, swoosh_r"):
+        counted = check.measure(name, "large", 0).counted
+        assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
+
+
+def test_the_page_explains_its_words_and_has_no_empty_column():
+    result = check.Result([check.Fact("torch", "2.13")], "A GPU", "small")
+    result.timings.append(check.measure("ctc_loss", "small", 0))
+    page = check_page.page(result)
+    assert "<th>needed</th>" not in page
+    for word in ("dispatches", "gates", "waits", "bytes copied"):
+        assert f"<th>{word}</th>" in page and f"<dt>{word}</dt>" in page
+    result.facts.append(check.Fact("mps device", "no", "it needs a Mac"))
+    assert "<th>needed</th>" in check_page.page(result)
+
+
 @pytest.mark.parametrize(
     "system, machine, advice",
     [

@@ -180,3 +180,52 @@ def test_refused_with_an_exception(name):
     fsas = random_fsa_vec(1).to("mps")
     scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
     assert scores.device == MPS
+
+
+def _segments(device="cpu", dtype=torch.int32):
+    return torch.tensor([[0, 0, 4]], dtype=dtype, device=device)
+
+
+# What is on the wrong device or of the wrong dtype, and the call that mends it.
+MIXED = {
+    "graph_on_the_cpu": (REFUSED["graph_on_the_cpu"], "cpu", "mps:0", "graph.to('mps:0')"),
+    "graph_on_mps": (REFUSED["graph_on_mps"], "mps:0", "cpu", "log_probs.to('mps:0')"),
+    "pruned": (REFUSED["pruned"], "cpu", "mps:0", "graph.to('mps:0')"),
+    "ctc_loss": (
+        lambda: k2.ctc_loss(k2.ctc_graph([[1]]), _dense("mps")),
+        "cpu",
+        "mps:0",
+        "graph.to('mps:0')",
+    ),
+    "segments_on_mps": (
+        lambda: k2.DenseFsaVec(torch.zeros(1, 4, 4, device="mps"), _segments("mps")),
+        "mps:0",
+        "cpu",
+        "supervision_segments.cpu()",
+    ),
+    "segments_of_int64": (
+        lambda: k2.DenseFsaVec(torch.zeros(1, 4, 4, device="mps"), _segments(dtype=torch.int64)),
+        "torch.int64",
+        "torch.int32",
+        "supervision_segments.int()",
+    ),
+    "float64": (
+        lambda: _dense("cpu", torch.float64),
+        "torch.float64",
+        "torch.float32",
+        "log_probs.float()",
+    ),
+    "float16": (REFUSED["dense_of_float16"], "torch.float16", "torch.float32", "log_probs.float()"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_mix_is_refused_in_one_line(name, capfd):
+    call, *words = MIXED[name]
+    with pytest.raises((RuntimeError, AssertionError)) as refused:
+        call()
+    told = str(refused.value)
+    assert "\n" not in told
+    assert [word for word in words if word not in told] == []
+    # k2's own checks print a stack.
+    assert capfd.readouterr().err == ""

@@ -257,6 +257,12 @@ print(k2.mps.unavailable_reason())
 fsa = k2.linear_fsa([1, 2])
 fsa.scores = torch.ones(3)
 print(k2.create_fsa_vec([fsa]).get_tot_scores(False, False).item())
+try:
+    torch.ones(1, device="mps")
+except RuntimeError:
+    pass
+else:
+    raise AssertionError("k2 brought a device along that was turned off")
 """
 
 

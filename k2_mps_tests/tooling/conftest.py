@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from k2mps import git
+from k2mps.core import git
 
 from k2_mps_tests.tooling import support
 

@@ -94,7 +94,8 @@ def make_upstream(directory: Path) -> Path:
 # of the checkout.
 AMID_SWAP = """
 import os, signal, sys
-from k2mps import cli, transaction
+from k2mps.cli import command_line
+from k2mps.core import transaction
 
 countdown = int(sys.argv.pop(1))
 number = getattr(signal, sys.argv.pop(1))
@@ -108,7 +109,7 @@ def {method}(self, *args):
     return original(self, *args)
 
 transaction.FileTransaction.{method} = {method}
-cli.run()
+command_line.run()
 """
 
 

@@ -65,7 +65,7 @@ def test_new(sandbox, k2):
 
 
 def test_new_without_edits(sandbox, k2):
-    assert "nothing was edited" in sandbox.fails(29, "new", "more")
+    assert "nothing was edited" in sandbox.fails(24, "new", "more")
 
 
 def test_new_of_what_no_patch_can_say(sandbox, k2):
@@ -80,7 +80,7 @@ def test_new_of_what_no_patch_can_say(sandbox, k2):
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
 def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})
-    message = sandbox.fails(29, *command)
+    message = sandbox.fails(24, *command)
     assert "git does not track k2/new/a.cu, notes.txt" in message
     edit(k2)
     result = sandbox.run(*command, "k2/new")
@@ -97,7 +97,7 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     assert (sandbox.root / "patches/files/k2/new/b.cu").exists()
     assert (sandbox.root / "patches/files/notes.txt").exists()
     sound(sandbox, k2, 3 + (command[0] == "new"))
-    assert "did not match" in sandbox.fails(29, "fold", MPS, "nope")
+    assert "did not match" in sandbox.fails(24, "fold", MPS, "nope")
 
 
 def test_who_made_a_patch_is_its_author(sandbox, k2):
@@ -149,7 +149,7 @@ def test_words_that_a_patch_cannot_have(sandbox, k2, words, problem):
 def test_new_without_a_subject(sandbox, k2):
     edit(k2)
     before = snapshot(k2), patches(sandbox)
-    assert "a patch needs a subject" in sandbox.fails(29, "new", "")
+    assert "a patch needs a subject" in sandbox.fails(24, "new", "")
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -172,7 +172,7 @@ def test_rename(sandbox, k2):
     ]
     assert snapshot(k2)["files"] == files
     sound(sandbox, k2)
-    assert f"a patch {MPS} already" in sandbox.fails(29, "rename", "line-ends", MPS)
+    assert f"a patch {MPS} already" in sandbox.fails(24, "rename", "line-ends", MPS)
     sandbox.fails(4, "rename", "line-ends", "../x")
     sandbox.ok("undo")
     assert (sandbox.root / "patches" / ARRAY).read_bytes() == before
@@ -207,10 +207,10 @@ def test_move_over_what_it_builds_on(sandbox, k2):
     edit(k2, "and a half\n", "and b\n")
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(29, "move", "more", "--before", MPS)
+    message = sandbox.fails(24, "move", "more", "--before", MPS)
     assert "patches/more.patch builds on what would not be before it" in (message)
-    sandbox.fails(29, "move", MPS, "--after", "more")
-    sandbox.fails(29, "move", MPS, "--after", MPS)
+    sandbox.fails(24, "move", MPS, "--after", "more")
+    sandbox.fails(24, "move", MPS, "--after", MPS)
     assert sandbox.run("move", MPS).returncode == 2
     assert (snapshot(k2), patches(sandbox)) == before
 
@@ -237,7 +237,7 @@ def test_fold_moves_later_hunks(sandbox, k2):
 def test_fold_into_a_patch_that_comes_before_the_file(sandbox, k2):
     (k2 / "k2/python/k2/mps/tool").write_text("other\n")
     before = snapshot(k2), patches(sandbox)
-    assert "a later patch changes" in sandbox.fails(29, "fold", MPS)
+    assert "a later patch changes" in sandbox.fails(24, "fold", MPS)
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok("fold", "python-add-only-new-files")
     sound(sandbox, k2)
@@ -278,7 +278,7 @@ def test_edit_in_an_editor(sandbox, k2, tmp_path):
         "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""}
     )
     editor.write_text('#!/bin/sh\necho only this > "$1"\n')
-    sandbox.fails(29, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
+    sandbox.fails(24, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
 
 
 def test_edit_keeps_edits_of_the_checkout(sandbox, k2):
@@ -305,7 +305,7 @@ def test_drop_of_what_others_build_on(sandbox, k2):
     edit(k2, "and a half\n", "and b\n")
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
-    assert "patches/more.patch builds on what would not" in sandbox.fails(29, "drop", MPS)
+    assert "patches/more.patch builds on what would not" in sandbox.fails(24, "drop", MPS)
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -341,16 +341,16 @@ def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
 @pytest.mark.parametrize("command", ["fold", "edit", "drop"])
 def test_an_unknown_patch(sandbox, k2, command):
     more = ["--subject", "x"] if command == "edit" else []
-    message = sandbox.fails(29, command, "nope", *more)
+    message = sandbox.fails(24, command, "nope", *more)
     assert "there is no patch nope" in message and MPS in message
 
 
 def test_away_from_the_series_is_refused(sandbox, k2):
     edit(k2)
     git(k2, "commit", "--quiet", "--all", "-m", "mine")
-    assert "k2mps export" in sandbox.fails(29, "drop", MPS)
+    assert "k2mps export" in sandbox.fails(24, "drop", MPS)
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
-    assert "k2mps apply" in sandbox.fails(29, "drop", MPS)
+    assert "k2mps apply" in sandbox.fails(24, "drop", MPS)
 
 
 @pytest.mark.parametrize("countdown", range(1, 16, 2))

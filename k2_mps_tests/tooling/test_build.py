@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 import pytest
-from k2mps import environment, project
+from k2mps.build import environment
+from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -103,7 +104,11 @@ def sandbox(empty):
     (empty.root / "CMakeLists.overlay.cmake").write_text("set(OVERLAY_WAS_READ ON)\n")
     support.write(
         empty.root / "tools/k2mps",
-        {"__init__.py": "", "demo.py": "import k2\nprint('the answer is', k2.answer())\n"},
+        {
+            "__init__.py": "",
+            "build/__init__.py": "",
+            "build/demo.py": "import k2\nprint('the answer is', k2.answer())\n",
+        },
     )
     make_environment(empty.root / ".venv")
     found = environment.Environment(project.Project(empty.root))
@@ -287,7 +292,7 @@ def test_the_demonstration_runs_on_what_was_built(sandbox):
 
 
 def test_a_failing_demonstration_is_an_error(sandbox):
-    demo = sandbox.root / "tools/k2mps/demo.py"
+    demo = sandbox.root / "tools/k2mps/build/demo.py"
     demo.write_text("import k2\nraise SystemExit(3)\n")
     assert "status 3" in sandbox.fails(33, "build", "--device", "cpu")
 

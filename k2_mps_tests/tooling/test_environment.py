@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import subprocess
 import sys
 
 import pytest
-from k2mps import environment, errors, upstream
-from k2mps.project import Project
+from k2mps.build import environment
+from k2mps.core import errors, pins
+from k2mps.core.project import Project
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests
@@ -145,7 +147,7 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
 
 
 def test_the_torch_that_is_asked_for(made):
-    torch = upstream.Torch("2.13.0", ("2.12.1", "2.13.0"))
+    torch = pins.Torch("2.13.0", ("2.12.1", "2.13.0"))
     choose = environment.torch_requirement
     assert str(choose(torch, None)) == "torch==2.13.0"
     assert str(choose(torch, "2.12.1")) == "torch==2.12.1"
@@ -170,17 +172,19 @@ def test_every_dependency_is_pinned_to_one_version():
 
 
 def test_what_is_registered_is_what_python_imports(made, tmp_path):
-    from k2mps import build, doctor
+    from k2mps.build import builder, doctor
 
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
     support.write(library, {"_k2.py": "x = 'found'\n"})
-    built = build.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0)
+    version = "1.24.4+cpu.torch2.13.0"
+    built = builder.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0, version)
     project = Project(made.directory.parent)
-    build.register(project, built)
+    builder.register(project, dataclasses.replace(built, version="1.24.3"))
+    builder.register(project, built)
     target = made.site_packages / "k2mps-build.pth"
     before = target.stat().st_mtime_ns
-    build.register(project, built)
+    builder.register(project, built)
     assert target.stat().st_mtime_ns == before
     out = subprocess.run(
         [str(made.python), "-c", "import k2; print(k2.x)"],
@@ -190,6 +194,15 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
         check=True,
     ).stdout
     assert out.strip() == "found"
+
+    def pip(*words):
+        command = [str(made.python), "-m", "pip", *words, "--disable-pip-version-check"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    listed = dict(line.split("==") for line in pip("list", "--format=freeze").splitlines())
+    assert listed["k2"] == made.version_of("k2") == version
+    pip("uninstall", "--yes", "k2")
+    assert not target.exists() and made.version_of("k2") is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="torch is without CUDA")

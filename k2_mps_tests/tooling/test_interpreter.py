@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps import errors, interpreter, toolchain
+from k2mps.build import interpreter, toolchain
+from k2mps.core import errors
 
 from k2_mps_tests.tooling import support
 

@@ -198,7 +198,7 @@ def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
     before = snapshot(k2)
     assert "more: a thing" in sandbox.fails(13, "apply")
     edit(k2)
-    message = sandbox.fails(29, "fold", CONTEXT)
+    message = sandbox.fails(24, "fold", CONTEXT)
     assert "has commits that are not in patches/" in message
     git(k2, "checkout", "--quiet", "k2/csrc/context.h")
     assert snapshot(k2)["refs"] == before["refs"]

@@ -12,7 +12,8 @@ import subprocess
 import time
 
 import pytest
-from k2mps import project, series
+from k2mps.core import project
+from k2mps.series import patch_folder
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -23,13 +24,13 @@ REAL = project.Project(ROOT)
 
 
 def test_the_series_is_sound_and_is_what_is_locked():
-    found = series.load(REAL.patches)
+    found = patch_folder.load(REAL.patches)
     assert REAL.upstream().lock.differences(found.lock) == []
 
 
 def test_patches_carry_one_line_of_context():
     """Upstream's text is in them only where it is needed to place a hunk."""
-    for patch in series.load(REAL.patches).patches:
+    for patch in patch_folder.load(REAL.patches).patches:
         run = 0
         for line in patch.diff.split(b"\n"):
             run = run + 1 if line.startswith(b" ") else 0
@@ -38,7 +39,7 @@ def test_patches_carry_one_line_of_context():
 
 
 def test_the_file_names_work_on_case_insensitive_systems():
-    found = series.load(REAL.patches)
+    found = patch_folder.load(REAL.patches)
     paths = [*found.files, *(patch.name for patch in found.patches)]
     assert len({path.casefold() for path in paths}) == len(paths)
 
@@ -143,6 +144,6 @@ def test_only_what_the_series_changes_is_written(clone):
         for path in git(clone.k2, "ls-files", "-z").split("\0")
         if path and (clone.k2 / path).lstat().st_mtime > old + 1
     ]
-    found = series.load(REAL.patches)
+    found = patch_folder.load(REAL.patches)
     wanted = set(found.files) | {edit.path for patch in found.patches for edit in patch.edits}
     assert set(changed) == wanted and len(wanted) == written

@@ -11,9 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps import errors, provenance, upstream, wheel
-from k2mps.environment import Environment
-from k2mps.project import Project
+from k2mps.build import provenance
+from k2mps.build.environment import Environment
+from k2mps.core import errors, pins
+from k2mps.core.project import Project
+from k2mps.wheel import contents
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -104,7 +106,7 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert record.keys() == files.keys()
     for name, content in files.items():
         if not name.endswith("/RECORD"):
-            assert record[name] == (f"{wheel.record_hash(content)},{len(content)}")
+            assert record[name] == (f"{contents.record_hash(content)},{len(content)}")
 
 
 def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
@@ -112,7 +114,7 @@ def test_a_build_elsewhere_gives_the_same_bytes(made, tmp_path):
     other.root = tmp_path / "a clone elsewhere"
     shutil.copytree(made.root, other.root, symlinks=True, ignore=shutil.ignore_patterns("build"))
     other.ok("wheel")
-    told = made.ok("compare-wheels", str(the_wheel(made)), str(the_wheel(other)))
+    told = made.ok("wheel", "compare", str(the_wheel(made)), str(the_wheel(other)))
     assert "the same to the byte" in told
     assert the_wheel(made).read_bytes() == the_wheel(other).read_bytes()
 
@@ -133,7 +135,7 @@ def test_edits_make_no_wheel(made):
 
 
 def test_the_series_hash_is_of_all_that_is_locked(ready):
-    lock = upstream.load(ready.root / "upstream.toml").lock
+    lock = pins.load(ready.root / "upstream.toml").lock
     digest = provenance.series_hash(lock)
     for change in (
         {"series": "0" * 64},
@@ -192,4 +194,4 @@ def test_a_wheel_that_cannot_be_imported_is_an_error(made):
     file = "k2/python/k2/__init__.py"
     support.commit(made.checkout, "broken", {file: "from _k2 import gone\n"})
     made.ok("export")
-    assert "cannot import name 'gone'" in made.fails(40, "wheel")
+    assert "cannot import name 'gone'" in made.fails(41, "wheel")

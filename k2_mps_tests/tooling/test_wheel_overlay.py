@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from k2mps import environment, project
+from k2mps.build import environment
+from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 

@@ -13,8 +13,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps import doctor, errors, toolchain
-from k2mps.reporter import Reporter
+from k2mps.build import doctor, toolchain
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests
@@ -280,7 +281,7 @@ def test_k2_for_macos():
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     pattern = f"k2-*+mps.torch*-{tag}-{tag}-{toolchain.PLATFORM}.whl"
     [wheel] = (ROOT / "build/wheels").glob(pattern)
-    subprocess.run([*command, "verify-wheel", str(wheel)], cwd=ROOT, check=True)
+    subprocess.run([*command, "wheel", "verify", str(wheel)], cwd=ROOT, check=True)
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [name for name in names if name.endswith("/METADATA")]

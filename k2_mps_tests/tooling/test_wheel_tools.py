@@ -20,8 +20,10 @@ from pathlib import Path
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from k2mps import doctor, errors, provenance, sbom, wheel, wheel_differences
-from k2mps.wheel_index import write as write_index
+from k2mps.build import doctor, provenance
+from k2mps.core import errors
+from k2mps.wheel import contents, differences, sbom
+from k2mps.wheel.index import write as write_index
 
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
@@ -42,14 +44,14 @@ class Case:
     """A wheel that anybody can install, as a wheel of k2-mps describes
     itself."""
 
-    description: wheel.Description
+    description: contents.Description
     files: dict[str, bytes]
 
     def written(self, folder: Path) -> Path:
         folder.mkdir(exist_ok=True)
         path = folder / self.description.file_name
-        files = {**self.files, **wheel.metadata_files(self.description)}
-        wheel.pack(path, self.description, files)
+        files = {**self.files, **contents.metadata_files(self.description)}
+        contents.pack(path, self.description, files)
         return path
 
 
@@ -69,7 +71,7 @@ def case(torch: str = "2.13.0", **told) -> Case:
         "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
         **told,
     }
-    description = wheel.Description(version, "py3-none-any", torch, origin, 1700000000)
+    description = contents.Description(version, "py3-none-any", torch, origin, 1700000000)
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 
@@ -77,7 +79,7 @@ def case(torch: str = "2.13.0", **told) -> Case:
 
 
 def found(one: Path, two: Path) -> list[str]:
-    return list(wheel_differences.differences(one, two))
+    return list(differences.differences(one, two))
 
 
 def test_the_same_wheel_differs_in_nothing(tmp_path):
@@ -132,11 +134,11 @@ def test_the_section_of_a_library_is_named(tmp_path):
 def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
     one = case().written(tmp_path / "one")
     two = case().written(tmp_path / "two")
-    assert "the same to the byte" in sandbox.ok("compare-wheels", str(one), str(two))
+    assert "the same to the byte" in sandbox.ok("wheel", "compare", str(one), str(two))
     other = case("2.12.0").written(tmp_path / "two")
     code = errors.WheelsDifferError.exit_code
     assert "METADATA: only in the second" in sandbox.fails(
-        code, "compare-wheels", str(one), str(other)
+        code, "wheel", "compare", str(one), str(other)
     )
 
 
@@ -187,7 +189,7 @@ def test_a_bill_keeps_to_the_schema_and_names_all(tmp_path):
 
 def test_the_same_wheel_has_the_same_bill(sandbox, tmp_path):  # noqa: F811
     path = case().written(tmp_path)
-    bill = Path(sandbox.ok("sbom", str(path)).strip())
+    bill = Path(sandbox.ok("wheel", "sbom", str(path)).strip())
     assert bill == path.with_name(path.name + ".cdx.json")
     assert bill.read_text() == sbom.text(path)
 
@@ -196,11 +198,11 @@ def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
     code = errors.WheelVerificationError.exit_code
     path = tmp_path / "x.whl"
     path.write_bytes(b"")
-    assert "is not a wheel" in sandbox.fails(code, "sbom", str(path))
+    assert "is not a wheel" in sandbox.fails(code, "wheel", "sbom", str(path))
     path = case().written(tmp_path)
     files = {"k2-1.dist-info/METADATA": b"Name: k2\n"}
-    wheel.pack(path, case().description, files)
-    assert "k2mps.json" in sandbox.fails(code, "sbom", str(path))
+    contents.pack(path, case().description, files)
+    assert "k2mps.json" in sandbox.fails(code, "wheel", "sbom", str(path))
 
 
 # ---- the index page
@@ -292,5 +294,5 @@ def test_pip_heeds_the_python_that_is_required(tmp_path):
 
 def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
     code = errors.WheelVerificationError.exit_code
-    assert "no wheel" in sandbox.fails(code, "index", str(tmp_path))
+    assert "no wheel" in sandbox.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "index.html").exists()

@@ -1,4 +1,4 @@
-"""`k2mps verify-wheel`: each check finds the wheel that is damaged for it.
+"""`k2mps wheel verify`: each check finds the wheel that is damaged for it.
 
 The wheel is a small one, whose Mach-O files clang and lld make here; beside
 it lies a small torch.  What it is compared with is given, not gathered.
@@ -15,10 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from k2mps import doctor, errors, toolchain, verify_wheel, wheel, wheel_images, wheel_reference
-from k2mps.front_end import find as front_end_of
-from k2mps.project import Project
-from k2mps.reporter import Reporter
+from k2mps.build import doctor, toolchain
+from k2mps.build.front_end import find as front_end_of
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.wheel import contents, expectations, images, verify
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
@@ -170,9 +172,9 @@ class Case:
     """
 
     folder: Path
-    description: wheel.Description
+    description: contents.Description
     files: dict[str, bytes]
-    reference: wheel_reference.Reference
+    reference: expectations.Reference
 
     @property
     def path(self) -> Path:
@@ -187,9 +189,9 @@ class Case:
         assert old in content
         self.files[self.of_info(name)] = content.replace(old, new).encode()
 
-    def problems(self) -> list[wheel_reference.Problem]:
-        wheel.pack(self.path, self.description, self.files)
-        return list(verify_wheel.verify(self.path, self.reference))
+    def problems(self) -> list[expectations.Problem]:
+        contents.pack(self.path, self.description, self.files)
+        return list(verify.verify(self.path, self.reference))
 
     def found(self) -> set[str]:
         """Names of the checks that find something."""
@@ -210,18 +212,18 @@ def case(tmp_path, workshop, parts) -> Case:
         "dirty": False,
     }
     version = "1.0.dev20231114+mps.torch2.13.0"
-    description = wheel.Description(
+    description = contents.Description(
         version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin, 1700000000
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {
         **parts,
         **python,
-        **wheel.metadata_files(description),
+        **contents.metadata_files(description),
         "k2/torch_version.py": b"k2_torch_version = '2.13.0'\n",
     }
     files[INIT] += b"__dev_version__ = '1.0'\n"
-    reference = wheel_reference.Reference(
+    reference = expectations.Reference(
         python, {"add.metal": KERNEL}, TREE, (), workshop.torch, SYSTEM
     )
     return Case(tmp_path, description, files, reference)
@@ -236,14 +238,14 @@ def test_a_good_wheel_has_no_problems(case):
 
 def test_what_is_no_zip_file(case):
     case.path.write_bytes(b"PK, but no more")
-    [problem] = verify_wheel.verify(case.path, case.reference)
+    [problem] = verify.verify(case.path, case.reference)
     assert problem.check == "file"
 
 
 def test_a_zip_file_without_metadata(case):
     with zipfile.ZipFile(case.path, "w") as archive:
         archive.writestr("k2/__init__.py", "")
-    [problem] = verify_wheel.verify(case.path, case.reference)
+    [problem] = verify.verify(case.path, case.reference)
     assert problem.check == "metadata"
 
 
@@ -272,7 +274,7 @@ def test_a_file_that_is_missing(case, name):
 def rewrite(case, change) -> None:
     """Writes the wheel, and once more with its files changed by a function,
     RECORD as it was."""
-    wheel.pack(case.path, case.description, case.files)
+    contents.pack(case.path, case.description, case.files)
     with zipfile.ZipFile(case.path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     change(files)
@@ -284,7 +286,7 @@ def rewrite(case, change) -> None:
 def test_another_content_than_recorded(case):
     name = "k2/torch_version.py"
     rewrite(case, lambda files: files.update({name: b"k2_torch_version = 1"}))
-    [problem] = verify_wheel.verify(case.path, case.reference)
+    [problem] = verify.verify(case.path, case.reference)
     assert (problem.check, problem.file) == ("record", name)
 
 
@@ -294,7 +296,7 @@ def test_a_line_of_the_record_is_missing(case):
         files[name] = re.sub(rb"k2/fsa.py,.*\n", b"", files[name])
 
     rewrite(case, forget)
-    [problem] = verify_wheel.verify(case.path, case.reference)
+    [problem] = verify.verify(case.path, case.reference)
     assert (problem.check, problem.file) == ("record", "k2/fsa.py")
 
 
@@ -304,7 +306,7 @@ def test_a_recorded_file_is_missing(case):
         lambda files: files.pop(case.of_info("LICENSE"), None)
         or files.pop(case.of_info("top_level.txt")),
     )
-    [problem] = verify_wheel.verify(case.path, case.reference)
+    [problem] = verify.verify(case.path, case.reference)
     assert problem.check == "record"
 
 
@@ -499,11 +501,11 @@ def test_no_signature(case, workshop):
 
 def test_a_signature_that_is_cut_off_or_empty():
     header = b"\xfa\xde\x0c\xc0" + bytes(4)
-    cut = wheel_images.signature_fault(header, 0)
+    cut = images.signature_fault(header, 0)
     assert cut == "its signature is cut off"
-    none = wheel_images.signature_fault(header + bytes(4), 0)
+    none = images.signature_fault(header + bytes(4), 0)
     assert none == "its signature has no hashes"
-    other = wheel_images.signature_fault(bytes(12), 0)
+    other = images.signature_fault(bytes(12), 0)
     assert other == "its signature cannot be read"
 
 
@@ -548,4 +550,4 @@ def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811
     path = tmp_path / name
     path.write_bytes(b"")
     code = errors.WheelVerificationError.exit_code
-    assert text in sandbox.fails(code, "verify-wheel", str(path))
+    assert text in sandbox.fails(code, "wheel", "verify", str(path))

@@ -5,6 +5,7 @@ GitHub runs them; what can be known without it is checked here.
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import re
 import subprocess
@@ -13,7 +14,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from k2mps import upstream
+from k2mps.core import pins
+from k2mps.run import suites
 
 from k2_mps_tests.tooling import support
 
@@ -102,6 +104,71 @@ def test_actionlint_finds_what_is_wrong(tmp_path, right, wrong, found):
     assert found in result.stdout
 
 
+def triggers(path: Path) -> dict:
+    # To YAML 1.1, "on" is a truth value.
+    return loaded(path)[True]
+
+
+def test_every_push_and_pull_request_runs_all_suites():
+    path = FOLDER / "ci.yml"
+    for event in ("push", "pull_request"):
+        assert triggers(path)[event] is None, "no path and no branch is left out"
+    assert ".ci/run" in [step.get("run") for step in steps(path)]
+
+
+def suites_of(path: Path) -> list[suites.Suite]:
+    """The suites that a workflow names."""
+    words = " ".join(re.findall(r'SUITE="([^"]+)"', path.read_text())).split()
+    return [suite for suite in suites.SUITES if suite.name in words]
+
+
+PATHS_IN_CODE = (
+    # "docs" / "budgets.toml", and the same in one string
+    re.compile(r'"(?:(docs|examples|ci)" / "|(docs|examples|ci)/)([\w./]+)"'),
+    re.compile(r"^from ()(examples|k2_mps_tests)((?:\.\w+)*) import", re.MULTILINE),
+)
+
+
+def read_by(suite: suites.Suite) -> set[str]:
+    """Files of this project that a suite's tests are made of, or name."""
+    folders = [suite.tests] if not suite.tests.startswith("{k2}") else []
+    plugins = [word.rpartition(".")[0] for word in suite.arguments if "." in word]
+    folders += {name.replace(".", "/") for name in plugins}
+    found = set()
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".toml", ".metal"):
+                found.add(path.relative_to(ROOT).as_posix())
+            if path.suffix == ".py":
+                for pattern in PATHS_IN_CODE:
+                    for one, other, rest in pattern.findall(path.read_text()):
+                        found.add((one or other) + "/" + rest.strip("/.").replace(".py", ""))
+    return found
+
+
+def covers(filters: list[str], name: str) -> bool:
+    # What GitHub calls **, fnmatch calls *.
+    return any(fnmatch.fnmatch(name, entry.replace("**", "*")) for entry in filters)
+
+
+def test_filters_of_paths_cover_what_the_suites_read():
+    path = FOLDER / "wheels.yml"
+    chosen = suites_of(path)
+    assert {suite.name for suite in chosen} == {"kernels", "parity", "upstream-mps"}
+    names = set().union(*map(read_by, chosen))
+    assert {"docs/budgets.toml", "docs/operations.toml", "examples/common"} <= names
+    assert "k2_mps_tests/upstream/exceptions.toml" in names
+    for event in ("push", "pull_request"):
+        filters = triggers(path)[event]["paths"]
+        missed = {
+            name
+            for name in names | {"upstream.toml", "pyproject.toml", "Makefile", "tools/x.py"}
+            if not covers(filters, name) and not covers(filters, f"{name}/x.py")
+        }
+        assert not missed
+        assert covers(filters, f".github/workflows/{path.name}")
+
+
 def test_actions_are_named_by_their_commit(workflow):
     lines = re.findall(r"^.*\buses:.*$", workflow.read_text(), re.MULTILINE)
     assert lines
@@ -148,7 +215,7 @@ def test_the_tool_has_the_commands_and_options(command):
 
 
 def outputs(*options: str) -> dict[str, str]:
-    program = [sys.executable, str(ROOT / "ci/wheel_matrix.py"), *options]
+    program = [sys.executable, str(ROOT / ".github/wheel_matrix.py"), *options]
     text = subprocess.run(program, check=True, capture_output=True, text=True).stdout
     return dict(line.split("=", 1) for line in text.splitlines())
 
@@ -159,7 +226,7 @@ def pairs(*options: str) -> set[tuple[str, str]]:
 
 
 def test_a_release_is_for_every_python_and_torch():
-    config = upstream.load(ROOT / "upstream.toml")
+    config = pins.load(ROOT / "upstream.toml")
     pythons = ["3.10", "3.11", "3.12", "3.13", "3.14"]
     wanted = {(python, torch) for python in pythons for torch in config.torch.supported}
     assert wanted - pairs("--all") <= {("3.10", "2.15.0")}
@@ -168,7 +235,7 @@ def test_a_release_is_for_every_python_and_torch():
 
 
 def test_a_pull_request_tries_each_python_and_each_torch():
-    config = upstream.load(ROOT / "upstream.toml")
+    config = pins.load(ROOT / "upstream.toml")
     chosen = pairs()
     assert chosen <= pairs("--all")
     assert {torch for _, torch in chosen} == set(config.torch.supported)

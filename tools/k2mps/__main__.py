@@ -10,7 +10,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"k2mps {__version__}")
         return
-    from k2mps.cli import run
+    from k2mps.cli.command_line import run
 
     run()
 

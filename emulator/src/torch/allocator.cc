@@ -6,12 +6,15 @@
 #include <cstring>
 #include <sstream>
 
+#include "core/export.h"
 #include "core/limits.h"
 #include "core/stream.h"
 
 namespace mps_emulator {
 
 namespace {
+
+std::atomic<bool> turned_on{false};
 
 constexpr double kDefaultHighWatermarkRatio = 1.7;
 constexpr double kMaxHighWatermarkRatio = 2.0;
@@ -42,6 +45,9 @@ class Allocator final : public at::mps::IMPSAllocator {
 
   // ---- c10::Allocator
   c10::DataPtr allocate(size_t size) override {
+    TORCH_CHECK(!IsLeftOut(),
+                "TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the emulated mps "
+                "device out; mps_emulator.load() loads it all the same.");
     if (size == 0) return {nullptr, nullptr, &ReleaseNothing, MpsDevice()};
     TORCH_CHECK(size < kMaxBufferLength,
                 "Invalid buffer size: ", formatSize(size));
@@ -223,6 +229,14 @@ class Allocator final : public at::mps::IMPSAllocator {
 
 }  // namespace
 
+bool IsLeftOut() {
+  static const bool turned_off = [] {
+    const char *value = getenv("TORCH_DEVICE_BACKEND_AUTOLOAD");
+    return value && std::strcmp(value, "0") == 0;
+  }();
+  return turned_off && !turned_on;
+}
+
 at::mps::IMPSAllocator &TorchAllocator() {
   // Never destroyed: tensors are freed during exit, too.
   static Allocator *allocator = new Allocator;
@@ -280,3 +294,6 @@ __attribute__((visibility("default"))) bool isMPSPinnedPtr(const void *) {
 }
 
 }  // namespace at::mps
+
+// For mps_emulator.load().
+MPS_EMULATOR_EXPORT void mps_emulator_use() { mps_emulator::turned_on = true; }

@@ -9,6 +9,11 @@ namespace mps_emulator {
 
 at::mps::IMPSAllocator &TorchAllocator();
 
+// Whether TORCH_DEVICE_BACKEND_AUTOLOAD=0 turned the device off, and
+// mps_emulator.load() did not turn it on. An extension that is linked to this
+// library brings it along and asks for nothing.
+bool IsLeftOut();
+
 // The limit that torch.mps.set_per_process_memory_fraction() sets, in bytes.
 void SetMemoryFraction(double fraction);
 

@@ -91,10 +91,10 @@ bool Query(const std::shared_ptr<Event> &event) {
 class Hooks final : public at::MPSHooksInterface {
  public:
   void init() const override {}
-  bool hasMPS() const override { return true; }
+  bool hasMPS() const override { return !IsLeftOut(); }
   bool isBuilt() const override { return true; }
-  bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(DeviceIndex) const override { return true; }
+  bool isAvailable() const override { return !IsLeftOut(); }
+  bool hasPrimaryContext(DeviceIndex) const override { return !IsLeftOut(); }
 
   // The release that NSProcessInfo reports, 15.2.
   bool isOnMacOSorNewer(unsigned major, unsigned minor) const override {
@@ -169,7 +169,7 @@ class Hooks final : public at::MPSHooksInterface {
     return second->time - first->time;
   }
 
-  DeviceIndex deviceCount() const override { return 1; }
+  DeviceIndex deviceCount() const override { return IsLeftOut() ? 0 : 1; }
   DeviceIndex getCurrentDevice() const override { return 0; }
   void setCurrentDevice(DeviceIndex) const override {}
   DeviceIndex exchangeDevice(DeviceIndex) const override { return 0; }
@@ -188,7 +188,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   Device getDevice() const override { return MpsDevice(); }
   void setDevice(Device) const override {}
   void uncheckedSetDevice(Device) const noexcept override {}
-  DeviceIndex deviceCount() const noexcept override { return 1; }
+  DeviceIndex deviceCount() const noexcept override {
+    return IsLeftOut() ? 0 : 1;
+  }
 
   Stream getStream(Device) const override {
     return Stream(Stream::DEFAULT, MpsDevice());

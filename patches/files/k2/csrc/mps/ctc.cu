@@ -29,13 +29,6 @@ namespace {
 
 constexpr const char *kSource = "ctc";
 
-// Rough estimates in nanoseconds, for PreferMetal().  The host's is what
-// k2.ctc_loss takes with a lattice on one core of an x86-64; the kernels' are
-// several times those of an NVIDIA H200.  No Apple device was measured.
-constexpr double kHostTimePerArc = 30.0;      // and row
-constexpr double kMetalTimePerRow = 12000.0;  // the longest sequence's
-constexpr double kMetalTime = 400000.0;       // dispatches and torch's part
-
 int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
 
 // Rows from a checkpoint to the next, 1 if all rows are kept.  Checkpoints of
@@ -153,8 +146,8 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
   return num_arcs != 0 &&
-         mps::PreferMetal(kHostTimePerArc * num_arcs * num_rows,
-                          kMetalTimePerRow * num_rows + kMetalTime);
+         mps::PreferMetal(mps::Operation::kCtcLoss,
+                          static_cast<double>(num_arcs) * num_rows, num_rows);
 }
 
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,

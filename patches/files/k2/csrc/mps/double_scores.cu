@@ -17,7 +17,6 @@
  */
 
 #include "k2/csrc/mps/double_scores.h"
-
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/double_scores.h"
 #include "k2/csrc/mps/metal.h"
@@ -29,14 +28,6 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "double_scores";
-
-// Rough estimates in nanoseconds, for PreferMetal().  The host's is what scores
-// of states take in double precision on one core of an x86-64, with the arcs by
-// states; the kernels' are several times those of an NVIDIA H200.  No Apple
-// device was measured.
-constexpr double kHostTimePerArc = 30.0;
-constexpr double kMetalTimePerBatch = 8000.0;
-constexpr double kMetalTime = 200000.0;  // the dispatch and the wait
 
 // What all kernels read.
 struct Inputs {
@@ -64,8 +55,8 @@ Inputs GetInputs(BatchedFsas &batched) {
           has_entering ? batched.entering : splits};
 }
 
-// Threadgroups for each FSA in some directions, of twice the states of an FSA in an average
-// batch, so that one pass is enough for most.
+// Threadgroups for each FSA in some directions, of twice the states of an FSA
+// in an average batch, so that one pass is enough for most.
 mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
                   int32_t num_directions = 1) {
   const DoubleScoresParams &params = inputs.params;
@@ -82,8 +73,8 @@ torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
 
-// A grid over arcs of several threadgroups for each FSA, so that each thread has
-// an arc of an average FSA.
+// A grid over arcs of several threadgroups for each FSA, so that each thread
+// has an arc of an average FSA.
 mps::Grid GetArcGrid(DoubleScoresParams *params) {
   const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
   params->num_parts = (params->num_arcs + threads - 1) / threads;
@@ -95,8 +86,7 @@ mps::Grid GetArcGrid(DoubleScoresParams *params) {
 
 bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches) {
   return num_arcs != 0 &&
-         mps::PreferMetal(kHostTimePerArc * num_arcs,
-                          kMetalTimePerBatch * num_batches + kMetalTime);
+         mps::PreferMetal(mps::Operation::kScores, num_arcs, num_batches);
 }
 
 std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
@@ -110,13 +100,12 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
   params.is_forward = forward;
   const int32_t num_directions = forward + backward;
   // In the log semiring best arcs are not written.
-  torch::Tensor
-      states = New(inputs, {num_directions, params.num_states, 4}),
-      totals = New(inputs, {num_directions, params.num_fsas}),
-      best_arcs = New(
-          inputs,
-          {num_directions, params.log_semiring ? 1 : params.num_states},
-          torch::kInt);
+  torch::Tensor states = New(inputs, {num_directions, params.num_states, 4}),
+                totals = New(inputs, {num_directions, params.num_fsas}),
+                best_arcs = New(inputs,
+                                {num_directions,
+                                 params.log_semiring ? 1 : params.num_states},
+                                torch::kInt);
   mps::Launch(kSource, kernel, GetGrid(kernel, inputs, num_directions),
               {inputs.arcs, inputs.state_begins, inputs.batch_begins,
                inputs.states, inputs.leaving_begins, inputs.entering_begins,
@@ -160,11 +149,11 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   mps::Launch(kSource, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
-  mps::Launch(kSource, kernel, GetGrid(kernel, inputs),
-              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-               inputs.states, inputs.leaving_begins, inputs.entering_begins,
-               inputs.entering, scores.states, shares, grad, state_grad, ans,
-               params});
+  mps::Launch(
+      kSource, kernel, GetGrid(kernel, inputs),
+      {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
+       inputs.leaving_begins, inputs.entering_begins, inputs.entering,
+       scores.states, shares, grad, state_grad, ans, params});
   return ans;
 }
 
@@ -187,10 +176,9 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
   Inputs inputs = GetInputs(fsas);
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(
-      kSource, "double_arc_post", grid,
-      {inputs.arcs, inputs.state_begins, inputs.leaving_begins, forward.states,
-       backward.states, ans, inputs.params});
+  mps::Launch(kSource, "double_arc_post", grid,
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               forward.states, backward.states, ans, inputs.params});
   return ans;
 }
 

@@ -37,13 +37,6 @@ constexpr const char *kSource = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// Rough estimates in nanoseconds, for PreferMetal().  The host's is about what
-// all of intersect_dense takes on one core of an x86-64; the kernels' are
-// several times those of an NVIDIA H200.  No Apple device was measured.
-constexpr double kHostTimePerArc = 15.0;     // and row
-constexpr double kMetalTimePerRow = 4000.0;  // the longest sequence's
-constexpr double kMetalTime = 400000.0;      // the dispatches and the wait
-
 // What the kernels of lattice.metal read, from [[buffer(0)]] on.
 struct Inputs {
   std::vector<mps::Argument> arguments;
@@ -61,8 +54,8 @@ struct Inputs {
 
 bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows) {
   return num_arcs != 0 &&
-         mps::PreferMetal(kHostTimePerArc * num_arcs * num_rows,
-                          kMetalTimePerRow * num_rows + kMetalTime);
+         mps::PreferMetal(mps::Operation::kIntersectDense,
+                          static_cast<double>(num_arcs) * num_rows, num_rows);
 }
 
 std::unique_ptr<Lattice> IntersectDenseMps(

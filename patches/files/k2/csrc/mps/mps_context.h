@@ -53,21 +53,6 @@ ContextPtr GetMpsContext();
  */
 RegionPtr NewMpsRegion(const torch::Tensor &tensor);
 
-/* Returns a tensor that shares the memory of a region and keeps it alive.
-
-   @param [in] region   In GetMpsContext().
-   @param [in] data     The address of the first element, inside of `region`.
-   @param [in] sizes    The shape of the tensor.
-   @param [in] strides  Its strides, in elements.
-   @param [in] dtype    Its type of elements.
-   @return  A tensor on device mps.  There are no tensors of torch.float64 on
-            that device: if this is `dtype`, then the tensor is on the CPU,
-            over the same memory.
- */
-torch::Tensor MpsToTorch(const RegionPtr &region, const void *data,
-                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
-                         torch::ScalarType dtype);
-
 /* Returns a tensor over the same memory, of the same shape and strides, whose
    elements are taken as another type of the same size.  It is detached from
    the autograd graph.
@@ -102,13 +87,6 @@ inline ContextPtr GetMpsContext() {
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();
   return nullptr;
-}
-
-inline torch::Tensor MpsToTorch(const RegionPtr &, const void *,
-                                torch::IntArrayRef, torch::IntArrayRef,
-                                torch::ScalarType) {
-  GetMpsContext();
-  return {};
 }
 
 inline torch::Tensor MpsReinterpret(const torch::Tensor &, torch::ScalarType) {

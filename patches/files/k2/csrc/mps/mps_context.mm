@@ -44,6 +44,17 @@ void *HostAddress(const c10::Storage &storage) {
 
 torch::Device MpsDevice() { return torch::Device(torch::kMPS, 0); }
 
+// Makes a tensor on mps over a storage.  `offset` is in elements.
+torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
+                         int64_t offset, torch::IntArrayRef sizes,
+                         torch::IntArrayRef strides) {
+  auto ans = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::MPS),
+      c10::scalarTypeToTypeMeta(dtype));
+  ans.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+  return ans;
+}
+
 }  // namespace
 
 // Region::deleter_context of every Region of a PytorchMpsContext is the
@@ -100,6 +111,33 @@ class PytorchMpsContext : public Context {
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
   }
 
+  // There are no tensors of torch.float64 on mps: they are on the CPU.
+  torch::Tensor ToTorch(const RegionPtr &region, void *data,
+                        torch::IntArrayRef sizes, torch::IntArrayRef strides,
+                        torch::ScalarType dtype) const override {
+    bool on_host = dtype == torch::kDouble;
+    auto options = torch::dtype(dtype).device(
+        on_host ? torch::Device(torch::kCPU) : MpsDevice());
+    if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
+
+    if (on_host) {
+      // Nobody will wait on behalf of a tensor on the CPU.
+      Sync();
+      return torch::from_blob(
+          data, sizes, strides, [region](void *) {}, options);
+    }
+
+    auto *storage = static_cast<c10::Storage *>(region->deleter_context);
+    K2_CHECK(storage != nullptr && storage->device_type() == torch::kMPS);
+    size_t offset = static_cast<char *>(data) -
+                    static_cast<char *>(HostAddress(*storage));
+    size_t itemsize = c10::elementSize(dtype);
+    K2_CHECK_EQ(offset % itemsize, 0u)
+        << "An mps tensor of " << dtype << " cannot begin at byte " << offset
+        << " of its storage";
+    return MakeTensor(*storage, dtype, offset / itemsize, sizes, strides);
+  }
+
  private:
   at::Allocator *allocator_;  // NOT owned here
 };
@@ -130,43 +168,6 @@ RegionPtr NewMpsRegion(const torch::Tensor &tensor) {
   ans->num_bytes = storage.nbytes() - std::min(offset, storage.nbytes());
   ans->bytes_used = ans->num_bytes;
   return ans;
-}
-
-// Makes a tensor on mps over a storage.  `offset` is in elements.
-static torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
-                                int64_t offset, torch::IntArrayRef sizes,
-                                torch::IntArrayRef strides) {
-  auto ans = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::MPS),
-      c10::scalarTypeToTypeMeta(dtype));
-  ans.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
-  return ans;
-}
-
-torch::Tensor MpsToTorch(const RegionPtr &region, const void *data,
-                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
-                         torch::ScalarType dtype) {
-  bool on_host = dtype == torch::kDouble;
-  auto options = torch::dtype(dtype).device(on_host ? torch::Device(torch::kCPU)
-                                                    : MpsDevice());
-  if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
-
-  if (on_host) {
-    // Nobody will wait on behalf of a tensor on the CPU.
-    region->context->Sync();
-    return torch::from_blob(
-        const_cast<void *>(data), sizes, strides, [region](void *) {}, options);
-  }
-
-  auto *storage = static_cast<c10::Storage *>(region->deleter_context);
-  K2_CHECK(storage != nullptr && storage->device_type() == torch::kMPS);
-  size_t offset = static_cast<const char *>(data) -
-                  static_cast<const char *>(HostAddress(*storage));
-  size_t itemsize = c10::elementSize(dtype);
-  K2_CHECK_EQ(offset % itemsize, 0u)
-      << "An mps tensor of " << dtype << " cannot begin at byte " << offset
-      << " of its storage";
-  return MakeTensor(*storage, dtype, offset / itemsize, sizes, strides);
 }
 
 torch::Tensor MpsReinterpret(const torch::Tensor &tensor,

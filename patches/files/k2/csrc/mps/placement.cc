@@ -19,22 +19,70 @@
 #include "k2/csrc/mps/placement.h"
 
 #include <cstdlib>
-#include <string>
+#include <mutex>  // NOLINT
 
 #include "torch/all.h"
 
 namespace k2 {
 namespace mps {
 
-bool PreferMetal(double host_time, double metal_time) {
+namespace {
+
+std::mutex g_mutex;
+
+// In the order of Operation.
+//
+// These costs are rough.  The host's are what k2's code takes on one core of an
+// x86-64: of ctc_loss that is all of it, with the lattice and the gradient.
+// Metal's are several times those of an NVIDIA H200, and what others measured
+// for a dispatch and the wait for it on Apple's GPUs.  No Apple device was
+// measured: k2.mps.calibrate does that on the user's.
+std::vector<Placement> &Table() {
+  static std::vector<Placement> table = {
+      {"intersect_dense", "arcs and frames", "frames", {15, 4000, 400000}},
+      {"ctc_loss", "arcs and frames", "frames", {30, 12000, 400000}},
+      {"get_tot_scores", "arcs", "batches of states", {30, 8000, 200000}},
+  };
+  return table;
+}
+
+}  // namespace
+
+bool PreferMetal(Operation operation, double work, double steps) {
   const char *value = std::getenv("K2_MPS_FORCE");
   const std::string force = value == nullptr ? "" : value;
-  if (force.empty()) return metal_time < host_time;
-  TORCH_CHECK(force == "host" || force == "metal",
+  TORCH_CHECK(force.empty() || force == "host" || force == "metal",
               "The environment variable K2_MPS_FORCE may be `host` or `metal`. "
               "Given: ",
               force);
-  return force == "metal";
+  std::lock_guard<std::mutex> lock(g_mutex);
+  Placement &placement = Table()[static_cast<int32_t>(operation)];
+  const Costs &costs = placement.costs;
+  const bool is_metal =
+      force.empty() ? costs.step * steps + costs.call < costs.host * work
+                    : force == "metal";
+  ++placement.num_calls;
+  placement.last_work = work;
+  placement.last_steps = steps;
+  placement.last_is_metal = is_metal;
+  placement.last_is_forced = !force.empty();
+  return is_metal;
+}
+
+std::vector<Placement> Placements() {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  return Table();
+}
+
+void SetCosts(const std::string &operation, const Costs &costs) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  for (Placement &placement : Table()) {
+    if (placement.operation != operation) continue;
+    placement.costs = costs;
+    placement.is_calibrated = true;
+    return;
+  }
+  TORCH_CHECK(false, "No operation with costs is called ", operation);
 }
 
 }  // namespace mps

@@ -19,22 +19,52 @@
 #ifndef K2_CSRC_MPS_PLACEMENT_H_
 #define K2_CSRC_MPS_PLACEMENT_H_
 
+#include <string>
+#include <vector>
+
 namespace k2 {
 namespace mps {
 
-/* Tells who is to do an operation on mps that both a Metal kernel and k2's
-   code for the host can do.  Where to run is the only difference: both work
-   in the same memory.
+// What both a Metal kernel and k2's code for the host can do on mps.  Where to
+// run is the only difference: both work in the same memory.
+enum class Operation { kIntersectDense, kCtcLoss, kScores };
 
-   The one with the shorter time is it.  The environment variable
-   K2_MPS_FORCE, `host` or `metal`, overrules that; it is read each time.
-   Throws if it has another value.
+// What an operation takes, in nanoseconds.
+struct Costs {
+  double host;  // the host, for each unit of work
+  double step;  // Metal, for each of the steps that follow each other
+  double call;  // Metal, for its dispatches and the wait that follows
+};
 
-   @param [in] host_time   What the host needs, an estimate in nanoseconds.
-   @param [in] metal_time  What the kernel needs, with the wait that follows.
-   @return   Whether to use the kernel.
+/* Decides who does an operation: the one for which the estimate is shorter.
+
+   The environment variable K2_MPS_FORCE, `host` or `metal`, overrules that; it
+   is read each time.  Throws if it has another value.
+
+   @param [in] operation  The operation.
+   @param [in] work       How many units of work there are, see Placements().
+   @param [in] steps      How many steps follow each other.
+   @return   Whether to use the kernels.
  */
-bool PreferMetal(double host_time, double metal_time);
+bool PreferMetal(Operation operation, double work, double steps);
+
+// An operation, its costs, and its last call in this process.
+struct Placement {
+  std::string operation;    // the name of k2's function
+  std::string work, steps;  // what these are, in the plural
+  Costs costs;
+  bool is_calibrated;  // by SetCosts()
+
+  int64_t num_calls;                   // those of PreferMetal()
+  double last_work, last_steps;        // of the last one; 0 before the first
+  bool last_is_metal, last_is_forced;  // by K2_MPS_FORCE
+};
+
+// Returns a Placement for each Operation.
+std::vector<Placement> Placements();
+
+// Replaces the costs of the operation of that name.  Throws if there is none.
+void SetCosts(const std::string &operation, const Costs &costs);
 
 }  // namespace mps
 }  // namespace k2

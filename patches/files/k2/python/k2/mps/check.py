@@ -176,13 +176,15 @@ def examine() -> List[Fact]:
     return facts
 
 
-# Each makes its input on the CPU, by torch's generator, and returns what is
-# to be called with a device: it gives the tensors to compare.
-Operation = Callable[[torch.device], List[torch.Tensor]]
+# Each makes its input on the CPU, by torch's generator, and returns what is to
+# be called with a device: it brings the input there, and returns what computes
+# the tensors to compare.
+Run = Callable[[], List[torch.Tensor]]
+Operation = Callable[[torch.device], Run]
 
 
-def _leaf(x: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return x.detach().to(device).requires_grad_(True)
+def _leaf(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().requires_grad_(True)
 
 
 def _ctc_input(size: str) -> Tuple[torch.Tensor, torch.Tensor, List]:
@@ -199,32 +201,42 @@ def _ctc_input(size: str) -> Tuple[torch.Tensor, torch.Tensor, List]:
 def _ctc_loss(size: str) -> Operation:
     logits, segments, targets = _ctc_input(size)
 
-    def run(device):
-        leaf = _leaf(logits, device)
-        loss = k2.ctc_loss(
-            k2.ctc_graph(targets, device=device),
-            k2.DenseFsaVec(leaf.log_softmax(-1), segments), output_beam=10,
-            reduction='sum')
-        loss.backward()
-        return [loss, leaf.grad]
+    def prepare(device):
+        graphs = k2.ctc_graph(targets, device=device)
+        there = logits.to(device)
 
-    return run
+        def run():
+            leaf = _leaf(there)
+            loss = k2.ctc_loss(
+                graphs, k2.DenseFsaVec(leaf.log_softmax(-1), segments),
+                output_beam=10, reduction='sum')
+            loss.backward()
+            return [loss, leaf.grad]
+
+        return run
+
+    return prepare
 
 
 def _decoding(size: str) -> Operation:
     logits, segments, _ = _ctc_input(size)
     log_probs = (3 * logits).log_softmax(-1)
 
-    def run(device):
-        lattice = k2.intersect_dense_pruned(
-            k2.ctc_topo(logits.size(2) - 1, device=device),
-            k2.DenseFsaVec(log_probs.to(device), segments), search_beam=10,
-            output_beam=4, min_active_states=20, max_active_states=500)
-        best = k2.shortest_path(lattice, use_double_scores=True)
-        return [best.get_tot_scores(use_double_scores=True,
-                                    log_semiring=False), best.labels]
+    def prepare(device):
+        topo = k2.ctc_topo(logits.size(2) - 1, device=device)
+        there = log_probs.to(device)
 
-    return run
+        def run():
+            lattice = k2.intersect_dense_pruned(
+                topo, k2.DenseFsaVec(there, segments), search_beam=10,
+                output_beam=4, min_active_states=20, max_active_states=500)
+            best = k2.shortest_path(lattice, use_double_scores=True)
+            return [best.get_tot_scores(use_double_scores=True,
+                                        log_semiring=False), best.labels]
+
+        return run
+
+    return prepare
 
 
 def _tot_scores(size: str) -> Operation:
@@ -233,14 +245,19 @@ def _tot_scores(size: str) -> Operation:
         k2.ctc_graph(targets), k2.DenseFsaVec(logits.log_softmax(-1),
                                               segments), output_beam=20)
 
-    def run(device):
-        fsas = lattice.to(device).clone().requires_grad_(True)
-        scores = fsas.get_tot_scores(use_double_scores=True,
-                                     log_semiring=True)
-        scores.sum().backward()
-        return [scores, fsas.grad]
+    def prepare(device):
+        there = lattice.to(device)
 
-    return run
+        def run():
+            fsas = there.clone().requires_grad_(True)
+            scores = fsas.get_tot_scores(use_double_scores=True,
+                                         log_semiring=True)
+            scores.sum().backward()
+            return [scores, fsas.grad]
+
+        return run
+
+    return prepare
 
 
 def _rnnt_input(size: str) -> Tuple[torch.Tensor, ...]:
@@ -253,49 +270,64 @@ def _rnnt_input(size: str) -> Tuple[torch.Tensor, ...]:
 
 
 def _rnnt_simple(size: str) -> Operation:
-    am, lm, symbols, boundary = _rnnt_input(size)
+    inputs = _rnnt_input(size)
 
-    def run(device):
-        leaves = [_leaf(x, device) for x in (am, lm)]
-        loss = k2.rnnt_loss_smoothed(
-            am=leaves[0], lm=leaves[1], symbols=symbols.to(device),
-            termination_symbol=0, lm_only_scale=0.1, am_only_scale=0.1,
-            boundary=boundary.to(device), reduction='sum')
-        loss.backward()
-        return [loss, *(leaf.grad for leaf in leaves)]
+    def prepare(device):
+        am, lm, symbols, boundary = (x.to(device) for x in inputs)
 
-    return run
+        def run():
+            leaves = [_leaf(x) for x in (am, lm)]
+            loss = k2.rnnt_loss_smoothed(
+                am=leaves[0], lm=leaves[1], symbols=symbols,
+                termination_symbol=0, lm_only_scale=0.1, am_only_scale=0.1,
+                boundary=boundary, reduction='sum')
+            loss.backward()
+            return [loss, *(leaf.grad for leaf in leaves)]
+
+        return run
+
+    return prepare
 
 
 def _rnnt_pruned(size: str) -> Operation:
-    am, lm, symbols, boundary = _rnnt_input(size)
+    am, lm, symbols, boundary = inputs = _rnnt_input(size)
     _, grads = k2.rnnt_loss_simple(
         lm=lm, am=am, symbols=symbols, termination_symbol=0,
         boundary=boundary, reduction='sum', return_grad=True)
     ranges = k2.get_rnnt_prune_ranges(*grads, boundary, 5)
 
-    def run(device):
-        leaves = [_leaf(x, device) for x in (am, lm)]
-        pruned = k2.do_rnnt_pruning(*leaves, ranges.to(device))
-        loss = k2.rnnt_loss_pruned(
-            sum(pruned), symbols.to(device), ranges.to(device), 0,
-            boundary.to(device), reduction='sum')
-        loss.backward()
-        return [loss, *(leaf.grad for leaf in leaves)]
+    def prepare(device):
+        am, lm, symbols, boundary = (x.to(device) for x in inputs)
+        there = ranges.to(device)
 
-    return run
+        def run():
+            leaves = [_leaf(x) for x in (am, lm)]
+            pruned = k2.do_rnnt_pruning(*leaves, there)
+            loss = k2.rnnt_loss_pruned(sum(pruned), symbols, there, 0,
+                                       boundary, reduction='sum')
+            loss.backward()
+            return [loss, *(leaf.grad for leaf in leaves)]
+
+        return run
+
+    return prepare
 
 
 def _swoosh(size: str) -> Operation:
     N, T, symbols, _ = SIZES[size]
     x = 3 * torch.randn(N, T, 4 * symbols)
 
-    def run(device):
-        # Its gradient is rounded at random, so the derivative is compared.
-        return [*k2.swoosh_l_forward_and_deriv(x.to(device)),
-                *k2.swoosh_r_forward_and_deriv(x.to(device))]
+    def prepare(device):
+        there = x.to(device)
 
-    return run
+        def run():
+            # Its gradient is rounded at random, so the derivative is compared.
+            return [*k2.swoosh_l_forward_and_deriv(there),
+                    *k2.swoosh_r_forward_and_deriv(there)]
+
+        return run
+
+    return prepare
 
 
 def _ragged(size: str) -> Operation:
@@ -303,13 +335,19 @@ def _ragged(size: str) -> Operation:
     values = [torch.randn(1 + (7 * i) % T).tolist() for i in range(N)]
     weights = torch.randn(N)
 
-    def run(device):
-        ragged = k2.RaggedTensor(values, device=device).requires_grad_(True)
-        sums = ragged.logsumexp()
-        (sums * weights.to(device)).sum().backward()
-        return [sums, ragged.grad, ragged.argmax()]
+    def prepare(device):
+        there = k2.RaggedTensor(values, device=device)
+        factors = weights.to(device)
 
-    return run
+        def run():
+            ragged = there.clone().requires_grad_(True)
+            sums = ragged.logsumexp()
+            (sums * factors).sum().backward()
+            return [sums, ragged.grad, ragged.argmax()]
+
+        return run
+
+    return prepare
 
 
 # Name, what makes the operation, and how far mps may be off, relative to the
@@ -349,9 +387,9 @@ def compare(name: str, size: str) -> Comparison:
     make, tolerance = OPERATIONS[name]
     torch.manual_seed(1)
     operation = make(size)
-    expected = operation(torch.device('cpu'))
+    expected = operation(torch.device('cpu'))()
     try:
-        found = operation(torch.device('mps', 0))
+        found = operation(torch.device('mps', 0))()
     except RuntimeError as error:  # what torch and k2 raise
         reason = str(error).strip().split('\n')[0]
         return Comparison(name, float('nan'), tolerance, reason)
@@ -376,20 +414,23 @@ def measure(name: str, size: str, seconds: float) -> Timing:
     def median(device: torch.device) -> float:
         synchronize = (torch.mps.synchronize if device.type == 'mps' else
                        lambda: None)
-        operation(device)  # compiles kernels, fills caches
+        run = operation(device)
+        run()  # compiles kernels, fills caches
         times: List[float] = []
         while len(times) < 3 or sum(times) < seconds and len(times) < 100:
             synchronize()
             begin = time.perf_counter()
-            operation(device)
+            run()
             synchronize()
             times.append(time.perf_counter() - begin)
         return statistics.median(times)
 
     mps = torch.device('mps', 0)
     cpu_seconds, mps_seconds = median(torch.device('cpu')), median(mps)
+    run = operation(mps)
+    torch.mps.synchronize()
     with k2.mps.counters() as counted:
-        operation(mps)
+        run()
     return Timing(name, cpu_seconds, mps_seconds, counted)
 
 

@@ -120,16 +120,27 @@ def _comparisons(result) -> List[str]:
 
 
 def _timings(result) -> List[str]:
-    note = 'Median of several runs, forward and backward.'
+    words = {
+        'dispatches': 'kernels of k2 that were given to the GPU; nothing '
+                      'waits for them',
+        'gates': 'places where code on the CPU is about to touch memory that '
+                 'the GPU may still use; with nothing to wait for, a gate '
+                 'takes tens of nanoseconds',
+        'waits': 'those gates at which the GPU was not done yet',
+        'bytes copied': 'what k2 copied between memory of the CPU and of mps; '
+                        'bringing the input there is not part of a run',
+    }
     rows = [[_escape(each.name), f'{each.cpu * 1e3:.2f}',
              f'{each.mps * 1e3:.2f}', str(each.counted.dispatches),
              str(each.counted.gates), str(each.counted.waits),
              str(each.counted.bytes_to_mps + each.counted.bytes_to_cpu)]
             for each in result.timings]
     return [
-        f'<h2>Times, size {_escape(result.size)}</h2>', f'<p>{note}</p>',
-        _html_table(['milliseconds', 'cpu', result.device, 'dispatches',
-                     'gates', 'waits', 'bytes copied'], rows),
+        f'<h2>Times, size {_escape(result.size)}</h2>',
+        '<p>Median of several runs, forward and backward.</p>',
+        _html_table(['milliseconds', 'cpu', result.device, *words], rows),
+        '<dl>', *(f'<dt>{_escape(word)}</dt><dd>{_escape(meaning)}</dd>'
+                  for word, meaning in words.items()), '</dl>',
         _bars('milliseconds', [each.name for each in result.timings],
               ['cpu', result.device],
               [[(each.cpu * 1e3, f'{each.cpu * 1e3:.2f} ms'),
@@ -146,13 +157,16 @@ def page(result) -> str:
     '''
     facts = [[_escape(fact.name), _escape(fact.found), _escape(fact.wanted)]
              for fact in result.facts]
+    head = ['', 'found', 'needed']
+    if not any(fact.wanted for fact in result.facts):
+        head, facts = head[:2], [row[:2] for row in facts]
     parts = [
         '<!DOCTYPE html>', '<html lang="en"><head><meta charset="utf-8">',
         '<title>k2 on mps</title>', f'<style>{_STYLE}</style></head><body>',
         '<h1>k2 on mps</h1>', '<div class="verdict">',
         *(f'<p>{_escape(line)}</p>' for line in result.verdict()), '</div>',
         '<h2>This machine</h2>',
-        _html_table(['', 'found', 'needed'], facts),
+        _html_table(head, facts),
     ]
     if result.comparisons:
         parts += _comparisons(result)

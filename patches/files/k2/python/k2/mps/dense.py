@@ -14,10 +14,13 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 '''DenseFsaVec on mps: one allocation and one kernel, there and back.'''
+from typing import Optional
 from typing import Tuple
 
 import torch
 import _k2
+
+from .devices import check_dense_input
 
 
 class _DenseScores(torch.autograd.Function):
@@ -42,17 +45,25 @@ class _DenseScores(torch.autograd.Function):
 
 def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor,
                   allow_truncate: int
-                  ) -> Tuple[_k2.DenseFsaVec, torch.Tensor, torch.Tensor]:
+                  ) -> Optional[Tuple[_k2.DenseFsaVec, torch.Tensor,
+                                      torch.Tensor]]:
     '''Make what a :class:`k2.DenseFsaVec` holds.
 
     Args:
       log_probs, supervision_segments, allow_truncate:
-        As for :class:`k2.DenseFsaVec`; ``log_probs`` on mps, and one segment
-        or more.
+        As for :class:`k2.DenseFsaVec`, which checks them after this unless it
+        is made here.
     Returns:
       The ``_k2.DenseFsaVec``, its scores, which support autograd, and the
-      number of frames of each segment, ``torch.int32`` on the CPU.
+      number of frames of each segment, ``torch.int32`` on the CPU.  None on
+      other devices and for no segments.
     '''
+    check_dense_input(log_probs, supervision_segments)
+    if log_probs.device.type != 'mps' or len(supervision_segments) == 0:
+        return None
+    assert log_probs.ndim == 3
+    assert supervision_segments.ndim == 2
+    assert allow_truncate >= 0
     N, T, _ = log_probs.shape
     sequence, start, duration = supervision_segments.unbind(1)
     end = start + duration

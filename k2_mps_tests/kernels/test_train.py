@@ -1,0 +1,123 @@
+"""The training that needs no k2: it learns, and notices what is wrong."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from k2mps.build import builder
+from k2mps.core import errors, project
+from k2mps.core.progress import Reporter
+from k2mps.run import without_k2
+
+from k2_mps_tests.kernels import sources, train
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def test_it_learns(said):
+    assert train.main([], said.append) == 0, said
+    assert said[0].startswith("on mps")
+    assert said[-1].startswith("the loss fell from ")
+
+
+def test_the_tool_starts_it(monkeypatch, said):
+    """Where k2 cannot be had, between two lines that say so."""
+
+    class Lines(Reporter):
+        def info(self, text):
+            said.append(text)
+
+    monkeypatch.setattr(builder, "prepare", lambda *_: None)
+    here = project.find()
+    error = errors.UnreachableError("gone", why="no network")
+    without_k2.go_on(here, here.upstream(), builder.Request(), error, Lines())
+    text = "\n".join(said)
+    assert "the loss fell from" in text
+    assert text.count("k2 itself is missing: gone\nwhy: no network\nnext: make build") == 2
+
+
+def test_a_wrong_kernel_is_noticed(monkeypatch, said):
+    text = sources.text("mutual_information")
+    right = "m_from_above);"
+    assert text.count(right) == 1
+    monkeypatch.setattr(train.MutualInformation, "library", None)
+    monkeypatch.setattr(
+        sources, "text", lambda name: text.replace(right, "m_from_above * 1.001f);")
+    )
+    assert train.main(["--steps", "2"], said.append) == 1
+    assert said[-1].startswith("error: a result is off by ")
+
+
+def test_a_loss_that_does_not_fall_is_noticed(monkeypatch, said):
+    monkeypatch.setattr(torch.optim.Adam, "step", lambda self: None)
+    assert train.main(["--steps", "2"], said.append) == 1
+    assert said[-1].startswith("error: the loss has not fallen")
+
+
+def test_nan_is_noticed(monkeypatch, said):
+    monkeypatch.setattr(train, "compare", lambda *_: (1.0, 0.0, math.nan))
+    assert train.main(["--steps", "1"], said.append) == 1
+    assert "off by nan" in said[-1]
+
+
+SIZES = [(1, 0, 1), (1, 1, 1), (2, 2, 3), (3, 3, 2), (1, 4, 4)]
+
+
+def inputs(B, S, T):
+    torch.manual_seed(S)
+    px = torch.randn(B, S, T + 1, dtype=torch.float64)
+    px[:, :, T] = -math.inf
+    py = torch.randn(B, S + 1, T, dtype=torch.float64)
+    boundary = torch.tensor([[0, 0, max(0, S - b), max(1, T - b)] for b in range(B)])
+    return px, py, boundary
+
+
+def paths(px, py, S, T):
+    """The log of the sum over paths, each taken by itself."""
+    totals = []
+    for ups in itertools.combinations(range(S + T), S):
+        s = t = 0
+        total = 0.0
+        for step in range(S + T):
+            if step in ups:
+                total += px[s, t].item()
+                s += 1
+            else:
+                total += py[s, t].item()
+                t += 1
+        totals.append(total)
+    return math.log(sum(map(math.exp, totals)))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_reference_sums_over_all_paths(size):
+    px, py, boundary = inputs(*size)
+    found = train.by_recursion(px, py, boundary)
+    expected = [paths(px[b], py[b], *boundary[b, 2:].tolist()) for b in range(len(px))]
+    assert found.tolist() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [*SIZES[1:], (2, 30, 40), (1, 100, 7), (2, 140, 150)])
+def test_the_kernel_in_autograd(size):
+    """Also where passes over a sequence follow one another."""
+    px, py, boundary = inputs(*size)
+    reference = [x.clone().requires_grad_() for x in (px, py)]
+    on_mps = [x.float().to("mps").requires_grad_() for x in (px, py)]
+    expected = train.by_recursion(*reference, boundary)
+    found = train.MutualInformation.apply(*on_mps, boundary.to("mps"))
+    length = size[1] + size[2] + 1
+    # As k2_mps_tests/kernels/checks/mutual_information.py has it.
+    eps = torch.finfo(torch.float32).eps
+    allowed = length * (eps / 2 * (1 + expected.abs().max().item()) + 2.0**-21)
+    assert (found.cpu() - expected).abs().max().item() <= allowed
+    weight = torch.arange(1, size[0] + 1)
+    (expected * weight).sum().backward()
+    (found * weight.to("mps")).sum().backward()
+    for one, other in zip(on_mps, reference):
+        difference = (one.grad.cpu() - other.grad).abs().max().item()
+        # Shares come of differences of scores, and are weighted.
+        assert difference <= 2 * allowed * size[0]

@@ -1,0 +1,126 @@
+"""k2.mps.explain() and k2.mps.calibrate."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import _k2
+import k2
+import pytest
+import torch
+
+from k2_mps_tests.parity.helpers import random_fsa_vec
+
+OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores"}
+
+
+@pytest.fixture
+def costs():
+    """Puts back what the test sets."""
+    before = {p.operation: p.costs for p in _k2.mps_placements()}
+    yield before
+    for name, each in before.items():
+        _k2.mps_set_costs(name, each.host, each.step, each.call)
+
+
+def _of(operation):
+    return next(p for p in _k2.mps_placements() if p.operation == operation)
+
+
+def _line(operation):
+    return next(x for x in k2.mps.explain().splitlines() if x.startswith(operation))
+
+
+def _scores(fsas):
+    fsas._invalidate_cache_()
+    return fsas.get_tot_scores(True, True)
+
+
+def test_explain_names_who_did_it(costs, monkeypatch):
+    fsas = random_fsa_vec(2).to("mps")
+    monkeypatch.delenv("K2_MPS_FORCE", raising=False)
+    for host, who in ((0.0, "the host"), (1e9, "Metal")):
+        _k2.mps_set_costs("get_tot_scores", host, 0.0, 1.0)
+        _scores(fsas)
+        assert _line("get_tot_scores").startswith(f"get_tot_scores: {who}; estimated")
+    last = _of("get_tot_scores")
+    assert last.last_work == fsas.num_arcs
+    assert last.last_steps == fsas._get_state_batches().dim0
+    assert f"for {fsas.num_arcs} arcs" in _line("get_tot_scores")
+
+
+@pytest.mark.parametrize("force, who", [("host", "the host"), ("metal", "Metal")])
+def test_explain_says_what_was_forced(force, who, monkeypatch):
+    monkeypatch.setenv("K2_MPS_FORCE", force)
+    _scores(random_fsa_vec(2).to("mps"))
+    assert f"{who}, as K2_MPS_FORCE says" in _line("get_tot_scores")
+
+
+def test_costs_decide(costs, monkeypatch):
+    monkeypatch.delenv("K2_MPS_FORCE", raising=False)
+    fsas = random_fsa_vec(2).to("mps")
+    batches = fsas._get_state_batches().dim0
+    for host in (0.9, 1.1):
+        # As long by Metal as `fsas.num_arcs` nanoseconds by the host.
+        _k2.mps_set_costs("get_tot_scores", host, (fsas.num_arcs - 10) / batches, 10.0)
+        _scores(fsas)
+        assert _of("get_tot_scores").last_is_metal == (host > 1)
+    with pytest.raises(RuntimeError, match="no_such"):
+        _k2.mps_set_costs("no_such", 1, 1, 1)
+
+
+def _python(path, *arguments):
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "K2_MPS_COSTS": str(path)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_calibrate(tmp_path):
+    path = tmp_path / "caches" / "costs.json"
+    found = _python(path, "-m", "k2.mps.calibrate", "--dry-run")
+    assert found.returncode == 0, found.stderr
+    assert not path.exists()
+
+    found = _python(path, "-m", "k2.mps.calibrate")
+    assert found.returncode == 0, found.stderr
+    assert torch.backends.mps.get_name() in found.stdout and str(path) in found.stdout
+    saved = json.loads(path.read_text())[platform.node()]
+    assert set(saved["costs"]) == OPERATIONS
+    for each in saved["costs"].values():
+        assert each["host"] > 0 and each["step"] >= 0 and each["call"] >= 0
+
+    program = "import k2, _k2; print(k2.mps.explain()); "
+    program += "print({p.operation: p.costs.host for p in _k2.mps_placements()})"
+    found = _python(path, "-c", program)
+    assert "measurements of this machine" in found.stdout
+    assert str({name: each["host"] for name, each in saved["costs"].items()}) in found.stdout
+
+    # Of another machine with the same home, nothing.
+    path.write_text(json.dumps({"another": saved}))
+    assert "from other machines" in _python(path, "-c", program).stdout
+
+    path.write_text(json.dumps({"another": saved, platform.node(): saved}))
+    assert _python(path, "-m", "k2.mps.calibrate", "--forget").returncode == 0
+    assert set(json.loads(path.read_text())) == {"another"}
+
+
+def test_a_damaged_file_is_a_warning(tmp_path):
+    path = tmp_path / "costs.json"
+    of_nothing = json.dumps({platform.node(): {"costs": {"ctc_loss": {}}}})
+    for text in ("", "[", of_nothing):
+        path.write_text(text)
+        found = _python(path, "-c", "import k2; print(k2.__name__)")
+        assert found.stdout.strip() == "k2"
+        assert "python -m k2.mps.calibrate" in found.stderr
+
+
+def test_without_a_file_to_keep_it_in():
+    found = _python("", "-m", "k2.mps.calibrate")
+    assert found.returncode == 1
+    assert "K2_MPS_COSTS is empty" in found.stderr

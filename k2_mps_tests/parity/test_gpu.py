@@ -1,0 +1,94 @@
+"""k2.mps.gpu: what a recipe asks of torch.cuda, on mps."""
+
+import pytest
+import torch
+from k2.mps import gpu, pick_device
+
+from k2_mps_tests.parity.helpers import MPS
+
+MEGABYTE = 1 << 20
+
+
+def test_the_device_is_that_of_its_tensors():
+    assert pick_device() == MPS == torch.zeros(1, device=pick_device()).device
+    assert gpu.is_available() and gpu.device_type() == "mps"
+    with pytest.raises(ValueError, match="There is one mps device.*world-size 1"):
+        pick_device(1)
+
+
+def test_memory():
+    gpu.empty_cache()
+    before = gpu.memory_allocated()
+    gpu.reset_peak_memory_stats()
+    tensor = torch.zeros(8 * MEGABYTE, dtype=torch.uint8, device=MPS)
+    gpu.synchronize()
+    assert gpu.memory_allocated() >= before + 8 * MEGABYTE
+    assert gpu.memory_reserved() >= gpu.memory_allocated()
+    del tensor
+    assert gpu.memory_allocated() < before + 8 * MEGABYTE
+    assert gpu.max_memory_allocated() >= before + 8 * MEGABYTE
+    gpu.reset_peak_memory_stats()
+    assert gpu.max_memory_allocated() < before + 8 * MEGABYTE
+
+
+def test_memory_where_torch_keeps_no_peak(monkeypatch):
+    def no_peak():
+        raise NotImplementedError("not implemented for this allocator")
+
+    monkeypatch.setattr(torch.accelerator, "max_memory_allocated", no_peak)
+    assert gpu.max_memory_allocated() == torch.mps.driver_allocated_memory()
+
+
+class _Double(torch.autograd.Function):
+    """In the way of icefall's: what autocast does in forward is done in backward."""
+
+    @staticmethod
+    @gpu.custom_fwd
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.enabled = gpu.is_autocast_enabled()
+        return 2 * x
+
+    @staticmethod
+    @gpu.custom_bwd
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        assert gpu.is_autocast_enabled() == ctx.enabled
+        return (grad @ torch.eye(grad.shape[-1], device=grad.device)).to(x.dtype) * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_mixed_precision_learns(dtype):
+    assert gpu.is_bf16_supported()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Linear(16, 4)).to(MPS)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    scaler = gpu.GradScaler(enabled=dtype == torch.float16, init_scale=1024.0)
+    assert isinstance(scaler, torch.amp.GradScaler)
+    x = torch.randn(32, 8, device=MPS)
+    y = x[:, :4].sin()
+    losses = []
+    for _ in range(20):
+        with gpu.autocast(enabled=True, dtype=dtype):
+            assert gpu.is_autocast_enabled() and gpu.get_autocast_dtype() == dtype
+            out = _Double.apply(model(x))
+            assert out.dtype == dtype
+            with gpu.autocast(enabled=False):
+                assert not gpu.is_autocast_enabled()
+                loss = (out.float() - y).square().mean()
+                assert (out.float() @ y.T).dtype == torch.float32
+        optimizer.zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    if scaler.is_enabled():
+        assert scaler._scale.item() == 1024.0
+        parameter = next(model.parameters())
+        before = parameter.detach().clone()
+        optimizer.zero_grad()
+        scaler.scale(model(x).sum() * float("inf")).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler._scale.item() == 512.0
+        assert torch.equal(parameter, before)

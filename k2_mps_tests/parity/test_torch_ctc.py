@@ -1,0 +1,151 @@
+"""k2.mps.install_ctc_loss(): torch's ctc_loss, on mps beside torch's on the CPU."""
+
+import k2
+import pytest
+import torch
+import torch.nn.functional as F
+
+from k2_mps_tests.parity.helpers import MPS
+
+NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS = 12, 4, 6
+# No path leads through the third sequence: one frame for two labels.
+FRAMES = (12, 7, 1, 9)
+LENGTHS = (3, 0, 2, 4)
+
+# torch's values are those in float64: its own float32 is less exact than k2's.
+# A loss is rounded to float32 once, and once more by each step of a reduction.
+LOSS = {"rtol": 4e-7, "atol": 0, "equal_nan": True}
+GRADIENT_ERROR = 1e-6  # of the largest value of a gradient, as in test_ctc
+
+
+@pytest.fixture(autouse=True)
+def installed(placement):
+    k2.mps.install_ctc_loss()
+    yield
+    k2.mps.uninstall_ctc_loss()
+
+
+def _log_probs(*shape):
+    return torch.randn(*shape).log_softmax(-1)
+
+
+def _targets(blank):
+    labels = [label for label in range(NUM_SYMBOLS) if label != blank]
+    return torch.tensor([[labels[i] for i in (0, 0, 1, 2, 3)]] * NUM_SEQUENCES)
+
+
+def _run(device, log_probs, targets, *lengths, **options):
+    leaf = log_probs.detach().to(device).requires_grad_(True)
+    loss = F.ctc_loss(leaf, targets.to(device), *lengths, **options)
+    assert loss.device.type == device and loss.dtype == log_probs.dtype
+    # Gradients that differ from one sequence to the next.
+    (loss * torch.arange(1, loss.numel() + 1, device=device).reshape(loss.shape)).sum().backward()
+    return loss.detach().cpu(), leaf.grad.cpu()
+
+
+def _assert_as_torch(log_probs, targets, *lengths, **options):
+    loss, grad = _run("mps", log_probs, targets, *lengths, **options)
+    exact = _run("cpu", log_probs.double(), targets, *lengths, **options)
+    expected, expected_grad = (tensor.float() for tensor in exact)
+    torch.testing.assert_close(loss, expected, **LOSS)
+    atol = GRADIENT_ERROR * expected_grad.nan_to_num().abs().max().item()
+    torch.testing.assert_close(grad, expected_grad, rtol=0, atol=atol, equal_nan=True)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("blank", [0, 3, NUM_SYMBOLS - 1])
+def test_values_and_gradients(blank, zero_infinity, reduction):
+    options = {"blank": blank, "reduction": reduction, "zero_infinity": zero_infinity}
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    rows = _targets(blank)
+    _assert_as_torch(log_probs, rows, FRAMES, LENGTHS, **options)
+    flat = torch.cat([row[:length] for row, length in zip(rows, LENGTHS)])
+    _assert_as_torch(log_probs, flat, torch.tensor(FRAMES), torch.tensor(LENGTHS), **options)
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+def test_sequences_without_frames_or_labels(zero_infinity):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    options = {"reduction": "none", "zero_infinity": zero_infinity}
+    _assert_as_torch(log_probs, _targets(0), (12, 0, 0, 5), (2, 0, 2, 0), **options)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+def test_one_sequence_without_a_batch(reduction):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SYMBOLS)
+    targets = torch.tensor([1, 2, 2])
+    _assert_as_torch(log_probs, targets, (NUM_FRAMES,), (3,), reduction=reduction)
+    lengths = torch.tensor(NUM_FRAMES), torch.tensor(3)
+    _assert_as_torch(log_probs, targets, *lengths, reduction=reduction)
+
+
+def test_scores_that_are_no_probabilities():
+    log_probs = 5 * torch.randn(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    _assert_as_torch(log_probs, _targets(0), FRAMES, LENGTHS)
+
+
+def test_a_nan_is_not_lost():
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    log_probs[3, 0] = float("nan")
+    _assert_as_torch(log_probs, _targets(0), FRAMES, LENGTHS, reduction="none")
+
+
+def test_no_path_is_pruned():
+    log_probs = _log_probs(200, 3, 40)
+    targets = torch.randint(1, 40, (3, 40))
+    _assert_as_torch(log_probs, targets, (200, 180, 160), (40, 35, 30), reduction="none")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_types_are_computed_in_float32(dtype):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(dtype)
+    leaf = log_probs.to(MPS).requires_grad_(True)
+    loss = F.ctc_loss(leaf, _targets(0).to(MPS), FRAMES, LENGTHS, zero_infinity=True)
+    loss.backward()
+    exact = F.ctc_loss(log_probs.double(), _targets(0), FRAMES, LENGTHS, zero_infinity=True)
+    torch.testing.assert_close(loss.cpu(), exact.float(), **LOSS)
+    assert leaf.grad.dtype == dtype
+
+
+def test_the_module_of_torch():
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS)
+    module = torch.nn.CTCLoss(blank=1, reduction="sum", zero_infinity=True)
+    on_mps = module(log_probs.to(MPS), _targets(1).to(MPS), FRAMES, LENGTHS)
+    exact = module(log_probs.double(), _targets(1), FRAMES, LENGTHS)
+    torch.testing.assert_close(on_mps.cpu(), exact.float(), **LOSS)
+
+
+def _call(frames=FRAMES, lengths=LENGTHS, targets=None, **options):
+    log_probs = _log_probs(NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS).to(MPS)
+    targets = _targets(0) if targets is None else targets
+    return F.ctc_loss(log_probs, targets, frames, lengths, **options)
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        (lambda: _call(blank=6), "blank must be within [0, 5]. Given: 6"),
+        (lambda: _call(frames=(13, 7, 1, 9)), "input_lengths must be within [0, 12]"),
+        (lambda: _call(frames=(12, 7)), "input_lengths must have one for each of 4"),
+        (lambda: _call(lengths=(6, 0, 0, 0)), "target_lengths must be within [0, 5]"),
+        (lambda: _call(lengths=torch.ones(4)), "target_lengths must be integers"),
+        (lambda: _call(targets=torch.ones(4)), "targets must be integers"),
+        (lambda: _call(targets=torch.ones(4, dtype=torch.int32)), "targets has 4 labels, and"),
+        (lambda: _call(targets=_targets(0) + 3), "labels must be within [0, 5] and not the blank"),
+        (lambda: _call(targets=_targets(0) - 1), "labels must be within [0, 5] and not the blank"),
+        (lambda: _call(reduction="max"), "max is not a valid value for reduction"),
+    ],
+)
+def test_refused(call, told):
+    with pytest.raises((RuntimeError, ValueError)) as refused:
+        call()
+    assert told in str(refused.value)
+
+
+def test_taken_back():
+    served = F.ctc_loss
+    k2.mps.install_ctc_loss()  # Twice is as once.
+    assert F.ctc_loss is served is k2.mps.gpu.ctc_loss
+    k2.mps.uninstall_ctc_loss()
+    assert F.ctc_loss.__module__ == "torch.nn.functional"

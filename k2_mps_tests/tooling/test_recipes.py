@@ -1,0 +1,266 @@
+"""`k2mps recipes`: a checkout with icefall's call shapes, there and back."""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from k2mps.run import rewriting
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.support import git
+
+# In the way of icefall, in words of ours.
+UTILS = '''"""Helpers."""
+import warnings
+
+import torch
+
+
+def create_grad_scaler(device="cuda", **kwargs):
+    """As torch.cuda.amp.GradScaler was."""
+    return torch.amp.GradScaler(device=device, **kwargs)
+
+
+def torch_autocast(device_type="cuda", **kwargs):
+    return torch.amp.autocast(device_type=device_type, **kwargs)
+'''
+
+TRAIN = """#!/usr/bin/env python3
+import logging
+import torch
+from torch.cuda.amp import GradScaler, autocast
+
+
+def run(rank, params):
+    device = torch.device("cpu")
+    if torch.cuda.is_available():
+        device = torch.device("cuda", rank)
+    # torch.cuda.empty_cache() is of no use here
+    assert torch.cuda.is_bf16_supported(), "torch.cuda.is_bf16_supported() says no"
+    scaler = GradScaler(enabled=params.use_fp16)
+    with autocast(enabled=params.use_fp16):
+        loss = torch.nn.functional.ctc_loss(*params.batch)
+    with torch.amp.autocast("cuda", dtype=torch.bfloat16):
+        pass
+    logging.info(f"so far {torch.cuda.max_memory_allocated()//1000000}MB of {'GPU'}")
+    return scaler, loss
+"""
+
+REWRITTEN_TRAIN = """#!/usr/bin/env python3
+import logging
+import torch
+from k2.mps import gpu
+from k2.mps.gpu import GradScaler, autocast
+
+
+def run(rank, params):
+    device = torch.device("cpu")
+    if gpu.is_available():
+        device = gpu.pick_device(rank)
+    # torch.cuda.empty_cache() is of no use here
+    assert gpu.is_bf16_supported(), "torch.cuda.is_bf16_supported() says no"
+    scaler = GradScaler(enabled=params.use_fp16)
+    with autocast(enabled=params.use_fp16):
+        loss = gpu.ctc_loss(*params.batch)
+    with gpu.autocast(dtype=torch.bfloat16):
+        pass
+    logging.info(f"so far {gpu.max_memory_allocated()//1000000}MB of {'GPU'}")
+    return scaler, loss
+"""
+
+SCALING = """import torch
+from torch.cuda.amp import custom_bwd, custom_fwd
+
+
+class Softmax(torch.autograd.Function):
+    @staticmethod
+    @custom_fwd
+    def forward(ctx, x):
+        y = x.softmax(dim=-1)
+        if torch.is_autocast_enabled():
+            y = y.to(torch.get_autocast_gpu_dtype())
+        return y
+"""
+
+FBANK = """import torch
+from lhotse import KaldifeatFbank
+
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", 0)
+extractor = KaldifeatFbank(device)
+"""
+
+FILES = {
+    "icefall/utils.py": UTILS,
+    "egs/yesno/train.py": TRAIN,
+    "egs/yesno/windows.py": TRAIN.replace("\n", "\r\n"),
+    "egs/yesno/scaling.py": SCALING,
+    "egs/yesno/fbank.py": FBANK,
+    "egs/yesno/own.py": "import torch\n\ngpu = torch.cuda.memory_allocated()\n",
+    "egs/yesno/README.md": "torch.cuda.empty_cache()\n",
+    "egs/yesno/broken.py": 'import torch\n"""torch.cuda.empty_cache()\n',
+}
+REWRITTEN = [
+    "egs/yesno/scaling.py",
+    "egs/yesno/train.py",
+    "egs/yesno/windows.py",
+    "icefall/utils.py",
+]
+
+
+@pytest.fixture
+def icefall(tmp_path):
+    directory = tmp_path / "icefall"
+    directory.mkdir()
+    git(directory, "init", "--quiet", "--initial-branch=master")
+    git(directory, "config", "core.autocrlf", "false")
+    support.write(directory, FILES)
+    (directory / "egs/yesno/train.py").chmod(0o755)
+    os.symlink("train.py", directory / "egs/yesno/linked.py")
+    git(directory, "add", "--all")
+    git(directory, "commit", "--quiet", "-m", "First")
+    return directory
+
+
+def test_there_and_back(empty, icefall):
+    before = support.snapshot(icefall)
+    out = empty.ok("recipes", "icefall", str(icefall))
+    assert "rewrote 4 files" in out and "--undo" in out
+    assert git(icefall, "diff", "--name-only").split() == REWRITTEN
+    assert (icefall / "egs/yesno/train.py").read_text() == REWRITTEN_TRAIN
+    assert os.access(icefall / "egs/yesno/train.py", os.X_OK)
+    windows = (icefall / "egs/yesno/windows.py").read_bytes().decode()
+    assert windows == REWRITTEN_TRAIN.replace("\n", "\r\n")
+    utils = (icefall / "icefall/utils.py").read_text()
+    assert "def torch_autocast(device_type=gpu.device_type(), **kwargs)" in utils
+    assert '"""As torch.cuda.amp.GradScaler was."""' in utils
+    scaling = (icefall / "egs/yesno/scaling.py").read_text()
+    assert "from k2.mps.gpu import custom_bwd, custom_fwd" in scaling
+    assert "y.to(gpu.get_autocast_dtype())" in scaling
+
+    assert "rewritten already" in empty.fails(24, "recipes", "icefall", str(icefall))
+    assert "4 files are as they were" in empty.ok("recipes", "icefall", str(icefall), "--undo")
+    assert support.snapshot(icefall) == before
+    assert not list((icefall / ".git").glob("k2mps*"))
+    told = empty.fails(24, "recipes", "icefall", str(icefall), "--undo")
+    assert "has not been rewritten" in told
+
+
+def test_what_stays_is_named(empty, icefall):
+    result = empty.run("recipes", "icefall", str(icefall))
+    assert "own.py stays as it is: it has a name `gpu` of its own" in result.stderr
+    assert "broken.py stays as it is: it is no Python" in result.stderr
+
+
+def test_edits_are_refused_before_and_kept_after(empty, icefall):
+    train = icefall / "egs/yesno/train.py"
+    train.write_text(TRAIN + "# mine\n")
+    told = empty.fails(11, "recipes", "icefall", str(icefall))
+    assert "egs/yesno/train.py" in told
+    assert not list((icefall / ".git").glob("k2mps*"))
+
+    git(icefall, "checkout", "--quiet", ".")
+    empty.ok("recipes", "icefall", str(icefall))
+    train.write_text(train.read_text() + "# mine\n")
+    out = empty.ok("recipes", "icefall", str(icefall), "--undo")
+    assert "with your edits: egs/yesno/train.py" in out
+    assert train.read_text() == TRAIN + "# mine\n"
+    assert git(icefall, "diff", "--name-only").split() == ["egs/yesno/train.py"]
+
+
+def test_an_edit_in_the_way_leaves_all_as_it_is(empty, icefall):
+    empty.ok("recipes", "icefall", str(icefall))
+    train = icefall / "egs/yesno/train.py"
+    train.write_text(train.read_text().replace("gpu.pick_device(rank)", "gpu.pick_device(0)"))
+    before = support.snapshot(icefall)
+    told = empty.fails(24, "recipes", "icefall", str(icefall), "--undo")
+    assert "egs/yesno/train.py" in told
+    assert support.snapshot(icefall) == before
+    train.write_text(REWRITTEN_TRAIN)
+    empty.ok("recipes", "icefall", str(icefall), "--undo")
+    assert git(icefall, "status", "--porcelain") == ""
+
+
+def test_a_commit_of_what_was_rewritten_is_no_hindrance(empty, icefall):
+    empty.ok("recipes", "icefall", str(icefall))
+    git(icefall, "commit", "--quiet", "--all", "-m", "For mps")
+    empty.ok("recipes", "icefall", str(icefall), "--undo")
+    assert git(icefall, "diff", "HEAD~", "--stat") == ""
+
+
+@pytest.mark.parametrize("undo", [False, True])
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGKILL"])
+def test_a_signal_between_two_files(empty, icefall, number, undo):
+    words = ("recipes", "icefall", str(icefall), *(["--undo"] if undo else []))
+    if undo:
+        empty.ok(*words[:-1])
+    before = support.snapshot(icefall)
+    stopped = subprocess.run(
+        [sys.executable, "-c", support.AMID_SWAP.format(method="replace"), "3", number, *words],
+        cwd=empty.root,
+        env=empty.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    if number == "SIGKILL":
+        assert stopped.returncode == -signal.SIGKILL
+        assert support.snapshot(icefall) != before
+    else:
+        assert stopped.returncode == 143
+        assert support.snapshot(icefall) == before
+    # The next run finds it as it was before.
+    empty.ok(*words)
+    if undo:
+        assert git(icefall, "status", "--porcelain") == ""
+    else:
+        assert git(icefall, "diff", "--name-only").split() == REWRITTEN
+
+
+def test_what_is_no_checkout_of_icefall(empty, icefall, tmp_path):
+    assert "it has no icefall/utils.py" in empty.fails(24, "recipes", "icefall", str(tmp_path))
+    copy = tmp_path / "copy"
+    support.write(copy, FILES)
+    told = empty.fails(24, "recipes", "icefall", str(copy))
+    assert "is not the root of a checkout of git" in told
+    git(icefall, "rm", "-r", "--quiet", "--cached", "egs", "icefall")
+    git(icefall, "commit", "--quiet", "-m", "Nothing")
+    assert "nothing to rewrite" in empty.fails(24, "recipes", "icefall", str(icefall))
+
+
+SHAPES = {
+    'device = torch.device("cuda" if torch.cuda.is_available() else "cpu")': (
+        "device = gpu.pick_device()"
+    ),
+    "if torch.cuda.is_available():\n    params.device = torch.device('cuda:0')": (
+        "if gpu.is_available():\n    params.device = gpu.pick_device()"
+    ),
+    "with torch.cuda.amp.autocast(enabled=False):\n    pass": (
+        "with gpu.autocast(enabled=False):\n    pass"
+    ),
+    'scaler = torch.amp.GradScaler("cuda", enabled=True)': "scaler = gpu.GradScaler(enabled=True)",
+    "torch.cuda.synchronize(device=x.device)": "gpu.synchronize(device=x.device)",
+    # What depends on CUDA in other ways stays.
+    "if torch.cuda.is_available():\n    nccl()": None,
+    "torch.cuda.set_device(rank)": None,
+    'print("torch.cuda.empty_cache()")': None,
+    "x = 1  # torch.cuda.empty_cache()": None,
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes(shape):
+    source = f"import torch\n{shape}\n"
+    expected = SHAPES[shape]
+    if expected is None:
+        assert rewriting.rewrite(source) == source
+        return
+    rewritten = rewriting.rewrite(source)
+    assert rewritten == f"import torch\nfrom k2.mps import gpu\n{expected}\n"
+    ast.parse(rewritten)
+    assert rewriting.rewrite(rewritten) == rewritten

@@ -1,0 +1,94 @@
+"""`make build` where k2 cannot be had: what needs none of it is done."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+from k2mps.build import builder, doctor, environment
+from k2mps.core import project
+
+from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling.test_build import make_environment
+
+ROOT = support.TOOLS.parent
+TRAINING = "k2_mps_tests/kernels/train.py"
+
+
+@pytest.fixture
+def away(empty):
+    """A clone of k2-mps that is set up, and whose upstream is not there."""
+    shutil.copy(ROOT / "pyproject.toml", empty.root)
+    make_environment(empty.root / ".venv")
+    here = project.Project(empty.root)
+    found = environment.Environment(here)
+    torch = found.version_of("torch")
+    assert torch, "these tests need the environment that k2mps build makes"
+    config = empty.root / "upstream.toml"
+    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
+    support.write(
+        empty.root,
+        {
+            "emulator/source": "",
+            "k2_mps_tests/__init__.py": "",
+            "k2_mps_tests/kernels/__init__.py": "",
+            TRAINING: "print('trained')\n",
+        },
+    )
+    # As if it had been installed.
+    settings = {"SKBUILD_BUILD_DIR": str(here.build_root / "emulator")}
+    settings.update(builder._compiler_settings(doctor.Device.MPS))
+    key = environment.tree_hash(
+        empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
+    )
+    (empty.root / ".venv/k2mps-emulator.stamp").write_text(key)
+    empty.upstream.rename(empty.upstream.with_name("gone"))
+    return empty
+
+
+def test_the_build_alone_fails(away):
+    assert "could not be cloned" in away.fails(20, "build")
+    # Nothing that trains on mps is the answer to who asks for the CPU.
+    away.fails(20, "build", "--or-kernels", "--device", "cpu")
+
+
+def test_training_takes_its_place(away):
+    out = away.ok("build", "--or-kernels")
+    lines = out.splitlines()
+    missing = [line for line in lines if line.startswith("k2 itself is missing: ")]
+    assert len(missing) == 2 and away.upstream.as_uri() in missing[0]
+    first, last = (
+        next(n for n in numbers if lines[n] == missing[0])
+        for numbers in (range(len(lines)), reversed(range(len(lines))))
+    )
+    assert first < lines.index("trained") < last
+    assert re.match("why: .", lines[first + 1])
+    assert f"have the pinned commit {away.pin[:12]}" in lines[-1]
+    assert "make build K2=URL" in lines[-1]
+    assert "make test, or train something" not in out
+    assert not (away.root / "build/k2").exists()
+
+
+def test_make_build_asks_for_that(away):
+    text = (ROOT / "Makefile").read_text()
+    assert "build --or-kernels" in text
+
+
+def test_a_mirror_goes_on(away):
+    """What the message says to run, as far as the clone."""
+    mirror = away.upstream.with_name("gone")
+    assert away.pin in away.ok("checkout", env={"K2": mirror.as_uri()})
+    assert away.pin in away.ok("checkout", env={"K2": str(mirror)})
+
+
+def test_another_repository_is_no_mirror(away):
+    other = away.root.parent / "other"
+    support.git(away.root.parent, "init", "--quiet", str(other))
+    support.commit(other, "not k2", {"README": "another\n"})
+    away.fails(21, "build", "--or-kernels", "--k2", other.as_uri())
+
+
+def test_training_that_fails_is_an_error(away):
+    support.write(away.root, {TRAINING: "raise SystemExit(1)\n"})
+    assert "status 1" in away.fails(33, "build", "--or-kernels")

@@ -1,0 +1,83 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#ifndef K2_CSRC_STATE_SCORES_H_
+#define K2_CSRC_STATE_SCORES_H_
+
+#include <limits>
+
+#include "k2/csrc/array.h"
+#include "k2/csrc/fsa.h"
+#include "k2/csrc/ragged.h"
+#include "k2/csrc/utils.h"
+
+namespace k2 {
+
+/* Computes on the host what GetForwardScores() and GetBackwardScores() return:
+   in one loop over the states of all batches, since what has to be allocated
+   for each batch otherwise takes longer than the states of a small one do.
+
+   @param [in] forward        Whether to sum over entering arcs.
+   @param [in] fsas           An FsaVec.
+   @param [in] state_batches  Indexed [batch][fsa][state], of idx01 of `fsas`.
+   @param [in] arc_batches    Indexed [batch][fsa][state][arc], of idx012:
+                              entering arcs if forward, else leaving arcs.
+   @param [in] log_semiring   Else tropical.
+   @param [in,out] scores     Of fsas.TotSize(1) elements.  On entry 0 for the
+                              states where the recursion begins, -infinity for
+                              others.
+   @param [out] best_arcs     Of as many elements; gets the idx012 of the last
+                              of the best arcs of each state, -1 if it has no
+                              arc.  May be nullptr; must be in the log semiring.
+ */
+template <typename T>
+void StateScoresOnHost(bool forward, FsaVec &fsas,
+                       Ragged<int32_t> &state_batches,
+                       Ragged<int32_t> &arc_batches, bool log_semiring,
+                       T *scores, int32_t *best_arcs) {
+  const int32_t num_states = state_batches.NumElements(),
+                *states = state_batches.values.Data(),
+                *arc_begins = arc_batches.RowSplits(3).Data(),
+                *list = arc_batches.values.Data();
+  const Arc *arcs = fsas.values.Data();
+  const T negative_infinity = -std::numeric_limits<T>::infinity();
+
+  for (int32_t n = 0; n != num_states; ++n) {
+    const int32_t at = forward ? n : num_states - 1 - n, state = states[at];
+    T sum = negative_infinity;
+    int32_t best = -1;
+    for (int32_t i = arc_begins[at]; i != arc_begins[at + 1]; ++i) {
+      const Arc &arc = arcs[list[i]];
+      const int32_t length = arc.dest_state - arc.src_state;
+      const T score =
+          scores[forward ? state - length : state + length] + arc.score;
+      if (log_semiring) {
+        sum = LogAdd<T>()(score, sum);
+      } else if (score > sum || (best_arcs != nullptr && score == sum)) {
+        sum = score;
+        best = list[i];
+      }
+    }
+    if (best_arcs != nullptr) best_arcs[state] = best;
+    if (sum != negative_infinity) scores[state] = sum;
+  }
+}
+
+}  // namespace k2
+
+#endif  // K2_CSRC_STATE_SCORES_H_

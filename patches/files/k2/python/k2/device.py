@@ -1,0 +1,33 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''The devices that k2 supports.'''
+from typing import Union
+
+import torch
+
+
+def as_device(device: Union[str, torch.device]) -> torch.device:
+    '''Return a device as tensors have it.
+
+    Args:
+      device:
+        Of type cpu, cuda or mps; or a string to make it of, e.g., 'cuda:0'.
+    '''
+    if isinstance(device, str):
+        device = torch.device(device)
+    assert device.type in ('cpu', 'cuda', 'mps')
+    # There is one, which torch calls mps:0 where a tensor is on it.
+    return torch.device('mps', 0) if device.type == 'mps' else device

@@ -1,0 +1,170 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Measure what operations take on this machine, by Metal and by the host.
+
+    python -m k2.mps.calibrate             # measure, keep the result
+    python -m k2.mps.calibrate --dry-run   # only measure
+    python -m k2.mps.calibrate --forget    # back to k2's own estimates
+
+It takes less than 10 seconds.  k2 reads the result when it is imported, and
+estimates with it whether Metal or the host is faster; ``k2.mps.explain()``
+tells what came of it.
+'''
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from typing import Callable, Dict, Tuple
+
+import k2
+import k2.mps
+from k2.mps import placement
+import torch
+
+SEQUENCES, SYMBOLS, TARGETS = 8, 50, 20
+FRAMES = 50, 200
+# A measurement ends after so many calls, or seconds.
+MOST_CALLS, MOST_SECONDS = 10, 0.4
+
+
+def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
+    '''Return what to call, by the name of a placement.'''
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(SEQUENCES, num_frames, SYMBOLS, generator=generator)
+    scores = scores.log_softmax(-1).to('mps').requires_grad_(True)
+    segments = torch.tensor([[i, 0, num_frames] for i in range(SEQUENCES)],
+                            dtype=torch.int32)
+    targets = torch.randint(1, SYMBOLS, (SEQUENCES, TARGETS),
+                            generator=generator)
+    graph = k2.ctc_graph(targets.tolist(), device='mps')
+    dense = k2.DenseFsaVec(scores, segments)
+    lattice = k2.intersect_dense(graph, dense, output_beam=8.0)
+
+    def tot_scores():
+        lattice._invalidate_cache_()
+        lattice.get_tot_scores(True, True).sum().backward(retain_graph=True)
+
+    return {
+        'intersect_dense':
+        lambda: k2.intersect_dense(graph, dense, output_beam=8.0),
+        'ctc_loss':
+        lambda: k2.ctc_loss(graph, dense).backward(retain_graph=True),
+        'get_tot_scores': tot_scores,
+    }
+
+
+def _time(call: Callable[[], None]) -> float:
+    '''Return how many nanoseconds a call takes, at the median.'''
+    call()
+    torch.mps.synchronize()
+    times = []
+    while len(times) < MOST_CALLS and sum(times) < MOST_SECONDS * 1e9:
+        begin = time.perf_counter_ns()
+        call()
+        torch.mps.synchronize()
+        times.append(time.perf_counter_ns() - begin)
+    return statistics.median(times)
+
+
+def _measure(name: str, call: Callable[[], None],
+             force: str) -> Tuple[float, float, float]:
+    '''Return the time of a call, its work and its steps.'''
+    before = os.environ.get('K2_MPS_FORCE')
+    os.environ['K2_MPS_FORCE'] = force
+    try:
+        taken = _time(call)
+    finally:
+        del os.environ['K2_MPS_FORCE']
+        if before is not None:
+            os.environ['K2_MPS_FORCE'] = before
+    of_it = {p.operation: p for p in placement.placements()}[name]
+    return taken, of_it.last_work, of_it.last_steps
+
+
+def measure() -> Dict[str, Dict[str, float]]:
+    '''Return the costs of each operation, see k2/csrc/mps/placement.h.'''
+    short, long = [_problems(frames) for frames in FRAMES]
+    ans = {}
+    for name in short:
+        host, work, _ = _measure(name, long[name], 'host')
+        first, _, few = _measure(name, short[name], 'metal')
+        last, _, many = _measure(name, long[name], 'metal')
+        step = max(0.0, last - first) / (many - few)
+        ans[name] = {
+            'host': host / work,
+            'step': step,
+            'call': max(0.0, first - step * few),
+        }
+    return ans
+
+
+def _save(costs: Dict[str, Dict[str, float]]) -> None:
+    '''Replace what the file has for this machine; no costs: remove it.'''
+    path = placement.path_of_costs()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    saved = json.loads(path.read_text()) if path.is_file() else {}
+    saved.pop(platform.node(), None)
+    if costs:
+        saved[platform.node()] = {
+            'device': torch.backends.mps.get_name(),
+            'date': datetime.date.today().isoformat(),
+            'costs': costs,
+        }
+    # A k2 that is imported meanwhile reads the old file, or the new one.
+    new = path.with_name(f'{path.name}.{os.getpid()}')
+    new.write_text(json.dumps(saved, indent=1) + '\n')
+    new.replace(path)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog='python -m k2.mps.calibrate',
+        description=__doc__.splitlines()[0])
+    parser.add_argument('--dry-run', action='store_true',
+                        help='do not keep the result')
+    parser.add_argument('--forget', action='store_true',
+                        help='forget what was measured on this machine')
+    options = parser.parse_args()
+    if not options.dry_run and placement.path_of_costs() is None:
+        print('K2_MPS_COSTS is empty, so there is no file to keep the result '
+              'in: unset it, or give --dry-run.', file=sys.stderr)
+        return 1
+    if options.forget:
+        _save({})
+        return 0
+    problem = k2.mps.unavailable_reason()
+    if problem is not None:
+        print(problem, file=sys.stderr)
+        return 1
+    costs = measure()
+    print(f'{torch.backends.mps.get_name()}, nanoseconds:')
+    units = {p.operation: p for p in placement.placements()}
+    for name, each in costs.items():
+        work, steps = units[name].work, units[name].steps
+        print(f'{name}: the host {each["host"]:.3g} by {work}, Metal '
+              f'{each["step"]:.0f} by {steps} and {each["call"]:.0f} a call')
+    if not options.dry_run:
+        _save(costs)
+        print(f'kept in {placement.path_of_costs()}')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,164 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''What a recipe asks of torch.cuda, answered for the GPU that is there.
+
+The names are those of ``torch.cuda`` and ``torch.cuda.amp``, and ``ctc_loss``
+is torch's, for which it has no kernel on mps::
+
+    from k2.mps import gpu
+    device = gpu.pick_device(rank)
+    with gpu.autocast(enabled=params.use_fp16):
+
+With CUDA they do what theirs do, on mps what a recipe means by them.  Where
+there is neither, ``pick_device()`` is the CPU, and the rest is as CUDA's is
+without a GPU: nothing is cast, scaled or allocated.
+'''
+from typing import Any
+from typing import Callable
+from typing import Optional
+
+import torch
+
+from .torch_ctc import ctc_loss  # noqa: F401
+
+
+def device_type() -> str:
+    '''Return what a recipe gives to ``torch.autocast``: 'mps' where it
+    computes on mps, and 'cuda' otherwise.'''
+    return 'mps' if _on_mps() else 'cuda'
+
+
+def is_available() -> bool:
+    '''Return whether there is a GPU, of either kind.'''
+    return torch.cuda.is_available() or _on_mps()
+
+
+def pick_device(index: int = 0) -> torch.device:
+    '''Return the device to compute on: CUDA's, or mps, or the CPU.
+
+    The one for mps has an index, as the device of a tensor has: without it
+    ``device == tensor.device`` is false.
+
+    Args:
+      index:
+        Which one of CUDA's.  There is one mps.
+    Raises:
+      ValueError:
+        mps is asked for another one than 0.
+    '''
+    if torch.cuda.is_available():
+        return torch.device('cuda', index)
+    if not _on_mps():
+        return torch.device('cpu')
+    if index != 0:
+        raise ValueError(f'There is one mps device, mps:0, and no mps:{index}. '
+                         'Train with one process: --world-size 1')
+    return torch.device('mps', 0)
+
+
+def memory_allocated(device: Any = None) -> int:
+    '''Return how many bytes tensors and k2's objects have now.'''
+    if _on_mps():
+        return torch.mps.current_allocated_memory()
+    return torch.cuda.memory_allocated(device)
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    '''Return the most that :func:`memory_allocated` has been.'''
+    if _on_mps():
+        try:
+            return torch.accelerator.max_memory_allocated()
+        except RuntimeError:
+            # This torch keeps no peak for mps.
+            return torch.mps.driver_allocated_memory()
+    return torch.cuda.max_memory_allocated(device)
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    '''Begin anew with :func:`max_memory_allocated`.'''
+    if _on_mps():
+        torch.accelerator.reset_peak_memory_stats()
+    elif torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def memory_reserved(device: Any = None) -> int:
+    '''Return how many bytes the process has from the driver, caches too.'''
+    if _on_mps():
+        return torch.mps.driver_allocated_memory()
+    return torch.cuda.memory_reserved(device)
+
+
+def empty_cache() -> None:
+    '''Give back memory that no tensor has.'''
+    if _on_mps():
+        torch.mps.empty_cache()
+    else:
+        torch.cuda.empty_cache()
+
+
+def synchronize(device: Any = None) -> None:
+    '''Wait until the GPU is done.'''
+    if _on_mps():
+        torch.mps.synchronize()
+    elif torch.cuda.is_available():
+        torch.cuda.synchronize(device)
+
+
+def is_bf16_supported() -> bool:
+    '''Return whether the GPU computes with bfloat16, as each mps does.'''
+    return _on_mps() or torch.cuda.is_bf16_supported()
+
+
+def autocast(enabled: bool = True, dtype: torch.dtype = torch.float16,
+             cache_enabled: bool = True) -> torch.autocast:
+    '''As ``torch.cuda.amp.autocast``.'''
+    return torch.autocast(device_type(), dtype=dtype, enabled=enabled,
+                          cache_enabled=cache_enabled)
+
+
+def is_autocast_enabled() -> bool:
+    '''Return whether autocast is on.  Without a device, torch's own function
+    of this name tells of CUDA.'''
+    return torch.is_autocast_enabled(device_type())
+
+
+def get_autocast_dtype() -> torch.dtype:
+    '''As ``torch.get_autocast_gpu_dtype``.'''
+    return torch.get_autocast_dtype(device_type())
+
+
+class GradScaler(torch.amp.GradScaler):
+    '''As ``torch.cuda.amp.GradScaler``.'''
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(device_type(), *args, **kwargs)
+
+
+def custom_fwd(fwd: Optional[Callable] = None, *,
+               cast_inputs: Optional[torch.dtype] = None) -> Callable:
+    '''As ``torch.cuda.amp.custom_fwd``.'''
+    return torch.amp.custom_fwd(fwd, device_type=device_type(),
+                                cast_inputs=cast_inputs)
+
+
+def custom_bwd(bwd: Callable) -> Callable:
+    '''As ``torch.cuda.amp.custom_bwd``.'''
+    return torch.amp.custom_bwd(bwd, device_type=device_type())
+
+
+def _on_mps() -> bool:
+    return not torch.cuda.is_available() and torch.backends.mps.is_available()

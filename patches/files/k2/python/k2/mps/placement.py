@@ -1,0 +1,122 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Who does an operation on mps, Metal or the host, and why.'''
+import json
+import os
+import platform
+import sys
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+import _k2
+
+
+def path_of_costs() -> Optional[Path]:
+    '''Return the file of what k2.mps.calibrate has measured.
+
+    Returns:
+      What the environment variable K2_MPS_COSTS says, None if that is empty;
+      by default a file among the user's caches.
+    '''
+    given = os.environ.get('K2_MPS_COSTS')
+    if given is not None:
+        return Path(given) if given else None
+    if sys.platform == 'darwin':
+        caches = Path.home() / 'Library' / 'Caches'
+    else:
+        caches = Path(os.environ.get('XDG_CACHE_HOME')
+                      or Path.home() / '.cache')
+    return caches / 'k2' / 'mps-costs.json'
+
+
+def saved_costs() -> Dict[str, Any]:
+    '''Return what path_of_costs() has for this machine.
+
+    Returns:
+      'device': the GPU's name; 'date': of the measurement; 'costs': by
+      operation, what ``_k2.mps_set_costs`` takes.  Nothing at all if nothing
+      was measured.
+    '''
+    path = path_of_costs()
+    if path is None or not path.is_file():
+        return {}
+    return json.loads(path.read_text()).get(platform.node(), {})
+
+
+def use_saved_costs() -> None:
+    '''Let what was measured on this machine decide from now on.'''
+    if not placements():
+        return
+    try:
+        saved = saved_costs()
+        for operation, costs in saved.get('costs', {}).items():
+            _k2.mps_set_costs(operation, costs['host'], costs['step'],
+                              costs['call'])
+    except Exception as error:  # noqa: whatever is in that file, k2 works
+        warnings.warn(f'{path_of_costs()} is not what k2.mps.calibrate wrote: '
+                      f'{error}.  To write it anew: '
+                      'python -m k2.mps.calibrate')
+
+
+def placements() -> List:
+    '''Return a ``_k2.MpsPlacement`` for each operation that both Metal and the
+    host can do; none where k2 was built without mps.'''
+    if not hasattr(_k2, 'mps_placements'):
+        return []
+    return _k2.mps_placements()
+
+
+def _explain(placement) -> str:
+    if placement.num_calls == 0:
+        return f'{placement.operation}: not called yet'
+    who = 'Metal' if placement.last_is_metal else 'the host'
+    costs = placement.costs
+    host = costs.host * placement.last_work / 1e6
+    metal = (costs.step * placement.last_steps + costs.call) / 1e6
+    estimate = (f'{metal:.3g} ms by Metal for {placement.last_steps:g} '
+                f'{placement.steps}, {host:.3g} ms by the host for '
+                f'{placement.last_work:g} {placement.work}')
+    if placement.last_is_forced:
+        return (f'{placement.operation}: {who}, as K2_MPS_FORCE says; '
+                f'estimated are {estimate}')
+    return f'{placement.operation}: {who}; estimated are {estimate}'
+
+
+def explain() -> str:
+    '''Tell who did the last call of each operation on mps, and why.
+
+    Small problems are faster on the host, where the others wait for a GPU.
+    The environment variable K2_MPS_FORCE, ``host`` or ``metal``, decides
+    instead of the estimate.
+
+    Returns:
+      A line for each operation, and one that says where the estimates come
+      from.
+    '''
+    known = placements()
+    if not known:
+        return 'This k2 was built without mps.'
+    lines = [_explain(placement) for placement in known]
+    if any(placement.is_calibrated for placement in known):
+        saved = saved_costs()
+        lines.append('The estimates are from measurements of this machine'
+                     f' ({saved.get("device")}, {saved.get("date")}).')
+    else:
+        lines.append('The estimates are from other machines, none of them '
+                     'Apple\'s.  `python -m k2.mps.calibrate` measures this '
+                     'one.')
+    return '\n'.join(lines)

@@ -1,0 +1,67 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''Gradients that add up by index, for scores on mps.'''
+from typing import Any
+from typing import Sequence
+from typing import Tuple
+
+import torch
+import _k2
+
+# A fill by the GPU has to be waited for, which takes a host longer than to
+# write this many bytes itself.
+_MAX_BYTES = 1 << 20
+
+
+def index_sums(index: torch.Tensor, values: torch.Tensor,
+               shape: Sequence[int]) -> torch.Tensor:
+    '''Return zeros to which values are added, as ``index_add`` does.
+
+    The host adds them.  It also writes the zeros of a small tensor, so that it
+    has no fill of the GPU to wait for.
+
+    Args:
+      index:
+        On mps, of torch.int32: where each of the values belongs on axis 0 of
+        the result; -1 leaves it out.
+      values:
+        On mps.
+      shape:
+        That of the result.
+    '''
+    shape = torch.Size(shape)
+    if values.dtype == torch.float32 and 4 * shape.numel() <= _MAX_BYTES:
+        ans = _k2.mps_zeros(shape)
+    else:
+        ans = torch.zeros(shape, dtype=values.dtype, device=values.device)
+    _k2.index_add(index, values, ans)
+    return ans
+
+
+def intersect_gradients(ctx: Any, out_fsa_grad: torch.Tensor
+                        ) -> Tuple[torch.Tensor, torch.Tensor]:
+    '''Return the gradients of both inputs of a dense intersection.
+
+    Args:
+      ctx:
+        Of its autograd function.
+      out_fsa_grad:
+        The gradient of the scores of its output.
+    '''
+    a_scores, b_scores = ctx.saved_tensors
+    grad_b = index_sums(ctx.arc_map_b, out_fsa_grad, (b_scores.numel(),))
+    return (index_sums(ctx.arc_map_a, out_fsa_grad, a_scores.shape),
+            grad_b.view(b_scores.shape))

@@ -1,0 +1,181 @@
+# Copyright      2026  The k2-mps authors
+#
+# See ../../../../LICENSE for clarification regarding multiple authors
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+'''torch.nn.functional.ctc_loss on mps, where torch has no kernel for it.'''
+from typing import List
+from typing import Sequence
+from typing import Union
+
+import torch
+import torch.nn.functional as F
+import k2
+
+# Wider than any path is below the best one, so that none is pruned: torch
+# sums over all of them.
+_BEAM = 1e10
+
+_torch_ctc_loss = F.ctc_loss
+
+_Lengths = Union[torch.Tensor, Sequence[int]]
+
+
+def install_ctc_loss() -> None:
+    '''Put :func:`ctc_loss` in the place of ``torch.nn.functional.ctc_loss``,
+    which ``torch.nn.CTCLoss`` calls.
+
+    A name that was imported before, as in ``from torch.nn.functional import
+    ctc_loss``, stays what it was.
+    '''
+    F.ctc_loss = ctc_loss
+
+
+def uninstall_ctc_loss() -> None:
+    '''Take back :func:`install_ctc_loss`.'''
+    F.ctc_loss = _torch_ctc_loss
+
+
+def _check(right: bool, text: str) -> None:
+    if not right:
+        raise RuntimeError(text)
+
+
+def _numbers(lengths: _Lengths, name: str, size: int, most: int) -> List[int]:
+    '''Return lengths as torch takes them: a tensor, a tuple, or a number.'''
+    if isinstance(lengths, torch.Tensor):
+        _check(not lengths.is_floating_point(),
+               f'{name} must be integers. Given: {lengths.dtype}')
+    numbers = torch.as_tensor(lengths).reshape(-1).tolist()
+    _check(len(numbers) == size,
+           f'{name} must have one for each of {size} sequences. Given: '
+           f'{len(numbers)}')
+    _check(all(0 <= number <= most for number in numbers),
+           f'{name} must be within [0, {most}]. Given: {numbers}')
+    return numbers
+
+
+def _labels(targets: torch.Tensor, lengths: List[int], num_labels: int,
+            blank: int) -> List[List[int]]:
+    '''Return the labels of each sequence, as they are if 0 is the blank.'''
+    _check(not targets.is_floating_point(),
+           f'targets must be integers. Given: {targets.dtype}')
+    rows = targets.cpu()
+    if rows.ndim == 2:
+        rows = [row[:n].tolist() for row, n in zip(rows, lengths)]
+    else:
+        _check(rows.numel() == sum(lengths),
+               f'targets has {rows.numel()} labels, and target_lengths add up '
+               f'to {sum(lengths)}')
+        rows = [row.tolist() for row in rows.reshape(-1).split(lengths)]
+    for row in rows:
+        _check(all(0 <= label < num_labels and label != blank
+                   for label in row),
+               f'labels must be within [0, {num_labels - 1}] and not the '
+               f'blank, {blank}. Given: {row}')
+    return [[label + 1 if label < blank else label for label in row]
+            for row in rows]
+
+
+class _Losses(torch.autograd.Function):
+    '''A loss for each sequence, with the gradient that torch's operator has:
+    that of what went into the log-softmax, though it is one of log-probs.'''
+
+    @staticmethod
+    def forward(ctx, log_probs: torch.Tensor, labels: List[List[int]],
+                num_frames: List[int], blank: int,
+                zero_infinity: bool) -> torch.Tensor:
+        T, N, C = log_probs.shape
+        device = log_probs.device
+        # k2's blank is column 0.
+        columns = torch.arange(C, device=device)
+        if blank != 0:
+            columns = torch.cat([columns[blank:blank + 1], columns[:blank],
+                                 columns[blank + 1:]])
+        # k2 wants the longest sequence first.
+        order = sorted(range(N), key=lambda n: -num_frames[n])
+        segments = torch.tensor([[n, 0, num_frames[n]] for n in order],
+                                dtype=torch.int32)
+        with torch.set_grad_enabled(ctx.needs_input_grad[0]):
+            scores = log_probs.detach().transpose(0, 1)[:, :, columns]
+            scores.requires_grad_(ctx.needs_input_grad[0])
+            graphs = k2.ctc_graph([labels[n] for n in order], device=device)
+            losses = k2.ctc_loss(graphs, k2.DenseFsaVec(scores, segments),
+                                 output_beam=_BEAM, reduction='none')
+            total = losses.sum()
+        place = torch.tensor(order, device=device).argsort()
+        ans = losses.detach()[place]
+        frames = torch.arange(T, device=device).unsqueeze(1)
+        is_inside = frames < torch.tensor(num_frames, device=device)
+        # k2 takes a NaN for a path that is not there.
+        is_nan = is_inside & log_probs.isnan().any(dim=2)
+        ans = torch.where(is_nan.any(dim=0), float('nan'), ans)
+        if ctx.needs_input_grad[0]:
+            grad, = torch.autograd.grad(total, scores)
+            grad = grad[:, :, columns.argsort()].transpose(0, 1)
+            grad = torch.where(is_inside.unsqueeze(2), grad + log_probs.exp(),
+                               0.0)
+            # No path at all: torch has NaN for the frames that there are.
+            nothing = 0.0 if zero_infinity else float('nan')
+            for value, wrong in ((nothing, ans == float('inf')),
+                                 (float('nan'), ans.isnan())):
+                wrong = (wrong & is_inside).unsqueeze(2)
+                grad = torch.where(wrong, value, grad)
+            ctx.save_for_backward(grad)
+        return ans
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, losses_grad: torch.Tensor):
+        grad, = ctx.saved_tensors
+        return (grad * losses_grad.unsqueeze(1),) + (None,) * 4
+
+
+def ctc_loss(log_probs: torch.Tensor,
+             targets: torch.Tensor,
+             input_lengths: _Lengths,
+             target_lengths: _Lengths,
+             blank: int = 0,
+             reduction: str = 'mean',
+             zero_infinity: bool = False) -> torch.Tensor:
+    '''As ``torch.nn.functional.ctc_loss``, on mps too.
+
+    The arguments, the values and the gradients are torch's; k2 computes them
+    on mps, without a lattice where a batch is large, see :func:`k2.ctc_loss`.
+    Other devices are torch's.
+    '''
+    if log_probs.device.type != 'mps':
+        return _torch_ctc_loss(log_probs, targets, input_lengths,
+                               target_lengths, blank, reduction, zero_infinity)
+    if reduction not in ('none', 'mean', 'sum'):
+        raise ValueError(f'{reduction} is not a valid value for reduction')
+    scores = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
+    _check(scores.ndim == 3 and scores.numel() != 0,
+           'log_probs must be (T, N, C) or (T, C) and not empty. Given: '
+           f'{tuple(log_probs.shape)}')
+    T, N, C = scores.shape
+    _check(0 <= blank < C, f'blank must be within [0, {C - 1}]. Given: {blank}')
+    num_frames = _numbers(input_lengths, 'input_lengths', N, T)
+    most = targets.shape[1] if targets.ndim == 2 else targets.numel()
+    lengths = _numbers(target_lengths, 'target_lengths', N, most)
+    labels = _labels(targets, lengths, C, blank)
+    losses = _Losses.apply(scores.float(), labels, num_frames, blank,
+                           zero_infinity)
+    if zero_infinity:
+        losses = torch.where(losses == float('inf'), 0.0, losses)
+    if reduction == 'sum':
+        return losses.sum()
+    if reduction == 'mean':
+        sizes = torch.tensor(lengths, dtype=losses.dtype, device=losses.device)
+        return (losses / sizes.clamp(min=1)).mean()
+    return losses if log_probs.ndim == 3 else losses.squeeze(0)

@@ -1,0 +1,1 @@
+"""Building k2: what that needs, the environment, the toolchain for macOS."""

@@ -1,0 +1,354 @@
+"""The virtual environment that builds and tests run in, and what is in it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from k2mps.core import errors, process
+from k2mps.core.pins import Torch
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Where PyTorch publishes its wheels for Linux without CUDA.
+TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
+
+_CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
+_TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
+
+_UNREACHABLE = re.compile(
+    r"connection|timed out|temporary failure|name or service not known"
+    r"|max retries|network is unreachable|ssl",
+    re.IGNORECASE,
+)
+
+
+class Environment:
+    """The project's virtual environment, .venv.
+
+    Args:
+      project: the clone of k2-mps that it belongs to.
+      reporter: told about commands and progress.
+    """
+
+    def __init__(self, project: Project, reporter: Reporter = Reporter()):
+        self._project = project
+        self._reporter = reporter
+        self.directory = project.environment
+
+    @property
+    def exists(self) -> bool:
+        return self.python.exists()
+
+    @property
+    def python(self) -> Path:
+        return self.directory / "bin" / "python"
+
+    def program(self, name: str) -> Path:
+        """A program that a package has installed here."""
+        return self.directory / "bin" / name
+
+    @property
+    def python_version(self) -> str:
+        """Version of the interpreter, as "3.11"."""
+        return self.site_packages.parent.name.removeprefix("python")
+
+    @property
+    def python_tag(self) -> str:
+        """The interpreter as wheels call it, as "cp311"."""
+        return "cp" + self.python_version.replace(".", "")
+
+    @property
+    def site_packages(self) -> Path:
+        found = sorted(self.directory.glob("lib/python3.*/site-packages"))
+        if not found:
+            raise errors.RequirementMissingError(
+                f"{self.directory} is not a virtual environment",
+                next_command="make build makes it anew once you have removed it",
+            )
+        return found[-1]
+
+    def create(self) -> None:
+        """Makes the environment if there is none.
+
+        Raises:
+          RequirementMissingError: Python cannot make one.
+        """
+        if self.exists:
+            return
+        outcome = process.run(
+            [sys.executable, "-m", "venv", self.directory], reporter=self._reporter
+        )
+        if outcome.status != 0:
+            raise errors.RequirementMissingError(
+                f"{self.directory} could not be made",
+                why="\n".join(outcome.lines[-5:]),
+                next_command="sudo apt-get install python3-venv"
+                if sys.platform == "linux"
+                else "install Python from python.org or Homebrew",
+            )
+
+    def version_of(self, name: str) -> str | None:
+        """The installed version of a distribution, or None.
+
+        Read from its metadata: nothing is imported, no process is started.
+        """
+        if not self.exists:
+            return None
+        found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
+        return next((entry.version for entry in found), None)
+
+    def requirements(self, group: str) -> list[Requirement]:
+        """The requirements of a group in pyproject.toml that apply here.
+
+        Raises:
+          ConfigError: there is no such group.
+        """
+        path = self._project.root / "pyproject.toml"
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        try:
+            lines = document["project"]["optional-dependencies"][group]
+        except KeyError:
+            raise errors.ConfigError(
+                f"{path.name} has no optional dependencies {group!r}",
+                next_command="git checkout pyproject.toml",
+            ) from None
+        facts = {"python_version": self.python_version}
+        found = [Requirement(line) for line in lines]
+        return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
+
+    def missing(self, wanted: Sequence[Requirement]) -> list[Requirement]:
+        """Which requirements are not installed in the version asked for."""
+        result = []
+        for entry in wanted:
+            version = self.version_of(entry.name)
+            if version is None or not entry.specifier.contains(version, prereleases=True):
+                result.append(entry)
+        return result
+
+    def install(self, wanted: Sequence[Requirement]) -> bool:
+        """Installs what is missing of these; whether anything was.
+
+        pip's own configuration (index, proxy, certificates) counts.  Where it
+        does not say where to look, torch comes without CUDA on Linux.
+
+        Raises:
+          IndexUnreachableError: the package index does not answer.
+          RequirementMissingError: it has no such version.
+        """
+        missing = self.missing(wanted)
+        torch = [entry for entry in missing if entry.name == "torch"]
+        more = [entry for entry in missing if entry.name != "torch"]
+        for entries, options in ((torch, self.torch_options() if torch else []), (more, [])):
+            if entries:
+                names = ", ".join(str(entry.name) for entry in entries)
+                self._pip(
+                    f"installing {names}",
+                    ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
+                )
+        return bool(missing)
+
+    def torch_options(self) -> list[str]:
+        """pip's options to find torch without CUDA, which pip prefers then.
+
+        None where pip's configuration names a place of packages, or where
+        there is no CUDA.
+        """
+        if sys.platform != "linux":
+            return []
+        outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self._reporter)
+        if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
+            return []
+        return ["--extra-index-url", TORCH_WITHOUT_CUDA]
+
+    def require_usable_torch(self) -> None:
+        """Refuses a torch that k2 cannot be configured with.
+
+        Raises:
+          RequirementMissingError: torch is one for CUDA, so CMake will look
+            for CUDA's toolkit, and there is none.
+        """
+        path = self.site_packages / "torch" / "version.py"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        found = _TORCH_CUDA.search(text)
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+        compiler = Path(home or "/usr/local/cuda", "bin", "nvcc")
+        if not found or shutil.which("nvcc") or compiler.exists():
+            return
+        version = str(self.version_of("torch")).split("+")[0]
+        raise errors.RequirementMissingError(
+            f"torch {version} is the one for CUDA {found[1]}",
+            why="with it, CMake asks for CUDA's toolkit, which is not"
+            " installed; k2 on mps does not need it",
+            next_command=f"{self.python} -m pip install --force-reinstall"
+            f" torch=={version} --index-url {TORCH_WITHOUT_CUDA}",
+        )
+
+    def download(
+        self, wanted: Requirement, directory: Path, platform: str = "", python_version: str = ""
+    ) -> Path:
+        """Downloads a wheel without what it depends on.
+
+        Args:
+          wanted: which, in one version.
+          directory: where to; without a wheel so far, made if need be.
+          platform: a platform tag, to get the wheel for that one; default
+            this machine's.
+          python_version: like "3.12", with a platform: the Python that it is
+            for; default this environment's.
+        Raises:
+          IndexUnreachableError: the package index does not answer.
+          RequirementMissingError: it has no such wheel.
+        """
+        options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
+        if platform:
+            options += [
+                "--platform",
+                platform,
+                "--python-version",
+                python_version or self.python_version,
+            ]
+        where = f" for {platform}" if platform else ""
+        self._pip(
+            f"downloading {wanted.name}{where}",
+            ["download", *options, f"{wanted.name}{wanted.specifier}"],
+        )
+        return next(directory.glob("*.whl"))
+
+    def install_tree(
+        self,
+        title: str,
+        source: Path,
+        settings: dict[str, str],
+        variables: dict[str, str] | None = None,
+    ) -> bool:
+        """Installs a package from its source tree if that has changed since.
+
+        Args:
+          title: what to call it.
+          source: its directory.
+          settings: variables for its build; a change counts as well.
+          variables: further ones, which change nothing of what is installed.
+        Returns:
+          Whether it was installed.
+        """
+        stamp = self._stamp(source)
+        key = tree_hash(
+            source, *sorted(map("=".join, settings.items())), f"torch {self.version_of('torch')}"
+        )
+        if self.tree_key(source) == key:
+            return False
+        stamp.unlink(missing_ok=True)
+        self._pip(
+            f"building {title}",
+            ["install", "--no-build-isolation", str(source)],
+            {**settings, **(variables or {})},
+        )
+        stamp.write_text(key)
+        return True
+
+    def tree_key(self, source: Path) -> str:
+        """The state in which `install_tree` last installed a source tree;
+        empty where it has not."""
+        stamp = self._stamp(source)
+        return stamp.read_text() if stamp.exists() else ""
+
+    def _stamp(self, source: Path) -> Path:
+        return self.directory / f"k2mps-{source.name}.stamp"
+
+    def _pip(
+        self, title: str, arguments: Sequence[str], settings: dict[str, str] | None = None
+    ) -> None:
+        log = self.directory / "k2mps-pip.log"
+        with self._reporter.task(title) as task:
+            steps = [0]
+
+            def follow(line: str) -> None:
+                steps[0] += 1
+                task.update(steps[0], 0, line.strip())
+
+            outcome = process.run(
+                [
+                    self.python,
+                    "-m",
+                    "pip",
+                    *arguments,
+                    "--disable-pip-version-check",
+                    "--progress-bar=off",
+                ],
+                reporter=self._reporter,
+                environment=settings,
+                on_line=follow,
+                log=log,
+            )
+        if outcome.status == 0:
+            return
+        text = "\n".join(outcome.lines)
+        kind = errors.RequirementMissingError
+        if _UNREACHABLE.search(text):
+            kind = errors.IndexUnreachableError
+        raise kind(
+            f"pip failed while {title}",
+            why="\n".join(
+                [line for line in outcome.lines if "rror" in line][-5:] or outcome.lines[-5:]
+            ),
+            next_command=f"read {log}; check pip's index and the network,"
+            " then run the same command again",
+        )
+
+
+def torch_requirement(torch: Torch, version: str | None) -> Requirement:
+    """The torch that a build asks for.
+
+    Args:
+      torch: what upstream.toml says.
+      version: what the user asks for, or None for the default.
+    Raises:
+      ConfigError: the series is not made for that version.
+    """
+    chosen = version or torch.default
+    if chosen not in torch.supported:
+        raise errors.ConfigError(
+            f"torch {chosen} is not supported",
+            why=f"upstream.toml lists {', '.join(torch.supported)}",
+            next_command="choose one of them with --torch",
+        )
+    return Requirement(f"torch=={chosen}")
+
+
+def tree_hash(source: Path, *more: str) -> str:
+    """A hash of a source tree's paths and contents, and of further texts.
+
+    What Python and build tools leave in a tree is not looked at, nor are its
+    tests: they are not installed.
+    """
+    digest = hashlib.sha256()
+    for folder, folders, files in os.walk(source):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if name not in ("__pycache__", "build", "tests")
+            and not name.startswith(".")
+            and not name.endswith(".egg-info")
+        )
+        for name in sorted(files):
+            path = Path(folder, name)
+            digest.update(path.relative_to(source).as_posix().encode())
+            digest.update(b"\0")
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for text in more:
+        digest.update(text.encode() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,123 @@
+"""The Python that a wheel is for, asked what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from k2mps.core import errors, process
+
+_FACTS = """
+import json, os, sys, sysconfig as s
+v = s.get_config_var
+shared = os.path.join(v('LIBDIR') or '', v('INSTSONAME') or '')
+print(json.dumps({
+    'implementation': sys.implementation.name,
+    'number': list(sys.version_info[:3]),
+    'flags': sys.abiflags,
+    'include': s.get_path('include'),
+    'library': shared if v('Py_ENABLE_SHARED')
+    else os.path.realpath(sys.executable),
+}))
+"""
+_LACKS = """
+import ctypes, json, sys
+print(json.dumps([name for name in json.loads(sys.argv[1])
+                  if not hasattr(ctypes.pythonapi, name)]))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Interpreter:
+    """A CPython, 3.10 or newer.
+
+    Attributes:
+      program: what starts it.
+      number: its whole version, as "3.12.7".
+      include: the directory of its headers, which may be absent.
+      library: the file that exports Python's own symbols.
+    """
+
+    program: str
+    number: str
+    include: Path
+    library: Path
+
+    @property
+    def version(self) -> str:
+        """What extensions are made for, as "3.12"."""
+        return ".".join(self.number.split(".")[:2])
+
+    @property
+    def tag(self) -> str:
+        """The same as wheels call it, as "cp312"."""
+        return "cp" + self.version.replace(".", "")
+
+    def check_headers(self) -> None:
+        """Refuses a Python that nothing can be compiled for.
+
+        Raises:
+          RequirementMissingError: its headers are not there.
+        """
+        if not (self.include / "Python.h").exists():
+            raise errors.RequirementMissingError(
+                f"the headers of Python {self.version} are missing:"
+                f" {self.include / 'Python.h'} does not exist",
+                why=f"a wheel for {self.tag} is compiled with the headers of"
+                f" {self.program}, which pip cannot fetch",
+                next_command=f"sudo apt-get install libpython{self.version}"
+                "-dev, where the system has that; else --python PROGRAM of a"
+                f" Python {self.version} that was installed with its headers",
+            )
+
+    def lacks(self, names: Iterable[str]) -> list[str]:
+        """Which of these symbols, as C names them, it does not export."""
+        found = process.output([self.program, "-I", "-c", _LACKS, json.dumps(sorted(names))])
+        if not found:
+            raise _unusable(self.program, "it cannot tell what it exports")
+        return json.loads(found)
+
+
+def find(program: str | Path = sys.executable) -> Interpreter:
+    """Asks a Python what it is.
+
+    Args:
+      program: its name or path; default the one that runs this.
+    Raises:
+      RequirementMissingError: it is none that wheels of k2 can be for.
+    """
+    path = shutil.which(program)
+    if not path:
+        raise _unusable(program, "there is no such program")
+    program = os.path.abspath(path)
+    outcome = process.run([program, "-I", "-c", _FACTS])
+    try:
+        facts = dict(json.loads(outcome.lines[-1]))
+    except (IndexError, TypeError, ValueError):
+        said = "\n".join(outcome.lines[-8:]) or "nothing"
+        raise _unusable(program, f"it does not answer as Python does, but says: {said}") from None
+    number = tuple(facts["number"])
+    name = ".".join(map(str, number))
+    if facts["implementation"] != "cpython" or number < (3, 10):
+        raise _unusable(
+            program,
+            f"it is {facts['implementation']} {name}; torch has wheels for"
+            " CPython, and k2-mps needs 3.10 or newer",
+        )
+    if re.search("[td]", facts["flags"]):
+        raise _unusable(program, "it is a free-threaded or debug build of Python")
+    return Interpreter(program, name, Path(facts["include"]), Path(facts["library"]))
+
+
+def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:
+    return errors.RequirementMissingError(
+        f"no wheel can be made or checked for {program}",
+        why=why,
+        next_command="name a Python by --python, like /usr/bin/python3.12",
+    )

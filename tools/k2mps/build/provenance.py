@@ -1,0 +1,116 @@
+"""Where a build of k2 comes from: which patches, which tools, whether edited.
+
+A build tree holds this as lib/k2mps.json, beside the library `_k2`, and a
+wheel in its .dist-info; `k2.mps.build_info()` reads either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from k2mps.build.doctor import Device
+from k2mps.build.toolchain import LABEL, Toolchain
+from k2mps.core.git import Git
+from k2mps.core.pins import Lock, Upstream, sha256
+from k2mps.core.project import Project
+
+FILE = "k2mps.json"
+NATIVE = "native"
+
+_KERNELS = "k2/csrc/mps/kernels/"
+
+
+def of_build(
+    project: Project,
+    upstream: Upstream,
+    checkout: Path,
+    directory: Path,
+    *,
+    device: str,
+    patched_tree: str | None,
+    torch: str,
+    pybind11: str,
+    toolchain: Toolchain | None = None,
+) -> dict[str, object]:
+    """What is to be told of a build; nothing in it depends on where or when
+    it was made.
+
+    Args:
+      checkout: the k2 that was built.
+      directory: its build tree.
+      device: what it is for, "emulated" included.
+      patched_tree: what the locked patches gave; None where the checkout is
+        something else.
+      torch: the version that it is for.
+      pybind11: the version that is compiled in.
+      toolchain: what it was built with, if for another system.
+    """
+    kernels = {}
+    if device != Device.CPU.value:
+        for path in sorted((checkout / _KERNELS).glob("*.metal")):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            kernels[_KERNELS + path.name] = digest
+    headers = {"pybind11": pybind11}
+    if toolchain:
+        headers["libc++"] = toolchain.libcxx
+    return {
+        "built": LABEL if toolchain else NATIVE,
+        "compiler": _compiler(directory),
+        "device": device,
+        "dirty": patched_tree is None or has_edits(project),
+        "headers": headers,
+        "kernels": kernels,
+        "patched_tree": patched_tree,
+        "series": patched_tree and series_hash(upstream.lock),
+        "torch": torch,
+        "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
+    }
+
+
+def write(folder: Path, origin: Mapping[str, object]) -> None:
+    """Leaves what is to be told beside a library."""
+    (folder / FILE).write_bytes(as_bytes(origin))
+
+
+def as_bytes(origin: Mapping[str, object]) -> bytes:
+    """The file k2mps.json."""
+    return (json.dumps(origin, indent=2, sort_keys=True) + "\n").encode()
+
+
+def series_hash(lock: Lock) -> str:
+    """One SHA-256 for all patches and new files, by the lock's own ones."""
+    facts = [lock.series, dict(lock.patches), dict(lock.files)]
+    return sha256(json.dumps(facts, sort_keys=True).encode())
+
+
+def edits(project: Project) -> list[str] | None:
+    """The files of the clone of k2-mps that differ from its commit, or that
+    git does not know; None where it is no git clone."""
+    if not (project.root / ".git").exists():
+        return None
+    listing = Git(project.root).text(
+        "status", "--porcelain", "--untracked-files=normal", work_tree=True
+    )
+    return [line[3:] for line in listing.splitlines()]
+
+
+def has_edits(project: Project) -> bool | None:
+    """Whether there are any; None where that is not known."""
+    found = edits(project)
+    return None if found is None else bool(found)
+
+
+def _compiler(directory: Path) -> str:
+    """Which compiler a build tree is of, as CMake found."""
+    for path in directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+        text = path.read_text(encoding="utf-8")
+        facts = [
+            re.search(rf'set\(CMAKE_CXX_COMPILER_{key} "([^"]*)"\)', text)
+            for key in ("ID", "VERSION")
+        ]
+        return " ".join(match[1] for match in facts if match)
+    return "unknown"

@@ -1,0 +1,498 @@
+"""A toolchain that compiles for macOS on Linux, put together when needed.
+
+Nothing of Apple's is kept in this repository.  The headers of macOS's C
+library and its list of symbols come with `ziglang`, those of the C++ library
+with Debian's libc++, torch's headers and libraries with torch's own wheel for
+macOS; the few declarations of Foundation, Metal and signposts that k2 needs
+are written in `macos/`.  What the system's other libraries export is taken
+from what torch's libraries import from them: symbols that are there wherever
+this torch runs.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from k2mps.build import doctor
+from k2mps.build.environment import Environment
+from k2mps.build.interpreter import Interpreter
+from k2mps.core import errors, process
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+
+PLATFORM = "macosx_14_0_arm64"
+LABEL = "cross-built, statically verified"
+
+_CLANG = doctor.CLANG
+_LIBCXX = f"libc++-{_CLANG}-dev"
+FILES = Path(__file__).with_name("macos")
+_STAMP = "complete"
+_PARTS = "parts.json"
+_TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
+_ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/", "ziglang/lib/libc/darwin/")
+
+# Which SDK the headers are of, as clang asks for it.
+_SDK_SETTINGS = {
+    "CanonicalName": "macosx15.1",
+    "DisplayName": "macOS 15.1",
+    "MaximumDeploymentTarget": "15.1.99",
+    "Version": "15.1",
+}
+
+SYSTEM = "/usr/lib/libSystem.B.dylib"
+_CXX = "/usr/lib/libc++.1.dylib"
+_OBJC = "/usr/lib/libobjc.A.dylib"
+
+
+def _framework(name: str, version: str) -> str:
+    return f"/System/Library/Frameworks/{name}.framework/Versions/{version}/{name}"
+
+
+_CORE_FOUNDATION = _framework("CoreFoundation", "A")
+_FOUNDATION = _framework("Foundation", "C")
+_METAL = _framework("Metal", "A")
+
+# The libraries of the system that a build may link: where the linker looks
+# for each, below the SDK, and what each one exports of others.
+_STUBS: dict[str, tuple[str, tuple[str, ...]]] = {
+    _CXX: ("usr/lib/libc++", ()),
+    _OBJC: ("usr/lib/libobjc.A", ()),
+    _CORE_FOUNDATION: (_CORE_FOUNDATION.lstrip("/"), ()),
+    _FOUNDATION: (
+        "System/Library/Frameworks/Foundation.framework/Foundation",
+        (_CORE_FOUNDATION, _OBJC),
+    ),
+    _METAL: ("System/Library/Frameworks/Metal.framework/Metal", ()),
+}
+
+# What k2 needs of these libraries and torch does not: of libc++ all of it in
+# the first that macOS had (uncaught_exceptions: since 10.12; std::future: since
+# 10.7), of Metal since 10.11.
+_ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
+_STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
+_FURTHER: dict[str, tuple[str, ...]] = {
+    _CXX: (
+        f"{_STREAMBUF}C2Ev",  # std::streambuf's constructor
+        f"{_STREAMBUF}D2Ev",
+        f"{_ISTREAM}3getEv",  # std::istream::get()
+        f"{_ISTREAM}4peekEv",
+        f"{_ISTREAM}rsERd",  # std::istream::operator>>(double &)
+        f"{_ISTREAM}rsERf",
+        f"{_ISTREAM}rsERi",
+        "__ZSt19uncaught_exceptionsv",
+        "__ZNSt3__112future_errorC1ENS_10error_codeE",
+        "__ZNSt3__112future_errorD1Ev",
+        "__ZNSt3__115future_categoryEv",
+        "__ZTINSt3__112future_errorE",
+    ),
+    _METAL: ("_OBJC_CLASS_$_MTLComputePipelineDescriptor",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Toolchain:
+    """What a build for macOS needs, ready to use.
+
+    Attributes:
+      directory: where all of it lies.
+    """
+
+    directory: Path
+
+    @property
+    def key(self) -> str:
+        """Tells what it was made from; empty where it is not complete."""
+        stamp = self.directory / _STAMP
+        return stamp.read_text() if stamp.exists() else ""
+
+    @property
+    def torch(self) -> Path:
+        """torch's package for macOS: its headers, libraries, CMake files."""
+        return self.directory / "site" / "torch"
+
+    @property
+    def torch_version(self) -> str:
+        """The version of that torch."""
+        return self._parts["torch"]
+
+    @property
+    def libcxx(self) -> str:
+        """The version of the C++ library whose headers are compiled in."""
+        return self._parts["libc++"]
+
+    @property
+    def _parts(self) -> dict[str, str]:
+        return json.loads((self.directory / _PARTS).read_text())
+
+    @property
+    def python_tag(self) -> str:
+        """The Python that it builds for, as wheels call it."""
+        return self._parts["python"]
+
+    def settings(self) -> dict[str, str]:
+        """CMake variables that make a build one for macOS."""
+        tag = self.python_tag.removeprefix("cp")
+        return {
+            "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
+            "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
+            "CMAKE_POLICY_DEFAULT_CMP0068": "NEW",
+            "K2_PYTHON_SYMBOLS": str(self.directory / "python-symbols"),
+            "PYTHON_EXECUTABLE": str(self.directory / "bin" / "python"),
+            "PYTHON_MODULE_EXTENSION": f".cpython-{tag}-darwin.so",
+            "PYTHON_MODULE_DEBUG_POSTFIX": "",
+            "Python_INCLUDE_DIR": str(self.directory / "python"),
+        }
+
+    def variables(self) -> dict[str, str]:
+        """The environment of such a build."""
+        programs = self.directory / "bin"
+        return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+
+
+def assemble(
+    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
+) -> Toolchain:
+    """Puts the toolchain for a torch version and a Python together, unless
+    it is there.
+
+    Raises:
+      RequirementMissingError, IndexUnreachableError: a part cannot be had.
+    """
+    python.check_headers()
+    doctor.provide([check for check in checks(reporter) if not check.ok], reporter)
+    torch_package = fetch_torch(project, torch, python, reporter)
+    zig = fetch_zig(project, reporter)
+    libcxx = _fetch_libcxx(project, reporter)
+    target = _root(project) / f"toolchain-{torch_package.parent.name}"
+    key = _key(
+        torch_package.parent.name,
+        zig.name,
+        libcxx.name,
+        python.number,
+        str(python.include),
+        python.program,
+    )
+    found = Toolchain(target)
+    if found.key != key:
+        draft = target.with_name(target.name + ".draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        _fill(draft, python, torch, torch_package, zig, libcxx)
+        parts = {
+            "torch": str(torch.specifier).removeprefix("=="),
+            "libc++": libcxx.name.removeprefix("libcxx-"),
+            "python": python.tag,
+        }
+        (draft / _PARTS).write_text(json.dumps(parts))
+        (draft / _STAMP).write_text(key)
+        shutil.rmtree(target, ignore_errors=True)
+        draft.rename(target)
+    return found
+
+
+def fetch_torch(
+    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
+) -> Path:
+    """torch's package for macOS and a Python; downloaded once."""
+    found = _fetch(
+        project,
+        torch,
+        _TORCH_PARTS,
+        reporter,
+        platform=PLATFORM,
+        python=python,
+        suffix=f"-{python.tag}",
+    )
+    return found / "torch"
+
+
+def fetch_zig(project: Project, reporter: Reporter) -> Path:
+    """The part of zig's package that is about macOS; downloaded once."""
+    [wanted] = Environment(project).requirements("cross")
+    return _fetch(project, wanted, _ZIG_PARTS, reporter)
+
+
+def exports(library: Path) -> set[str]:
+    """The names of the symbols that a dylib for arm64 exports."""
+    # What lief hands out is valid only while the file's object lives.
+    binary = parse(library)
+    return {symbol.name for symbol in binary.exported_symbols}
+
+
+def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
+    """What libraries of macOS 14 are known to export, by install name.
+
+    Those of libSystem are listed in zig's package.  Of the others those are
+    known that torch's libraries import, and a few more.
+    """
+    found = collections.defaultdict(set)
+    for library in sorted((torch_package / "lib").glob("*.dylib")):
+        for name, symbols in imports(parse(library)).items():
+            if not name.startswith("@"):
+                found[name].update(symbols)
+    for name, symbols in _FURTHER.items():
+        found[name].update(symbols)
+    found[SYSTEM].update(_listed(_system_stub(zig)))
+    return dict(found)
+
+
+def imports(binary) -> dict[str, set[str]]:
+    """Which symbols a Mach-O file wants of which library, by install name.
+
+    Those that it looks for in any library are under an empty name.
+    """
+    import lief
+
+    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+    libraries = [entry.name for entry in binary.libraries if entry.command != own]
+    found = collections.defaultdict(set)
+    for symbol in binary.imported_symbols:
+        number = symbol.library_ordinal
+        known = 1 <= number <= len(libraries)
+        found[libraries[number - 1] if known else ""].add(symbol.name)
+    return dict(found)
+
+
+def parse(library: Path):
+    """A Mach-O file for arm64, or None where it is not one."""
+    import lief
+
+    lief.logging.disable()
+    binaries = lief.MachO.parse(str(library))
+    if binaries is None:
+        return None
+    return binaries.take(lief.MachO.Header.CPU_TYPE.ARM64)
+
+
+def _listed(stub: Path) -> set[str]:
+    """The symbols that a .tbd file lists for macOS on arm64."""
+    found = set()
+    lists = re.findall(r"targets:\s*\[([^]]*)\]\s*symbols:\s*\[([^]]*)\]", stub.read_text())
+    for targets, symbols in lists:
+        if re.search(r"\barm64-macos\b", targets):
+            found.update(name.strip(" '\"") for name in symbols.replace("\n", " ").split(","))
+    return found
+
+
+def _root(project: Project) -> Path:
+    return project.build_root / "macos-arm64"
+
+
+def _system_stub(zig: Path) -> Path:
+    return zig / "ziglang/lib/libc/darwin/libSystem.tbd"
+
+
+def checks(reporter: Reporter = Reporter()) -> list[doctor.Check]:
+    """Checks of what only the system's packages provide; libclang is for
+    the front end that checks the kernels."""
+    result = [doctor.libclang()]
+    for program, package in (
+        (f"clang++-{_CLANG}", f"clang-{_CLANG}"),
+        (f"ld64.lld-{_CLANG}", f"lld-{_CLANG}"),
+        (f"llvm-nm-{_CLANG}", f"llvm-{_CLANG}"),
+    ):
+        found = shutil.which(program) or ""
+        result.append(
+            doctor.Check(
+                program,
+                f"of LLVM {_CLANG}",
+                found,
+                bool(found),
+                f"sudo apt-get install {package}",
+                package,
+            )
+        )
+    return result
+
+
+def _key(*parts: str) -> str:
+    """Tells toolchains of different ingredients apart."""
+    further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER, _PARTS])
+    digest = hashlib.sha256("\0".join([*parts, further]).encode())
+    for path in sorted(FILES.rglob("*")):
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _fetch(
+    project: Project,
+    wanted: Requirement,
+    parts: Sequence[str],
+    reporter: Reporter,
+    platform: str = "",
+    python: Interpreter | None = None,
+    suffix: str = "",
+) -> Path:
+    """Parts of a wheel, unpacked below build/; downloaded once."""
+    version = str(wanted.specifier).removeprefix("==")
+    target = _root(project) / f"{wanted.name}-{version}{suffix}"
+    if target.exists():
+        return target
+    draft = target.with_name(target.name + ".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    wheel = Environment(project, reporter).download(
+        wanted, draft, platform, python.version if python else ""
+    )
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(draft, [name for name in archive.namelist() if name.startswith(parts)])
+    wheel.unlink()
+    draft.rename(target)
+    return target
+
+
+def _fetch_libcxx(project: Project, reporter: Reporter) -> Path:
+    """The headers of Debian's libc++, unpacked below build/.
+
+    Not installed: a compiler that finds them would take them for this
+    machine's.
+    """
+    policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)
+    candidate = re.search(r"Candidate: (\S+)", policy)
+    version = candidate[1].split(":")[-1] if candidate else "unknown"
+    target = _root(project) / f"libcxx-{version}"
+    if target.exists():
+        return target
+    draft = target.with_name(target.name + ".draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    with reporter.task(f"downloading {_LIBCXX}"):
+        outcome = process.run(["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter)
+        if outcome.status == 0:
+            [package] = draft.glob("*.deb")
+            outcome = process.run(
+                ["dpkg-deb", "--extract", str(package), str(draft)], reporter=reporter
+            )
+            package.unlink()
+    if outcome.status != 0:
+        raise errors.RequirementMissingError(
+            f"{_LIBCXX} could not be downloaded",
+            why="\n".join(outcome.lines[-5:]),
+            next_command=f"sudo apt-get update && apt-get download {_LIBCXX}",
+        )
+    draft.rename(target)
+    return target
+
+
+def _fill(
+    directory: Path,
+    python: Interpreter,
+    torch: Requirement,
+    torch_package: Path,
+    zig: Path,
+    libcxx: Path,
+) -> None:
+    sdk = directory / "sdk"
+    headers = sdk / "usr" / "include"
+    shutil.copytree(zig / "ziglang/lib/libc/include/any-macos-any", headers)
+    shutil.copytree(libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++")
+    note_availability(headers / "c++" / "v1" / "__config_site")
+    shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
+    (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
+    frameworks = sdk / "System" / "Library" / "Frameworks"
+    for path in FILES.glob("*.framework"):
+        shutil.copytree(path, frameworks / path.name)
+    symbols = system_symbols(torch_package, zig)
+    for library, (place, reexported) in _STUBS.items():
+        file = sdk / f"{place}.tbd"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(stub(library, symbols[library], reexported))
+    shutil.copy(_system_stub(zig), sdk / "usr" / "lib" / "libSystem.tbd")
+
+    shutil.copytree(python.include, directory / "python")
+    shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
+    (directory / "python-symbols").write_text(
+        "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(python))
+    )
+
+    site = directory / "site" / "torch"
+    shutil.copytree(torch_package, site, copy_function=os.link)
+    version = str(torch.specifier).removeprefix("==")
+    (site / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    shutil.copytree(FILES / "bin", directory / "bin")
+    write_python(directory / "bin" / "python", python)
+
+
+def note_availability(site: Path) -> None:
+    """Makes libc++ heed which macOS has which of its symbols: Debian's
+    configuration does not, since it is for Debian."""
+    switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"
+    text = site.read_text()
+    if switch not in text:
+        raise errors.RequirementMissingError(
+            f"{_LIBCXX} is not configured as expected",
+            why=f"{site.name} has no line {switch}",
+            next_command=f"apt-cache policy {_LIBCXX}, and tell us the version",
+        )
+    site.write_text(text.replace(switch, ""))
+
+
+def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
+    """A .tbd file: what the linker needs to know of a library."""
+
+    def listed(names: Iterable[str]) -> str:
+        return ", ".join(f"'{name}'" for name in names)
+
+    targets = "targets: [ arm64-macos ]"
+    lines = ["--- !tapi-tbd", "tbd-version: 4", targets, f"install-name: '{library}'"]
+    if reexported:
+        lines += [
+            "reexported-libraries:",
+            f"  - {targets}",
+            f"    libraries: [ {listed(reexported)} ]",
+        ]
+    lines += [
+        "exports:",
+        f"  - {targets}",
+        f"    symbols: [ {listed(sorted(symbols))} ]",
+        "...",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def python_symbols(python: Interpreter) -> list[str]:
+    """What a Python exports to extensions, sorted, as C names it.
+
+    The same names are exported on macOS: they are Python's API.
+    """
+    listing = process.output(
+        [
+            f"llvm-nm-{_CLANG}",
+            "--dynamic",
+            "--defined-only",
+            "--format=just-symbols",
+            python.library,
+        ]
+    )
+    names = {line.split("@")[0] for line in listing.splitlines()}
+    found = sorted(name for name in names if re.match(r"_?Py", name))
+    if not found:
+        raise errors.RequirementMissingError(
+            f"{python.library} exports nothing of Python's",
+            why=f"extensions could not be loaded by {python.program}",
+            next_command="k2mps wheel --target macos-arm64 --python PROGRAM, with another Python",
+        )
+    return found
+
+
+def write_python(program: Path, python: Interpreter) -> None:
+    """A Python that tells CMake of torch for macOS.
+
+    CMake asks Python where torch is and which; that torch cannot be imported
+    here, so its stand-in answers.
+    """
+    program.write_text(
+        f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{python.program}" "$@"\n'
+    )
+    program.chmod(0o755)

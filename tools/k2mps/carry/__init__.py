@@ -1,0 +1,1 @@
+"""The series and newer upstream: report, probe, rebase, pull requests."""

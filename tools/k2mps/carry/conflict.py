@@ -1,0 +1,301 @@
+"""Why a patch does not go onto another commit of upstream's.
+
+For each hunk that conflicts: what kind of conflict it is, and which upstream
+commits touched its lines.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Sequence
+
+from k2mps.carry.merging import Merger
+from k2mps.series import hunks
+from k2mps.series.hunks import Hunk
+from k2mps.stack.checkout import Change, Checkout, Commit
+
+# A line that is shorter says too little to be looked for in other files.
+_TELLING_LENGTH = 20
+
+
+class Kind(enum.Enum):
+    """What upstream did to the lines that a patch changes."""
+
+    MOVED = "moved"
+    DELETED = "deleted"
+    OVERLAPPING = "overlapping"
+    UPSTREAM = "already upstream"
+
+
+@dataclasses.dataclass(frozen=True)
+class Culprit:
+    """An upstream commit."""
+
+    id: str
+    author: str
+    date: str
+    subject: str
+
+    def __str__(self) -> str:
+        return f"{self.id[:12]} {self.date} {self.author}: {self.subject}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """One hunk, or one whole file, that conflicts.
+
+    Attributes:
+      path: the file, where the patch has it.
+      hunk: the hunk as text; empty where the whole file is meant.
+      kind: see `Kind`.
+      detail: what more is known, in words; may be empty.
+      commits: the upstream commits that touched it, first the nearest to the
+        old pin.
+    """
+
+    path: str
+    hunk: str
+    kind: Kind
+    detail: str
+    commits: tuple[Culprit, ...]
+
+    def as_dict(self) -> dict:
+        """The same for JSON."""
+        return {**dataclasses.asdict(self), "kind": self.kind.value}
+
+    def lines(self) -> list[str]:
+        """The same for people."""
+        header = self.hunk.split("\n", 1)[0]
+        title = f"{self.path} {header}".rstrip() + f": {self.kind.value}"
+        found = [f"{title} ({self.detail})" if self.detail else title]
+        found += [f"  {line}" for line in self.hunk.splitlines()[1:]]
+        found += [f"  touched by {commit}" for commit in self.commits]
+        return found
+
+
+class Explainer:
+    """Explains conflicts between the series at `base` and `target`.
+
+    Args:
+      base: the upstream commit that the series was made for.
+      target: the one that it is to go onto.
+    """
+
+    def __init__(self, checkout: Checkout, merger: Merger, base: str, target: str):
+        self._checkout = checkout
+        self._merger = merger
+        self._base = base
+        self._target = target
+        fork = checkout.git.run("merge-base", base, target)
+        start = fork.stdout.decode().strip() or base
+        # From the base one goes back to where the two part, then forward.
+        self._route = ((f"{start}..{base}", True), (f"{start}..{target}", False))
+
+    def explain(self, commit: Commit, paths: Sequence[str] | None = None) -> list[Place]:
+        """The places at which a commit of the series conflicts.
+
+        Args:
+          paths: the files to look at; default all that the commit changes.
+        """
+        found = []
+        for change in self._checkout.changes(commit.parents[0], commit.id):
+            if paths is None or change.path in paths:
+                found += self._file(commit, change)
+        return found
+
+    def _file(self, commit: Commit, change: Change) -> list[Place]:
+        path = change.path
+        ours = self._merger.blobs(self._target, [path]).get(path)
+        if change.old_id is None:
+            if ours is None:
+                return []
+            same = ours == change.new_id
+            return [
+                Place(
+                    path,
+                    "",
+                    Kind.UPSTREAM if same else Kind.OVERLAPPING,
+                    "upstream has added this file",
+                    self._changed(path),
+                )
+            ]
+        if ours is None:
+            to = self._merger.renames(self._base, self._target).get(path)
+            if to is None:
+                return [Place(path, "", Kind.DELETED, "", self._gone(path))]
+            return [Place(path, "", Kind.MOVED, f"to {to}", self._gone(path))]
+        if change.new_id is None:
+            if ours == change.old_id:
+                return []
+            return [Place(path, "", Kind.OVERLAPPING, "the patch deletes it", self._changed(path))]
+        old = self._merger.content(change.old_id)
+        text = self._merger.content(ours)
+        return [
+            self._place(commit, hunk, text)
+            for hunk in self._hunks(commit, path)
+            if self._merger.merge_text(text, old, hunks.apply_one(old, hunk)) is None
+        ]
+
+    def _hunks(self, commit: Commit, path: str) -> list[Hunk]:
+        diff = self._checkout.git.bytes(
+            "diff-tree",
+            "-p",
+            "-U1",
+            "--no-renames",
+            "--text",
+            commit.parents[0],
+            commit.id,
+            "--",
+            path,
+        )
+        return hunks.split(diff)
+
+    def _place(self, commit: Commit, hunk: Hunk, text: bytes) -> Place:
+        kind, detail = self._judge(hunk, text)
+        body = b"\n".join(hunk.body).decode("utf-8", "replace")
+        return Place(
+            hunk.path, f"{hunk.header()}\n{body}", kind, detail, self._touched(commit, hunk)
+        )
+
+    def _judge(self, hunk: Hunk, text: bytes) -> tuple[Kind, str]:
+        added = b"\n".join(hunk.changes(b"+"))
+        removed = b"\n".join(hunk.changes(b"-"))
+        lines = b"\n" + text
+        if added and _has(lines, added) and not (removed and _has(lines, removed)):
+            return Kind.UPSTREAM, "upstream has the lines that it adds"
+        if removed and _has(lines, removed):
+            return Kind.OVERLAPPING, "upstream changed the lines next to it"
+        if not removed:
+            return Kind.OVERLAPPING, "upstream changed the lines around it"
+        to = self._elsewhere(hunk)
+        if to:
+            return Kind.MOVED, f"the lines are now in {to}"
+        return Kind.OVERLAPPING, "upstream changed the lines that it replaces"
+
+    def _elsewhere(self, hunk: Hunk) -> str:
+        """A file that has got the lines that the hunk replaces."""
+        line = max(hunk.changes(b"-"), key=len).strip()
+        if len(line) < _TELLING_LENGTH:
+            return ""
+        before, now = (set(self._grep(line, commit)) for commit in (self._base, self._target))
+        return ", ".join(sorted(now - before - {hunk.path}))
+
+    def _grep(self, line: bytes, commit: str) -> list[str]:
+        result = self._checkout.git.run(
+            "grep",
+            "--name-only",
+            "--fixed-strings",
+            "-z",
+            "-e",
+            line.decode("utf-8", "surrogateescape"),
+            commit,
+            "--",
+        )
+        names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
+        return [name.partition(":")[2] for name in names if name]
+
+    def _touched(self, commit: Commit, hunk: Hunk) -> tuple[Culprit, ...]:
+        """The upstream commits that changed a hunk's lines or those next
+        to them."""
+        signs = b"".join(line[:1] for line in hunk.body)
+        leading = len(signs) - len(signs.lstrip(b" "))
+        trailing = len(signs) - len(signs.rstrip(b" "))
+        end = hunk.first + hunk.old_count - trailing
+        lines = _Lines(hunk.first + leading, end)
+        # Patches before this one may have moved its lines.
+        lines.follow(self._diff(commit.parents[0], self._base, hunk.path))
+        found = []
+        for range_, back in self._route:
+            for culprit, diff in self._log(range_, back, hunk.path):
+                if lines.follow(hunks.split(diff)):
+                    found.append(culprit)
+        return tuple(found)
+
+    def _diff(self, old: str, new: str, path: str) -> list[Hunk]:
+        return hunks.split(
+            self._checkout.git.bytes(
+                "diff-tree", "-p", "-U0", "--no-renames", "--text", old, new, "--", path
+            )
+        )
+
+    def _log(
+        self, range_: str, back: bool, *paths: str, only: str = ""
+    ) -> list[tuple[Culprit, bytes]]:
+        """The commits that change some files, in the order in which one gets
+        to them from the base, each with its diff in that direction."""
+        options = ["-R"] if back else ["--reverse"]
+        if only:
+            options.append(f"--diff-filter={only}")
+        output = self._checkout.git.bytes(
+            "log",
+            "--first-parent",
+            "--diff-merges=first-parent",
+            "-p",
+            "-U0",
+            "--no-renames",
+            "--text",
+            *options,
+            "--format=%x01%H%x02%an%x02%cs%x02%s",
+            range_,
+            "--",
+            *paths,
+        )
+        found = []
+        for entry in output.split(b"\x01")[1:]:
+            head, _, diff = entry.partition(b"\n")
+            facts = head.decode("utf-8", "replace").split("\x02")
+            found.append((Culprit(*facts), diff))
+        return found
+
+    def _changed(self, path: str) -> tuple[Culprit, ...]:
+        return tuple(
+            culprit for range_, back in self._route for culprit, _ in self._log(range_, back, path)
+        )
+
+    def _gone(self, path: str) -> tuple[Culprit, ...]:
+        """The commits with which a file went, seen from the base."""
+        return tuple(
+            culprit
+            for range_, back in self._route
+            for culprit, _ in self._log(range_, back, path, only="D")
+        )
+
+
+class _Lines:
+    """A range of lines, followed through the history of its file.
+
+    Args:
+      first, end: indexes from 0; `end` is the one after the last.
+    """
+
+    def __init__(self, first: int, end: int):
+        self._first = first
+        self._end = end
+
+    def follow(self, steps: Sequence[Hunk]) -> bool:
+        """Goes through one change of the file; whether it touches the range.
+
+        Next to it counts: git merges no two changes that have nothing between
+        them.
+        """
+        before = within = 0
+        touched = False
+        for hunk in steps:
+            first, end = hunk.first, hunk.first + hunk.old_count
+            grown = hunk.new_count - hunk.old_count
+            if end < self._first:
+                before += grown
+            elif first <= self._end:
+                touched = True
+                within += grown
+                self._first = min(self._first, first)
+                self._end = max(self._end, end)
+        self._first += before
+        self._end += before + within
+        return touched
+
+
+def _has(text: bytes, block: bytes) -> bool:
+    """Whether a text, with a newline before it, has these whole lines."""
+    return b"\n" + block + b"\n" in text

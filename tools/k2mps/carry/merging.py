@@ -1,0 +1,126 @@
+"""Merging one patch into other texts than it was made for, in memory.
+
+What `git cherry-pick` does with each file, without a working tree: the file
+before the patch is the base, the file after it one side, upstream's the other.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core.git import split_z
+from k2mps.stack.checkout import Change, Checkout
+
+
+class Merger:
+    """Reads blobs and merges them, each once."""
+
+    def __init__(self, checkout: Checkout):
+        self._git = checkout.git
+        self._contents: dict[str, bytes] = {}
+        self._merged: dict[tuple[str, str, str], str | None] = {}
+        self._renames: dict[tuple[str, str], dict[str, str]] = {}
+
+    def content(self, blob: str) -> bytes:
+        """The bytes of a blob."""
+        if blob not in self._contents:
+            self._contents[blob] = self._git.bytes("cat-file", "blob", blob)
+        return self._contents[blob]
+
+    def blobs(self, commit: str, paths: Iterable[str]) -> dict[str, str]:
+        """The blob ids of those of these files that a commit has."""
+        output = self._git.bytes("ls-tree", "-z", commit, "--", *paths)
+        found = {}
+        for line in split_z(output):
+            facts, path = line.split("\t", 1)
+            found[path] = facts.split(" ")[2]
+        return found
+
+    def renames(self, old: str, new: str) -> Mapping[str, str]:
+        """Where files of one commit lie in another, if git can tell."""
+        key = (old, new)
+        if key not in self._renames:
+            output = self._git.bytes(
+                "diff-tree",
+                "-r",
+                "-z",
+                "--find-renames",
+                "--diff-filter=R",
+                "--name-status",
+                old,
+                new,
+            )
+            fields = split_z(output)
+            self._renames[key] = dict(zip(fields[1::3], fields[2::3]))
+        return self._renames[key]
+
+    def merge(self, ours: str, base: str, theirs: str) -> str | None:
+        """Merges blobs; the id of the result, or None for a conflict.
+
+        The id of a result that git does not have is one of this object only.
+        """
+        if ours == base:
+            return theirs
+        if base == theirs or ours == theirs:
+            return ours
+        key = (ours, base, theirs)
+        if key not in self._merged:
+            text = self.merge_text(*map(self.content, key))
+            name = None if text is None else f"merged {'-'.join(key)}"
+            if name:
+                self._contents[name] = text
+            self._merged[key] = name
+        return self._merged[key]
+
+    def merge_text(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+        """Merges texts; None for a conflict."""
+        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+            names = ("ours", "base", "theirs")
+            for name, text in zip(names, (ours, base, theirs)):
+                Path(folder, name).write_bytes(text)
+            result = self._git.run(
+                "merge-file", "--stdout", "--quiet", *(os.path.join(folder, name) for name in names)
+            )
+        return result.stdout if result.status == 0 else None
+
+    def pick(
+        self, changes: Sequence[Change], files: dict[str, str], renames: Mapping[str, str]
+    ) -> list[str]:
+        """Puts a commit's changes into a tree.
+
+        Args:
+          changes: what the commit changes.
+          files: blob ids by path; changed in place where that works.
+          renames: where upstream has files that are not at their path.
+        Returns:
+          The paths that conflict.
+        """
+        conflicts = []
+        for change in changes:
+            path = change.path
+            if path not in files and change.old_id:
+                path = renames.get(path, path)
+            ours = files.get(path)
+            if ours == change.new_id:
+                continue
+            result: str | None = None
+            if change.old_id is None:
+                clean = ours is None
+                result = change.new_id
+            elif change.new_id is None:
+                clean = ours == change.old_id
+            elif ours is None:
+                clean = False
+            else:
+                result = self.merge(ours, change.old_id, change.new_id)
+                clean = result is not None
+            if not clean:
+                conflicts.append(change.path)
+            elif result is None:
+                del files[path]
+            else:
+                files[path] = result
+        return conflicts

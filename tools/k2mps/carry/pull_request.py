@@ -1,0 +1,338 @@
+"""The series as a pull request to k2: plain commits, nothing of ours in them.
+
+New files are inside the commits, the trailers that only this project knows are
+gone, and a patch that names no author is by who submits.  The cover letter
+tells what each patch does and what the suites said of it, with the figures of
+the last run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from k2mps.carry.probe import needs
+from k2mps.core import errors
+from k2mps.core.project import Project
+from k2mps.series import hunks, patch_folder
+from k2mps.series.patch_folder import Patch
+from k2mps.stack import extraction
+from k2mps.stack.apply import check_lock
+from k2mps.stack.checkout import Checkout, Commit
+from k2mps.stack.commits import commit_date, commit_series, moved
+
+# The suites whose figures say something of the patches, and how to call them.
+_SUITES = {
+    "parity": "mps against CPU",
+    "upstream-mps": "k2's own tests on mps",
+    "upstream-cpu": "k2's own tests with K2_WITH_MPS=OFF",
+}
+_TITLES = {
+    "fixes": "Fixes found on the way to an Apple MPS backend",
+    "device": "Apple's MPS as a device of k2",
+    "kernels": "Operations of k2 in Metal",
+    "extras": "Provenance, counters, signposts and a check for MPS",
+}
+# To clang-format, .mm is another language, and .cu has no header of its own.
+_CXX = (".h", ".cc")
+_WITH_COPYRIGHT = (*_CXX, ".cu", ".mm", ".py", ".cmake", ".metal")
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+    """What was made.
+
+    Attributes:
+      base, tip: the commits that it starts from and ends with.
+      patches: the patches in it, in order.
+      cover: the cover letter, subject first.
+      notes: what k2's conventions would have otherwise, and what could not
+        be checked.
+    """
+
+    base: str
+    tip: str
+    patches: tuple[Patch, ...]
+    cover: str
+    notes: tuple[str, ...]
+
+
+def make(
+    project: Project, checkout: Checkout, names: Sequence[str] = (), group: str = ""
+) -> Submission:
+    """Makes the commits; no ref has them yet.
+
+    Args:
+      names: of the patches to submit; all where empty.
+      group: the group to submit, on top of those before it; `names` is empty.
+    Raises:
+      RefusedError: one of them builds on a patch that is left out, the
+        series has no such group, or git does not know who the user is.
+    """
+    pinned = project.upstream()
+    found = patch_folder.load(project.patches)
+    check_lock(pinned, found)
+    below: tuple[Patch, ...] = ()
+    if group:
+        below, chosen = _of_group(found, group)
+    else:
+        chosen = _choose(found, names)
+    with checkout.exclusive():
+        checkout.recover()
+        last = commit_series(checkout, pinned.pin, found)
+        commits = checkout.commits(f"{pinned.pin.commit}..{last}")
+        # With the pin's date, a group made later has the same commits below.
+        date = commit_date(checkout, pinned.pin.commit)
+        sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+        base = tip = pinned.pin.commit
+        for commit, patch in zip(commits, found.patches):
+            if patch in below or patch in chosen:
+                tip = _commit(checkout, commits, patch, tip, sender)
+            if patch in below:
+                base = tip
+    return Submission(
+        base,
+        tip,
+        chosen,
+        _cover(project, found, chosen, group),
+        tuple(_notes(checkout, found, chosen, pinned.pin.commit)),
+    )
+
+
+def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ...]:
+    known = {patch.name.removesuffix(".patch") for patch in found.patches}
+    wanted = {name.removesuffix(".patch") for name in names}
+    for name in sorted(wanted - known):
+        raise errors.RefusedError(
+            f"there is no patch {name}",
+            why=f"the patches are {', '.join(sorted(known))}",
+            next_command="run the same command again with some of these",
+        )
+    return tuple(
+        patch
+        for patch in found.patches
+        if not wanted or patch.name.removesuffix(".patch") in wanted
+    )
+
+
+def _of_group(
+    found: patch_folder.Series, group: str
+) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
+    """The patches of the groups before one, and its own."""
+    chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
+    if not chosen:
+        raise errors.RefusedError(
+            f"patches/series has no group {group}",
+            why="a group begins with a comment like '# device: text'",
+            next_command="name one of those in patches/series",
+        )
+    return found.patches[: found.patches.index(chosen[0])], chosen
+
+
+def _sender(checkout: Checkout) -> dict[str, str]:
+    """The environment that names the user, as git knows them."""
+    name, email = checkout.user()
+    if not name or not email:
+        raise errors.RefusedError(
+            "git does not know who you are",
+            why="a pull request names who sends it",
+            next_command=f"git config --global user.{'email' if name else 'name'} ...",
+        )
+    return {
+        f"GIT_{role}_{key}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for key, value in (("NAME", name), ("EMAIL", email))
+    }
+
+
+def _commit(
+    checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: dict[str, str]
+) -> str:
+    """Commits one patch of the series on another commit.
+
+    Args:
+      commits: those of the whole series.
+    Raises:
+      RefusedError: it does not fit there.
+    """
+    commit = next(one for one in commits if extraction.name_of(one) == patch.name)
+    tree = moved(checkout, commit, tip)
+    if tree is None:
+        raise errors.RefusedError(
+            f"patches/{patch.name} builds on patches that are left out, or do not come before it",
+            why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
+            " it changes the same lines, or files that those add",
+            next_command="name these as well",
+        )
+    message = "\n\n".join(filter(None, (patch.subject, patch.body))) + "\n"
+    author = commit.author.variables() if patch.date else {}
+    return checkout.commit_tree(tree, tip, message, {**sender, **author})
+
+
+def branch(checkout: Checkout, made: Submission, name: str) -> None:
+    """Makes a branch of a submission.
+
+    Raises:
+      RefusedError: there is one of that name, or it cannot be one.
+    """
+    ref = f"refs/heads/{name}"
+    if not checkout.git.succeeds("check-ref-format", "--branch", name):
+        raise errors.RefusedError(
+            f"{name!r} is no name for a branch", next_command="choose another name"
+        )
+    if checkout.commit_of(ref):
+        raise errors.RefusedError(
+            f"{checkout.directory} has a branch {name} already",
+            next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
+        )
+    checkout.set_refs({ref: made.tip}, "upstream")
+
+
+def mailbox(checkout: Checkout, made: Submission) -> bytes:
+    """A submission as a mailbox, the cover letter first."""
+    subject, _, text = made.cover.partition("\n\n")
+    sender = _sender(checkout)
+    name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
+    output = checkout.git.bytes(
+        "format-patch",
+        "--stdout",
+        "--cover-letter",
+        "--no-signature",
+        f"--from={name} <{email}>",
+        "-U3",
+        "--no-attach",
+        "--no-thread",
+        "--no-to",
+        "--no-cc",
+        "--no-add-header",
+        "--subject-prefix=PATCH",
+        "--numbered",
+        "--cover-from-description=none",
+        "--full-index",
+        "--binary",
+        f"--base={made.base}",
+        f"{made.base}..{made.tip}",
+        environment=sender,
+    )
+    output = output.replace(b"*** SUBJECT HERE ***", subject.encode(), 1)
+    return output.replace(b"*** BLURB HERE ***", text.encode(), 1)
+
+
+def _cover(
+    project: Project, found: patch_folder.Series, chosen: Sequence[Patch], group: str
+) -> str:
+    counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
+    added, removed = (sum(column) for column in zip(*counts))
+    new_files = [path for patch in chosen for path in patch.new_files]
+    new_lines = sum(len(found.files[path].source.read_bytes().splitlines()) for path in new_files)
+    lines = [
+        "An Apple MPS backend for k2"
+        if len(chosen) == len(found.patches)
+        else chosen[0].subject
+        if len(chosen) == 1
+        else _TITLES[group]
+        if group
+        else f"{len(chosen)} changes for an Apple MPS backend of k2",
+        "",
+        f"{len(new_files)} new files with {new_lines} lines; in existing"
+        f" files {added} lines added and {removed} removed.",
+        "",
+        *(f"* {patch.subject}" for patch in chosen),
+        "",
+        *_figures(project),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _figures(project: Project) -> Iterator[str]:
+    """What the suites said, where they ran on this very series."""
+    folder = project.build_root / "tests"
+    # There is no mps on anything but a Mac.
+    where = "" if sys.platform == "darwin" else ", emulated"
+    written = project.config_file.stat().st_mtime
+    first = True
+    for name, title in _SUITES.items():
+        report = folder / f"{name}.xml"
+        if not report.is_file() or report.stat().st_mtime < written:
+            continue
+        try:
+            root = ElementTree.parse(report).getroot()
+        except ElementTree.ParseError:
+            continue
+        total, failed, errors_, skipped = (
+            sum(int(one.get(key, 0)) for one in root.iter("testsuite"))
+            for key in ("tests", "failures", "errors", "skipped")
+        )
+        if first:
+            yield "Tests:"
+            yield ""
+            first = False
+        passed = total - failed - errors_ - skipped
+        yield (
+            f"* {title}{'' if name == 'upstream-cpu' else where}: {passed}"
+            f" passed, {failed + errors_} failed, {skipped} skipped"
+        )
+    if first:
+        yield "Tests: no results of this series are at hand (k2mps test)."
+
+
+def _notes(
+    checkout: Checkout, found: patch_folder.Series, chosen: Sequence[Patch], pin: str
+) -> Iterator[str]:
+    """What k2's own conventions say of the new files."""
+    paths = [path for patch in chosen for path in patch.new_files]
+    for path in paths:
+        head = found.files[path].source.read_bytes()[:400]
+        if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in head:
+            yield f"{path} has no copyright header"
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+        root = Path(folder)
+        for path in paths:
+            target = root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(found.files[path].source.read_bytes())
+        for name in (".clang-format", ".flake8"):
+            text = checkout.git.run("cat-file", "blob", f"{pin}:{name}")
+            # An empty .flake8 is one without settings, an empty
+            # .clang-format an error.
+            if text.status == 0 or name == ".flake8":
+                (root / name).write_bytes(text.stdout)
+        yield from _clang_format(root, [path for path in paths if path.endswith(_CXX)])
+        yield from _flake8(root, [path for path in paths if path.endswith(".py")])
+
+
+def _clang_format(root: Path, paths: Sequence[str]) -> Iterator[str]:
+    # That of this tool's environment, whose version is pinned.
+    program = Path(sys.executable).parent / "clang-format"
+    for path in paths:
+        try:
+            formatted = subprocess.run(
+                [program, "--style=file", path], cwd=root, capture_output=True, check=True
+            ).stdout
+        except (OSError, subprocess.CalledProcessError):
+            yield "clang-format does not run here: C++ was not checked"
+            return
+        if formatted != (root / path).read_bytes():
+            yield f"{path} is not as k2's clang-format has it"
+
+
+def _flake8(root: Path, paths: Sequence[str]) -> Iterator[str]:
+    if not paths:
+        return
+    result = subprocess.run(
+        [sys.executable, "-m", "flake8", "--config=.flake8", "--no-show-source", *paths],
+        cwd=root,
+        capture_output=True,
+        text=True,
+    )
+    if "No module named" in result.stderr:
+        yield "flake8 is not installed: Python was not checked"
+        return
+    for line in result.stdout.splitlines():
+        if line.startswith(tuple(paths)):
+            yield line

@@ -1,0 +1,211 @@
+"""Whether each commit of a pull request builds, imports and passes.
+
+Each commit is checked out in a worktree of its own under build/ and built
+twice: as upstream builds it, with K2_WITH_MPS off, for k2's own suite on the
+CPU; and, from the commit on that has the option, with K2_WITH_MPS on, for
+`import k2` and an FSA.  One build tree for each follows the commits, so that a
+commit compiles what it changes.  k2's style checkers look at what it adds.
+
+A quick check runs k2's suite on the last commit only, and compiles against
+torch's headers as compiled once, so that it does not see where an include of
+torch's or of the standard library is missing.
+
+What a commit was found to be is kept by its tree: a run that was stopped goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from k2mps.build.builder import Builder, Built, Request
+from k2mps.build.doctor import Device
+from k2mps.build.environment import Environment
+from k2mps.carry import style
+from k2mps.carry.pull_request import Submission
+from k2mps.core import errors, process
+from k2mps.core.pins import Upstream
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project, exclusive
+from k2mps.run import suites
+from k2mps.stack.checkout import Checkout, Commit
+
+_SUITE = "upstream-cpu"
+# A build without optimization takes a third of the time, and tells as much.
+_QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
+_QUICKER = (*_QUICK, "-DK2_PRECOMPILE_TORCH=ON")
+_OPTION = "cmake/mps.cmake"
+_FSA = """\
+import k2
+fsa = k2.create_fsa_vec([k2.Fsa.from_str("0 1 1 0.5\\n1 2 -1 0.25\\n2")])
+devices = ["cpu"]
+if hasattr(k2, "mps") and k2.mps.is_available():
+    devices.append("mps")
+for device in devices:
+    score = fsa.to(device).get_tot_scores(False, True).item()
+    assert score == 0.75, (device, score)
+print("import k2 and an FSA on " + ", ".join(devices))
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """How one commit went.
+
+    Attributes:
+      commit: its id.
+      subject: its first line.
+      off: what became of the build with K2_WITH_MPS off, in words.
+      on: the same with K2_WITH_MPS on; "-" before there is that option.
+      style: what k2's style checkers found.
+      ok: whether all of it is well.
+    """
+
+    commit: str
+    subject: str
+    off: str
+    on: str
+    style: str
+    ok: bool
+
+
+def check(
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    made: Submission,
+    reporter: Reporter,
+    quick: bool = False,
+) -> Iterator[Checked]:
+    """Builds and tests the commits in their order.
+
+    Args:
+      checkout: the one that has the commits.
+      made: what `pull_request.make` made.
+      reporter: told about progress.
+      quick: whether to run k2's suite on the last commit only.
+    """
+    folder = project.build_root / "upstream"
+    project.build_root.mkdir(exist_ok=True)
+    with exclusive(project.build_root, "build/upstream"):
+        known = _Known(project.build_root / "upstream-check.json")
+        _remove(project, checkout)
+        try:
+            for commit in checkout.commits(f"{made.base}..{made.tip}"):
+                tree = checkout.tree_of(commit.id)
+                fast = quick and commit.id != made.tip
+                found = known.get(tree) or (known.get(f"{tree} quick") if fast else None)
+                if found is None:
+                    _check_out(checkout, folder, commit, reporter)
+                    worktree = Checkout(folder, reporter)
+                    builder = Builder(project, upstream, worktree, reporter)
+                    arguments = _QUICKER if quick else _QUICK
+                    found = (
+                        _off(project, builder, arguments, fast, reporter),
+                        _on(project, builder, arguments, folder, reporter),
+                        _style(worktree, commit),
+                    )
+                    known.put(f"{tree} quick" if fast else tree, found)
+                yield Checked(
+                    commit.id,
+                    commit.subject,
+                    *(text for text, _ in found),
+                    ok=all(ok for _, ok in found),
+                )
+        finally:
+            _remove(project, checkout)
+
+
+class _Known:
+    """What is known of trees, in a file."""
+
+    def __init__(self, path: Path):
+        self._path = path
+        try:
+            self._found = json.loads(path.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            self._found = {}
+
+    def get(self, tree: str) -> list | None:
+        """What was found of a tree that is well; another is tried again."""
+        found = self._found.get(tree)
+        return found if found and all(ok for _, ok in found) else None
+
+    def put(self, tree: str, found) -> None:
+        self._found[tree] = found
+        draft = self._path.with_suffix(".draft")
+        draft.write_text(json.dumps(self._found, indent=1) + "\n", encoding="utf-8")
+        os.replace(draft, self._path)
+
+
+def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
+    found = list(style.findings(worktree, commit.id))
+    return "\n".join(found) or "well", not found
+
+
+def _off(
+    project: Project, builder: Builder, arguments: tuple[str, ...], fast: bool, reporter: Reporter
+) -> tuple[str, bool]:
+    (suite,) = suites.choose([_SUITE])
+    try:
+        built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=arguments))
+    except errors.CompileError as error:
+        return f"does not build: {error.why}", False
+    if fast:
+        return _import(project, built, suite.variables, reporter)
+    result = suites.run(project, suite, built, (), reporter)
+    text = f"{result.passed} passed"
+    for number, what in (
+        (result.failed, "failed"),
+        (result.errors, "errors"),
+        (result.skipped, "skipped"),
+    ):
+        text += f", {number} {what}" if number else ""
+    if not result.ok:
+        text += "".join(f"\n{line}" for line in result.output[-20:])
+        text += result.broken
+    return text, result.ok
+
+
+def _on(
+    project: Project, builder: Builder, arguments: tuple[str, ...], folder: Path, reporter: Reporter
+) -> tuple[str, bool]:
+    if not (folder / _OPTION).is_file():
+        return "-", True
+    try:
+        built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=arguments))
+    except errors.CompileError as error:
+        return f"does not build: {error.why}", False
+    return _import(project, built, {}, reporter)
+
+
+def _import(
+    project: Project, built: Built, variables: Mapping[str, str], reporter: Reporter
+) -> tuple[str, bool]:
+    outcome = process.run(
+        [Environment(project, reporter).python, "-c", _FSA],
+        reporter=reporter,
+        cwd=project.build_root,
+        environment={**variables, "PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
+    )
+    return "\n".join(outcome.lines[-8:]), outcome.status == 0
+
+
+def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Reporter) -> None:
+    reporter.info(f"{commit.id[:12]} {commit.subject}")
+    if folder.exists():
+        git = Checkout(folder, reporter).git
+        git.bytes("checkout", "--quiet", "--detach", commit.id)
+    else:
+        checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit.id)
+
+
+def _remove(project: Project, checkout: Checkout) -> None:
+    """Removes the worktree, also one that a killed run has left."""
+    shutil.rmtree(project.build_root / "upstream", ignore_errors=True)
+    checkout.git.bytes("worktree", "prune")

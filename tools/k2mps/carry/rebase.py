@@ -1,0 +1,635 @@
+"""Carrying the series to another upstream commit.
+
+Each patch is picked onto the new commit with a true 3-way merge, in a worktree
+of its own under build/, so that a conflict is in nobody's tree.  Where one
+needs a decision the rebase stops, says why, and goes on with `advance`.  Only
+when every patch is through are patches/ and the pin written, all at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from pathlib import Path
+
+from k2mps.carry import resolutions
+from k2mps.carry.conflict import Explainer, Place
+from k2mps.carry.merging import Merger
+from k2mps.core import errors, git, interrupts, pins
+from k2mps.core.pins import Pin
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.stack import extraction, operations
+from k2mps.stack.apply import check_lock
+from k2mps.stack.checkout import Checkout, Commit, Move
+from k2mps.stack.commits import commit_date, commit_series
+
+_VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
+_STATE = "k2mps-rebase.json"
+# Where resolutions wait, in the worktree's git directory, for the rebase to
+# succeed: one that is aborted must not be replayed.
+_RESOLUTIONS = "k2mps-resolutions"
+# What `git log` would name in the checkout, not upstream.
+_LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
+
+# With the base between the sides a conflict tells what upstream changed.
+_PICK = (
+    "-c",
+    "merge.conflictStyle=diff3",
+    "-c",
+    "merge.renames=true",
+    "-c",
+    "merge.directoryRenames=false",
+    "-c",
+    "rerere.enabled=false",
+    "cherry-pick",
+    "--no-commit",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rebased:
+    """What a rebase did.
+
+    Attributes:
+      pin: the new pin.
+      patches: names of the patches, in order.
+      written, removed: paths under patches/ and resolutions/ that changed.
+      dropped: names of patches that are gone, each with the reason.
+      resolved: conflicts that were resolved as an earlier time, as
+        "patch: path".
+    """
+
+    pin: Pin
+    patches: tuple[str, ...]
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]
+    resolved: tuple[str, ...]
+
+
+@dataclasses.dataclass
+class _State:
+    """How far a rebase is; kept in the worktree's git directory.
+
+    Attributes:
+      checkout: the directory of the checkout it was begun with.
+      command: as the log will show it.
+      onto, old_pin: the new pin's commit and the old one's.
+      head: the last patch that is through, or `onto`.
+      todo: commits of the series that are still to be picked.
+      count: how many patches the series has.
+      files: the SHA-256 of patches/ and upstream.toml, by path, when it was
+        begun.
+      dropped, resolved: as in `Rebased`.
+      conflicts: files with conflicts, and where their text is kept as git
+        left it.
+      empty: why the patch at which it stopped changes nothing any more; an
+        empty text where it has not stopped for that.
+    """
+
+    checkout: str
+    command: str
+    onto: str
+    old_pin: str
+    head: str
+    todo: list[str]
+    count: int
+    files: dict[str, str]
+    dropped: list[tuple[str, str]]
+    resolved: list[str]
+    conflicts: dict[str, str]
+    empty: str = ""
+
+
+def start(
+    project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
+) -> Rebased:
+    """Begins a rebase and goes on as far as possible.
+
+    Args:
+      onto: any name of an upstream commit that the checkout's git, or
+        upstream, understands.
+      drop_upstreamed: drop patches that change nothing any more.
+    Raises:
+      RebaseStoppedError: a decision is needed; `advance` or `abort` next.
+        After any other error all is as before.
+      CommitMissingError: upstream has no such commit.
+      UnreachableError: upstream cannot be asked whether it has it.
+      LockMismatchError, UserCommitsError: patches/ is not locked, or the
+        branch has work that is not in patches/.
+    """
+    with operations.at_work(project, checkout, rebasing=True):
+        _forget_killed(project, checkout)
+        operations.check_no_rebase(project)
+        pinned = project.upstream()
+        found = patch_folder.load(project.patches)
+        check_lock(pinned, found)
+        _check_exported(checkout, pinned.pin)
+        target = _resolve(checkout, pinned.pin, onto)
+        tip = commit_series(checkout, pinned.pin, found)
+        todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
+        state = _State(
+            str(checkout.directory),
+            f"rebase --onto {onto}",
+            target,
+            pinned.pin.commit,
+            target,
+            [commit.id for commit in todo],
+            len(todo),
+            _hashes(project),
+            [],
+            [],
+            {},
+        )
+        project.build_root.mkdir(exist_ok=True)
+        try:
+            _add_worktree(project, checkout, target)
+            rebase = _Rebase(project, checkout, state)
+            rebase.save()
+            return rebase.run(drop_upstreamed)
+        except errors.RebaseStoppedError:
+            raise
+        except BaseException:
+            # Nobody has decided anything yet that could be lost.
+            with interrupts.deferred():
+                _remove(project, checkout)
+            raise
+
+
+def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
+    """Goes on after a stop.
+
+    Raises:
+      RebaseStoppedError: conflicts are left, the next patch stops too,
+        patches/ has changed since it was begun, or there is no rebase to go
+        on with.
+    """
+    with operations.at_work(project, checkout, rebasing=True):
+        rebase = _Rebase.under_way(project, checkout)
+        rebase.check_unchanged()
+        rebase.take_resolution(drop_upstreamed)
+        return rebase.run(drop_upstreamed)
+
+
+def abort(project: Project, checkout: Checkout) -> None:
+    """Ends a rebase; all is as before it, and its resolutions are forgotten.
+
+    Raises:
+      RebaseStoppedError: there is none.
+    """
+    with operations.at_work(project, checkout, rebasing=True):
+        if not project.rebase.exists():
+            raise _no_rebase()
+        _remove(project, checkout)
+
+
+class _Rebase:
+    """A rebase in its worktree."""
+
+    def __init__(self, project: Project, checkout: Checkout, state: _State):
+        self._project = project
+        self._checkout = checkout
+        self._state = state
+        # The files are the blobs' bytes, whatever the user's line ends are.
+        self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
+        self._file = _git_dir(project) / _STATE
+        # Whether conflicts of the patch at hand were resolved as earlier.
+        self._replayed = False
+
+    @staticmethod
+    def under_way(project: Project, checkout: Checkout) -> _Rebase:
+        """The rebase that has stopped.
+
+        Raises:
+          RebaseStoppedError: there is none.
+        """
+        if not project.rebase.exists():
+            raise _no_rebase()
+        try:
+            text = (_git_dir(project) / _STATE).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise errors.RebaseStoppedError(
+                f"the rebase in {project.rebase} was killed as it began",
+                next_command="k2mps rebase --abort, then begin it again",
+            ) from None
+        try:
+            state = _State(**json.loads(text))
+        except TypeError:
+            raise errors.RebaseStoppedError(
+                "the rebase under way was begun by another version of k2mps",
+                next_command="k2mps rebase --abort, then begin it again",
+            ) from None
+        if state.checkout != str(checkout.directory):
+            raise errors.RebaseStoppedError(
+                f"the rebase under way is of the checkout {state.checkout}",
+                next_command=f"give --k2 {state.checkout} as when it began",
+            )
+        return _Rebase(project, checkout, state)
+
+    def save(self) -> None:
+        """Writes how far it is; a kill leaves the old or the new state."""
+        draft = self._file.with_suffix(".draft")
+        draft.write_text(json.dumps(dataclasses.asdict(self._state)), encoding="utf-8")
+        os.replace(draft, self._file)
+
+    def check_unchanged(self) -> None:
+        """Refuses to go on where patches/ is not what is being rebased.
+
+        Raises:
+          RebaseStoppedError: names what has changed.
+        """
+        before, now = self._state.files, _hashes(self._project)
+        changed = sorted(
+            path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
+        )
+        if changed:
+            raise errors.RebaseStoppedError(
+                f"{', '.join(changed[:5])} changed since the rebase began",
+                why="going on would write over that",
+                next_command="git stash push --include-untracked patches"
+                " upstream.toml, then k2mps rebase --continue, then git stash"
+                " pop; or k2mps rebase --abort, and begin it again",
+            )
+
+    def run(self, drop_upstreamed: bool) -> Rebased:
+        """Picks what is left, then writes patches/ and the pin."""
+        while self._state.todo:
+            (commit,) = self._checkout.commits("-1", self._state.todo[0])
+            self._pick(commit)
+            self._commit(commit, drop_upstreamed)
+        return self._finish()
+
+    def _pick(self, commit: Commit) -> None:
+        """Merges one commit into the worktree.
+
+        Raises:
+          RebaseStoppedError: there are conflicts.
+        """
+        self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
+        for change in self._checkout.changes(commit.parents[0], commit.id):
+            if change.old_id is None:
+                # What a killed run left of this very patch is untracked.
+                (self._project.rebase / change.path).unlink(missing_ok=True)
+        result = self._git.run(*_PICK, commit.id, work_tree=True)
+        unmerged = self._unmerged()
+        if result.status != 0 and not unmerged:
+            raise errors.GitError(
+                f"git cherry-pick failed in {self._project.rebase}",
+                why=result.stderr,
+                next_command="k2mps --verbose rebase --continue shows the"
+                " command; or k2mps rebase --abort",
+            )
+        name = extraction.name_of(commit)
+        store = resolutions.Store(self._project.resolutions, name)
+        self._state.conflicts = {}
+        self._replayed = bool(unmerged)
+        for path in unmerged:
+            if not self._replay(store, path):
+                self._keep(path)
+        if self._state.conflicts:
+            self.save()
+            raise self._stopped(commit, list(self._state.conflicts))
+        self._state.resolved += [f"{name}: {path}" for path in unmerged]
+
+    def _unmerged(self) -> list[str]:
+        output = self._git.bytes("diff", "--name-only", "--diff-filter=U", "-z", work_tree=True)
+        return list(dict.fromkeys(git.split_z(output)))
+
+    def _replay(self, store: resolutions.Store, path: str) -> bool:
+        """Resolves a file as an earlier time, where that is known."""
+        file = self._project.rebase / path
+        if not file.is_file():
+            return False
+        text = file.read_bytes()
+        resolved = store.resolve(text)
+        if resolved is None or not resolutions.has_markers(text):
+            return False
+        file.write_bytes(resolved)
+        self._git.bytes("add", "--", path, work_tree=True)
+        return True
+
+    def _keep(self, path: str) -> None:
+        """Keeps the conflicting text, to learn from its resolution."""
+        file = self._project.rebase / path
+        kept = ""
+        if file.is_file() and resolutions.has_markers(file.read_bytes()):
+            number = len(self._state.conflicts)
+            kept = f"k2mps-conflict-{number}"
+            shutil.copy(file, _git_dir(self._project) / kept)
+        self._state.conflicts[path] = kept
+
+    def take_resolution(self, drop_upstreamed: bool) -> None:
+        """Stages what the user has made of the patch at which it stopped, and
+        learns how conflicts were resolved.
+
+        Raises:
+          RebaseStoppedError: a conflict is left, or files that git does not
+            track.
+        """
+        if not self._state.conflicts and not self._state.empty:
+            return
+        self._check_untracked()
+        unmerged = self._unmerged()
+        left = [
+            path
+            for path in self._state.conflicts
+            if self._has_markers(path)
+            # Only the user can tell whether such a file is to stay.
+            or (path in unmerged and not self._state.conflicts[path])
+        ]
+        if left:
+            raise errors.RebaseStoppedError(
+                f"conflicts are left in {', '.join(left)}",
+                next_command=f"edit them in {self._project.rebase}, git add"
+                " or git rm them there, then k2mps rebase --continue",
+            )
+        (commit,) = self._checkout.commits("-1", self._state.todo[0])
+        store = resolutions.Store(
+            _git_dir(self._project) / _RESOLUTIONS, extraction.name_of(commit)
+        )
+        for path, kept in self._state.conflicts.items():
+            file = self._project.rebase / path
+            if kept and file.is_file():
+                store.remember((_git_dir(self._project) / kept).read_bytes(), file.read_bytes())
+        self._git.bytes("add", "--update", work_tree=True)
+        # From here on the tree is what the patch is to give.
+        self._commit(commit, drop_upstreamed)
+
+    def _check_untracked(self) -> None:
+        """Refuses files of the user's that the patch would not get.
+
+        Raises:
+          RebaseStoppedError: names them.
+        """
+        untracked = git.split_z(
+            self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
+        )
+        if untracked:
+            names = " ".join(shlex.quote(path) for path in untracked)
+            raise errors.RebaseStoppedError(
+                f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
+                why="git does not track it there; going on would delete it",
+                next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
+                f" add {names}, or delete it; then k2mps rebase --continue",
+            )
+
+    def _has_markers(self, path: str) -> bool:
+        file = self._project.rebase / path
+        return file.is_file() and resolutions.has_markers(file.read_bytes())
+
+    def _commit(self, commit: Commit, drop_upstreamed: bool) -> None:
+        """Commits the worktree's index as the next patch."""
+        tree = self._checkout.tree_of(self._state.head)
+        new = self._git.text("write-tree")
+        reason = self._state.empty or (
+            "its resolution leaves nothing of it"
+            if self._state.conflicts or self._replayed
+            else "upstream has it already"
+        )
+        if new == tree and not drop_upstreamed:
+            self._state.empty = reason
+            self._state.conflicts = {}
+            self.save()
+            raise self._became_empty(commit)
+        if new == tree:
+            self._state.dropped.append((extraction.name_of(commit), reason))
+        else:
+            date = commit_date(self._checkout, self._state.onto)
+            # The project's own are dated as the pin.
+            author = {} if commit.author.who == patch_folder.FROM else (commit.author.variables())
+            who = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author}
+            self._state.head = self._checkout.commit_tree(
+                new, self._state.head, commit.message, who
+            )
+        del self._state.todo[0]
+        self._state.conflicts = {}
+        self._state.empty = ""
+        self.save()
+
+    def _finish(self) -> Rebased:
+        onto = self._state.onto
+        commits = self._checkout.commits(f"{onto}..{self._state.head}")
+        pin = _pin(self._checkout, self._project.upstream().pin, onto)
+        plan = extraction.plan(self._project, self._checkout, commits, pin)
+        learnt = self._learnt()
+        if plan.changed or plan.removed or learnt:
+            operations.carry_out(
+                self._project,
+                self._checkout,
+                operations.record(self._project, self._checkout, self._state.command),
+                changed={**plan.changed, **learnt},
+                removed=plan.removed,
+                move=Move.stay({}),
+                reason="rebase",
+            )
+        _remove(self._project, self._checkout)
+        return Rebased(
+            pin,
+            plan.patches,
+            (*plan.written, *learnt),
+            plan.removed,
+            tuple(map(tuple, self._state.dropped)),
+            tuple(self._state.resolved),
+        )
+
+    def _learnt(self) -> dict[str, operations.File]:
+        """The resolutions of this rebase, by their path in the project."""
+        kept = _git_dir(self._project) / _RESOLUTIONS
+        into = self._project.resolutions.relative_to(self._project.root)
+        return {
+            (into / path.relative_to(kept)).as_posix(): operations.File(path.read_bytes())
+            for path in sorted(kept.rglob("*"))
+            if path.is_file()
+        }
+
+    def _place(self, commit: Commit) -> str:
+        """A patch, and which of all it is."""
+        number = self._state.count - len(self._state.todo) + 1
+        return f"patch {number} of {self._state.count}, patches/{extraction.name_of(commit)},"
+
+    def _stopped(self, commit: Commit, paths: list[str]) -> errors.RebaseStoppedError:
+        places = self._explain(commit, paths)
+        lines = [line for place in places for line in place.lines()]
+        return errors.RebaseStoppedError(
+            f"{self._place(commit)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
+            why="\n".join(lines),
+            next_command=f"edit the files in {self._project.rebase}, then"
+            " k2mps rebase --continue; or k2mps rebase --abort",
+        )
+
+    def _became_empty(self, commit: Commit) -> errors.RebaseStoppedError:
+        lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
+        return errors.RebaseStoppedError(
+            f"{self._place(commit)} changes nothing any more on {self._state.onto[:12]}",
+            why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
+            next_command="k2mps rebase --continue --drop-upstreamed, to drop"
+            f" it; or edit {self._project.rebase} and k2mps rebase"
+            " --continue; or k2mps rebase --abort",
+        )
+
+    def _explain(self, commit: Commit, paths: list[str] | None = None) -> list[Place]:
+        explainer = Explainer(
+            self._checkout, Merger(self._checkout), self._state.old_pin, self._state.onto
+        )
+        return explainer.explain(commit, paths)
+
+
+def _hashes(project: Project) -> dict[str, str]:
+    """The SHA-256 of what a rebase writes, by path."""
+    return {
+        path: pins.sha256((project.root / path).read_bytes())
+        for path in operations.project_files(project)
+    }
+
+
+def _git_dir(project: Project) -> Path:
+    """The git directory of the rebase's worktree."""
+    link = (project.rebase / ".git").read_text(encoding="utf-8")
+    return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
+
+
+def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
+    result = checkout.git.run("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
+    if result.status == 0:
+        return
+    # git says no more than this, and removes what it has written.
+    full = "unable to write file" in result.stderr
+    kind = errors.DiskFullError if full else errors.GitError
+    raise kind(
+        f"no worktree of k2 could be made in {project.rebase}"
+        + (": no space left on device" if full else ""),
+        why=result.stderr,
+        next_command="free some space, then run the same command again" if full else "",
+    )
+
+
+def _no_rebase() -> errors.RebaseStoppedError:
+    return errors.RebaseStoppedError(
+        "there is no rebase under way", next_command="k2mps rebase --onto REV"
+    )
+
+
+def _remove(project: Project, checkout: Checkout) -> None:
+    """Removes the worktree, however much of it there is."""
+    shutil.rmtree(project.rebase, ignore_errors=True)
+    checkout.git.bytes("worktree", "prune")
+
+
+def _forget_killed(project: Project, checkout: Checkout) -> None:
+    """Removes a worktree whose rebase was killed before it had begun."""
+    try:
+        begun = (_git_dir(project) / _STATE).exists()
+    except (FileNotFoundError, NotADirectoryError):
+        begun = False
+    if not begun and project.rebase.exists():
+        _remove(project, checkout)
+
+
+def _check_exported(checkout: Checkout, pin: Pin) -> None:
+    tip = checkout.branch_tip()
+    users = checkout.unexported(pin.commit, tip) if tip else []
+    if users:
+        raise errors.UserCommitsError(
+            f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
+            why="a rebase would leave them on the old pin: "
+            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
+            next_command="k2mps export, then run the same command again",
+        )
+
+
+def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
+    """The commit that is meant; upstream's own, fetched if need be.
+
+    A branch or a tag is what upstream has by that name now: the checkout's
+    branch of that name may be old, or the user's.
+    """
+    base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
+    local = checkout.commit_of(name)
+    if local and (not base or _LOCAL.fullmatch(base)):
+        _check_upstreams(checkout, pin, local)
+        return local
+    try:
+        checkout.git.network(f"fetching {base}", "fetch", "--no-tags", pin.url, base)
+    except errors.UnreachableError as error:
+        if local and not _lacks(error):
+            raise errors.UnreachableError(
+                f"upstream cannot be asked what {base} is now",
+                why=error.why,
+                next_command="check the network; or give the full id of a"
+                f" commit: {local} is what {name} is in"
+                f" {checkout.directory}",
+            ) from None
+        if not local:
+            raise errors.CommitMissingError(
+                f"neither {checkout.directory} nor {git.redacted(pin.url)} has a commit {name}",
+                why=error.why,
+                next_command="give a full commit id, a tag or a branch of upstream's",
+            ) from None
+        _check_upstreams(checkout, pin, local)
+        return local
+    commit = checkout.commit_of(f"FETCH_HEAD{suffix or ''}")
+    if not commit:
+        raise errors.CommitMissingError(
+            f"upstream's {base} has no commit {name}",
+            next_command="give a full commit id, a tag or a branch of upstream's",
+        )
+    return commit
+
+
+def _lacks(error: errors.UnreachableError) -> bool:
+    """Whether upstream answered, and does not have what was asked for."""
+    return "remote ref" in error.why or "not our ref" in error.why
+
+
+def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
+    """Refuses a commit that nobody else could fetch as the pin.
+
+    Raises:
+      CommitMissingError: upstream does not have it.
+      UnreachableError: upstream cannot be asked.
+    """
+    if checkout.is_ancestor(commit, pin.commit):
+        return
+    # The checkout has the commit, so that git would not ask for it there.
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+        empty = git.Git(Path(folder), reporter=checkout.reporter)
+        empty.bytes("init", "--quiet", "--bare")
+        try:
+            empty.network(
+                f"asking upstream for {commit[:12]}",
+                "fetch",
+                "--no-tags",
+                "--depth=1",
+                "--filter=tree:0",
+                pin.url,
+                commit,
+            )
+        except errors.UnreachableError as error:
+            if _lacks(error):
+                raise errors.CommitMissingError(
+                    f"{git.redacted(pin.url)} does not have {commit[:12]}",
+                    why=f"it is in {checkout.directory} only, and another"
+                    " clone could not fetch it as the pin",
+                    next_command="give a commit of upstream's, or correct"
+                    " [upstream] url in upstream.toml",
+                ) from None
+            raise errors.UnreachableError(
+                f"upstream cannot be asked whether it has {commit[:12]}",
+                why=error.why,
+                next_command="check the network, then run the same command again",
+            ) from None
+
+
+def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:
+    """The pin for a commit, with the version that k2 has there."""
+    result = checkout.git.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
+    match = _VERSION.search(result.stdout)
+    return Pin(
+        old.url, commit, checkout.tree_of(commit), match[1].decode() if match else old.version
+    )

@@ -1,0 +1,556 @@
+"""The command line: reads options, calls the library, prints, exits.
+
+Each command imports what it needs when it runs, so that the quick ones are
+quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from k2mps import __version__
+from k2mps.cli import completion, patches, wheels
+from k2mps.cli.session import (
+    Session,
+    device_option,
+    jobs_option,
+    json_option,
+    k2_option,
+    torch_option,
+)
+from k2mps.core import errors
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+_GROUPS = {
+    "look": ("status", "report", "doctor", "lint"),
+    "patch k2": ("checkout", "apply", "undo"),
+    "change the patches": ("new", "fold", "edit", "rename", "move", "drop", "export", "lock"),
+    "follow upstream": ("probe", "rebase", "upstream"),
+    "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
+    "make wheels": ("wheel",),
+    "use it": ("recipes",),
+    "other": ("docs", "completion"),
+}
+
+
+class _Grouped(click.Group):
+    """Lists the commands by what they are for."""
+
+    def format_commands(self, context, formatter) -> None:
+        listed = {name for names in _GROUPS.values() for name in names}
+        rest = [name for name in self.commands if name not in listed]
+        width = max(map(len, self.commands))
+        for title, names in _GROUPS.items():
+            names = [*names, *rest] if title == "other" else names
+            rows = [
+                (name.ljust(width), self.commands[name].get_short_help_str(70))
+                for name in names
+                if name in self.commands
+            ]
+            with formatter.section(title.capitalize()):
+                formatter.write_dl(rows)
+
+
+@click.group(
+    cls=_Grouped,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
+@click.option("-v", "--verbose", is_flag=True, help="echo every command")
+@click.version_option(__version__, message="k2mps %(version)s")
+@click.pass_context
+def main(context: click.Context, verbose: bool) -> None:
+    """k2 with an Apple MPS backend: patch it, build it, test it.
+
+    Without a command: how things stand, and what to do next.
+    """
+    context.obj = Session(verbose)
+    if context.invoked_subcommand is None:
+        _overview(context.obj)
+
+
+def _overview(session: Session) -> None:
+    from k2mps.build import builder
+    from k2mps.stack import status
+
+    k2 = os.environ.get("K2") or None
+    directory = session.locate(k2)
+    checkout = session.existing(k2) if directory.is_dir() else None
+    upstream = session.upstream
+    found = status.of_checkout(session.project, upstream, checkout)
+    built = builder.registered(session.project)
+    pin = upstream.pin
+    show = session.console.info
+    show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches")
+    show(f"patches: {'changed' if found.patch_changes else 'as locked'}")
+    show(f"checkout: {found.state.value} ({directory})")
+    show(f"build: {built.name if built else 'none'}")
+    show(f"next: {_next(found, built)}")
+    show("k2mps --help lists the commands")
+
+
+def _next(found, built: Path | None) -> str:
+    """What brings the user on.
+
+    Args:
+      found: the status of the checkout.
+      built: the build that is registered, if any.
+    """
+    # What status advises before a first build, that does by itself.
+    by_build = found.state.before_build and not found.patch_changes and not found.rebase
+    if found.next_command and not by_build:
+        return found.next_command
+    tree = found.head.tree[:12] if found.head else ""
+    return "k2mps test" if built and tree and tree in built.name else "k2mps build"
+
+
+@main.command("checkout")
+@k2_option
+@click.pass_obj
+def checkout_command(session: Session, k2: str | None) -> None:
+    """Clone the pinned k2, or verify the checkout that --k2 names."""
+    found = session.obtain(k2)
+    pin = session.upstream.pin
+    session.console.info(f"{found.directory} has k2 {pin.version}, {pin.commit}")
+
+
+@main.command("apply")
+@k2_option
+@click.pass_obj
+def apply_command(session: Session, k2: str | None) -> None:
+    """Apply the patch series to the checkout, all or nothing."""
+    from k2mps.stack import apply
+
+    found = session.obtain(k2)
+    result = apply.apply(session.project, session.upstream, found)
+    if not result.moved:
+        session.console.info(f"{found.directory}: already applied")
+        return
+    session.console.info(
+        f"{found.directory}: applied {len(session.upstream.lock.patches)}"
+        f" patches, changed {len(result.written)} files; branch k2-mps at"
+        f" {result.tip[:12]}"
+    )
+
+
+@main.command("status")
+@k2_option
+@json_option
+@click.pass_obj
+def status_command(session: Session, k2: str | None, as_json: bool) -> None:
+    """Tell what state the checkout and the patches are in."""
+    from k2mps.stack import status
+
+    directory = session.locate(k2)
+    found = session.existing(k2) if directory.is_dir() else None
+    result = status.of_checkout(session.project, session.upstream, found)
+    show = session.console.info
+    if as_json:
+        facts = {"checkout": str(directory), **result.as_dict()}
+        show(json.dumps(facts, indent=2))
+        return
+    show(f"checkout: {result.state.value} ({directory})")
+    for line in (*result.details, *result.user_commits):
+        show(f"  {line}")
+    untracked = result.untracked_files
+    if untracked:
+        more = f" and {len(untracked) - 3} more" if untracked[3:] else ""
+        show(
+            f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
+            " new and fold take what is named"
+        )
+    if result.rebase:
+        show(f"  {result.rebase}")
+    show(f"patches: {'changed' if result.patch_changes else 'as locked'}")
+    for line in result.patch_changes:
+        show(f"  {line}")
+    if result.next_command:
+        show(f"next: {result.next_command}")
+
+
+@main.command("build")
+@k2_option
+@torch_option
+@jobs_option
+@device_option
+@click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
+@click.option(
+    "--or-kernels",
+    is_flag=True,
+    help="where k2 cannot be had, train with a kernel of the backend instead",
+)
+@click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def build_command(
+    session: Session,
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
+    device: str,
+    demo: bool,
+    or_kernels: bool,
+    cmake_arguments: tuple[str, ...],
+) -> None:
+    """Build k2's Python module; after `--`, arguments for cmake."""
+    from k2mps.build import builder
+    from k2mps.build.doctor import Device
+    from k2mps.run import without_k2
+
+    request = builder.Request(Device(device), torch, jobs, cmake_arguments)
+    try:
+        built = session.build(k2, request)
+    except errors.UnreachableError as error:
+        if not or_kernels or request.device is not Device.MPS:
+            raise
+        without_k2.go_on(session.project, session.upstream, request, error, session.console)
+        return
+    builder.register(session.project, built)
+    session.console.info(f"built {built.directory.name}: {built.done}")
+    if demo:
+        builder.demonstrate(session.project, session.console)
+        session.console.info("next: make test, or train something: examples/README.md")
+
+
+@main.command("demo")
+@click.pass_obj
+def demo_command(session: Session) -> None:
+    """Run the demonstration on the build that `k2mps build` made last."""
+    from k2mps.build import builder
+
+    builder.demonstrate(session.project, session.console)
+
+
+@main.command("doctor")
+@device_option
+@torch_option
+@json_option
+@click.pass_obj
+def doctor_command(session: Session, device: str, torch: str | None, as_json: bool) -> None:
+    """Tell what a build needs, what is found, and how to get the rest."""
+    from k2mps.build import doctor
+
+    checks = doctor.examine(
+        session.project, session.upstream, doctor.Device(device), torch, session.console
+    )
+    if as_json:
+        facts = [dataclasses.asdict(check) for check in checks]
+        session.console.info(json.dumps(facts, indent=2))
+    else:
+        session.console.table(
+            ("", "what", "found", "wanted", "how to get it"),
+            [
+                (
+                    check.verdict,
+                    check.name,
+                    check.found or "nothing",
+                    check.wanted,
+                    "" if check.ok else check.fix,
+                )
+                for check in checks
+            ],
+        )
+    lacking = [check for check in checks if check.needed and not check.ok]
+    if lacking:
+        raise errors.RequirementMissingError(
+            f"a build for {device} needs " + ", ".join(check.name for check in lacking),
+            next_command="; ".join(check.fix for check in lacking),
+        )
+
+
+@main.command("test")
+@k2_option
+@torch_option
+@jobs_option
+@click.option("--list", "only_list", is_flag=True, help="list the suites")
+@click.argument(
+    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
+)
+@click.pass_obj
+def test_command(
+    session: Session,
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
+    only_list: bool,
+    words: tuple[str, ...],
+) -> None:
+    """Build what the suites need and run them; default all suites.
+
+    What follows `--` goes to pytest.
+    """
+    from k2mps.run import suites, testing
+
+    # click drops the "--" itself; pytest's part begins with its first option.
+    names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))
+    if only_list:
+        for entry in suites.choose(names):
+            session.console.info(f"{entry.name}\t{entry.covers}")
+        return
+    results = testing.run_all(
+        session.project,
+        session.upstream,
+        k2,
+        names,
+        torch=torch,
+        jobs=jobs,
+        arguments=words[len(names) :],
+        reporter=session.console,
+    )
+    testing.report(results, session.console)
+
+
+@main.command("fuzz")
+@k2_option
+@torch_option
+@jobs_option
+@click.option(
+    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="for how long"
+)
+@click.option(
+    "--seed", type=int, default=1, show_default=True, help="the same seed makes the same cases"
+)
+@click.option(
+    "--kind",
+    multiple=True,
+    metavar="KIND",
+    help="only cases of this kind; may be given several times",
+)
+@click.pass_obj
+def fuzz_command(
+    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options: object
+) -> None:
+    """Compare mps with the CPU on random FSAs, ragged tensors and losses.
+
+    A case that differs is shrunk and printed as a program that shows it.
+    """
+    from k2mps.build import builder
+    from k2mps.run import program
+
+    built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
+    program.fuzz(session.project, built, session.console, **options)
+
+
+@main.command("bench")
+@k2_option
+@torch_option
+@jobs_option
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="for table, plot and JSON; default build/bench",
+)
+@click.option(
+    "--compare",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="a bench.json of an earlier run on this machine",
+)
+@click.option("--quick", is_flag=True, help="two small sizes only")
+@click.pass_obj
+def bench_command(
+    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options
+) -> None:
+    """Time operations on the CPU and on mps, by host and by Metal kernels.
+
+    On Linux mps is emulated: such times tell nothing of a GPU.
+    """
+    from k2mps.build import builder
+    from k2mps.run import program
+
+    built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
+    folder = program.bench(session.project, built, session.console, **options)
+    session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+
+
+@main.command("recipes")
+@click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--undo", is_flag=True, help="give the checkout back as it was")
+@click.pass_obj
+def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
+    """Make a checkout of icefall ready for mps, or take that back.
+
+    Its calls for CUDA's device, mixed precision and memory are rewritten to
+    k2.mps.gpu, which also serves CUDA. docs/icefall.md tells the rest.
+    """
+    from k2mps.run.recipes import Recipes
+
+    recipes = Recipes(directory, session.console)
+    show = session.console.info
+    if undo:
+        result = recipes.undo()
+        show(f"{directory}: {len(result.changed)} files are as they were")
+        for path in result.merged:
+            show(f"  with your edits: {path}")
+        return
+    result = recipes.apply()
+    show(f"{directory}: rewrote {len(result.changed)} files")
+    for path, reason in result.left.items():
+        session.console.warn(f"{path} stays as it is: {reason}")
+    show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
+
+
+@main.command("cuda")
+@k2_option
+@click.option(
+    "--prepare",
+    "folder",
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="the folder to make",
+)
+@click.option(
+    "--moderngpu",
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="a checkout of github.com/moderngpu/moderngpu",
+)
+@click.pass_obj
+def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path) -> None:
+    """Make a folder that checks the series on a machine with CUDA.
+
+    Its run.sh builds k2 there with and without the series, runs k2's own
+    tests, and compares times.  The folder is all that the machine needs,
+    besides CUDA's compiler, torch, pybind11, cmake, ninja and pytest.
+    """
+    from k2mps.run import cuda
+
+    cuda.prepare(session.project, session.upstream, session.obtain(k2), moderngpu, folder)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    session.console.info(f"made {folder}, {size / 1e6:.1f} MB")
+    session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
+
+
+@main.command("kernels")
+@click.option(
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
+)
+@click.option(
+    "--prepare",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="only make a folder whose run.py checks on another machine's GPU",
+)
+@click.option(
+    "--run",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="run such a folder",
+)
+@click.option(
+    "--libdevice",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+)
+@click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
+@click.pass_obj
+def kernels_command(session: Session, **options: object) -> None:
+    """Check each Metal kernel by itself against a reference in float64."""
+    from k2mps.run import program
+
+    if options["prepare"] and options["run"]:
+        raise click.UsageError("--prepare and --run are two steps")
+    program.kernels(session.project, session.upstream, session.console, **options)
+
+
+@main.command("docs")
+@click.pass_obj
+def docs_command(session: Session) -> None:
+    """Write the tables of docs/ anew, and build the site."""
+    from k2mps.run import docs
+
+    for page in docs.write(session.project):
+        session.console.info(f"wrote {page}")
+    site = docs.build(session.project, session.console)
+    session.console.info(f"built {site / 'index.html'}")
+
+
+@main.command("completion")
+@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.pass_obj
+def completion_command(session: Session, shell: str) -> None:
+    """Print what makes SHELL complete k2mps's commands and their words.
+
+    \b
+    bash:  eval "$(k2mps completion bash)"                in ~/.bashrc
+    zsh:   eval "$(k2mps completion zsh)"                 in ~/.zshrc
+    fish:  k2mps completion fish > ~/.config/fish/completions/k2mps.fish
+    """
+    session.console.info(completion.script(main, shell))
+
+
+@main.command("clean")
+@click.option(
+    "--all", "everything", is_flag=True, help="the clones of k2 as well, unless they hold work"
+)
+@click.pass_obj
+def clean_command(session: Session, everything: bool) -> None:
+    """Delete the build trees."""
+    from k2mps.build import clean
+
+    pin = session.upstream.pin
+    for path in clean.clean(session.project, pin, everything):
+        session.console.info(f"deleted {path}")
+
+
+for _command in (*patches.COMMANDS, wheels.wheel_command):
+    main.add_command(_command)
+
+
+def run() -> None:
+    """Entry point of the console script."""
+    from k2mps.core import git, interrupts
+
+    interrupts.install()
+    git.scrub_environment()
+    try:
+        sys.exit(_run())
+    except errors.K2mpsError as error:
+        failure = error
+    except OSError as error:
+        failure = _as_error(error)
+    first, *rest = str(failure).split("\n")
+    lines = [f"error: {first}", *(f"  {line}" for line in rest)]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+    sys.exit(failure.exit_code)
+
+
+def _run() -> int:
+    try:
+        return main(prog_name="k2mps", standalone_mode=False) or 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+
+
+def _as_error(error: OSError) -> errors.K2mpsError:
+    """An operating system's error as one of ours."""
+    what = error.strerror or str(error)
+    if error.filename:
+        what += f": {error.filename}"
+    if error.errno in _NO_SPACE:
+        return errors.DiskFullError(
+            what, next_command="free some space, then run the same command again"
+        )
+    return errors.FileAccessError(
+        what,
+        next_command="see to it that it can be read and written, then run the same command again",
+    )

@@ -1,0 +1,137 @@
+"""What the command line shows: live progress on a terminal, lines elsewhere.
+
+rich is imported on the first use that needs it, so that quick commands stay
+quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from k2mps.core.progress import Reporter, Section, Task
+
+# Without a terminal a long task says how far it is once in so many seconds.
+_PLAIN_INTERVAL_SECONDS = 15.0
+
+
+class Console(Reporter):
+    """Writes to standard output, warnings and commands to standard error.
+
+    Args:
+      verbose: echo every command as "+ command".
+    """
+
+    def __init__(self, verbose: bool = False):
+        self._verbose = verbose
+        self._live = None
+        # Off where standard output is read by a program.
+        self.shows_progress = True
+
+    @property
+    def on_terminal(self) -> bool:
+        return sys.stdout.isatty()
+
+    def info(self, text: str) -> None:
+        self._write(text, sys.stdout)
+
+    def warn(self, text: str) -> None:
+        self._write(f"warning: {text}", sys.stderr)
+
+    def command(self, argv: Sequence[str]) -> None:
+        if self._verbose:
+            words = shlex.join(str(word) for word in argv)
+            self._write(f"+ {words}", sys.stderr)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table; one line a row, with tabs, where there is no terminal.
+
+        A column in which nothing stands is not shown on a terminal.
+        """
+        if not self.on_terminal:
+            for row in rows:
+                self.info("\t".join(row).rstrip())
+            return
+        from rich import box, console, table
+
+        shown = table.Table(box=box.SIMPLE_HEAD)
+        used = [any(column) for column in zip(*rows)]
+        for title in itertools.compress(head, used):
+            shown.add_column(title, overflow="fold")
+        for row in rows:
+            shown.add_row(*itertools.compress(row, used))
+        console.Console().print(shown, markup=False)
+
+    def document(self, sections: Sequence[Section], markdown: bool) -> None:
+        """Sections with a line of text, a table and notes each."""
+        for section in sections:
+            if markdown:
+                for line in section.markdown():
+                    self.info(line)
+                continue
+            self.info(section.title)
+            for line in section.lines:
+                self.info(f"  {line}")
+            if section.rows:
+                self.table(section.head, section.rows)
+
+    @contextlib.contextmanager
+    def task(self, title: str) -> Iterator[Task]:
+        if not self.shows_progress:
+            with super().task(title) as silent:
+                yield silent
+            return
+        if not self.on_terminal:
+            self.info(f"{title} ...")
+            yield _PlainTask(self, title)
+            return
+        from rich import progress
+
+        with progress.Progress(
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TextColumn("{task.fields[detail]}"),
+            transient=True,
+        ) as live:
+            self._live = live
+            try:
+                bar = live.add_task(title, total=None, detail="")
+                yield _LiveTask(live, bar)
+            finally:
+                self._live = None
+
+    def _write(self, text: str, stream) -> None:
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=stream, flush=True)
+
+
+class _PlainTask:
+    def __init__(self, console: Console, title: str):
+        self._console = console
+        self._title = title
+        self._last = time.monotonic()
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        now = time.monotonic()
+        if now - self._last < _PLAIN_INTERVAL_SECONDS:
+            return
+        self._last = now
+        count = f"{done}/{total} " if total else ""
+        self._console.info(f"{self._title}: {count}{detail}".rstrip())
+
+
+class _LiveTask:
+    def __init__(self, live, bar):
+        self._live = live
+        self._bar = bar
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        self._live.update(self._bar, completed=done, total=total or None, detail=detail[:60])

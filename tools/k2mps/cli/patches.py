@@ -1,0 +1,447 @@
+"""The commands that look after patches/ and carry it to newer k2."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import click
+
+from k2mps.cli import completion
+from k2mps.cli.session import Session, k2_option
+from k2mps.core import errors
+
+_FORMATS = ("text", "json", "markdown")
+
+
+def _format_option(function):
+    """--format, and --json for short."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(_FORMATS),
+        default="text",
+        help="how the result is printed",
+    )(click.option("--json", "as_json", is_flag=True, help="short for --format json")(function))
+
+
+def _patch_argument(name: str = "patch", **options):
+    return click.argument(name, shell_complete=completion.patches, **options)
+
+
+def _show_written(session: Session, result) -> None:
+    """Names the files that a command has changed."""
+    for path in result.written:
+        session.console.info(f"wrote {path}")
+    for path in result.removed:
+        session.console.info(f"removed {path}")
+
+
+@click.command("lint")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "json", "github")),
+    default="text",
+    help="how findings are printed; github makes annotations of them",
+)
+@click.pass_obj
+def lint_command(session: Session, form: str) -> None:
+    """Check patches/ and its lock, offline and without a checkout."""
+    from k2mps.series import lint
+
+    session.tidy()
+    findings = lint.lint(session.project)
+    for line in lint.render(findings, form):
+        session.console.info(line)
+    if findings:
+        places = len({finding.path for finding in findings})
+        raise errors.LintError(
+            f"{len(findings)} findings in {places} files",
+            next_command="correct them, then k2mps lock",
+        )
+    if form == "text":
+        session.console.info("patches/ and its lock are sound")
+
+
+@click.command("report")
+@k2_option
+@_format_option
+@click.option("--offline", is_flag=True, help="do not ask upstream")
+@click.pass_obj
+def report_command(
+    session: Session, k2: str | None, form: str, as_json: bool, offline: bool
+) -> None:
+    """Tell how much the patches touch, and how far upstream has moved."""
+    from k2mps.carry import report
+
+    form = "json" if as_json else form
+    session.console.shows_progress = form == "text"
+    exists = session.locate(k2).is_dir()
+    result = report.report(
+        session.project, session.upstream, session.existing(k2) if exists else None, offline
+    )
+    if form == "json":
+        session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
+        return
+    session.console.document(report.sections(result), form == "markdown")
+
+
+@click.command("probe")
+@k2_option
+@_format_option
+@click.argument("commits", metavar="[BASE..END]", default="..")
+@click.pass_obj
+def probe_command(session: Session, k2: str | None, form: str, as_json: bool, commits: str) -> None:
+    """Find the first upstream commit that breaks each patch.
+
+    BASE is a commit at which the series applies, by default the pin; END is
+    older or newer, by default the last commit of upstream.
+    """
+    from k2mps.carry import probe, report
+
+    form = "json" if as_json else form
+    base, dots, end = commits.partition("..")
+    if not dots:
+        raise click.UsageError("give two commits as BASE..END")
+    session.console.shows_progress = form == "text"
+    pin = session.upstream.pin
+    checkout = session.obtain(k2)
+    end = end or report.fetch_tip(pin, checkout)
+    result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
+    if form == "json":
+        session.console.info(json.dumps(result.as_dict(), indent=2))
+        return
+    session.console.document(probe.sections(result), form == "markdown")
+
+
+@click.command("undo")
+@k2_option
+@click.option("--list", "only_list", is_flag=True, help="list operations")
+@click.argument("operation", required=False)
+@click.pass_obj
+def undo_command(session: Session, k2: str | None, only_list: bool, operation: str | None) -> None:
+    """Undo the last command that changed a branch or patches/.
+
+    OPERATION, an id that --list shows, undoes that one and all after it.
+    Undoing is an operation too: a second `k2mps undo` brings all back.
+    """
+    from k2mps.stack import operations, undo
+
+    session.tidy()
+    checkout = session.existing(k2)
+    if only_list:
+        session.console.table(
+            ("operation", "when", "command"),
+            [(entry.id[:12], entry.time, entry.command) for entry in operations.log(checkout)],
+        )
+        return
+    entry = undo.undo(session.project, checkout, operation)
+    session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
+
+
+@click.command("rebase")
+@k2_option
+@click.option("--onto", metavar="REV", help="the upstream commit to go to")
+@click.option("--continue", "go_on", is_flag=True, help="after a stop")
+@click.option("--abort", is_flag=True, help="end it; all is as before")
+@click.option("--drop-upstreamed", is_flag=True, help="drop patches that change nothing any more")
+@click.pass_obj
+def rebase_command(
+    session: Session,
+    k2: str | None,
+    onto: str | None,
+    go_on: bool,
+    abort: bool,
+    drop_upstreamed: bool,
+) -> None:
+    """Carry patches/ and the pin to another upstream commit.
+
+    Conflicts are resolved in build/rebase, never in your checkout.  When all
+    patches are through, how they were resolved is kept in resolutions/, which
+    can be committed.
+    """
+    from k2mps.carry import rebase
+
+    if (onto is not None) + go_on + abort != 1:
+        raise click.UsageError("one of --onto, --continue, --abort is needed")
+    show = session.console.info
+    session.tidy()
+    if abort:
+        rebase.abort(session.project, session.existing(k2))
+        show("the rebase is ended; all is as before it, and what was resolved in it is forgotten")
+        return
+    if go_on:
+        result = rebase.advance(session.project, session.existing(k2), drop_upstreamed)
+    else:
+        result = rebase.start(session.project, session.obtain(k2), onto, drop_upstreamed)
+    for line in result.resolved:
+        show(f"resolved as before: {line}")
+    for name, reason in result.dropped:
+        show(f"dropped {name}: {reason}")
+    _show_written(session, result)
+    show(f"{len(result.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
+    show("next: k2mps apply; k2mps undo takes it back")
+
+
+_WORDS = (
+    click.option("--why", "body", metavar="TEXT", help="what its body says"),
+    click.option("--status", metavar="TEXT", help="its Upstream-Status"),
+    click.option("--author", metavar="'NAME <EMAIL>'", help="who wrote it"),
+    click.option("--date", metavar="DATE", help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'"),
+)
+
+
+def _words_options(function):
+    """What can be said of a patch besides its subject."""
+    for option in reversed(_WORDS):
+        function = option(function)
+    return function
+
+
+_paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
+
+
+def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
+    """Does what `authoring` calls so, and shows what it wrote."""
+    from k2mps.stack import authoring
+
+    plan = getattr(authoring, action)(session.project, checkout, *arguments, **options)
+    _show_written(session, plan)
+    if not plan.changed and not plan.removed:
+        session.console.info("nothing has changed")
+
+
+def _show_untracked(session: Session, checkout) -> None:
+    """Names the files that did not become part of a patch."""
+    untracked = checkout.untracked_files()
+    if untracked:
+        more = f" and {len(untracked) - 5} more" if untracked[5:] else ""
+        session.console.warn(
+            f"not in it, as git does not track them: {', '.join(untracked[:5])}"
+            f"{more}; k2mps fold PATCH FILE takes in what is named"
+        )
+
+
+@click.command("new")
+@k2_option
+@_words_options
+@click.argument("subject")
+@_paths_argument
+@click.pass_obj
+def new_command(session: Session, k2: str | None, paths: tuple[str, ...], **words: str) -> None:
+    """Make a patch of the edits in the checkout.
+
+    Of new files, those that git tracks or that are named as FILE.
+    """
+    from k2mps.stack.authoring import Words
+
+    checkout = session.to_change(k2)
+    _change(session, checkout, "new", Words(**words), paths)
+    _show_untracked(session, checkout)
+
+
+@click.command("fold")
+@k2_option
+@_patch_argument()
+@_paths_argument
+@click.pass_obj
+def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str, ...]) -> None:
+    """Make the edits in the checkout a part of PATCH.
+
+    Of new files, those that git tracks or that are named as FILE.
+    """
+    checkout = session.to_change(k2)
+    _change(session, checkout, "fold", patch, paths)
+    _show_untracked(session, checkout)
+
+
+@click.command("edit")
+@k2_option
+@click.option("--subject", metavar="TEXT", help="its first line")
+@_words_options
+@_patch_argument()
+@click.pass_obj
+def edit_command(session: Session, k2: str | None, patch: str, **words: str | None) -> None:
+    """Change what PATCH says of itself; without options, in your editor."""
+    from k2mps.stack import authoring
+
+    session.tidy()
+    said = authoring.Words(**words)
+    if said == authoring.Words():
+        old = authoring.words_of(session.project, patch)
+        text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
+        said = authoring.parse_words(text) if text else said
+    _change(session, session.existing(k2), "edit", patch, said)
+
+
+@click.command("drop")
+@k2_option
+@_patch_argument()
+@click.pass_obj
+def drop_command(session: Session, k2: str | None, patch: str) -> None:
+    """Take PATCH out of the series, and its changes out of the checkout."""
+    _change(session, session.to_change(k2), "drop", patch)
+
+
+@click.command("rename")
+@k2_option
+@_patch_argument()
+@click.argument("name")
+@click.pass_obj
+def rename_command(session: Session, k2: str | None, patch: str, name: str) -> None:
+    """Give PATCH another file name."""
+    _change(session, session.to_change(k2), "rename", patch, name)
+
+
+def _anchor_option(name: str):
+    return click.option(
+        name,
+        metavar="PATCH",
+        help=f"its place is {name[2:]} this one",
+        shell_complete=completion.patches,
+    )
+
+
+@click.command("move")
+@k2_option
+@_anchor_option("--before")
+@_anchor_option("--after")
+@_patch_argument()
+@click.pass_obj
+def move_command(
+    session: Session, k2: str | None, before: str | None, after: str | None, patch: str
+) -> None:
+    """Give PATCH another place in the series."""
+    if (before is None) == (after is None):
+        raise click.UsageError("one of --before and --after is needed")
+    checkout = session.to_change(k2)
+    _change(session, checkout, "move", patch, before or after, after=before is None)
+
+
+@click.command("export")
+@k2_option
+@click.option(
+    "--prune", is_flag=True, help="delete patches and new files that the branch has no longer"
+)
+@click.option("--overwrite", is_flag=True, help="write over edits of patches/ that are not locked")
+@click.pass_obj
+def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
+    """Make patches/ from the commits on branch k2-mps, and lock it."""
+    from k2mps.stack import export
+
+    result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
+    show = session.console.info
+    _show_written(session, result)
+    if not result.written and not result.removed:
+        show("patches/ has it all already")
+    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
+
+
+@click.command("lock")
+@k2_option
+@click.pass_obj
+def lock_command(session: Session, k2: str | None) -> None:
+    """Lock patches/ as it is, also after a merge: write its hashes."""
+    from k2mps.core import pins
+    from k2mps.stack import export
+
+    session.tidy()
+    # A conflict in the lock is what this mends.
+    session.upstream = pins.load(session.project.config_file, False)
+    locked = export.lock(session.project, session.obtain(k2))
+    session.console.info(
+        f"{locked.patches} patches, tree {locked.tree[:12]}"
+        + ("; upstream.toml written" if locked.written else ", as before")
+    )
+
+
+@click.command("upstream")
+@k2_option
+@click.option(
+    "--group", metavar="NAME", help="one group of patches/series, on top of those before it"
+)
+@click.option("--branch", metavar="NAME", help="make a branch of it")
+@click.option(
+    "--mailbox",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="write it as mail, the cover letter first",
+)
+@click.option(
+    "--check",
+    is_flag=True,
+    help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
+    " k2 with it on; takes minutes a commit, and goes on where it was stopped",
+)
+@click.option(
+    "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
+)
+@_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
+@click.pass_obj
+def upstream_command(
+    session: Session,
+    k2: str | None,
+    group: str | None,
+    branch: str | None,
+    mailbox: str | None,
+    check: bool,
+    quick: bool,
+    patches: tuple[str, ...],
+) -> None:
+    """Make a pull request to k2 of the series, of a group or some patches.
+
+    The cover letter is printed, with the figures of the last `k2mps test`.
+    """
+    from pathlib import Path
+
+    from k2mps.carry import pull_request, pull_request_check
+
+    if group and patches:
+        raise click.UsageError("give a group or patches, not both")
+    checkout = session.obtain(k2)
+    made = pull_request.make(session.project, checkout, patches, group or "")
+    if check:
+        rows, bad = [], []
+        for one in pull_request_check.check(
+            session.project, session.upstream, checkout, made, session.console, quick
+        ):
+            rows.append((one.commit[:12], one.subject, one.off, one.on, one.style))
+            bad += [] if one.ok else [one.subject]
+            session.console.info(f"{one.commit[:12]} {one.off}; {one.on}; style: {one.style}")
+        session.console.table(
+            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
+        )
+        if bad:
+            raise errors.TestsFailedError(
+                f"{len(bad)} of {len(rows)} commits are not well: {'; '.join(bad)}",
+                next_command="k2mps fold the fix into the patch, then k2mps"
+                " upstream --check again: what was well is not tried again",
+            )
+    if branch:
+        pull_request.branch(checkout, made, branch)
+    if mailbox:
+        Path(mailbox).write_bytes(pull_request.mailbox(checkout, made))
+    session.console.info(made.cover.rstrip("\n"))
+    for note in made.notes:
+        session.console.warn(note)
+    if branch:
+        session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
+
+
+COMMANDS = (
+    drop_command,
+    edit_command,
+    export_command,
+    fold_command,
+    lint_command,
+    lock_command,
+    move_command,
+    new_command,
+    probe_command,
+    rebase_command,
+    rename_command,
+    report_command,
+    undo_command,
+    upstream_command,
+)

@@ -1,0 +1,140 @@
+"""`k2mps wheel`, which makes a wheel, and its commands, which look into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from k2mps.cli.session import Session, jobs_option, k2_option, torch_option
+
+
+def _wheel_argument(name: str, metavar: str) -> Callable:
+    """An argument that is a file."""
+    return click.argument(
+        name, metavar=metavar, type=click.Path(exists=True, dir_okay=False, path_type=Path)
+    )
+
+
+_python_option = click.option(
+    "--python", metavar="PROGRAM", help="the Python that the wheel is for; default .venv's"
+)
+
+
+@click.group("wheel", invoke_without_command=True, subcommand_metavar="[COMMAND]")
+@k2_option
+@torch_option
+@jobs_option
+@click.option(
+    "--target",
+    type=click.Choice(("native", "macos-arm64")),
+    default="native",
+    show_default=True,
+    help="the system that the wheel is for",
+)
+@_python_option
+@click.option("--release", is_flag=True, help="refuse unless all of k2-mps is as committed")
+@click.pass_context
+def wheel_command(
+    context: click.Context,
+    k2: str | None,
+    torch: str | None,
+    jobs: int | None,
+    target: str,
+    python: str | None,
+    release: bool,
+) -> None:
+    """Make a wheel of the patched k2 and verify it.
+
+    One for this machine is also imported, in a clean environment.  One that
+    is cross-built can be for another Python than .venv's: that Python must be
+    here with its headers, and nothing of k2 or torch runs in it.
+    """
+    if context.invoked_subcommand:
+        return
+    session: Session = context.obj
+    from k2mps.build.toolchain import LABEL
+    from k2mps.wheel import make
+    from k2mps.wheel.contents import Target
+
+    chosen = Target(target)
+    if python and not chosen.crossed:
+        raise click.UsageError(
+            "--python is for cross-built wheels; one for this machine is for"
+            " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
+        )
+    path = make.make(
+        session.project,
+        session.upstream,
+        session.obtain(k2),
+        chosen,
+        torch,
+        jobs,
+        release,
+        session.console,
+        python,
+    )
+    checked = "verified, imported in a clean environment"
+    session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
+
+
+@wheel_command.command("verify")
+@k2_option
+@_python_option
+@_wheel_argument("wheel", "FILE")
+@click.pass_obj
+def verify_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
+    """Take a wheel apart and check it against the patched k2 and torch."""
+    from k2mps.wheel import verify
+
+    verify.check(
+        wheel, session.project, session.upstream, session.obtain(k2), session.console, python
+    )
+    session.console.info(f"{wheel.name}: verified")
+
+
+@wheel_command.command("compare")
+@_wheel_argument("first", "FIRST")
+@_wheel_argument("second", "SECOND")
+@click.pass_obj
+def compare_command(session: Session, first: Path, second: Path) -> None:
+    """Name what differs between two wheels."""
+    from k2mps.core import errors
+    from k2mps.wheel import differences
+
+    session.prepare_wheels()
+    found = list(differences.differences(first, second))
+    if found:
+        raise errors.WheelsDifferError(
+            f"{first.name} and {second.name} differ in {len(found)} place(s)",
+            why="\n".join(found),
+            next_command="build both with the same compilers, torch and commit of k2-mps",
+        )
+    session.console.info(f"{first} and {second} are the same to the byte")
+
+
+@wheel_command.command("sbom")
+@_wheel_argument("wheel", "FILE")
+@click.pass_obj
+def sbom_command(session: Session, wheel: Path) -> None:
+    """Write a wheel's bill of materials (CycloneDX) beside it."""
+    session.prepare_wheels()
+    from k2mps.wheel import sbom
+
+    session.console.info(str(sbom.write(wheel)))
+
+
+@wheel_command.command("index")
+@click.option(
+    "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
+)
+@click.argument(
+    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+@click.pass_obj
+def index_command(session: Session, base_url: str, directory: Path) -> None:
+    """Write DIR/index.html, a page of its wheels for pip's --find-links."""
+    from k2mps.wheel import index
+
+    session.console.info(str(index.write(directory, base_url)))

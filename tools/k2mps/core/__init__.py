@@ -1,0 +1,1 @@
+"""What everything else stands on: git, processes, files, errors; knows no command."""

@@ -1,0 +1,250 @@
+"""Every failure the tool reports, one class and one exit code per kind.
+
+An error carries three things and is printed as such: what failed, why that
+probably happened, and the command to run next.  The library raises these;
+only the command line prints them and turns them into exit codes.  `k2mps docs`
+makes a table of the kinds.
+
+Exit codes are part of the interface: scripts and CI may branch on them, so a
+number is never given a second meaning (15, 25, 28, 29, 31, 35 and 40 had one).  0 is success, 1 an
+unforeseen error, 2 a wrong command line.
+"""
+
+from __future__ import annotations
+
+
+class K2mpsError(Exception):
+    """Base of all errors that the tool foresees.
+
+    Args:
+      what: what failed, one line without a full stop.
+      why: the probable cause; may be several lines.
+      next_command: what to run or do next.
+    """
+
+    exit_code = 1
+    remedy = ""
+
+    def __init__(self, what: str, *, why: str = "", next_command: str = ""):
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.next_command = next_command
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.why:
+            lines.append(f"why: {self.why}")
+        if self.next_command:
+            lines.append(f"next: {self.next_command}")
+        return "\n".join(lines)
+
+
+def _kind(
+    name: str, code: int, meaning: str, remedy: str, base: type[K2mpsError] = K2mpsError
+) -> type[K2mpsError]:
+    """A kind of error: its exit code, what it means, what helps against it."""
+    facts = {"__doc__": meaning, "__module__": __name__, "exit_code": code, "remedy": remedy}
+    return type(name, (base,), facts)
+
+
+ConfigError = _kind(
+    "ConfigError",
+    3,
+    "upstream.toml is missing, malformed or contradicts itself.",
+    "Correct the line of upstream.toml, the option or the variable that the message names; "
+    "`git checkout upstream.toml` brings the committed file back.",
+)
+SeriesError = _kind(
+    "SeriesError",
+    4,
+    "patches/ is malformed: a header, a path, an order file, an owner.",
+    "Correct the file of patches/ that the message names, then `k2mps lint`.",
+)
+UnsafePathError = _kind(
+    "UnsafePathError",
+    5,
+    "A patch names a path outside the files it may touch.",
+    "Do not apply a patch like that before you have read it. Patches may touch files of k2 "
+    "only, by relative paths.",
+    base=SeriesError,
+)
+LockMismatchError = _kind(
+    "LockMismatchError",
+    6,
+    "patches/ is not what upstream.toml locks.",
+    "If the change of patches/ is meant, `k2mps lock`; else `git checkout patches upstream.toml`.",
+)
+LintError = _kind(
+    "LintError", 7, "`k2mps lint` has findings.", "Correct what it lists, then `k2mps lock`."
+)
+CheckoutMissingError = _kind(
+    "CheckoutMissingError",
+    10,
+    "There is no k2 checkout where one is needed.",
+    "`k2mps checkout` clones k2, or name your own with `--k2`.",
+)
+DirtyCheckoutError = _kind(
+    "DirtyCheckoutError",
+    11,
+    "The checkout has uncommitted edits or an operation in progress.",
+    "Commit or stash your edits in the checkout, or end the operation of git that is in "
+    "progress there.",
+)
+WrongCommitError = _kind(
+    "WrongCommitError",
+    12,
+    "The checkout stands at a commit the series was not made for.",
+    "Check the pinned commit out, or carry the series to yours with `k2mps rebase --onto`.",
+)
+UserCommitsError = _kind(
+    "UserCommitsError",
+    13,
+    "Branch k2-mps holds commits that the tool did not make.",
+    "`k2mps export` makes patches of them; or move them to another branch.",
+)
+PatchConflictError = _kind(
+    "PatchConflictError",
+    14,
+    "A patch does not apply.",
+    "Read the hunk that is shown. `k2mps rebase --onto` resolves conflicts with a newer k2 in "
+    "a worktree of its own.",
+)
+ObstructedError = _kind(
+    "ObstructedError",
+    16,
+    "A file that git does not track stands where a new file must go.",
+    "Move the file that is named out of the checkout.",
+)
+BusyError = _kind(
+    "BusyError",
+    17,
+    "Another run of the tool, or of git, holds the checkout.",
+    "Wait for the other run to end. A lock goes with its process and never has to be removed.",
+)
+BranchElsewhereError = _kind(
+    "BranchElsewhereError",
+    18,
+    "Branch k2-mps is checked out in another worktree.",
+    "`git worktree list` tells where; remove that worktree or switch its branch.",
+)
+RebaseStoppedError = _kind(
+    "RebaseStoppedError",
+    19,
+    "A rebase needs a decision before it can go on, or there is none.",
+    "Resolve what `git -C build/rebase status` lists, then `k2mps rebase --continue`, or "
+    "`--abort`.",
+)
+UnreachableError = _kind(
+    "UnreachableError",
+    20,
+    "Upstream cannot be reached.",
+    "Check the network, or name a clone that you have with `--k2 DIR`.",
+)
+CommitMissingError = _kind(
+    "CommitMissingError",
+    21,
+    "Upstream answers but does not have the pinned commit.",
+    "Check the url and the commit in upstream.toml; a shallow clone may have to be deepened.",
+)
+DiskFullError = _kind(
+    "DiskFullError",
+    22,
+    "The disk or the quota is full.",
+    "Free some space, or `k2mps clean`; then run the same command again.",
+)
+GitError = _kind(
+    "GitError",
+    23,
+    "git failed in a way that has no class of its own.",
+    "Read git's message; `k2mps --verbose` shows the command that failed.",
+)
+RefusedError = _kind(
+    "RefusedError",
+    24,
+    "What is asked would lose or garble something, or cannot be done as asked.",
+    "Follow the message; `k2mps status` shows how things stand. Nothing was written.",
+)
+FileAccessError = _kind(
+    "FileAccessError",
+    26,
+    "A file or directory cannot be read or written.",
+    "Check owner, permissions and kind of the file that is named.",
+)
+RequirementMissingError = _kind(
+    "RequirementMissingError",
+    30,
+    "Something that the build needs is not installed.",
+    "Run the command that the message ends with; `k2mps doctor` lists all that is missing.",
+)
+CompileError = _kind(
+    "CompileError",
+    32,
+    "k2 does not configure, compile or link.",
+    "Read the log that the message names; `k2mps doctor` tells what is missing. After an "
+    "edit, `k2mps build` goes on where it stopped.",
+)
+DemoError = _kind(
+    "DemoError",
+    33,
+    "k2 was built, but the demonstration fails.",
+    "`k2mps test` shows what else fails.",
+)
+TestsFailedError = _kind(
+    "TestsFailedError",
+    34,
+    "A suite has failures, or has collected nothing.",
+    "Read the log in build/tests that is named; `k2mps test SUITE -- -k NAME` repeats one test.",
+)
+NoGpuError = _kind(
+    "NoGpuError",
+    36,
+    "There is no NVIDIA GPU where one was asked for.",
+    "`k2mps kernels --prepare DIR` makes a folder that runs where there is one.",
+)
+BenchmarkError = _kind(
+    "BenchmarkError",
+    37,
+    "The benchmark does not run, or is compared with another machine's.",
+    "Read the message; compare only runs of one machine.",
+)
+IndexUnreachableError = _kind(
+    "IndexUnreachableError",
+    27,
+    "pip's package index cannot be reached.",
+    "Check the network and pip's own settings: index, proxy, certificates.",
+)
+WheelVerificationError = _kind(
+    "WheelVerificationError",
+    41,
+    "A wheel is not what it should be, or cannot be installed or imported.",
+    "Do not publish the wheel. Each finding names file and check; `k2mps wheel` makes it anew.",
+)
+WheelsDifferError = _kind(
+    "WheelsDifferError",
+    42,
+    "Two wheels that should be the same are not.",
+    "`k2mps wheel compare FIRST SECOND` names what differs.",
+)
+DocsError = _kind(
+    "DocsError",
+    43,
+    "The documentation does not build without warnings.",
+    "Correct the page that is named, then `k2mps docs`.",
+)
+
+
+class InterruptedRunError(K2mpsError):
+    """Ctrl-C or a termination signal arrived."""
+
+    exit_code = 130
+    remedy = (
+        "Run the same command again: what was under way is as before it or"
+        " completed, never between."
+    )
+
+    def __init__(self, signal_number: int):
+        super().__init__("interrupted")
+        self.signal_number = signal_number
+        # The shell's convention, so that callers see which signal it was.
+        self.exit_code = 128 + signal_number

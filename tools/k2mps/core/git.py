@@ -1,0 +1,456 @@
+"""git, with every setting that could change a result fixed.
+
+All commands go through `Git`.  A command runs with
+
+- the settings in `_FIXED`, passed explicitly, so that the user's
+  configuration cannot change what comes out;
+- English messages, a fixed identity and none of the environment variables
+  that redirect git to another repository (`scrub_environment`);
+- its own session, so that a Ctrl-C reaches the tool only, which then decides
+  what is undone.
+
+Two kinds of commands are looser on purpose.  `network` commands honour the
+user's configuration in full: insteadOf, proxies, credentials.  Commands on
+the working tree keep the checkout's own conventions for line endings and
+filters (`work_tree`), so that a CRLF checkout stays a CRLF checkout; what is
+compared and committed is always the blob.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core import errors, interrupts
+from k2mps.core.progress import Reporter
+
+# What `git apply --cached --3way` needs.
+MINIMUM_VERSION = (2, 32)
+
+# Whom the commits of the series are by.  The committer is also how the tool
+# recognises its own commits: rewording or amending one replaces it.
+IDENTITY_NAME = "k2-mps"
+IDENTITY_EMAIL = "k2-mps@k2-mps.invalid"
+
+_FIXED = {
+    "advice.detachedHead": "false",
+    "am.threeWay": "false",
+    "apply.ignoreWhitespace": "no",
+    "apply.whitespace": "nowarn",
+    "color.ui": "false",
+    "commit.gpgSign": "false",
+    "core.bigFileThreshold": "512m",
+    "core.checkStat": "default",
+    "core.fsmonitor": "false",
+    "core.hooksPath": os.devnull,
+    "core.protectHFS": "true",
+    "core.protectNTFS": "true",
+    "core.quotePath": "false",
+    "core.splitIndex": "false",
+    "core.trustctime": "true",
+    "core.untrackedCache": "false",
+    "diff.algorithm": "myers",
+    "diff.context": "1",
+    "diff.indentHeuristic": "true",
+    "diff.interHunkContext": "0",
+    "diff.mnemonicPrefix": "false",
+    "diff.noprefix": "false",
+    "diff.orderFile": os.devnull,
+    "diff.relative": "false",
+    "diff.renames": "false",
+    "diff.submodule": "short",
+    "diff.suppressBlankEmpty": "false",
+    "gc.auto": "0",
+    "i18n.commitEncoding": "UTF-8",
+    "i18n.logOutputEncoding": "UTF-8",
+    "log.follow": "false",
+    "log.mailmap": "false",
+    "log.showSignature": "false",
+    "maintenance.auto": "false",
+    "status.relativePaths": "false",
+    "status.renames": "false",
+    "status.showUntrackedFiles": "no",
+    "submodule.recurse": "false",
+}
+
+# What git does to a file's bytes between the working tree and a blob.
+_NO_CONVERSION = {
+    "core.attributesFile": os.devnull,
+    "core.autocrlf": "false",
+    "core.eol": "lf",
+    "core.safecrlf": "false",
+}
+
+# Commands that show blobs, and would take a file of the working tree for one
+# where the index says that it is the same: it is not, where it has other line
+# ends.  They get an index that does not exist.
+_WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
+
+# Variables that point git elsewhere or change what it prints.  Configuration
+# (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS, ...) are the
+# user's and stay.
+_SCRUBBED = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ATTR_SOURCE",
+    "GIT_AUTHOR_DATE",
+    "GIT_AUTHOR_EMAIL",
+    "GIT_AUTHOR_NAME",
+    "GIT_COMMITTER_DATE",
+    "GIT_COMMITTER_EMAIL",
+    "GIT_COMMITTER_NAME",
+    "GIT_COMMON_DIR",
+    "GIT_DEFAULT_HASH",
+    "GIT_DIFF_OPTS",
+    "GIT_DIR",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_GRAFT_FILE",
+    "GIT_ICASE_PATHSPECS",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INDEX_VERSION",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_NAMESPACE",
+    "GIT_NOGLOB_PATHSPECS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PAGER_IN_USE",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+
+_ENVIRONMENT = {
+    "GIT_AUTHOR_EMAIL": IDENTITY_EMAIL,
+    "GIT_AUTHOR_NAME": IDENTITY_NAME,
+    "GIT_COMMITTER_EMAIL": IDENTITY_EMAIL,
+    "GIT_COMMITTER_NAME": IDENTITY_NAME,
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LANGUAGE": "C",
+    "LC_ALL": "C",
+    "TZ": "UTC",
+}
+
+# What is fixed for clone and fetch: nothing of how upstream is reached.
+_NETWORK = {
+    "core.hooksPath": os.devnull,
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+}
+
+# "Receiving objects:  45% (9/20), 1.2 MiB", or with a number only.
+_PROGRESS = re.compile(
+    r"(remote: )?(?P<title>[A-Z][a-z ]+): +"
+    r"(\d+% \((?P<done>\d+)/(?P<total>\d+)\)|\d+(,|$))"
+)
+
+_DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspace")
+
+
+def scrub_environment() -> None:
+    """Removes the variables that would redirect git, from this process.
+
+    To be called once, before the first command: inside a git hook or an
+    alias these variables name another repository than the one we work on.
+    """
+    for name in _SCRUBBED:
+        os.environ.pop(name, None)
+
+
+class Git:
+    """Runs git in one directory.
+
+    Args:
+      directory: where the commands run; a working tree or a git directory.
+      index: an index file to use in place of the repository's own.
+      literal: files of the working tree are the blobs' bytes, whatever the
+        user's conventions are; for clones that the tool has made.
+      reporter: told about every command.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        index: Path | None = None,
+        literal: bool = False,
+        reporter: Reporter = Reporter(),
+    ):
+        self.directory = Path(directory)
+        self.index = index
+        self.literal = literal
+        self._reporter = reporter
+
+    def with_index(self, index: Path) -> Git:
+        """The same directory seen through another index file."""
+        return Git(self.directory, index=index, literal=self.literal, reporter=self._reporter)
+
+    def run(
+        self,
+        *args: str,
+        stdin: bytes = b"",
+        work_tree: bool = False,
+        environment: Mapping[str, str] | None = None,
+    ) -> Result:
+        """Runs a local command and returns its result whatever it is.
+
+        Args:
+          args: the command, without the leading "git".
+          stdin: what the command reads.
+          work_tree: the command reads or writes files of the working tree,
+            whose line ends and filters are the user's choice unless this is
+            a clone of the tool's.
+          environment: further variables for this command.
+        Raises:
+          DiskFullError: git found no space.
+        """
+        settings = dict(_FIXED)
+        variables = dict(_ENVIRONMENT)
+        if self.literal or not work_tree:
+            settings.update(_NO_CONVERSION)
+            variables["GIT_ATTR_NOSYSTEM"] = "1"
+            if args[0] in _WITHOUT_INDEX:
+                none = self.directory / ".k2mps-no-index"
+                variables["GIT_INDEX_FILE"] = str(none)
+        if self.index is not None:
+            variables["GIT_INDEX_FILE"] = str(self.index)
+        variables.update(environment or {})
+        result = self._execute(_options(settings), args, stdin, variables)
+        if any(sign in result.stderr for sign in _DISK_FULL) or (
+            "unable to write file" in result.stderr and _is_full(self.directory)
+        ):
+            raise errors.DiskFullError(
+                f"no space left while running git {args[0]}",
+                why=result.stderr,
+                next_command="free some space, then run the same command again",
+            )
+        return result
+
+    def bytes(self, *args: str, **kwargs) -> bytes:
+        """Runs a command that must succeed; returns its output as it is."""
+        result = self.run(*args, **kwargs)
+        if result.status != 0:
+            raise errors.GitError(
+                f"git {' '.join(args)} failed with status {result.status} in {self.directory}",
+                why=result.stderr,
+                next_command="k2mps --verbose shows the command that failed;"
+                f" git -C {self.directory} status tells more",
+            )
+        return result.stdout
+
+    def text(self, *args: str, **kwargs) -> str:
+        """As `bytes`, decoded and without the final newline."""
+        return os.fsdecode(self.bytes(*args, **kwargs)).rstrip("\n")
+
+    def succeeds(self, *args: str, **kwargs) -> bool:
+        """Whether a command that answers by its status says yes."""
+        return self.run(*args, **kwargs).status == 0
+
+    def network(self, title: str, *args: str) -> None:
+        """Runs clone or fetch, under the user's configuration.
+
+        The command keeps the terminal, where ssh or a credential helper may
+        have to ask something.
+
+        Args:
+          title: what the progress display calls the work.
+          args: the command; `--progress` is added here.
+        Raises:
+          UnreachableError: the command failed.
+          DiskFullError: there was no space for what came.
+        """
+        command, *rest = args
+        self._reporter.command(["git", *map(redacted, args)])
+        with contextlib.ExitStack() as stack:
+            with interrupts.deferred():
+                process = _started(
+                    [*_options(_NETWORK), command, "--progress", *rest],
+                    cwd=self.directory,
+                    env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                )
+                stack.enter_context(_ended(process))
+            task = stack.enter_context(self._reporter.task(title))
+            stderr = _follow_progress(process, task)
+        status = process.returncode
+        if any(sign in stderr for sign in _DISK_FULL):
+            raise errors.DiskFullError(
+                f"no space left while running git {command}",
+                why=stderr,
+                next_command="free some space, then run the same command again",
+            )
+        if status != 0:
+            raise errors.UnreachableError(
+                f"git {command} failed: {_last_line(stderr)}",
+                why=stderr,
+                next_command="check the network and the url in upstream.toml,"
+                " then run the same command again",
+            )
+
+    def _execute(self, options, args, stdin, variables) -> Result:
+        self._reporter.command(["git", *map(redacted, args)])
+        with contextlib.ExitStack() as stack:
+            # A signal must not come between the start of the process and the
+            # promise to end it.
+            with interrupts.deferred():
+                process = _started(
+                    [*options, *args],
+                    cwd=self.directory,
+                    env={**os.environ, **variables},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+                stack.enter_context(_ended(process))
+            stdout, stderr = _communicate(process, stdin)
+        return Result(process.returncode, stdout, stderr.decode("utf-8", "replace").strip())
+
+
+class Result:
+    """How a command ended.
+
+    Attributes:
+      status: its exit status.
+      stdout: the bytes it wrote.
+      stderr: its messages, decoded.
+    """
+
+    def __init__(self, status: int, stdout: bytes, stderr: str):
+        self.status = status
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+def split_z(output: bytes) -> list[str]:
+    """Splits what a command wrote under -z into its fields."""
+    return [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
+
+
+def version() -> tuple[int, ...]:
+    """The version of the git that is found on the PATH; none where there is
+    no git."""
+    try:
+        output = subprocess.run(["git", "version"], capture_output=True, text=True).stdout
+    except OSError:
+        return ()
+    return tuple(map(int, re.findall(r"\d+", output)[:3]))
+
+
+def _started(args: Sequence[str], **how) -> subprocess.Popen:
+    """A git process.
+
+    Raises:
+      RequirementMissingError: there is no git.
+    """
+    try:
+        return subprocess.Popen(["git", *args], **how)
+    except FileNotFoundError as error:
+        if error.filename != "git":
+            raise
+        raise errors.RequirementMissingError(
+            "there is no git on the PATH",
+            why="all that k2mps does with k2 is done by git",
+            next_command="install git, by apt install git, dnf install git or"
+            " xcode-select --install; then run the same command again",
+        ) from None
+
+
+def _options(settings: Mapping[str, str]) -> list[str]:
+    options = ["--no-pager"]
+    for name, value in settings.items():
+        options += ["-c", f"{name}={value}"]
+    return options
+
+
+def _communicate(process: subprocess.Popen, stdin: bytes) -> tuple[bytes, bytes]:
+    """As the process's own, which writes much input in small pieces."""
+    if len(stdin) <= 1 << 12:
+        return process.communicate(stdin)
+    pipe, process.stdin = process.stdin, None
+
+    def feed() -> None:
+        with contextlib.suppress(BrokenPipeError), pipe:
+            pipe.write(stdin)
+
+    # Should a signal end this, the process goes, and the thread with it.
+    feeder = threading.Thread(target=feed, daemon=True)
+    feeder.start()
+    output = process.communicate()
+    feeder.join()
+    return output
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen):
+    """Leaves no process behind when an exception ends the context."""
+    try:
+        yield
+    except BaseException:
+        # Asked politely, git removes its lock files and its own children.
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+
+
+def _follow_progress(process: subprocess.Popen, task) -> str:
+    """Feeds git's progress to `task`; returns the other lines of stderr."""
+
+    others = []
+
+    def handle(raw: bytes) -> None:
+        line = raw.decode("utf-8", "replace")
+        match = _PROGRESS.match(line)
+        if match is None:
+            others.append(line)
+        elif match["total"]:
+            task.update(int(match["done"]), int(match["total"]), match["title"])
+
+    rest = b""
+    with process.stderr as stream:
+        while chunk := stream.read1(4096):
+            *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
+            for line in lines:
+                handle(line)
+    handle(rest)
+    process.wait()
+    return redacted("\n".join(others).strip())
+
+
+def _is_full(directory: Path) -> bool:
+    """Whether a small file cannot be written: git does not always say why
+    it could not write one."""
+    import tempfile
+
+    try:
+        with tempfile.TemporaryFile(dir=directory) as probe:
+            probe.write(bytes(1 << 16))
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return False
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def redacted(text: str) -> str:
+    """A text without the passwords in its URLs."""
+    return re.sub(r"://[^/@\s]+@", "://***@", text)

@@ -1,0 +1,56 @@
+"""Signals as exceptions, and sections in which they have to wait."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable, Iterator
+
+from k2mps.core.errors import InterruptedRunError
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def install() -> None:
+    """Makes SIGINT, SIGTERM and SIGHUP raise `InterruptedRunError`.
+
+    Signals that the parent process told us to ignore (nohup) stay ignored.
+    """
+
+    def interrupt(number, frame):
+        raise InterruptedRunError(number)
+
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[Callable[[], None]]:
+    """Holds signals back for the length of the context.
+
+    Yields a function that raises `InterruptedRunError` if a signal has
+    arrived meanwhile: the places where it is called are the only ones at
+    which the section can be left by a signal.  A signal that arrived and was
+    not asked about is raised when the context ends.
+    """
+    arrived: list[int] = []
+
+    def remember(number, frame):
+        arrived.append(number)
+
+    def check() -> None:
+        if arrived:
+            raise InterruptedRunError(arrived.pop())
+
+    previous = {
+        number: signal.signal(number, remember)
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield check
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    check()

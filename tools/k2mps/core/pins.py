@@ -1,0 +1,303 @@
+"""upstream.toml: which k2 the series is for, and the lock of the series.
+
+    [upstream]
+    url, commit, tree, version    the pin: k2's repository, the commit that
+                                  the series starts from, its tree and the
+                                  version k2 gives itself there
+    [torch]
+    default, supported, tested    the torch version that a build uses unless
+                                  told otherwise, all that may be chosen, and
+                                  those that all suites have run with; the
+                                  last may be absent, and is the default then
+    [budget]
+    lines                         how many lines the patches may touch in
+                                  upstream's files, added and removed; may
+                                  be absent
+    [lock]
+    series                        the sha256 of patches/series
+    [lock.patches], [lock.files]  the sha256 of each patch and each new file,
+                                  with " executable" after it where that is so
+
+The lock is written by the tool only.  It has nothing that two changes of
+different patches both change, and no two entries on adjoining lines, so that
+git merges such changes by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from k2mps.core import errors
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_HEADER = re.compile(r"\s*\[+\s*([^\]\s.]+)")
+_CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
+
+
+# What helps where a line of the file is wrong.
+_CORRECT = "correct it in upstream.toml; git checkout upstream.toml brings the committed file back"
+
+
+@dataclasses.dataclass(frozen=True)
+class Pin:
+    """The upstream commit that the series starts from."""
+
+    url: str
+    commit: str
+    tree: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Torch:
+    """The torch versions that a build may use."""
+
+    default: str
+    supported: tuple[str, ...]
+    tested: tuple[str, ...] = ()
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """What may be chosen without any suite having run with it."""
+        return tuple(version for version in self.supported if version not in self.tested)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """What patches/ was when it was last locked.
+
+    Attributes:
+      series: sha256 of patches/series.
+      patches: file name of a patch to its sha256.
+      files: path of a new file in k2's tree to what `digest` says of it.
+    """
+
+    series: str
+    patches: Mapping[str, str]
+    files: Mapping[str, str]
+
+    def differences(self, other: Lock) -> list[str]:
+        """Names what differs in `other`, one short line each."""
+        lines = []
+        if self.series != other.series:
+            lines.append("series: changed")
+        for kind, mine, theirs in (
+            ("", self.patches, other.patches),
+            ("files/", self.files, other.files),
+        ):
+            for name in sorted(mine.keys() | theirs.keys()):
+                if name not in theirs:
+                    lines.append(f"{kind}{name}: missing")
+                elif name not in mine:
+                    lines.append(f"{kind}{name}: not in the lock")
+                elif mine[name] != theirs[name]:
+                    lines.append(f"{kind}{name}: changed")
+        return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Upstream:
+    """All of upstream.toml.
+
+    Attributes:
+      budget: the lines that patches may touch in upstream's files, or None.
+    """
+
+    pin: Pin
+    torch: Torch
+    lock: Lock
+    budget: int | None = None
+
+
+def sha256(content: bytes) -> str:
+    """The sha256 of some bytes, as hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def digest(content: bytes, executable: bool) -> str:
+    """What the lock says of a new file."""
+    return sha256(content) + (" executable" if executable else "")
+
+
+def load(path: Path, locked: bool = True) -> Upstream:
+    """Reads upstream.toml.
+
+    Args:
+      locked: whether to read the lock; else it is that of no patches, and a
+        merge conflict in it does not matter.
+    Raises:
+      ConfigError: it is missing, malformed or incomplete, or git has left a
+        conflict in it.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        rest = without_lock(text)
+        if not locked:
+            text = rest + "\n[lock]\nseries = '-'\n"
+        if _CONFLICT.search(text):
+            raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
+        document = tomllib.loads(text)
+    except FileNotFoundError:
+        raise errors.ConfigError(
+            f"{path} does not exist",
+            why="the tool runs in a clone of k2-mps only",
+            next_command="cd into your clone of k2-mps",
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise errors.ConfigError(
+            f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
+        ) from None
+    reader = _Reader(path.name, document)
+    return Upstream(
+        pin=Pin(
+            url=reader.text("upstream", "url"),
+            commit=reader.object_id("upstream", "commit"),
+            tree=reader.object_id("upstream", "tree"),
+            version=reader.text("upstream", "version"),
+        ),
+        torch=reader.torch(),
+        lock=Lock(
+            series=reader.text("lock", "series"),
+            patches=reader.table("lock", "patches"),
+            files=reader.table("lock", "files"),
+        ),
+        budget=reader.budget(),
+    )
+
+
+def _conflict(name: str, above: bool) -> errors.ConfigError:
+    """git has left a conflict in the file."""
+    if above:
+        return errors.ConfigError(
+            f"{name} has a merge conflict",
+            why="the pin or the torch versions were changed on both sides",
+            next_command=f"resolve it in {name} above [lock], then k2mps lock",
+        )
+    return errors.ConfigError(
+        f"the lock in {name} has a merge conflict",
+        why="patches were added, or the same one was changed, on both sides",
+        next_command="resolve conflicts in patches/, then k2mps lock",
+    )
+
+
+def without_lock(text: str) -> str:
+    """upstream.toml's text without the tables of the lock."""
+    kept = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        header = _HEADER.match(line)
+        if header:
+            inside = header[1] == "lock"
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def with_lock(text: str, lock: Lock) -> str:
+    """upstream.toml's text with another lock; all else stays as written."""
+    entries = [
+        f"[lock.{name}]\n"
+        + "\n".join(
+            f'{json.dumps(key, ensure_ascii=False)} = "{content[key]}"\n' for key in sorted(content)
+        )
+        for name, content in (("patches", lock.patches), ("files", lock.files))
+    ]
+    tables = [f'[lock]\nseries = "{lock.series}"\n', *entries]
+    return without_lock(text).rstrip("\n") + "\n\n" + "\n".join(tables)
+
+
+def with_pin(text: str, pin: Pin) -> str:
+    """upstream.toml's text with another pin; all else stays as written."""
+    import tomlkit
+
+    document = tomlkit.parse(text)
+    table = document["upstream"]
+    for name in ("commit", "tree", "version"):
+        table[name] = getattr(pin, name)
+    return tomlkit.dumps(document)
+
+
+class _Reader:
+    """Takes typed values out of a parsed document, or says what is wrong.
+
+    Raises:
+      ConfigError: a value is missing, or of another kind.
+    """
+
+    def __init__(self, name: str, document: dict):
+        self._name = name
+        self._document = document
+
+    def text(self, table: str, key: str) -> str:
+        value = self._table(table).get(key)
+        if not isinstance(value, str) or not value:
+            raise errors.ConfigError(
+                f"{self._name}: [{table}] {key} must be a text", next_command=_CORRECT
+            )
+        return value
+
+    def object_id(self, table: str, key: str) -> str:
+        value = self.text(table, key)
+        if not _OBJECT_ID.fullmatch(value):
+            raise errors.ConfigError(
+                f"{self._name}: [{table}] {key} must be a full object id, 40 hexadecimal digits",
+                why=f"it is {value!r}",
+                next_command=_CORRECT,
+            )
+        return value
+
+    def table(self, table: str, key: str) -> dict[str, str]:
+        value = self._table(table).get(key, {})
+        if not isinstance(value, dict) or not all(
+            isinstance(entry, str) for entry in value.values()
+        ):
+            raise errors.ConfigError(
+                f"{self._name}: [{table}.{key}] must map names to texts", next_command="k2mps lock"
+            )
+        return value
+
+    def torch(self) -> Torch:
+        default = self.text("torch", "default")
+        supported = self._versions("supported", [])
+        tested = self._versions("tested", [default])
+        if default not in supported or not set(tested) <= set(supported):
+            raise errors.ConfigError(
+                f"{self._name}: [torch] supported must contain the default and all of tested",
+                next_command=_CORRECT,
+            )
+        return Torch(default, supported, tested)
+
+    def _versions(self, key: str, default: list) -> tuple[str, ...]:
+        found = self._table("torch").get(key, default)
+        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
+            raise errors.ConfigError(
+                f"{self._name}: [torch] {key} must be a list of texts", next_command=_CORRECT
+            )
+        return tuple(found)
+
+    def budget(self) -> int | None:
+        if "budget" not in self._document:
+            return None
+        lines = self._table("budget").get("lines")
+        if not isinstance(lines, int) or isinstance(lines, bool):
+            raise errors.ConfigError(
+                f"{self._name}: [budget] lines must be a number", next_command=_CORRECT
+            )
+        return lines
+
+    def _table(self, table: str) -> dict:
+        value = self._document.get(table)
+        if not isinstance(value, dict):
+            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
+        return value

@@ -1,0 +1,120 @@
+"""Running long commands: their output followed, their children ended."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core import interrupts
+from k2mps.core.progress import Reporter
+
+_GRACE_SECONDS = 15.0
+_TAIL_LINES = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How a command ended.
+
+    Attributes:
+      status: its exit status.
+      lines: the last lines that it wrote, standard error included.
+    """
+
+    status: int
+    lines: tuple[str, ...]
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    reporter: Reporter = Reporter(),
+    cwd: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] = lambda line: None,
+    log: Path | None = None,
+    keep_open: Sequence[int] = (),
+) -> Outcome:
+    """Runs a command to its end.
+
+    The command gets a session of its own: a Ctrl-C reaches the tool, and the
+    tool then ends the command with all that it has started.
+
+    Args:
+      argv: the command.
+      reporter: told about it.
+      cwd: where it runs.
+      environment: variables for it, on top of this process's.
+      on_line: called with each line as it comes.
+      log: a file that receives the whole output.
+      keep_open: file descriptors that the command inherits.
+    """
+    argv = [str(word) for word in argv]
+    reporter.command(argv)
+    tail: list[str] = []
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(open(log or os.devnull, "w", encoding="utf-8"))
+        # A signal must not come between the start of the process and the
+        # promise to end it.
+        with interrupts.deferred():
+            process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env={**os.environ, **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=tuple(keep_open),
+                text=True,
+                errors="replace",
+            )
+            stack.enter_context(_ended(process))
+        with process.stdout:
+            for line in process.stdout:
+                sink.write(line)
+                line = line.rstrip("\n")
+                tail.append(line)
+                del tail[:-_TAIL_LINES]
+                on_line(line)
+        process.wait()
+    return Outcome(process.returncode, tuple(tail))
+
+
+def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
+    """What a short command prints; empty where it fails or is missing."""
+    argv = [str(word) for word in argv]
+    reporter.command(argv)
+    try:
+        result = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+    except OSError:
+        return ""
+    return result.stdout.strip() if result.returncode == 0 else ""
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen) -> Iterator[None]:
+    """Ends a command and what it has started if the context ends early.
+
+    A build tool that is asked to end takes its compilers with it and removes
+    half-written outputs; one that does not is killed.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(_GRACE_SECONDS)
+        except ProcessLookupError:
+            pass
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise

@@ -1,0 +1,86 @@
+"""What the library tells: its progress, with a silent default, and results.
+
+The library never prints.  Functions that have something to say take a
+`Reporter`; the command line passes one that writes to the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+
+class Task(Protocol):
+    """One long piece of work whose end is in sight."""
+
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        """Reports that `done` of `total` units are finished."""
+
+
+class _SilentTask:
+    def update(self, done: int, total: int, detail: str = "") -> None:
+        pass
+
+
+class Reporter:
+    """Receives what happens; this one discards it."""
+
+    def info(self, text: str) -> None:
+        """A result or a step the user should see."""
+
+    def warn(self, text: str) -> None:
+        """Something that is not an error but should be looked at."""
+
+    def command(self, argv: Sequence[str]) -> None:
+        """A command that is about to run."""
+
+    @contextlib.contextmanager
+    def task(self, title: str) -> Iterator[Task]:
+        """A long piece of work, shown for as long as the context lasts."""
+        yield _SilentTask()
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A part of a longer result.
+
+    Attributes:
+      title: its heading.
+      lines: what is said in words.
+      head, rows: a table; there may be none.
+      preformatted: whether the lines are code, not sentences.
+    """
+
+    title: str
+    lines: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    preformatted: bool = False
+
+    def markdown(self) -> Iterator[str]:
+        """The section as lines of Markdown."""
+        yield f"## {self.title}"
+        yield ""
+        if self.preformatted:
+            yield "```"
+        for line in self.lines:
+            yield line
+            if not self.preformatted:
+                yield ""
+        if self.preformatted:
+            yield "```"
+            yield ""
+        if self.rows:
+            yield _row(self.head)
+            yield _row(["---"] * len(self.head))
+            for row in self.rows:
+                yield _row(row)
+            yield ""
+
+
+def _row(cells: Sequence[str]) -> str:
+    return (
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
+    )

@@ -1,0 +1,1 @@
+"""Running what stands on a build: suites, fuzz, benchmarks, kernels, pages."""

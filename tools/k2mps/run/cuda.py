@@ -1,0 +1,73 @@
+"""`k2mps cuda`: a folder that builds and tests the series with CUDA elsewhere.
+
+k2 with the series must be k2 as it was where there is an NVIDIA GPU.  Such a
+machine needs nothing of this project but the folder: the patched source, the
+source that its times are compared with, moderngpu, and a script.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import tarfile
+from pathlib import Path
+
+from k2mps.core import errors
+from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.stack.apply import check_lock
+from k2mps.stack.checkout import Checkout
+from k2mps.stack.commits import commit_series
+
+_SCRIPTS = Path("k2_mps_tests/cuda")
+# Imported by the scripts.
+_MODULES = (Path("k2_mps_tests/benchmarks/bench.py"), Path("k2_mps_tests/upstream/seed.py"))
+# What k2 at the pin does not compile without; they come first in the series.
+_TO_BUILD = ("torch-2.13.patch", "cub-sum.patch")
+
+
+def prepare(
+    project: Project, upstream: Upstream, checkout: Checkout, moderngpu: Path, folder: Path
+) -> None:
+    """Makes the folder.
+
+    Args:
+      project, upstream: the clone of k2-mps and its upstream.toml.
+      checkout: any checkout that has the pin; it is not changed.
+      moderngpu: a folder with moderngpu's src/moderngpu.
+      folder: does not exist, or is empty.
+    Raises:
+      RequirementMissingError: `moderngpu` has no moderngpu.
+      FileAccessError: `folder` is not empty.
+    """
+    if not (moderngpu / "src/moderngpu").is_dir():
+        raise errors.RequirementMissingError(
+            f"{moderngpu} has no src/moderngpu",
+            why="k2 includes moderngpu where it is built with CUDA",
+            next_command="git clone https://github.com/moderngpu/moderngpu",
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise errors.FileAccessError(
+            f"{folder} is not empty", next_command="choose another folder, or remove it"
+        )
+    found = patch_folder.load(project.patches)
+    check_lock(upstream, found)
+    with checkout.exclusive():
+        tip = commit_series(checkout, upstream.pin, found)
+    folder.mkdir(parents=True, exist_ok=True)
+    base = upstream.pin.commit
+    commits = checkout.commits(f"{base}..{tip}")
+    for patch, commit in zip(found.patches, commits):
+        if patch.name in _TO_BUILD:
+            base = commit.id
+    for name, commit in (("series", tip), ("base", base)):
+        archive = checkout.git.bytes("archive", "--format=tar", commit)
+        (folder / f"{name}.tgz").write_bytes(gzip.compress(archive, mtime=0))
+    with tarfile.open(folder / "moderngpu.tgz", "w:gz") as archive:
+        archive.add(moderngpu / "src", "src")
+    for path in (project.root / _SCRIPTS).iterdir():
+        if path.is_file() and path.name != "__init__.py":
+            shutil.copy(path, folder)
+    for path in _MODULES:
+        shutil.copy(project.root / path, folder)

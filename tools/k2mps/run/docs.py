@@ -1,0 +1,216 @@
+"""The documentation: tables that the code writes, and the site.
+
+A page of docs/ may hold blocks
+
+    <!-- k2mps docs: NAME -->
+    ...
+    <!-- end -->
+
+whose lines `fresh` makes anew from what the code says.  They are committed,
+so that the pages can be read without any tool; a test compares.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.build.environment import Environment
+from k2mps.core import errors
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.run import program
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+# How operations.toml calls where an operation runs, and how its page does.
+WHERE = {
+    "metal": "Metal",
+    "aten": "ATen",
+    "host": "host in place",
+    "cpu": "through the CPU",
+    "": "none",
+}
+
+
+def pages(project: Project) -> list[Path]:
+    """The pages of the site."""
+    return sorted((project.root / "docs").glob("*.md"))
+
+
+def fresh(project: Project, page: Path) -> str:
+    """The text of a page with its blocks made anew.
+
+    Raises:
+      ConfigError: the page names a block that is not known.
+    """
+
+    def replace(match: re.Match) -> str:
+        name = match[2]
+        if name not in _BLOCKS:
+            raise errors.ConfigError(
+                f"{page.name} names a block {name!r}",
+                why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
+                next_command=f"name one of these in {page.name}",
+            )
+        return "".join([match[1], *(f"{line}\n" for line in _BLOCKS[name](project)), match[3]])
+
+    return _BLOCK.sub(replace, page.read_text(encoding="utf-8"))
+
+
+def write(project: Project) -> list[Path]:
+    """Writes the pages whose blocks have changed; which these are."""
+    written = []
+    for page in pages(project):
+        text = fresh(project, page)
+        if text != page.read_text(encoding="utf-8"):
+            page.write_text(text, encoding="utf-8")
+            written.append(page)
+    return written
+
+
+def build(project: Project, reporter: Reporter = Reporter()) -> Path:
+    """Builds the site, and takes each warning for an error.
+
+    Returns:
+      Its directory.
+    Raises:
+      RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
+      DocsError: mkdocs has a complaint.
+    """
+    environment = Environment(project, reporter)
+    environment.create()
+    environment.install(environment.requirements("docs"))
+    site = project.build_root / "site"
+    with reporter.task("building the site"):
+        outcome = program.run(
+            project,
+            "mkdocs",
+            ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site],
+            reporter,
+            on_line=lambda line: None,
+        )
+    if outcome.status != 0:
+        raise errors.DocsError(
+            "mkdocs could not build docs/",
+            why="\n".join(outcome.lines[-20:]),
+            next_command="correct the page that is named, then k2mps docs",
+        )
+    return site
+
+
+def operations(project: Project) -> list[dict]:
+    """The entries of docs/operations.toml."""
+    path = project.root / "docs" / "operations.toml"
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    return document["operation"]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return [line(head), "|" + "---|" * len(head), *map(line, rows)]
+
+
+def _operations(project: Project) -> Iterator[str]:
+    rows = []
+    for entry in operations(project):
+        names = ", ".join(f"`{name}`" for name in entry["names"])
+        row = (
+            WHERE[entry["on"]],
+            WHERE[entry["gradient"]],
+            entry["dtypes"],
+            entry.get("limits", ""),
+        )
+        if rows and rows[-1][1:] == row:
+            rows[-1] = (f"{rows[-1][0]}, {names}", *row)
+        else:
+            rows.append((names, *row))
+    return iter(_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows))
+
+
+def budgets(project: Project) -> list[dict]:
+    """The entries of docs/budgets.toml."""
+    path = project.root / "docs" / "budgets.toml"
+    document = tomllib.loads(path.read_text(encoding="utf-8"))
+    return document["budget"]
+
+
+def _budgets(project: Project) -> Iterator[str]:
+    def cells(counts: Sequence[int]) -> tuple[str, str]:
+        return (f"{counts[0]} / {counts[1]}", f"{counts[2]} / {counts[3]}")
+
+    rows = []
+    for entry in budgets(project):
+        name, _, how = entry["name"].partition(", ")
+        rows.append(
+            (
+                f"`{name}`" + (f", `{how}`" if how else ""),
+                *cells(entry["host"]),
+                *cells(entry["metal"]),
+            )
+        )
+    return iter(
+        _table(
+            ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"),
+            rows,
+        )
+    )
+
+
+def error_classes() -> list[type]:
+    """All kinds of errors, by exit code."""
+    found = [
+        entry
+        for _, entry in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(entry, errors.K2mpsError) and entry is not errors.K2mpsError
+    ]
+    return sorted(found, key=lambda entry: entry.exit_code)
+
+
+def _errors(project: Project) -> Iterator[str]:
+    rows = []
+    for kind in error_classes():
+        code = str(kind.exit_code)
+        if kind is errors.InterruptedRunError:
+            code = "128 + signal"
+        rows.append((code, f"`{kind.__name__}`", kind.__doc__, kind.remedy))
+    return iter(_table(("exit code", "class", "meaning", "remedy"), rows))
+
+
+def _compatibility(project: Project) -> Iterator[str]:
+    pin, torch = project.upstream().pin, project.upstream().torch
+    document = tomllib.loads((project.root / "pyproject.toml").read_text(encoding="utf-8"))
+    return iter(
+        _table(
+            ("", "version"),
+            [
+                ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
+                ("torch, all suites run with it", ", ".join(torch.tested)),
+                (
+                    "torch, `--torch` takes it, no suite has run with it",
+                    ", ".join(torch.untested) or "none",
+                ),
+                ("Python", document["project"]["requires-python"]),
+                ("macOS", "14 or newer, Apple Silicon"),
+                ("Linux", "x86-64; mps is emulated"),
+            ],
+        )
+    )
+
+
+_BLOCKS: Mapping[str, Callable[[Project], Iterator[str]]] = {
+    "budgets": _budgets,
+    "compatibility": _compatibility,
+    "errors": _errors,
+    "operations": _operations,
+}

@@ -1,0 +1,241 @@
+"""A checkout of icefall made ready for mps, and as it was again.
+
+What is rewritten is kept, by hard links, in the checkout's git directory, so
+that taking it back needs no network and gives each file its bytes and time
+again.  A file that was edited since is merged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from k2mps.core import errors, interrupts, transaction
+from k2mps.core.git import Git, split_z
+from k2mps.core.progress import Reporter
+from k2mps.core.project import exclusive
+from k2mps.run import rewriting
+
+_STATE = "k2mps-recipes"
+_RECORD = "record.json"
+# What every icefall has.
+_SIGNS = ("icefall/utils.py", "egs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What was done to a checkout.
+
+    Attributes:
+      changed: the files that were written.
+      merged: those of them that had been edited since.
+      left: files with a known call shape that stay as they are, and why.
+    """
+
+    changed: tuple[str, ...]
+    merged: tuple[str, ...] = ()
+    left: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class Recipes:
+    """A checkout of icefall.
+
+    Args:
+      directory: where it is.
+      reporter: told about every command.
+    Raises:
+      RefusedError: it is none, or no checkout of git.
+    """
+
+    def __init__(self, directory: Path, reporter: Reporter = Reporter()):
+        self._root = directory.resolve()
+        self._git = Git(self._root, reporter=reporter)
+        missing = [sign for sign in _SIGNS if not (self._root / sign).exists()]
+        if missing:
+            raise errors.RefusedError(
+                f"{directory} is no checkout of icefall",
+                why=f"it has no {missing[0]}",
+                next_command="git clone https://github.com/k2-fsa/icefall, and name that",
+            )
+        found = self._git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
+        lines = os.fsdecode(found.stdout).splitlines()
+        if found.status != 0 or Path(lines[0]).resolve() != self._root:
+            raise errors.RefusedError(
+                f"{directory} is not the root of a checkout of git",
+                why=found.stderr or f"that is {lines[0]}",
+                next_command="clone icefall with git, so that its files can be had back",
+            )
+        self._state = Path(lines[1]) / _STATE
+        self._area = Path(lines[1]) / f"{_STATE}.new"
+
+    @property
+    def applied(self) -> bool:
+        """Whether the recipes are rewritten."""
+        return (self._state / _RECORD).exists()
+
+    def apply(self) -> Result:
+        """Rewrites the recipes: all of them, or nothing changes.
+
+        Raises:
+          DirtyCheckoutError: files that git tracks are edited.
+          RefusedError: they are rewritten already, or there is nothing to do.
+        """
+        with self._held():
+            if self.applied:
+                raise errors.RefusedError(
+                    f"{self._root} has been rewritten already",
+                    next_command=f"k2mps recipes icefall {self._root} --undo, then again",
+                )
+            edited = split_z(self._git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
+            if edited:
+                more = f" and {len(edited) - 3} more" if edited[3:] else ""
+                raise errors.DirtyCheckoutError(
+                    f"{self._root} has edits that are not committed",
+                    why=", ".join(edited[:3]) + more,
+                    next_command="commit or stash them, then run the same command again",
+                )
+            written, left = self._rewritten()
+            if not written:
+                raise errors.RefusedError(
+                    f"{self._root} has nothing to rewrite",
+                    why="none of the known call shapes of CUDA is in it",
+                    next_command="look whether it is on the branch that you mean",
+                )
+            self._replace(written, remember=True)
+        return Result(tuple(written), left=left)
+
+    def undo(self) -> Result:
+        """Gives back what `apply` rewrote: all of it, or nothing changes.
+
+        Raises:
+          RefusedError: nothing is rewritten, or edits since are in the way.
+        """
+        with self._held():
+            if not self.applied:
+                raise errors.RefusedError(
+                    f"{self._root} has not been rewritten, or was taken back",
+                    next_command=f"k2mps recipes icefall {self._root} rewrites it",
+                )
+            record = json.loads((self._state / _RECORD).read_text(encoding="utf-8"))
+            restored: dict[str, bytes | Path] = {}
+            merged, clashing = [], []
+            for number, (path, digest) in enumerate(record.items()):
+                kept = self._state / "original" / str(number)
+                try:
+                    now = (self._root / path).read_bytes()
+                except FileNotFoundError:
+                    continue  # the user's to delete
+                original = kept.read_bytes()
+                if _digest(now) == digest:
+                    restored[path] = kept
+                elif now != original:
+                    content = self._merged(now, original)
+                    if content is None:
+                        clashing.append(path)
+                    else:
+                        restored[path] = content
+                        merged.append(path)
+            if clashing:
+                raise errors.RefusedError(
+                    f"{clashing[0]} was edited where it is to be taken back",
+                    why="; ".join(clashing),
+                    next_command="take your edits of lines with `gpu` back, then again; "
+                    f"git -C {self._root} diff shows them",
+                )
+            self._replace(restored, remember=False)
+            self._forget(True)
+        return Result(tuple(restored), tuple(merged))
+
+    @contextlib.contextmanager
+    def _held(self) -> Iterator[None]:
+        """Nobody else, and nothing left of a run that was killed."""
+        self._state.mkdir(exist_ok=True)
+        with exclusive(self._state, str(self._root)):
+            stopped = transaction.leftover(self._area)
+            if stopped:
+                stopped.undo()
+                self._forget(stopped.note["remember"])
+            try:
+                yield
+            finally:
+                self._forget(not self.applied)
+                with contextlib.suppress(OSError):  # It has what undo needs.
+                    self._state.rmdir()
+
+    def _forget(self, everything: bool) -> None:
+        """Drops what `undo` needs, the record first, if that is to be."""
+        if everything:
+            (self._state / _RECORD).unlink(missing_ok=True)
+            shutil.rmtree(self._state, ignore_errors=True)
+            self._state.mkdir(exist_ok=True)
+
+    def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
+        """What to write, and what stays as it is and why; by path."""
+        written, left = {}, {}
+        for entry in split_z(self._git.bytes("ls-files", "-z", "--stage")):
+            mode, path = entry.split(" ", 1)[0], entry.split("\t", 1)[1]
+            if not (mode.startswith("100") and path.endswith(".py")):
+                continue  # a link to another of them, or no Python
+            content = (self._root / path).read_bytes()
+            try:
+                changed = rewriting.rewrite(content.decode("utf-8")).encode("utf-8")
+            except ValueError as error:
+                left[path] = str(error)
+                continue
+            if changed != content:
+                written[path] = changed
+        return written, left
+
+    def _merged(self, now: bytes, original: bytes) -> bytes | None:
+        """The user's edits on top of the original; None where they clash."""
+        rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
+        with tempfile.TemporaryDirectory() as directory:
+            names = [Path(directory) / name for name in ("now", "rewritten", "original")]
+            for name, content in zip(names, (now, rewritten, original)):
+                name.write_bytes(content)
+            result = self._git.run("merge-file", "--stdout", *map(str, names))
+        return result.stdout if result.status == 0 else None
+
+    def _replace(self, contents: Mapping[str, bytes | Path], *, remember: bool) -> None:
+        """Puts files in their places: bytes, or a file that was kept."""
+        files = transaction.FileTransaction(self._area, self._root)
+        try:
+            for path, content in contents.items():
+                if isinstance(content, Path):
+                    transaction.keep(content, files.staged / path)
+                else:
+                    files.stage(path, content, os.access(self._root / path, os.X_OK))
+            with interrupts.deferred() as check:
+                files.begin(list(contents), {"remember": remember})
+                try:
+                    if remember:
+                        self._remember(contents)
+                    for path in contents:
+                        check()
+                        files.replace(path)
+                    files.complete()
+                except BaseException:
+                    files.roll_back()
+                    self._forget(remember)
+                    raise
+        finally:
+            with interrupts.deferred():
+                files.close()
+
+    def _remember(self, contents: Mapping[str, bytes | Path]) -> None:
+        """Keeps what `undo` needs."""
+        for number, path in enumerate(contents):
+            transaction.keep(self._root / path, self._state / "original" / str(number))
+        record = {path: _digest(content) for path, content in contents.items()}
+        (self._state / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

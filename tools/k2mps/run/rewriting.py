@@ -1,0 +1,138 @@
+"""A recipe for CUDA, rewritten to ask k2.mps.gpu for its device and the rest.
+
+Only call shapes that are known are rewritten, each to the same call of
+`k2.mps.gpu`, which does with CUDA what CUDA's does.  Comments and strings stay
+as they are.  What is rewritten already has none of the shapes, so that a
+second time changes nothing.
+
+A program that uses kaldifeat keeps its device, so that it stays on the CPU
+where there is no CUDA: nobody has run kaldifeat on mps.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+
+_IMPORT = "from k2.mps import gpu"
+
+_MEMORY = "max_memory_allocated|memory_allocated|memory_reserved|reset_peak_memory_stats"
+_MIXED = "autocast|GradScaler|custom_fwd|custom_bwd"
+_NAME = r"""["']cuda["']"""
+_CUDA = r"""torch\.device\(\s*["']cuda(?::0)?["']\s*(?:,\s*(?P<index>[\w.]+)\s*)?\)"""
+
+# `gpu` has to be imported for these and the next.
+_DEVICE = (
+    # Where nothing but the device depends on CUDA.
+    (
+        rf"if torch\.cuda\.is_available\(\):(?P<between>\s+(?:[\w.]+ = )){_CUDA}",
+        lambda match: (
+            f"if gpu.is_available():{match['between']}gpu.pick_device({match['index'] or ''})"
+        ),
+    ),
+    (
+        rf"torch\.device\(\s*{_NAME} if torch\.cuda\.is_available\(\) else [\"']cpu[\"']\s*\)",
+        "gpu.pick_device()",
+    ),
+)
+_CALLS = (
+    (rf"torch\.cuda\.amp\.({_MIXED})\b", r"gpu.\1"),
+    (rf"torch\.(?:amp\.)?autocast\(\s*(?:device_type=)?{_NAME}(?:,\s*)?", "gpu.autocast("),
+    (rf"torch\.amp\.GradScaler\(\s*(?:device=)?{_NAME}(?:,\s*)?", "gpu.GradScaler("),
+    (rf"def create_grad_scaler\(device={_NAME}", "def create_grad_scaler(device=gpu.device_type()"),
+    (
+        rf"def torch_autocast\(device_type={_NAME}",
+        "def torch_autocast(device_type=gpu.device_type()",
+    ),
+    (r"torch\.is_autocast_enabled\(\)", "gpu.is_autocast_enabled()"),
+    (r"torch\.get_autocast_gpu_dtype\(\)", "gpu.get_autocast_dtype()"),
+    # torch has no kernel for it on mps.
+    (r"\b(?:torch\.nn\.functional|F)\.ctc_loss\(", "gpu.ctc_loss("),
+    (rf"torch\.cuda\.({_MEMORY}|empty_cache|synchronize|is_bf16_supported)\b", r"gpu.\1"),
+)
+
+# An import by itself.
+_FROM_AMP = (
+    r"from torch\.cuda\.amp import "
+    rf"(?P<names>\(?\s*(?:{_MIXED})(?:,\s*(?:{_MIXED}))*,?\s*\)?)(?=\s*$)",
+    r"from k2.mps.gpu import \g<names>",
+)
+
+
+def rewrite(source: str) -> str:
+    """Returns the text of a program with the known call shapes rewritten.
+
+    Raises:
+      ValueError: it is no Python, or has a variable `gpu` of its own.
+    """
+    ans, found = source, 0
+    device = () if "kaldifeat" in source.lower() else _DEVICE
+    for pattern, replacement in (*device, *_CALLS):
+        ans, count = _substitute(pattern, replacement, ans)
+        found += count
+    if found and _IMPORT not in source:
+        if any(token.string == "gpu" for token in _names(source)):
+            raise ValueError("it has a name `gpu` of its own")
+        ans = _with_import(ans)
+    return _substitute(*_FROM_AMP, ans)[0]
+
+
+def _substitute(pattern: str, replacement, text: str) -> tuple[str, int]:
+    """As re.subn, but in code only."""
+    expression = re.compile(pattern, re.MULTILINE)
+    if not expression.search(text):
+        return text, 0
+    hidden, count = _hidden(text), 0
+
+    def replace(match: re.Match) -> str:
+        nonlocal count
+        if any(begin <= match.start() < end for begin, end in hidden):
+            return match[0]
+        count += 1
+        return match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+
+    return expression.sub(replace, text), count
+
+
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
+    try:
+        return list(tokenize.generate_tokens(io.StringIO(text, newline="").readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise ValueError(f"it is no Python: {error}") from error
+
+
+def _hidden(text: str) -> list[tuple[int, int]]:
+    """Where comments are, and strings that are no f-strings; from, to."""
+    begins = [0]
+    for line in io.StringIO(text, newline=""):
+        begins.append(begins[-1] + len(line))
+    places = []
+    for token in _tokens(text):
+        prefix = token.string.split("'")[0].split('"')[0].lower()
+        plain = token.type == tokenize.STRING and "f" not in prefix
+        if plain or token.type == tokenize.COMMENT:
+            (line, column), (last_line, last_column) = token.start, token.end
+            places.append((begins[line - 1] + column, begins[last_line - 1] + last_column))
+    return places
+
+
+def _names(text: str) -> list[tokenize.TokenInfo]:
+    """The names of a program that are no attributes."""
+    tokens = _tokens(text)
+    return [
+        token
+        for before, token in zip([None, *tokens], tokens)
+        if token.type == tokenize.NAME and not (before and before.string == ".")
+    ]
+
+
+def _with_import(text: str) -> str:
+    """Imports `gpu` behind the first import of torch, or of anything."""
+    end = "\r\n" if "\r\n" in text else "\n"
+    for pattern in (r"^import torch\r?$", r"^import [\w.]+(?: as \w+)?\r?$"):
+        for match in re.finditer(pattern, text, re.MULTILINE):
+            if not any(begin <= match.start() < stop for begin, stop in _hidden(text)):
+                stop = match.end() - match[0].endswith("\r")
+                return f"{text[:stop]}{end}{_IMPORT}{text[stop:]}"
+    raise ValueError("it imports nothing")

@@ -1,0 +1,444 @@
+"""The test suites: what they are, running them, and the honest summary.
+
+Each suite is one pytest run in .venv, told about by its own JUnit file.
+`SUITES` is the one place to edit to add or change a suite.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from k2mps.build import builder
+from k2mps.build.builder import Built
+from k2mps.build.doctor import Device
+from k2mps.build.environment import Environment
+from k2mps.core import errors, process
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.run import program
+
+# What pytest says in one process, and in several.
+_COLLECTED = re.compile(r"(?:collected |workers? \[)(\d+) items?")
+_OUTCOME = "(?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
+_DONE = re.compile(rf"\[gw\d+\] \[ *\d+%\] {_OUTCOME} (\S+)|(\S+) {_OUTCOME}\b")
+_NOTHING_COLLECTED = 5
+_SHOWN_LINES = 80
+_TEST = re.compile(r"^def test_", re.MULTILINE)
+
+# What skips the tests that need k2 where it is missing, and its reason.
+_WITHOUT_K2 = "k2_mps_tests.without_k2"
+_K2_IS_MISSING = "k2 itself is missing"
+
+# The longest tests take about a minute; one that hangs ends the run, with the
+# stack of each thread, even if it keeps Python's lock.
+_SECONDS_PER_TEST = 600
+
+# How many of the slowest tests the summary names, and from how many seconds on.
+_SLOWEST = 10
+_SLOW_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    """One pytest run.
+
+    Attributes:
+      name: how the command line calls it.
+      covers: what it tests, in words.
+      tests: what pytest collects, relative to the project; relative to the
+        checkout where it starts with "{k2}/".
+      device: what .venv must be ready for, and k2 built for.
+      on_k2: whether it runs on a build of k2.
+      marked: whether only those of its tests need k2 that are marked `k2`.
+      cpp: whether that build is k2's C++ tests.
+      spread: how its tests are dealt out to a process for each processor, as
+        pytest-xdist's --dist says; where empty, one process runs all.
+      arguments: further arguments for pytest.
+      variables: environment variables for the run.
+      platforms: on which systems it exists, as `sys.platform` says.
+      extras: groups of pyproject.toml that it needs besides "test".
+    """
+
+    name: str
+    covers: str
+    tests: str
+    device: Device
+    on_k2: bool = True
+    marked: bool = False
+    cpp: bool = False
+    spread: str = ""
+    arguments: tuple[str, ...] = ()
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    platforms: tuple[str, ...] = ("linux", "darwin")
+    extras: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The name, with "emulated" wherever that is the case."""
+        return self.name + (" (emulated)" if self.device.emulated else "")
+
+
+SUITES = (
+    Suite(
+        "tooling",
+        "the tool, on git repositories that the tests make",
+        "k2_mps_tests/tooling",
+        device=Device.CPU,
+        on_k2=False,
+        spread="worksteal",
+    ),
+    Suite(
+        "emulator",
+        "the Linux stand-in for Metal and torch's mps device",
+        "emulator/tests",
+        device=Device.MPS,
+        on_k2=False,
+        platforms=("linux",),
+        spread="worksteal",
+    ),
+    Suite(
+        "kernels",
+        "each Metal kernel by itself on mps, against float64; training with one",
+        "k2_mps_tests/kernels",
+        device=Device.MPS,
+        on_k2=False,
+        spread="worksteal",
+    ),
+    Suite(
+        "parity",
+        "mps against CPU, on real k2",
+        "k2_mps_tests/parity",
+        device=Device.MPS,
+        spread="worksteal",
+    ),
+    Suite(
+        "examples",
+        "the examples, small, on the CPU and on mps",
+        "k2_mps_tests/examples",
+        device=Device.MPS,
+        marked=True,
+        extras=("examples",),
+    ),
+    Suite(
+        "docs",
+        "the site's links and tables, the commands and code on its pages",
+        "k2_mps_tests/docs",
+        device=Device.MPS,
+        marked=True,
+        extras=("docs",),
+    ),
+    Suite(
+        "upstream-cpu",
+        "k2's own suite on CPU, built without mps",
+        "{k2}/k2/python/tests",
+        device=Device.CPU,
+        arguments=("-p", "k2_mps_tests.upstream.seed"),
+        # Nothing of the mps device may be there, not even emulated.
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    ),
+    Suite(
+        "upstream-mps",
+        "k2's own suite, unedited, on mps",
+        "{k2}/k2/python/tests",
+        device=Device.MPS,
+        arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
+        # Its tests compare k2 with torch's own CTC loss, which has no kernel
+        # for mps.  k2 itself needs no such help: parity runs without.
+        variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
+    ),
+    Suite(
+        "upstream-cpp-cpu",
+        "k2's own C++ tests on CPU, built without mps",
+        "k2_mps_tests/upstream_cpp",
+        device=Device.CPU,
+        cpp=True,
+        variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+    ),
+    Suite(
+        "upstream-cpp-mps",
+        "k2's own C++ tests, unedited, on CPU and mps",
+        "k2_mps_tests/upstream_cpp",
+        device=Device.MPS,
+        cpp=True,
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a suite went.
+
+    Attributes:
+      suite: which.
+      passed, failed, errors, skipped: numbers of tests.
+      seconds: how long it took.
+      slowest: the slowest tests: seconds and name, the slowest first.
+      reasons: why tests were skipped, to how many.
+      output: the last lines of pytest, where it went wrong.
+      not_run: why the suite could not be run at all, or an empty text.
+      without_k2: whether k2 was missing, and only what needs none was run.
+      missed: how many tests could not be run for that, or more; None where
+        they come with k2, and cannot be counted.
+      broken: what is wrong besides failing tests, or an empty text.
+    """
+
+    suite: Suite
+    passed: int = 0
+    failed: int = 0
+    errors: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    slowest: tuple[tuple[float, str], ...] = ()
+    reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    output: tuple[str, ...] = ()
+    not_run: str = ""
+    without_k2: bool = False
+    missed: int | None = 0
+    broken: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing failed.  A suite that could not be run, because
+        upstream is unreachable, has not failed; it is shown as not run."""
+        return not (self.failed or self.errors or self.broken)
+
+    @property
+    def ran(self) -> int:
+        return self.passed + self.failed + self.errors
+
+
+def choose(names: Sequence[str]) -> tuple[Suite, ...]:
+    """The suites of these names, in the order of `SUITES`; all that exist on
+    this system where there are no names.
+
+    Raises:
+      ConfigError: there is no suite of a name, or not on this system.
+    """
+    here = [suite for suite in SUITES if sys.platform in suite.platforms]
+    known = {suite.name for suite in here}
+    for name in names:
+        if name not in known:
+            raise errors.ConfigError(
+                f"there is no suite {name!r} on this system",
+                next_command=f"k2mps test {' '.join(sorted(known))}",
+            )
+    return tuple(suite for suite in here if not names or suite.name in names)
+
+
+def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
+    """Installs what only this suite needs.
+
+    Raises:
+      RequirementMissingError, IndexUnreachableError: it cannot be had.
+    """
+    environment = Environment(project, reporter)
+    for extra in suite.extras:
+        environment.install(environment.requirements(extra))
+
+
+def run(
+    project: Project,
+    suite: Suite,
+    built: Built | None,
+    arguments: Sequence[str],
+    reporter: Reporter,
+) -> Result:
+    """Runs one suite.
+
+    Args:
+      project: the clone of k2-mps.
+      suite: which.
+      built: the build that it runs on; None where it needs none, or where k2
+        is missing and only its tests that need none are to run.
+      arguments: further arguments for pytest, from the user.
+      reporter: told about progress.
+    """
+    folder = project.build_root / "tests"
+    folder.mkdir(parents=True, exist_ok=True)
+    report = folder / f"{suite.name}.xml"
+    report.unlink(missing_ok=True)
+    target = suite.tests
+    # What was measured on this machine decides nothing in a suite.
+    variables = {"K2_MPS_COSTS": "", **suite.variables}
+    without_k2 = suite.on_k2 and not built
+    if suite.cpp and built:
+        variables["K2_TESTS"] = str(built.directory)
+    if built:
+        target = target.replace("{k2}", str(built.checkout))
+    started = time.monotonic()
+    total = done = 0
+    with reporter.task(f"testing {suite.title}") as task:
+
+        def follow(line: str) -> None:
+            nonlocal total, done
+            if match := _COLLECTED.search(line):
+                total = int(match[1])
+            elif match := _DONE.match(line):
+                done += 1
+                task.update(done, total, (match[1] or match[2]).rsplit("/", 1)[-1])
+
+        outcome = program.run(
+            project,
+            "pytest",
+            [
+                target,
+                # Neither configuration nor caches of the tested checkout's.
+                f"--rootdir={project.root}",
+                "-c",
+                project.root / "pyproject.toml",
+                "-p",
+                "no:cacheprovider",
+                "--import-mode=importlib",
+                "-o",
+                f"faulthandler_timeout={_SECONDS_PER_TEST}",
+                "-o",
+                "faulthandler_exit_on_timeout=true",
+                "-v",
+                "--tb=short",
+                f"--junitxml={report}",
+                *suite.arguments,
+                *(("-p", _WITHOUT_K2) if without_k2 else ()),
+                *_spread(suite, arguments),
+                *arguments,
+            ],
+            reporter,
+            built=built,
+            variables=variables,
+            on_line=follow,
+            log=folder / f"{suite.name}.log",
+        )
+    seconds = time.monotonic() - started
+    result = _read(suite, report, outcome, seconds)
+    if without_k2:
+        reasons = dict(result.reasons)
+        missed = reasons.pop(_K2_IS_MISSING, 0)
+        result = dataclasses.replace(
+            result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
+        )
+    return result
+
+
+def _spread(suite: Suite, arguments: Sequence[str]) -> list[str]:
+    """pytest's options for as many processes as fit.
+
+    None where the user has options of his own: to choose a few tests, or to
+    see what they print.
+    """
+    processes = builder.fitting_jobs()
+    if arguments or not suite.spread or processes < 2:
+        return []
+    return [f"--numprocesses={processes}", f"--dist={suite.spread}"]
+
+
+def not_run(project: Project, suite: Suite, reason: str) -> Result:
+    """The result of a suite that needs k2, which is missing."""
+    missed = None
+    if not suite.cpp and not suite.tests.startswith("{k2}"):
+        files = (project.root / suite.tests).rglob("test_*.py")
+        # One function can be several tests.
+        missed = sum(len(_TEST.findall(path.read_text(encoding="utf-8"))) for path in files)
+    return Result(suite, not_run=reason, without_k2=True, missed=missed)
+
+
+def summary(results: Sequence[Result]) -> list[str]:
+    """The table and what has to be said about it, as lines."""
+    rows = [("suite", "passed", "failed", "errors", "skipped", "seconds")]
+    for result in results:
+        if result.not_run:
+            rows.append((result.suite.title, "not run", "", "", "", ""))
+            continue
+        numbers = (result.passed, result.failed, result.errors, result.skipped)
+        rows.append((result.suite.title, *map(str, numbers), f"{result.seconds:.0f}"))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if number == 0 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+    for result in results:
+        for reason, count in sorted(result.reasons.items()):
+            lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
+        if result.not_run:
+            lines.append(f"not run: {result.suite.title}: {result.not_run}")
+        elif result.missed:
+            lines.append(f"not run in {result.suite.title}, {result.missed}: {_K2_IS_MISSING}")
+        if result.broken:
+            lines.append(f"broken: {result.suite.title}: {result.broken}")
+    slow = sorted(
+        (
+            (seconds, f"{result.suite.name}: {name}")
+            for result in results
+            for seconds, name in result.slowest
+            if seconds >= _SLOW_SECONDS
+        ),
+        reverse=True,
+    )
+    if slow:
+        lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
+        lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
+    on_k2 = [result for result in results if result.suite.on_k2 and not result.without_k2]
+    lines.append(
+        f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
+        f" {sum(result.ran for result in results if result not in on_k2)}"
+        " needed none,"
+        f" {sum(result.skipped for result in results)} were skipped"
+    )
+    away = [result for result in results if result.without_k2]
+    if away:
+        line = f"{_K2_IS_MISSING}: {sum(result.missed or 0 for result in away)} tests or more"
+        line += " could not be run"
+        uncounted = [result.suite.name for result in away if result.missed is None]
+        if uncounted:
+            line += f", nor those that come with it, {', '.join(uncounted)}"
+        lines.append(f"{line}; next: make build")
+    return lines
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+
+
+def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
+    """Takes the numbers from the JUnit file, and doubts them."""
+    counts = {"passed": 0, "failure": 0, "error": 0, "skipped": 0}
+    reasons: dict[str, int] = {}
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        cases = []
+    for case in cases:
+        kinds = {child.tag: child for child in case}
+        kind = next((tag for tag in ("error", "failure", "skipped") if tag in kinds), "passed")
+        counts[kind] += 1
+        if kind == "skipped":
+            reason = kinds[kind].get("message") or "no reason given"
+            reasons[reason] = reasons.get(reason, 0) + 1
+    broken = ""
+    if outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):
+        broken = "no test was collected"
+    elif outcome.status != 0 and not counts["failure"] + counts["error"]:
+        broken = f"pytest ended with status {outcome.status}"
+    elif not counts["passed"] and not counts["failure"] + counts["error"]:
+        broken = "every test was skipped"
+    failed = broken or counts["failure"] or counts["error"]
+    times = sorted(((float(case.get("time", 0)), _name(case)) for case in cases), reverse=True)
+    return Result(
+        suite,
+        slowest=tuple(times[:_SLOWEST]),
+        passed=counts["passed"],
+        failed=counts["failure"],
+        errors=counts["error"],
+        skipped=counts["skipped"],
+        seconds=seconds,
+        reasons=reasons,
+        output=outcome.lines[-_SHOWN_LINES:] if failed else (),
+        broken=broken,
+    )

@@ -1,0 +1,1 @@
+"""patches/ as text: reading it, checking it; needs no checkout."""

@@ -1,0 +1,251 @@
+"""What a patch needs of the patches before it, found by reading.
+
+Each commit of the series must build and import by itself.  What stands in a
+new file, or in the lines that a patch adds to upstream's files, may thus name
+only what upstream has or what the same or an earlier patch brings:
+
+- a header that it includes, a Python module that it imports or reaches as
+  `k2.mps.x`, a CMake file that it includes, a source that it lists;
+- a function of `_k2` that Python calls, which C++ must have defined.
+
+And k2's CUDA build must find sources where nvcc compiles them: what includes a
+header of k2's core is a `.cu`, which k2 makes a `.cc` of where there is no
+CUDA, or Objective-C++, which no CUDA build has.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from k2mps.series import hunks
+from k2mps.series.patch_folder import Patch
+
+_CXX = (".h", ".cc", ".cu", ".mm", ".metal")
+_CMAKE = (".cmake", "CMakeLists.txt")
+_PACKAGES = "k2/python"
+# What cmake/mps.cmake lists is relative to the folder that uses it.
+_SOURCES = "k2/csrc"
+_INCLUDE = re.compile(r'\s*#\s*(?:include|import)\s+"([^"]+)"')
+_CMAKE_INCLUDE = re.compile(r"\binclude\(\s*([\w/.-]+)\s*[)\s]")
+_CMAKE_FILE = re.compile(r"[\w./-]+\.(?:cc|cu|mm|metal|cmake)\b")
+_DEFINES = re.compile(r'\bdef\(\s*"(\w+)"')
+_FROM = re.compile(r"\s*from\s+(\.*)([\w.]*)\s+import\s+([\w, ]+)")
+_IMPORT = re.compile(r"\s*import\s+([\w.]+)")
+_DOTTED = re.compile(r"(?<![\w.'\"])(_?k2(?:\.\w+)+)")
+# Headers of k2's core that leave CUDA alone.
+_PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Lines that a patch brings.
+
+    Attributes:
+      path: the file of k2's tree that they are in.
+      place: the file of the project that they are in.
+      lines: each with its line in that file, from 1.
+      whole: whether they are all of the file.
+    """
+
+    path: str
+    place: str
+    lines: tuple[tuple[int, str], ...]
+    whole: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Lack:
+    """Something that a commit cannot have.
+
+    Attributes:
+      place, line: where it is asked for.
+      message: what it is, and which patch brings it.
+    """
+
+    place: str
+    line: int
+    message: str
+
+
+def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
+    """What a patch brings: its new files, and its lines in others."""
+    for path in patch.new_files:
+        if path in files:
+            lines = files[path].decode("utf-8", "replace").split("\n")
+            yield Text(path, f"patches/files/{path}", tuple(enumerate(lines, start=1)), whole=True)
+    added: dict[str, list[tuple[int, str]]] = {}
+    for hunk in hunks.split(patch.diff):
+        for offset, line in enumerate(hunk.body, start=1):
+            if line[:1] == b"+":
+                added.setdefault(hunk.path, []).append(
+                    (patch.diff_line + hunk.line - 1 + offset, line[1:].decode("utf-8", "replace"))
+                )
+    for path, lines in added.items():
+        yield Text(path, f"patches/{patch.name}", tuple(lines), whole=False)
+
+
+def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack]:
+    """What patches name that only later ones bring.
+
+    Args:
+      patches: in order.
+      files: the bytes of each new file, by path in k2's tree.
+    """
+    brought = [list(texts(patch, files)) for patch in patches]
+    owners = {path: number for number, patch in enumerate(patches) for path in patch.new_files}
+    bindings: dict[str, int] = {}
+    for number, own in enumerate(brought):
+        for text in own:
+            if text.path.endswith(_CXX):
+                whole = "\n".join(line for _, line in text.lines)
+                for name in _DEFINES.findall(whole):
+                    bindings.setdefault(name, number)
+    for number, own in enumerate(brought):
+        for text in own:
+            seen: set[tuple[int, str]] = set()
+            for line, name in _names(text, owners):
+                owner = owners.get(name)
+                what = name
+                if name.startswith("_k2."):
+                    owner = bindings.get(name.split(".")[1])
+                    what = ".".join(name.split(".")[:2])
+                if owner is None or owner <= number or (line, what) in seen:
+                    continue
+                seen.add((line, what))
+                yield Lack(
+                    text.place,
+                    line,
+                    f"{what} comes with {patches[owner].name}, which is later"
+                    f" than {patches[number].name}",
+                )
+
+
+def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
+    """New `.cc` files that k2's CUDA build would compile without nvcc,
+    although a header that they reach needs it."""
+    for path in files:
+        if path.endswith(".cc"):
+            for line, name in _included(files[path]):
+                header = _core(name, files, set())
+                if header:
+                    yield Lack(
+                        f"patches/files/{path}",
+                        line,
+                        f"it includes {header}, which nvcc compiles where"
+                        " there is CUDA: k2 calls such a file .cu",
+                    )
+                    break
+
+
+def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
+    """The header of k2's core that is, or is reached through, a header."""
+    if name in seen or name in _PLAIN or not name.startswith("k2/csrc/"):
+        return None
+    seen.add(name)
+    if name not in files:
+        return name
+    found = (_core(other, files, seen) for _, other in _included(files[name]))
+    return next(filter(None, found), None)
+
+
+def _included(content: bytes) -> Iterator[tuple[int, str]]:
+    lines = content.decode("utf-8", "replace").split("\n")
+    for number, line in enumerate(lines, start=1):
+        match = _INCLUDE.match(line)
+        if match:
+            yield number, match[1]
+
+
+def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    """Paths of k2's tree, and functions as `_k2.f`, that lines name."""
+    if text.path.endswith(_CXX):
+        for number, line in text.lines:
+            match = _INCLUDE.match(line)
+            if match:
+                yield number, match[1]
+    elif text.path.endswith(_CMAKE):
+        folder = posixpath.dirname(text.path)
+        for number, line in text.lines:
+            line = line.partition("#")[0]
+            for name in _CMAKE_INCLUDE.findall(line):
+                yield number, f"cmake/{name}.cmake"
+            for name in _CMAKE_FILE.findall(line):
+                # ${PROJECT_SOURCE_DIR}/cmake/x.cmake leaves a leading slash.
+                yield number, name.lstrip("/")
+                yield number, posixpath.normpath(f"{folder}/{name}")
+                yield number, posixpath.normpath(f"{_SOURCES}/{name}")
+    elif text.path.endswith(".py"):
+        yield from _python(text, owners)
+
+
+def _python(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+    package = posixpath.dirname(text.path)
+    for number, dots, module, names in _imports(text):
+        base = package
+        for _ in dots[1:]:
+            base = posixpath.dirname(base)
+        base = base if dots else _PACKAGES
+        path = "/".join([base, *module.split(".")] if module else [base])
+        if not dots and module == "_k2":
+            yield from ((number, f"_k2.{name}") for name in names)
+        for found in (path, *(f"{path}/{name}" for name in names)):
+            yield number, f"{found}.py"
+            yield number, f"{found}/__init__.py"
+    for number, dotted in _attributes(text):
+        if dotted.startswith("_k2."):
+            yield number, dotted
+        parts = dotted.split(".")
+        for end in range(2, len(parts) + 1):
+            path = "/".join([_PACKAGES, *parts[:end]])
+            yield number, f"{path}.py"
+            yield number, f"{path}/__init__.py"
+
+
+def _imports(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
+    """Each import: its line, leading dots, module and names."""
+    tree = _tree(text)
+    if tree is None:
+        for number, line in text.lines:
+            match = _FROM.match(line)
+            if match:
+                names = tuple(re.findall(r"(\w+)(?:\s+as\s+\w+)?", match[3]))
+                yield number, match[1], match[2], names
+            elif _IMPORT.match(line):
+                yield number, "", _IMPORT.match(line)[1], ()
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for one in node.names:
+                yield node.lineno, "", one.name, ()
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(one.name for one in node.names)
+            yield node.lineno, "." * node.level, node.module or "", names
+
+
+def _attributes(text: Text) -> Iterator[tuple[int, str]]:
+    """Each `k2.x.y` and `_k2.x` in the code."""
+    tree = _tree(text)
+    if tree is None:
+        for number, line in text.lines:
+            for dotted in _DOTTED.findall(line.partition("#")[0]):
+                yield number, dotted
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            dotted = ast.unparse(node)
+            if _DOTTED.fullmatch(dotted):
+                yield node.lineno, dotted
+
+
+def _tree(text: Text) -> ast.Module | None:
+    """The syntax of a whole Python file; None for lines of one."""
+    if not text.whole:
+        return None
+    try:
+        return ast.parse("\n".join(line for _, line in text.lines))
+    except SyntaxError:
+        return None

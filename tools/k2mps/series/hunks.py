@@ -1,0 +1,150 @@
+"""The hunks of a diff: where each stands, and what it does to a text.
+
+The diffs are those of a `patch_folder.Patch`, which have been read strictly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Container, Sequence
+
+_HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
+# bytes.splitlines would also split at other line ends than "\n".
+_LINE = re.compile(rb"[^\n]*\n|[^\n]+")
+_NO_NEWLINE = b"\\ No newline at end of file"
+
+
+@dataclasses.dataclass(frozen=True)
+class Hunk:
+    """One hunk.
+
+    Attributes:
+      path: the file it is for, in k2's tree.
+      line: the line of the diff, from 1, on which its header stands.
+      old_start, old_count: the lines that it replaces, context included;
+        where the count is 0, it adds after `old_start`.
+      new_start, new_count: the same afterwards.
+      body: its lines, each with its first letter.
+    """
+
+    path: str
+    line: int
+    old_start: int
+    old_count: int
+    new_start: int
+    new_count: int
+    body: tuple[bytes, ...]
+
+    @property
+    def first(self) -> int:
+        """The index from 0 of the first line that it replaces."""
+        return self.old_start - 1 if self.old_count else self.old_start
+
+    @property
+    def old(self) -> bytes:
+        """The text that it replaces."""
+        return _text(self.body, b"+")
+
+    @property
+    def new(self) -> bytes:
+        """The text that it puts there."""
+        return _text(self.body, b"-")
+
+    def changes(self, sign: bytes) -> list[bytes]:
+        """The lines that it adds (b"+") or removes (b"-"), without sign."""
+        return [line[1:] for line in self.body if line[:1] == sign]
+
+    def header(self) -> str:
+        """The hunk header, as git writes it."""
+        return f"@@ -{self.old_start},{self.old_count} +{self.new_start},{self.new_count} @@"
+
+
+def split(diff: bytes) -> list[Hunk]:
+    """All hunks of a diff, in order."""
+    found: list[Hunk] = []
+    path = ""
+    lines = diff.split(b"\n")
+    at = 0
+    while at < len(lines):
+        if lines[at].startswith(b"diff --git "):
+            path = _path(lines[at])
+        match = _HEADER.fullmatch(lines[at])
+        if not match:
+            at += 1
+            continue
+        header = at
+        old, new = int(match[2] or b"1"), int(match[4] or b"1")
+        left_old, left_new = old, new
+        at += 1
+        while left_old or left_new or lines[at] == _NO_NEWLINE:
+            left_old -= lines[at][:1] in (b" ", b"-")
+            left_new -= lines[at][:1] in (b" ", b"+")
+            at += 1
+        found.append(
+            Hunk(
+                path,
+                header + 1,
+                int(match[1]),
+                old,
+                int(match[3]),
+                new,
+                tuple(lines[header + 1 : at]),
+            )
+        )
+    return found
+
+
+def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
+    """How many lines a diff adds and removes.
+
+    Args:
+      without: files that do not count.
+    """
+    found = [hunk for hunk in split(diff) if hunk.path not in without]
+    return (
+        sum(len(hunk.changes(b"+")) for hunk in found),
+        sum(len(hunk.changes(b"-")) for hunk in found),
+    )
+
+
+def apply_all(text: bytes, found: Sequence[Hunk]) -> bytes | None:
+    """A text with all of a file's hunks applied; None unless each stands
+    exactly where its header says."""
+    lines = _LINE.findall(text)
+    for hunk in sorted(found, key=lambda one: one.first, reverse=True):
+        place = slice(hunk.first, hunk.first + hunk.old_count)
+        if b"".join(lines[place]) != hunk.old:
+            return None
+        lines[place] = _LINE.findall(hunk.new)
+    return b"".join(lines)
+
+
+def apply_one(text: bytes, hunk: Hunk) -> bytes:
+    """A text with one hunk applied, at the place that its header gives."""
+    lines = _LINE.findall(text)
+    before = b"".join(lines[: hunk.first])
+    after = b"".join(lines[hunk.first + hunk.old_count :])
+    return before + hunk.new + after
+
+
+def _path(line: bytes) -> str:
+    names = line[len(b"diff --git ") :]
+    # Both names are the same path, behind "a/" and "b/".
+    return os.fsdecode(names[2 : (len(names) - 1) // 2])
+
+
+def _text(body: tuple[bytes, ...], without: bytes) -> bytes:
+    """The lines of a hunk but for those with one sign, as a text."""
+    text = b""
+    kept = False
+    for line in body:
+        if line == _NO_NEWLINE:
+            if kept:
+                text = text[:-1]
+            continue
+        kept = line[:1] != without
+        if kept:
+            text += line[1:] + b"\n"
+    return text

@@ -1,0 +1,331 @@
+"""Checks of patches/ and its lock that need neither git nor a checkout.
+
+What `series` refuses is a finding here, and beyond that what a reviewer would
+ask for.  All findings are told, not the first only, each with its file and
+line, as text, JSON or annotations of GitHub's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from k2mps.core import errors
+from k2mps.core.pins import Lock, Upstream, sha256
+from k2mps.core.project import Project
+from k2mps.series import dependencies, hunks, patch_folder
+from k2mps.series.patch_folder import Patch
+
+_SUBJECT_LENGTH = 72
+_BODY_LENGTH = 80
+_CONTEXT = 1
+_STATUSES_WITH_LINK = ("Submitted", "Accepted")
+_DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:mps|Mps|MPS|Metal)\w*")
+_MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing to correct.
+
+    Attributes:
+      path: the file, relative to the project.
+      line: its line, from 1.
+      check: the name of the check.
+      message: what is wrong.
+    """
+
+    path: str
+    line: int
+    check: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message} [{self.check}]"
+
+
+def lint(project: Project) -> list[Finding]:
+    """Checks the project's patches/ and upstream.toml."""
+    findings: list[Finding] = []
+    config = "upstream.toml"
+    try:
+        pinned: Upstream | None = project.upstream()
+    except errors.ConfigError as error:
+        findings.append(Finding(config, 1, "config", error.what))
+        pinned = None
+    reader = _Reader(project.patches)
+    findings += reader.read()
+    for patch in reader.patches:
+        findings += _patch(patch)
+    for path, content in reader.files.items():
+        findings += _new_file(path, content)
+    findings += _collisions([*reader.raw, *reader.files])
+    for check, found in (
+        ("order", dependencies.lacks(reader.patches, reader.files)),
+        ("cuda", dependencies.misnamed(reader.files)),
+    ):
+        for lack in found:
+            findings.append(Finding(lack.place, lack.line, check, lack.message))
+    findings += _fixes(reader)
+    if pinned:
+        findings += _lock(pinned.lock, reader)
+        findings += _budget(pinned, reader)
+    return findings
+
+
+def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
+    """The findings as lines.
+
+    Args:
+      form: "text", "json", or "github" for workflow commands.
+    """
+    if form == "json":
+        facts = [dataclasses.asdict(finding) for finding in findings]
+        yield json.dumps(facts, indent=2, ensure_ascii=False)
+        return
+    for finding in findings:
+        if form == "text":
+            yield str(finding)
+            continue
+        place = (
+            f"file={_escaped(finding.path, ':,')},line={finding.line}"
+            f",title=k2mps lint {finding.check}"
+        )
+        yield f"::error {place}::{_escaped(finding.message)}"
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """A text as GitHub's workflow commands want it."""
+    for letter in "%\r\n" + more:
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text
+
+
+class _Reader:
+    """Reads as much of patches/ as can be read.
+
+    Attributes:
+      order: the bytes of patches/series.
+      raw: the bytes of each patch file by name.
+      patches: those that are well formed.
+      groups: the group of each by its name, where there are groups.
+      files: the bytes of each new file, by path in k2's tree.
+      digests: what the lock would say of each.
+      complete: whether it is known which new files there are.
+    """
+
+    def __init__(self, directory: Path):
+        self._directory = directory
+        self._findings: list[Finding] = []
+        self.order = b""
+        self.raw: dict[str, bytes] = {}
+        self.patches: list[Patch] = []
+        self.groups: dict[str, str] = {}
+        self.files: dict[str, bytes] = {}
+        self.digests: dict[str, str] = {}
+        self.complete = False
+
+    def read(self) -> list[Finding]:
+        """Reads; what is wrong with the form of what is read."""
+        names = self._try("patches/series", self._read_order) or ()
+        for name in names:
+            patch = self._try(f"patches/{name}", self._read_patch, name)
+            if patch:
+                self.patches.append(patch)
+        self.groups = self._try("patches/series", patch_folder.parse_groups, self.order) or {}
+        owned = self._try("patches/series", patch_folder.owners, self.patches, self.groups)
+        for path in owned or ():
+            self._try(f"patches/files/{path}", self._read_new_file, path)
+        self.complete = owned is not None and len(self.patches) == len(names)
+        if self.complete:
+            # A patch that cannot be read does not tell what it owns.
+            self._try(
+                "patches/series",
+                patch_folder.check_nothing_unowned,
+                self._directory,
+                set(names),
+                set(owned),
+            )
+        return self._findings
+
+    def _read_order(self) -> list[str]:
+        """The names; each that is one, where a line is wrong."""
+        self.order = patch_folder.read(self._directory / "series")
+        names = self._try("patches/series", patch_folder.parse_order, self.order)
+        if names is not None:
+            return names
+        lines = self.order.decode("utf-8", "replace").split("\n")
+        return list(dict.fromkeys(filter(patch_folder.PATCH_NAME.fullmatch, map(str.strip, lines))))
+
+    def _read_patch(self, name: str) -> Patch:
+        self.raw[name] = patch_folder.read(self._directory / name)
+        return patch_folder.parse(name, self.raw[name])
+
+    def _read_new_file(self, path: str) -> None:
+        file = patch_folder.read_new_file(self._directory / "files", path)
+        self.files[path] = file.source.read_bytes()
+        self.digests[path] = file.digest
+
+    def _try(self, path: str, function, *args):
+        """What the function returns, or None and a finding."""
+        try:
+            return function(*args)
+        except errors.SeriesError as error:
+            unsafe = isinstance(error, errors.UnsafePathError)
+            self._findings.append(_refusal(path, error, "path" if unsafe else "form"))
+        except OSError as error:
+            self._findings.append(Finding(path, 1, "form", error.strerror or str(error)))
+        return None
+
+
+def _refusal(path: str, error: errors.SeriesError, check: str) -> Finding:
+    """What `series` raised, at the line that its message begins with."""
+    match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
+    message = error.what[match.end() :] if match else error.what
+    if not match and error.why:
+        message += f": {error.why}"
+    line = int(match[2]) if match else 1
+    return Finding(match[1] if match else path, line, check, message)
+
+
+def _patch(patch: Patch) -> Iterator[Finding]:
+    path = f"patches/{patch.name}"
+    if len(patch.subject) > _SUBJECT_LENGTH:
+        yield Finding(
+            path,
+            patch.subject_line,
+            "header",
+            f"the subject has {len(patch.subject)} letters; {_SUBJECT_LENGTH}"
+            " are shown by most tools",
+        )
+    word = patch.status.split(" ")[0]
+    if word in _STATUSES_WITH_LINK and "://" not in patch.status:
+        yield Finding(
+            path, patch.subject_line + 1, "header", f"Upstream-Status: {word} needs a link to where"
+        )
+    first = patch.diff_line - 2 - len(patch.body.split("\n"))
+    for number, line in enumerate(patch.body.split("\n"), start=first):
+        if len(line) > _BODY_LENGTH and " " in line.strip():
+            yield Finding(
+                path,
+                number,
+                "header",
+                f"the line has {len(line)} letters, more than {_BODY_LENGTH}",
+            )
+        if line != line.rstrip():
+            yield Finding(path, number, "whitespace", "trailing white space")
+    for hunk in hunks.split(patch.diff):
+        at = patch.diff_line + hunk.line - 1
+        for offset, check, message in (*_context(hunk), *_added(hunk)):
+            yield Finding(path, at + offset, check, message)
+
+
+def _context(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
+    """Checks that a hunk has the context that `git diff -U1` gives it."""
+    signs = b"".join(line[:1] for line in hunk.body if line[:1] != b"\\")
+    leading = len(signs) - len(signs.lstrip(b" "))
+    trailing = len(signs) - len(signs.rstrip(b" "))
+    between = max(map(len, re.findall(rb" +", signs.strip(b" "))), default=0)
+    if max(leading, trailing) > _CONTEXT or between > 2 * _CONTEXT:
+        yield 0, "context", "a hunk has one line of context (git diff -U1)"
+    elif not leading and hunk.first > 0:
+        yield 0, "context", "a hunk has a line of context before it"
+
+
+def _added(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
+    """Checks the lines that a hunk adds."""
+    # A file whose lines end in CR LF keeps them so.
+    crlf = any(line.endswith(b"\r") for line in hunk.body if line[:1] != b"+")
+    for offset, line in enumerate(hunk.body, start=1):
+        if line[:1] == b"+":
+            text = line[1:-1] if crlf and line.endswith(b"\r") else line[1:]
+            for check, message in _line(text):
+                yield offset, check, message
+
+
+def _line(text: bytes) -> Iterator[tuple[str, str]]:
+    if text != text.rstrip():
+        yield "whitespace", "trailing white space"
+    if re.match(rb" *\t", text):
+        yield "whitespace", "a tab in the indentation"
+    if _MARKER.fullmatch(text):
+        yield "conflict", "a conflict marker"
+    if b"\0" in text:
+        yield "binary", "a NUL byte: patches are text"
+
+
+def _new_file(path: str, content: bytes) -> Iterator[Finding]:
+    where = f"patches/files/{path}"
+    if b"\0" in content:
+        yield Finding(where, 1, "binary", "binary: patches are text")
+        return
+    lines = content.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        for check, message in _line(line):
+            yield Finding(where, number, check, message)
+    if content and lines[-1]:
+        yield Finding(where, len(lines), "whitespace", "the last line is not ended")
+    if content.endswith(b"\n\n"):
+        yield Finding(where, len(lines) - 1, "whitespace", "an empty line at the end")
+
+
+def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
+    """Names that are one file where upper and lower case are the same."""
+    known: dict[str, str] = {}
+    for path in paths:
+        other = known.setdefault(path.casefold(), path)
+        if other != path:
+            yield Finding(
+                "patches/series", 1, "path", f"{path} and {other} are one file on many systems"
+            )
+
+
+def _fixes(reader: _Reader) -> Iterator[Finding]:
+    """Words of the device in what helps k2 without it."""
+    for patch in reader.patches:
+        if reader.groups.get(patch.name) != "fixes":
+            continue
+        for text in dependencies.texts(patch, reader.files):
+            for number, line in text.lines:
+                match = _DEVICE.search(line)
+                if match:
+                    yield Finding(
+                        text.place,
+                        number,
+                        "group",
+                        f"{match[0]} does not belong in the fixes, which k2"
+                        " can take without the mps device",
+                    )
+
+
+def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
+    """Compares the hashes, also of patches that are malformed."""
+    found = Lock(
+        series=sha256(reader.order),
+        patches={name: sha256(raw) for name, raw in reader.raw.items()},
+        # Those that nobody can be asked for are not missing.
+        files=reader.digests if reader.complete else {**lock.files, **reader.digests},
+    )
+    for difference in lock.differences(found):
+        yield Finding(
+            f"patches/{difference.split(': ')[0]}",
+            1,
+            "lock",
+            f"upstream.toml locks something else ({difference});"
+            " k2mps lock, if the change is meant",
+        )
+
+
+def _budget(pinned: Upstream, reader: _Reader) -> Iterator[Finding]:
+    touched = sum(sum(hunks.count(patch.diff, without=reader.files)) for patch in reader.patches)
+    if pinned.budget is not None and touched > pinned.budget:
+        yield Finding(
+            "upstream.toml",
+            1,
+            "budget",
+            f"the patches touch {touched} lines of upstream's files;"
+            f" [budget] allows {pinned.budget}",
+        )

@@ -1,0 +1,167 @@
+"""Applying the series: the same commits on every machine, or no change.
+
+The commits are made first (see commits.py), so that nothing of the user's is
+touched until every patch has applied.  Then the checkout moves there as one
+transaction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from k2mps.core import errors
+from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
+from k2mps.series.patch_folder import Series, load
+from k2mps.stack import operations, status
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
+from k2mps.stack.commits import Planned, say_series
+from k2mps.stack.status import State, Status
+
+
+@dataclasses.dataclass(frozen=True)
+class Applied:
+    """What `apply` did.
+
+    Attributes:
+      tip: the commit of branch k2-mps.
+      moved: whether the checkout was elsewhere before.
+      written: paths of the checkout that were written or removed; empty also
+        where the commits changed and no file did.
+    """
+
+    tip: str
+    moved: bool
+    written: tuple[str, ...] = ()
+
+
+def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
+    """Applies the series to a checkout.
+
+    Whatever is raised, the checkout is as before.
+
+    Raises:
+      LockMismatchError, SeriesError: patches/ is not what is locked.
+      DirtyCheckoutError, WrongCommitError, UserCommitsError,
+      ObstructedError, BranchElsewhereError, BusyError: the checkout is in no
+        state to be moved.
+      PatchConflictError: the series does not apply.
+      DiskFullError: there was no space.
+    """
+    found = load(project.patches)
+    check_lock(upstream, found)
+    with checkout.exclusive():
+        checkout.recover()
+        planned = Planned(checkout, upstream.pin, found)
+        now = status.of_checkout(project, upstream, checkout, planned)
+        if _is_applied(project, upstream, checkout, planned, now):
+            return Applied(now.head.commit, moved=False)
+        refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
+        _check_movable(upstream, checkout, now, refs[BRANCH_REF])
+        if planned.tip == now.head.commit:
+            return Applied(planned.tip, moved=False)
+        # The commits and the entry of the log are made together.
+        log = operations.record(
+            project,
+            checkout,
+            "apply",
+            BRANCH_REF,
+            head=now.head,
+            store=planned.to_write(),
+            refs=refs,
+        )
+        tip = planned.tip
+        written = checkout.move_to(Move.of_series(tip, log), "apply", now.head, refs)
+        planned.remember()
+    return Applied(tip, True, tuple(written))
+
+
+def check_lock(upstream: Upstream, found: Series) -> None:
+    """Refuses patches that are not the locked ones.
+
+    Raises:
+      LockMismatchError: names each difference.
+    """
+    differences = upstream.lock.differences(found.lock)
+    if differences:
+        raise errors.LockMismatchError(
+            "patches/ is not what upstream.toml locks",
+            why="; ".join(differences),
+            next_command="k2mps lock, if the change is meant; else git"
+            " checkout patches upstream.toml",
+        )
+
+
+def _is_applied(
+    project: Project, upstream: Upstream, checkout: Checkout, planned: Planned, now: Status
+) -> bool:
+    """Whether nothing is to be done: the files are those of the series, and
+    on branch k2-mps so are the commits."""
+    if now.state is not State.APPLIED:
+        return False
+    if now.head.branch != BRANCH_REF or now.head.commit == planned.tip:
+        return True
+    tip = planned.make()
+    return say_series(project, checkout, upstream.pin, now.head.commit, tip)
+
+
+def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
+    """Refuses a checkout that holds anything that moving it would hide.
+
+    Args:
+      tip: where branch k2-mps is, if anywhere.
+    """
+    where = checkout.directory
+    operation = checkout.operation_in_progress()
+    if operation or now.edited_files:
+        raise errors.DirtyCheckoutError(
+            f"{where} has {operation} in progress"
+            if operation
+            else f"{where} has uncommitted edits",
+            why="; ".join(now.details),
+            next_command=f"git -C {where} status; finish, commit or stash"
+            " that, then run the same command again",
+        )
+    if now.user_commits:
+        raise errors.UserCommitsError(
+            f"{where} has commits of yours on top of k2",
+            why="; ".join(now.user_commits),
+            next_command="k2mps export, to make patches of them; or git -C"
+            f" {where} checkout {upstream.pin.commit}, to leave them where"
+            " they are",
+        )
+    if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
+        raise errors.WrongCommitError(
+            f"{where} is at commit {now.head.commit[:12]}, the series is for"
+            f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
+            next_command=f"git -C {where} checkout {upstream.pin.commit}",
+        )
+    _check_branch(checkout, upstream, tip)
+
+
+def _left_by_us(checkout: Checkout) -> bool:
+    """Whether this is the tool's own clone, at a commit of upstream's: an
+    earlier pin, which nobody loses when it moves on."""
+    return checkout.own and bool(
+        checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
+    )
+
+
+def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> None:
+    """Refuses a branch k2-mps that is in use or holds the user's work."""
+    elsewhere = checkout.other_worktree_on_branch()
+    if elsewhere:
+        raise errors.BranchElsewhereError(
+            f"branch {BRANCH} is checked out in {elsewhere}",
+            why="two worktrees cannot share a branch",
+            next_command="use that worktree, or a clone of its own",
+        )
+    users = checkout.unexported(upstream.pin.commit, tip) if tip else []
+    if users:
+        raise errors.UserCommitsError(
+            f"branch {BRANCH} of {checkout.directory} has commits of yours",
+            why="moving the branch would leave them without a name: "
+            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
+            next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
+            f" my-{BRANCH}; or check the branch out and k2mps export",
+        )

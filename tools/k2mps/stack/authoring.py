@@ -1,0 +1,472 @@
+"""Making, rewording, extending, moving and dropping patches.
+
+What the user sees is files: edits in the checkout become a patch (`new`) or
+part of one (`fold`), a patch's words change (`edit`), its name (`rename`) or
+its place (`move`), a patch goes (`drop`).
+The commits behind that are made anew without touching the checkout, later ones
+by a 3-way merge onto the earlier, and branch, patches/ and lock change
+together, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from k2mps.core import errors, git
+from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.series.patch_folder import Patch
+from k2mps.stack import extraction, operations
+from k2mps.stack.apply import check_lock
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
+from k2mps.stack.commits import changed, commit_date, commit_series, identity, moved
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+    """What is to be said of a patch; None leaves it as it is.
+
+    Attributes:
+      author: "NAME <EMAIL>".
+      date: when they wrote it, as in mail.
+    """
+
+    subject: str | None = None
+    body: str | None = None
+    status: str | None = None
+    author: str | None = None
+    date: str | None = None
+
+    def of(self, patch: Patch) -> Patch:
+        """The patch with these words.
+
+        Raises:
+          RefusedError: a patch cannot have them.
+        """
+        subject = patch.subject if self.subject is None else self.subject
+        status = patch.status if self.status is None else self.status
+        body = patch.body if self.body is None else self.body
+        author, date = self._written(patch)
+        changed = dataclasses.replace(
+            patch,
+            subject=" ".join(subject.split()),
+            status=status.strip(),
+            body=body.strip("\n"),
+            author=author,
+            date=date,
+        )
+        if not changed.subject:
+            raise _unsayable("a patch needs a subject")
+        if changed.status.split(" ")[0] not in patch_folder.STATUSES:
+            raise _unsayable(
+                f"Upstream-Status is one of {', '.join(patch_folder.STATUSES)}, not {status!r}"
+            )
+        return changed
+
+    def _written(self, patch: Patch) -> tuple[str, str]:
+        """By whom, and when."""
+        author = patch.author if self.author is None else self.author.strip()
+        if not patch_folder.AUTHOR.fullmatch(author):
+            raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
+        if author == patch_folder.FROM and self.date is not None:
+            raise _unsayable("a date needs an author")
+        if author == patch_folder.FROM:
+            return author, ""
+        if self.date is None:
+            return author, patch.date or _now()
+        date = patch_folder.mail_date(self.date)
+        if not date:
+            raise _unsayable(
+                f"{self.date!r} is not a date as in mail, 'Tue, 14 Nov 2023 23:13:20 +0100'"
+            )
+        return author, date
+
+
+def new(
+    project: Project, checkout: Checkout, words: Words, paths: Sequence[str] = ()
+) -> extraction.Plan:
+    """Makes a patch of the checkout's edits, at the end of the series.
+
+    Its author is, unless `words` name another, who git says that the user is.
+
+    Args:
+      paths: files and directories that git does not track yet and that are to
+        be part of it.
+    Raises:
+      RefusedError: there are no edits, or the checkout is not at the
+        series.
+      RefusedError: they cannot be said as a patch.
+    """
+    who = words.author or _user(checkout)
+    empty = Patch("", "", patch_folder.DEFAULT_STATUS, "", (), b"", ())
+    patch = dataclasses.replace(words, author=who).of(empty)
+    with _Author.at_work(project, checkout) as author:
+        tree = author.edited_tree(paths)
+        name = extraction.name_for(patch.subject, {patch.name for patch in author.patches})
+        patch = dataclasses.replace(patch, name=name)
+        tip = author.commit(tree, author.tip, patch)
+        return author.finish(f"new {name}", tip, stage=paths)
+
+
+def fold(
+    project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()
+) -> extraction.Plan:
+    """Makes the checkout's edits a part of a patch.
+
+    Args:
+      paths: as for `new`.
+    Raises:
+      RefusedError: they do not fit into that patch, or there are
+        none.
+    """
+    with _Author.at_work(project, checkout) as author:
+        at = author.find(name)
+        tree = author.edited_tree(paths)
+        parent = author.parent(at)
+        folded = changed(checkout, author.commits[at].id, author.tip, tree)
+        if folded is None:
+            raise errors.RefusedError(
+                f"the edits cannot become part of {author.patches[at].name}",
+                why="they are in lines or files that a later patch changes or adds",
+                next_command="k2mps fold into that patch, or k2mps new",
+            )
+        tip = author.commit(folded, parent, author.patches[at])
+        tip = author.replay(tip, author.after(at))
+        if checkout.tree_of(tip) != tree:
+            raise errors.RefusedError(
+                f"with the edits in {author.patches[at].name} the series"
+                " gives other files than those of the checkout",
+                why="a later patch changes lines next to them",
+                next_command="k2mps fold into that patch, or k2mps new",
+            )
+        return author.finish(f"fold {author.patches[at].name}", tip, stage=paths)
+
+
+def edit(project: Project, checkout: Checkout, name: str, words: Words) -> extraction.Plan:
+    """Changes what a patch says of itself."""
+    with _Author.at_work(project, checkout) as author:
+        at = author.find(name)
+        old = author.patches[at]
+        tip = author.reworded(at, words.of(old))
+        return author.finish(f"edit {old.name}", tip)
+
+
+def rename(project: Project, checkout: Checkout, name: str, to: str) -> extraction.Plan:
+    """Gives a patch another file name.
+
+    Raises:
+      RefusedError: another patch has that name.
+      SeriesError: it cannot be one.
+    """
+    to = f"{to.removesuffix('.patch')}.patch"
+    patch_folder.check_name(to, "rename")
+    with _Author.at_work(project, checkout) as author:
+        at = author.find(name)
+        old = author.patches[at]
+        if to in {patch.name for patch in author.patches}:
+            raise errors.RefusedError(
+                f"there is a patch {to} already", next_command="choose another name"
+            )
+        tip = author.reworded(at, dataclasses.replace(old, name=to))
+        return author.finish(f"rename {old.name} {to}", tip)
+
+
+def move(
+    project: Project, checkout: Checkout, name: str, anchor: str, after: bool = False
+) -> extraction.Plan:
+    """Gives a patch another place in the series, next to another patch.
+
+    Args:
+      anchor: the patch before which it goes, or behind which with `after`.
+    Raises:
+      RefusedError: a patch on the way builds on it, or it on one.
+    """
+    with _Author.at_work(project, checkout) as author:
+        at, other = author.find(name), author.find(anchor)
+        if at == other:
+            raise errors.RefusedError(
+                f"{anchor} is the patch itself", next_command="name another patch"
+            )
+        order = [*range(len(author.patches))]
+        order.remove(at)
+        order.insert(order.index(other) + after, at)
+        start = min(at, order.index(at))
+        tip = author.replay(author.parent(start), order[start:])
+        moved = author.patches[at].name
+        if checkout.tree_of(tip) != checkout.tree_of(author.tip):
+            raise errors.RefusedError(
+                f"with {moved} there the series gives other files",
+                why="patches on the way change lines next to its own",
+                next_command="choose another place",
+            )
+        return author.finish(
+            f"move {moved} {'--after' if after else '--before'} {author.patches[other].name}", tip
+        )
+
+
+def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
+    """Takes a patch out of the series and its changes out of the checkout.
+
+    Raises:
+      RefusedError: a later patch builds on it.
+      DirtyCheckoutError: the checkout has edits.
+    """
+    with _Author.at_work(project, checkout) as author:
+        at = author.find(name)
+        edited = checkout.edited_files()
+        if edited:
+            raise errors.DirtyCheckoutError(
+                f"{checkout.directory} has uncommitted edits in {', '.join(edited[:3])}",
+                next_command="k2mps new or k2mps fold, or git stash",
+            )
+        tip = author.replay(author.parent(at), author.after(at))
+        return author.finish(f"drop {author.patches[at].name}", tip, move=True)
+
+
+def parse_words(text: str) -> Words:
+    """What was written in an editor: the subject, the status, the body.
+
+    Raises:
+      RefusedError: it has not that shape.
+    """
+    parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
+    if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
+        raise errors.RefusedError(
+            "the text must be a subject, an empty line, Upstream-Status: and"
+            " its value, an empty line, and the body",
+            next_command="run the same command again",
+        )
+    subject = parts[0]
+    status = parts[1].partition(": ")[2].strip()
+    return Words(subject, parts[2] if len(parts) > 2 else "", status)
+
+
+def words_of(project: Project, name: str) -> Patch:
+    """The patch as it is in patches/."""
+    found = patch_folder.load(project.patches)
+    for patch in found.patches:
+        if name in (patch.name, patch.name.removesuffix(".patch")):
+            return patch
+    raise _unknown(name, [patch.name for patch in found.patches])
+
+
+class _Author:
+    """The series as commits in a checkout, to be made anew in part.
+
+    They are made from patches/, whatever the branch calls its own: what a
+    patch is called and where it stands is for patches/ to say.
+
+    Attributes:
+      patches, commits: the series, in order.
+      tip: its last commit, or the pin.
+    """
+
+    def __init__(self, project: Project, checkout: Checkout, pinned: Upstream):
+        self._project = project
+        self._checkout = checkout
+        self._pin = pinned.pin
+        found = patch_folder.load(project.patches)
+        check_lock(pinned, found)
+        self.patches = found.patches
+        self._check_branch()
+        self.tip = commit_series(checkout, pinned.pin, found)
+        self._check_at_series()
+        self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
+        self._date = commit_date(checkout, self._pin.commit)
+
+    @staticmethod
+    @contextlib.contextmanager
+    def at_work(project: Project, checkout: Checkout) -> Iterator[_Author]:
+        """Holds off other runs meanwhile."""
+        with operations.at_work(project, checkout):
+            yield _Author(project, checkout, project.upstream())
+
+    def _check_branch(self) -> None:
+        """Refuses a checkout that is elsewhere, or has commits of the user's.
+
+        Raises:
+          DirtyCheckoutError: the user is amid an operation of git's.
+          RefusedError: it is one.
+        """
+        checkout = self._checkout
+        operation = checkout.operation_in_progress()
+        if operation:
+            raise errors.DirtyCheckoutError(
+                f"{checkout.directory} has {operation} in progress",
+                next_command=f"git -C {checkout.directory} status",
+            )
+        self._head = checkout.head()
+        if self._head.branch != BRANCH_REF:
+            raise self._not_at_series()
+        if checkout.unexported(self._pin.commit, self._head.commit):
+            raise errors.RefusedError(
+                f"{checkout.directory} is not at the series",
+                why=f"branch {BRANCH} has commits that are not in patches/",
+                next_command="k2mps export",
+            )
+
+    def _check_at_series(self) -> None:
+        """Refuses a checkout whose commits give other files than patches/."""
+        if self._head.tree != self._checkout.tree_of(self.tip):
+            raise self._not_at_series()
+
+    def _not_at_series(self) -> errors.RefusedError:
+        return errors.RefusedError(
+            f"{self._checkout.directory} is not at the series",
+            why=f"it is not on branch {BRANCH} with patches/ as locked",
+            next_command="k2mps apply",
+        )
+
+    def find(self, name: str) -> int:
+        """Where in the series a patch stands."""
+        names = [patch.name for patch in self.patches]
+        for candidate in (name, f"{name}.patch"):
+            if candidate in names:
+                return names.index(candidate)
+        raise _unknown(name, names)
+
+    def parent(self, at: int) -> str:
+        """The commit before a patch's."""
+        return self.commits[at].parents[0]
+
+    def after(self, at: int) -> range:
+        """Where the patches stand that come after one."""
+        return range(at + 1, len(self.patches))
+
+    def reworded(self, at: int, patch: Patch) -> str:
+        """The series with another text or name of one patch."""
+        tree = self._checkout.tree_of(self.commits[at].id)
+        tip = self.commit(tree, self.parent(at), patch)
+        return self.replay(tip, self.after(at))
+
+    def edited_tree(self, paths: Sequence[str]) -> str:
+        """The tree of the checkout's files: those that git tracks, and those
+        that are named.
+
+        Raises:
+          RefusedError: nothing was edited, or there is no such file.
+        """
+        checkout = self._checkout
+        with checkout.scratch_index() as index:
+            # With what the index knows of the files only edits are read.
+            shutil.copy2(checkout.git_dir / "index", index.index)
+            self._stage(index, paths)
+            tree = index.text("write-tree")
+        if tree == checkout.tree_of(self.tip):
+            untracked = checkout.untracked_files()
+            raise errors.RefusedError(
+                f"nothing was edited in {checkout.directory}",
+                why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
+                next_command="edit files there, or name the new ones, in the same command",
+            )
+        return tree
+
+    def _stage(self, index: git.Git, paths: Sequence[str]) -> None:
+        """Puts the edits, and files that are named, into an index."""
+        index.bytes("add", "--update", work_tree=True)
+        if not paths:
+            return
+        result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
+        if result.status != 0:
+            raise errors.RefusedError(
+                f"git cannot add {', '.join(paths)}",
+                why=result.stderr,
+                next_command="name files of the checkout; git add --force one"
+                " that git is told to ignore",
+            )
+
+    def _inside(self, path: str) -> str:
+        """A path that the user gave, from the top of the checkout."""
+        top = self._checkout.directory
+        full = Path(os.path.abspath(path))
+        if os.path.lexists(full) and top in full.parents:
+            return str(full.relative_to(top))
+        return path
+
+    def commit(self, tree: str, parent: str, patch: Patch) -> str:
+        """Commits a tree as a patch."""
+        who = identity(patch, self._date)
+        return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
+
+    def replay(self, tip: str, order: Iterable[int]) -> str:
+        """Puts patches onto a commit, in this order.
+
+        Raises:
+          RefusedError: one of them does not fit.
+        """
+        for at in order:
+            patch = self.patches[at]
+            tree = moved(self._checkout, self.commits[at], tip)
+            if tree is None or tree == self._checkout.tree_of(tip):
+                raise errors.RefusedError(
+                    f"patches/{patch.name} builds on what would not be before it",
+                    why="it changes the same lines, or lines next to them",
+                    next_command=f"change or drop {patch.name} first",
+                )
+            tip = self.commit(tree, tip, patch)
+        return tip
+
+    def finish(
+        self, command: str, tip: str, stage: Sequence[str] | None = None, move: bool = False
+    ) -> extraction.Plan:
+        """Writes patches/ and moves the branch.
+
+        Args:
+          command: for the log.
+          stage: the checkout's edits, and these files that git does not
+            track yet, are in `tip`, and git is to know; None where they are
+            not.
+          move: the checkout's files are to become those of `tip`.
+        """
+        checkout = self._checkout
+        commits = checkout.commits(f"{self._pin.commit}..{tip}")
+        plan = extraction.plan(self._project, checkout, commits)
+        if not plan.changed and not plan.removed:
+            return plan
+        refs = {BRANCH_REF: tip, BASE_REF: tip}
+        operation = operations.record(self._project, checkout, command, staged=stage is not None)
+        if stage is not None:
+            # A kill after this leaves the edits staged, and nothing more.
+            self._stage(checkout.git, stage)
+        operations.carry_out(
+            self._project,
+            checkout,
+            operation,
+            changed=plan.changed,
+            removed=plan.removed,
+            move=Move(tip, BRANCH_REF, refs) if move else Move.stay(refs),
+            reason=command,
+        )
+        return plan
+
+
+def _user(checkout: Checkout) -> str:
+    """Who the user is, as git knows it; else nobody but the project."""
+    who = "{} <{}>".format(*checkout.user())
+    return who if patch_folder.AUTHOR.fullmatch(who) else patch_folder.FROM
+
+
+def _now() -> str:
+    import datetime
+    import email.utils
+
+    now = datetime.datetime.now().astimezone()
+    return patch_folder.mail_date(email.utils.format_datetime(now))
+
+
+def _unsayable(what: str) -> errors.RefusedError:
+    return errors.RefusedError(what, next_command="run the same command again with other words")
+
+
+def _unknown(name: str, names: Sequence[str]) -> errors.RefusedError:
+    return errors.RefusedError(
+        f"there is no patch {name}",
+        why=f"the patches are {', '.join(names)}",
+        next_command="run the same command again with one of these",
+    )

@@ -1,0 +1,723 @@
+"""A k2 checkout: what stands in it, and moving it.
+
+`Checkout` knows a working tree and its repository.  It reads facts (HEAD,
+edits, the commits on top of the pin) and changes one thing only: `move_to`
+takes the working tree from one commit to another as a transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core import errors, git, interrupts, transaction
+from k2mps.core.progress import Reporter
+from k2mps.core.project import exclusive
+
+BRANCH = "k2-mps"
+BRANCH_REF = f"refs/heads/{BRANCH}"
+
+# The last commit of the series as it was applied or exported: what the
+# commits on the branch are made from.
+BASE_REF = "refs/k2mps/base"
+
+# The last entry of the operation log; each worktree has its own.
+LOG_REF = "refs/worktree/k2mps/operations"
+
+_NO_COMMIT = "0" * 40
+
+# A file in the git directory of a clone that the tool has made.
+OWN_MARK = "k2mps-own"
+
+# Files in a git directory that tell of an operation the user is amid, in
+# words, and the command that ends it.
+_IN_PROGRESS = {
+    "rebase-merge": ("a rebase", "rebase"),
+    "rebase-apply/applying": ("a git am", "am"),
+    "rebase-apply": ("a rebase", "rebase"),
+    "MERGE_HEAD": ("a merge", "merge"),
+    "CHERRY_PICK_HEAD": ("a cherry-pick", "cherry-pick"),
+    "REVERT_HEAD": ("a revert", "revert"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Author:
+    """Who wrote a commit, and when.
+
+    Attributes:
+      who: "NAME <EMAIL>".
+      date: as in mail, "Tue, 14 Nov 2023 23:13:20 +0100".
+    """
+
+    who: str
+    date: str
+
+    def variables(self) -> dict[str, str]:
+        """The environment in which git makes such a commit."""
+        name, _, email = self.who[:-1].rpartition(" <")
+        return {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": self.date}
+
+
+@dataclasses.dataclass(frozen=True)
+class Commit:
+    """A commit, as far as the tool looks at one."""
+
+    id: str
+    parents: tuple[str, ...]
+    committer: str
+    author: Author
+    message: str
+
+    @property
+    def ours(self) -> bool:
+        """Whether the tool made it, and nobody has reworded it since."""
+        return self.committer == f"{git.IDENTITY_NAME} {git.IDENTITY_EMAIL}"
+
+    @property
+    def subject(self) -> str:
+        return self.message.split("\n", 1)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What differs in one file between two commits.
+
+    Attributes:
+      kind: A, M, D or T.
+      old_mode, new_mode: zeros where it does not exist.
+      old_id, new_id: blob ids; None where it does not exist.
+    """
+
+    kind: str
+    path: str
+    old_mode: str
+    new_mode: str
+    old_id: str | None
+    new_id: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """Where a checkout stands.
+
+    Attributes:
+      commit, tree: ids of the commit that is checked out and of its tree.
+      branch: full name of the branch, or None where HEAD is detached.
+    """
+
+    commit: str
+    tree: str
+    branch: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """Where a checkout is to be taken.
+
+    Attributes:
+      commit: what its files and index will be.
+      head: what HEAD will be: the full name of a branch, or `commit` itself
+        to detach it.  Both are empty where the checkout stays as it is and
+        only refs are set.
+      refs: refs to set with it, the branch of `head` among them; None
+        deletes one.
+    """
+
+    commit: str
+    head: str
+    refs: Mapping[str, str | None]
+
+    @staticmethod
+    def stay(refs: Mapping[str, str | None]) -> Move:
+        """Nowhere: only refs are set."""
+        return Move("", "", refs)
+
+    @staticmethod
+    def of_series(tip: str, log: str) -> Move:
+        """To branch k2-mps with the series' last commit at `tip`."""
+        refs = {BRANCH_REF: tip, BASE_REF: tip, LOG_REF: log}
+        return Move(tip, BRANCH_REF, refs)
+
+
+class Checkout:
+    """A working tree of k2 and the repository it belongs to.
+
+    Args:
+      directory: its top directory.
+      reporter: told about commands.
+    Attributes:
+      directory: its top directory, resolved.
+      git_dir: its git directory; of a linked worktree, that worktree's own.
+      own: whether it is a clone that the tool has made.
+      git: runs git in it.
+    Raises:
+      CheckoutMissingError: there is no working tree whose top is `directory`.
+    """
+
+    def __init__(self, directory: Path, reporter: Reporter = Reporter()):
+        self.directory = Path(directory)
+        self.reporter = reporter
+        self.git = git.Git(self.directory, reporter=reporter)
+        if not self.directory.is_dir():
+            raise errors.CheckoutMissingError(
+                f"there is no k2 checkout at {self.directory}", next_command="k2mps checkout"
+            )
+        result = self.git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
+        lines = os.fsdecode(result.stdout).splitlines()
+        if result.status != 0 or len(lines) != 2:
+            raise errors.CheckoutMissingError(
+                f"{self.directory} is not a git checkout",
+                why=result.stderr,
+                next_command="give the directory of a clone of k2 as K2",
+            )
+        top, git_dir = lines
+        if not os.path.samefile(top, self.directory):
+            raise errors.CheckoutMissingError(
+                f"{self.directory} is not the top of a git checkout",
+                why=f"it lies in the one at {top}",
+                next_command="give the top directory of a clone of k2 as K2",
+            )
+        self.directory = self.directory.resolve()
+        self.git_dir = Path(git_dir)
+        self._index = _Index(self.git_dir)
+        self.own = self.git.literal = (self.git_dir / OWN_MARK).exists()
+
+    def has(self, commit: str) -> bool:
+        """Whether the repository holds a commit."""
+        return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
+
+    def tree_if_any(self, commit: str) -> str | None:
+        """The tree id of a commit; None where the repository lacks it."""
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}")
+        return os.fsdecode(result.stdout).strip() or None
+
+    def tree_of(self, commit: str) -> str:
+        """The tree id of a commit."""
+        return self.git.text("rev-parse", f"{commit}^{{tree}}")
+
+    def head(self) -> Head:
+        """Where the checkout stands.
+
+        Raises:
+          WrongCommitError: there is no commit yet.
+        """
+        result = self.git.run(
+            "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
+        )
+        lines = os.fsdecode(result.stdout).splitlines()
+        if result.status != 0 or len(lines) != 3:
+            raise errors.WrongCommitError(
+                f"{self.directory} has no commit checked out",
+                why=result.stderr,
+                next_command="git -C DIRECTORY checkout COMMIT",
+            )
+        commit, tree, branch = lines
+        return Head(commit, tree, None if branch == "HEAD" else branch)
+
+    def head_name(self) -> str:
+        """The full name of HEAD's branch, or its commit where detached."""
+        result = self.git.run("symbolic-ref", "--quiet", "HEAD")
+        if result.status == 0:
+            return os.fsdecode(result.stdout).strip()
+        return self.git.text("rev-parse", "HEAD")
+
+    def edited_files(self) -> list[str]:
+        """Tracked files that differ from HEAD, staged or not."""
+        output = self.git.bytes(
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=no",
+            "--ignore-submodules=none",
+            work_tree=True,
+        )
+        return [entry[3:] for entry in git.split_z(output)]
+
+    def changed_files(self) -> tuple[list[str], list[str]]:
+        """As `edited_files`; and files, or whole directories, that git neither
+        tracks nor ignores."""
+        output = self.git.bytes(
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=normal",
+            "--ignore-submodules=none",
+            work_tree=True,
+        )
+        edited, untracked = [], []
+        for entry in git.split_z(output):
+            kind = untracked if entry.startswith("??") else edited
+            kind.append(entry[3:])
+        return edited, untracked
+
+    def untracked_files(self) -> list[str]:
+        """Files that git neither tracks nor ignores."""
+        output = self.git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
+        return git.split_z(output)
+
+    def operation_in_progress(self) -> str | None:
+        """What git operation the user is amid, in words, or None."""
+        return self._in_progress()[0]
+
+    def end_of_operation(self) -> str:
+        """The commands that end the operation that the user is amid."""
+        command = self._in_progress()[1]
+        return f"git -C {self.directory} {command} --continue, or --abort"
+
+    def _in_progress(self) -> tuple[str | None, str]:
+        for name, words in _IN_PROGRESS.items():
+            if (self.git_dir / name).exists():
+                return words
+        return None, ""
+
+    def commits(self, *revisions: str) -> list[Commit]:
+        """Commits that `git log` lists for these arguments, oldest first,
+        following first parents."""
+        output = self.git.bytes(
+            "log",
+            "-z",
+            "--reverse",
+            "--first-parent",
+            "--no-notes",
+            "--no-decorate",
+            "--format=%H%x00%P%x00%cn %ce%x00%an <%ae>%x00%aD%x00%B",
+            *revisions,
+            "--",
+        )
+        fields = git.split_z(output)
+        return [
+            Commit(id_, tuple(parents.split()), committer, Author(who, date), message)
+            for id_, parents, committer, who, date, message in zip(*[iter(fields)] * 6)
+        ]
+
+    def commits_of_series(self, tip: str) -> list[Commit]:
+        """The commits at `tip` that the tool made, oldest first; empty where
+        the last commit is not one of them."""
+        found: list[Commit] = []
+        step = 64
+        while True:
+            page = self.commits(f"--max-count={step}", f"--skip={len(found)}", tip)
+            for commit in reversed(page):
+                if not commit.ours:
+                    return found[::-1]
+                found.append(commit)
+            if len(page) < step:
+                return found[::-1]
+
+    def unexported(self, pin: str, tip: str) -> list[Commit]:
+        """Commits on the way to `tip` that are the user's alone: neither the
+        tool's own, nor in patches/, nor upstream's.
+
+        Where `tip` has nothing to do with the pin, the tool's own commits are
+        told by who committed them, and anything else counts as the user's.
+        """
+        start = self.base()
+        if tip == start or self.is_ancestor(tip, pin):
+            return []
+        if not start or not self.is_ancestor(start, tip):
+            start = pin
+        if self.is_ancestor(start, tip):
+            above = self.commits(tip, "--not", start, "--remotes")
+        else:
+            above = self.commits("--max-count=1", tip)
+        return [commit for commit in above if not commit.ours]
+
+    def is_ancestor(self, commit: str, tip: str) -> bool:
+        """Whether `commit` is `tip` or one of its ancestors; False where the
+        repository does not have it."""
+        return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
+
+    def branch_tip(self) -> str | None:
+        """The commit of branch k2-mps, or None where there is none."""
+        return self.commit_of(BRANCH_REF)
+
+    def base(self) -> str | None:
+        """The series' last commit when it was last applied or exported."""
+        return self.commit_of(BASE_REF)
+
+    def set_refs(
+        self,
+        refs: Mapping[str, str | None],
+        reason: str,
+        before: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """Sets refs, all or none; None deletes one.
+
+        Args:
+          before: what they have to be now; default what they are.
+        """
+        before = before or self.refs(refs)
+        lines = [
+            f"update {name} {commit or _NO_COMMIT} {before[name] or _NO_COMMIT}\n"
+            for name, commit in refs.items()
+        ]
+        self.git.bytes(
+            "update-ref", "-m", f"k2mps: {reason}", "--stdin", stdin="".join(lines).encode()
+        )
+
+    def refs(self, names: Iterable[str]) -> dict[str, str | None]:
+        """The commits that refs, given by full name, are at, or None."""
+        found = dict.fromkeys(names)
+        output = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *found)
+        for line in output.splitlines():
+            commit, name = line.split(" ", 1)
+            if name in found:
+                found[name] = commit
+        return found
+
+    def commit_of(self, name: str) -> str | None:
+        """The commit that a revision names, or None."""
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+        return os.fsdecode(result.stdout).strip() or None
+
+    def other_worktree_on_branch(self) -> str | None:
+        """The directory of another worktree that is on k2-mps, or None."""
+        if not (self.git_dir / "commondir").exists() and not (self.git_dir / "worktrees").exists():
+            return None  # there is no other one
+        output = self.git.text("worktree", "list", "--porcelain")
+        for block in output.split("\n\n"):
+            lines = block.splitlines()
+            if f"branch {BRANCH_REF}" not in lines:
+                continue
+            directory = lines[0][len("worktree ") :]
+            # A submodule's own is listed by its git directory.
+            if not _same_directory(directory, self.directory) and not _same_directory(
+                directory, self.git_dir
+            ):
+                return directory
+        return None
+
+    def changes(self, old: str, new: str) -> list[Change]:
+        """What differs between two commits or trees."""
+        output = self.git.bytes(
+            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", old, new
+        )
+        fields = git.split_z(output)
+        found = []
+        for facts, path in zip(fields[0::2], fields[1::2]):
+            old_mode, new_mode, *ids, kind = facts[1:].split(" ")
+            found.append(
+                Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
+            )
+        return found
+
+    def commit_tree(
+        self, tree: str, parent: str, message: str, variables: Mapping[str, str]
+    ) -> str:
+        """Commits a tree; no ref names the commit yet.
+
+        Args:
+          variables: who made it, and when, in git's environment.
+        """
+        return self.git.text(
+            "commit-tree", tree, "-p", parent, stdin=os.fsencode(message), environment=variables
+        )
+
+    def user(self) -> tuple[str, str]:
+        """Name and address of the user, as git knows them; or empty."""
+        name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
+        return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
+
+    def exclusive(self) -> contextlib.AbstractContextManager[int]:
+        """A context in which no other run of the tool works here."""
+        return exclusive(self.git_dir, str(self.directory))
+
+    @contextlib.contextmanager
+    def scratch_index(self) -> Iterator[git.Git]:
+        """git with an empty index, which is thrown away afterwards.
+
+        The caller holds `exclusive`.
+        """
+        index = self.git_dir / "k2mps-index"
+        leavings = (index, index.with_name(f"{index.name}.lock"))
+        try:
+            for path in leavings:
+                path.unlink(missing_ok=True)  # of a run that was killed
+            yield self.git.with_index(index)
+        finally:
+            with interrupts.deferred():
+                for path in leavings:
+                    path.unlink(missing_ok=True)
+
+    @property
+    def area(self) -> Path:
+        """Where a move of this checkout is staged."""
+        here = os.stat(self.directory).st_dev
+        if os.stat(self.git_dir).st_dev == here:
+            return self.git_dir / "k2mps"
+        # The repository of a linked worktree can lie on another disk.
+        return self.directory / ".k2mps"
+
+    def tidy(self) -> None:
+        """As `recover`, for callers that do not hold `exclusive`."""
+        if self.area.exists():
+            with self.exclusive():
+                self.recover()
+
+    def recover(self) -> None:
+        """Undoes what a killed run left half done; needs `exclusive`.
+
+        Raises:
+          DirtyCheckoutError: files were edited since, and undoing would lose
+            that.
+        """
+        leftover = transaction.leftover(self.area)
+        if leftover is None or self._arrived(leftover.note):
+            self._index.forget()
+            if leftover:
+                leftover.forget()
+            return
+        edited = leftover.edited_since()
+        if edited:
+            raise errors.DirtyCheckoutError(
+                f"{self.directory / edited[0]} was edited after a run of"
+                " k2mps was killed amid its work",
+                why="undoing that run's changes would lose the edit",
+                next_command=f"move {edited[0]} away, then run the same command again",
+            )
+        with interrupts.deferred():
+            self._restore_refs(leftover.note)
+            self._index.restore()
+            leftover.undo()
+        self.reporter.warn(
+            f"an earlier run was killed while it changed {self.directory};"
+            " its changes have been undone"
+        )
+
+    def move_to(
+        self,
+        move: Move,
+        reason: str,
+        head: Head | None = None,
+        refs: Mapping[str, str | None] | None = None,
+    ) -> list[str]:
+        """Takes HEAD, index, files and refs to where `move` says.
+
+        All or nothing: an error, Ctrl-C or a full disk leaves everything as
+        it was.  Only files whose content differs are written.  The caller
+        holds `exclusive`, has seen to it that nothing is edited, and has
+        called `recover`.
+
+        Args:
+          head: where it stands, if that is known.
+          refs: where the refs of `move` are, if that is known.
+        Returns:
+          The paths that were written or removed.
+        Raises:
+          ObstructedError: an untracked or hidden file is in the way.
+          BusyError: a git command holds the index.
+        """
+        head = head or self.head()
+        changes = [(one.kind, one.path) for one in self.changes(head.commit, move.commit)]
+        self._check_in_place(changes)
+        files = transaction.FileTransaction(self.area, self.directory)
+        try:
+            self._stage(files, head, move.commit, changes)
+            with interrupts.deferred() as check:
+                self._index.take()
+                self._check_unedited()
+                self._swap(files, head, move, changes, reason, check, refs)
+        finally:
+            with interrupts.deferred():
+                self._index.forget()
+                files.close()
+        return [path for _, path in changes]
+
+    def _stage(self, files, head, commit, changes) -> None:
+        """Writes the new files and the new index where they harm nobody."""
+        index = self.git.with_index(self._index.fresh())
+        index.bytes("read-tree", "-i", "-m", head.commit, commit)
+        wanted = [path for kind, path in changes if kind != "D"]
+        files.staged.mkdir()
+        index.bytes(
+            "checkout-index",
+            f"--prefix={files.staged}/",
+            "-z",
+            "--stdin",
+            stdin=b"".join(os.fsencode(path) + b"\0" for path in wanted),
+            work_tree=True,
+        )
+
+    def _swap(self, files, head, move, changes, reason, check, refs) -> None:
+        """The part that the user's tree sees; undone unless it completes."""
+        note = {
+            "head": head.branch or head.commit,
+            "refs": dict(refs or self.refs(move.refs)),
+            "to": move.commit,
+            "to_head": move.head,
+        }
+        self._index.keep()
+        files.begin([path for _, path in changes], note)
+        try:
+            for kind, path in changes:
+                check()
+                if kind == "D":
+                    files.remove(path)
+                else:
+                    files.replace(path)
+            self.git.with_index(self._index.new).run(
+                "update-index", "-q", "--refresh", work_tree=True
+            )
+            check()
+            self._index.replace()
+            self.set_refs(move.refs, reason, note["refs"])
+            check()
+            self._set_head(move.head, reason)
+            files.complete()
+        except BaseException:
+            self._restore_refs(note)
+            self._index.restore()
+            files.roll_back()
+            raise
+
+    def _check_unedited(self) -> None:
+        """Refuses edits that were made since the caller has looked."""
+        edited = self.edited_files()
+        if edited:
+            raise errors.DirtyCheckoutError(
+                f"{self.directory / edited[0]} was edited meanwhile",
+                next_command="commit or stash that, then run the same command again",
+            )
+
+    def _check_in_place(self, changes) -> None:
+        """Refuses to replace any byte that git could not bring back."""
+        for kind, path in changes:
+            if kind == "A" and os.path.lexists(self.directory / path):
+                raise errors.ObstructedError(
+                    f"{self.directory / path} stands where the series adds a file",
+                    why="git does not track it, so replacing it would lose it",
+                    next_command=f"move {path} away, then run the same command again",
+                )
+            if kind == "A":
+                self._check_parents(path)
+        tracked = [path for kind, path in changes if kind != "A"]
+        for path in self._hidden(tracked):
+            raise errors.DirtyCheckoutError(
+                f"git is told not to look at {self.directory / path}",
+                why="it is marked assume-unchanged or skip-worktree, or left"
+                " out by a sparse checkout; an edit there would be lost",
+                next_command="git sparse-checkout disable; git update-index"
+                f" --no-assume-unchanged --no-skip-worktree {path}",
+            )
+
+    def _check_parents(self, path: str) -> None:
+        for parent in Path(path).parents:
+            place = self.directory / parent
+            if place.is_symlink() or (place.exists() and not place.is_dir()):
+                raise errors.ObstructedError(
+                    f"{place} stands where the series needs a directory",
+                    next_command=f"move {parent} away, then run the same command again",
+                )
+
+    def _hidden(self, paths: Sequence[str]) -> list[str]:
+        """Which of these files `git status` passes over."""
+        if not paths:
+            return []
+        output = self.git.bytes("ls-files", "-v", "-z", "--", *paths)
+        # A small letter is assume-unchanged, S is skip-worktree.
+        return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
+
+    def files_of(self, commit: str) -> set[str]:
+        """The paths of all files of a commit."""
+        output = self.git.bytes("ls-tree", "-r", "-z", "--name-only", commit)
+        return set(git.split_z(output))
+
+    def _arrived(self, note: dict) -> bool:
+        """Whether the last step of a move has been done."""
+        return self.head_name() == note["to_head"] and self.commit_of("HEAD") == note["to"]
+
+    def _set_head(self, head: str, reason: str) -> None:
+        """Makes HEAD a branch, or a commit."""
+        if head.startswith("refs/"):
+            self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD", head)
+        else:
+            self.git.bytes("update-ref", "--no-deref", "-m", f"k2mps: {reason}", "HEAD", head)
+
+    def _restore_refs(self, note: dict) -> None:
+        if self.head_name() != note["head"]:
+            self._set_head(note["head"], "back")
+        now = self.refs(note["refs"])
+        for name, before in note["refs"].items():
+            if now[name] != before:
+                change = [name, before] if before else ["-d", name]
+                self.git.bytes("update-ref", *change)
+
+
+class _Index:
+    """The index of a checkout while it is replaced.
+
+    The new index and the old one lie beside it, on whatever disk that is, and
+    git's own lock file keeps git commands away meanwhile.
+    """
+
+    _MARK = b"k2mps\n"
+
+    def __init__(self, git_dir: Path):
+        self._path = git_dir / "index"
+        self._lock = git_dir / "index.lock"
+        self._old = git_dir / "k2mps-index-old"
+        self.new = git_dir / "k2mps-index-new"
+
+    def fresh(self) -> Path:
+        """A copy of the index, to be made the new one."""
+        shutil.copy2(self._path, self.new)
+        return self.new
+
+    def take(self) -> None:
+        """Keeps git commands away.
+
+        Raises:
+          BusyError: a git command holds the index.
+        """
+        try:
+            lock = open(self._lock, "xb")
+        except FileExistsError:
+            raise errors.BusyError(
+                f"{self._lock} exists",
+                why="a git command is running in the checkout, or one was killed",
+                next_command="if none is running, delete that file",
+            ) from None
+        try:
+            with lock:
+                lock.write(self._MARK)
+        except OSError:
+            self._lock.unlink()
+            raise
+
+    def keep(self) -> None:
+        """Makes `restore` possible."""
+        transaction.keep(self._path, self._old)
+
+    def replace(self) -> None:
+        """Makes the new index the index."""
+        os.replace(self.new, self._path)
+
+    def restore(self) -> None:
+        """Makes the index what it was at `keep`, and forgets the rest."""
+        if self._old.exists():
+            os.replace(self._old, self._path)
+        self.forget()
+
+    def forget(self) -> None:
+        """Removes what lies beside the index, and our lock on it."""
+        for path in (self._old, self.new, Path(f"{self.new}.lock")):
+            path.unlink(missing_ok=True)
+        try:
+            if self._lock.read_bytes() == self._MARK:
+                self._lock.unlink()
+        except FileNotFoundError:
+            pass
+
+
+def _same_directory(one: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError:
+        return False

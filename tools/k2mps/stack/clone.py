@@ -1,0 +1,145 @@
+"""Finding the checkout that the user means, and cloning upstream.
+
+A directory of the user's is used in place.  A URL, or nothing, means a clone
+of the tool's own under build/: complete (every commit and every blob, so that
+later work needs no network), with the bytes of the commits as files, and there
+in whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from pathlib import Path
+
+from k2mps.core import errors, git, interrupts
+from k2mps.core.pins import Pin
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project, exclusive
+from k2mps.stack.checkout import OWN_MARK, Checkout
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
+
+
+def locate(project: Project, choice: str | None) -> Path:
+    """Where the checkout that `choice` means is, or will be.
+
+    Args:
+      project: the clone of k2-mps.
+      choice: a directory, a git URL, or None for the default.
+    """
+    if not choice:
+        return project.default_checkout
+    if is_url(choice):
+        key = hashlib.sha256(choice.encode()).hexdigest()[:8]
+        return project.build_root / f"k2-{key}"
+    return Path(choice).expanduser().absolute()
+
+
+def is_url(choice: str) -> bool:
+    """Whether `K2` names something to clone."""
+    return bool(_URL.match(choice)) and not Path(choice).is_dir()
+
+
+def obtain(
+    project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
+) -> Checkout:
+    """The checkout that `choice` means, cloned if need be.
+
+    A directory of the user's is taken as it is.  What the tool cloned itself
+    is brought to have the pin.
+
+    Raises:
+      CheckoutMissingError: the user's directory is not a checkout.
+      UnreachableError, CommitMissingError, DiskFullError: cloning failed.
+    """
+    directory = locate(project, choice)
+    managed = not choice or is_url(choice)
+    if managed and not directory.exists():
+        url = choice or pin.url
+        project.build_root.mkdir(exist_ok=True)
+        with exclusive(project.build_root, str(project.build_root)):
+            if not directory.exists():
+                _clone(url, pin, directory, reporter)
+    checkout = Checkout(directory, reporter)
+    tree = checkout.tree_if_any(pin.commit)
+    if not tree:
+        if not managed:
+            raise errors.CommitMissingError(
+                f"{directory} does not have the pinned commit {pin.commit}",
+                why="it is another repository, an older clone, or a shallow one",
+                next_command=f"git -C {directory} fetch {pin.url} {pin.commit}",
+            )
+        _fetch(checkout, choice or pin.url, pin)
+        tree = checkout.tree_of(pin.commit)
+    _check_pin(tree, pin)
+    return checkout
+
+
+def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
+    """Clones into a directory beside, then renames: all or nothing."""
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        here = git.Git(directory.parent, reporter=reporter)
+        try:
+            # The files are to be the bytes of the commit, for the tool and
+            # for the user's git.  No template, so no hooks; no filter, so
+            # every blob is there.
+            here.network(
+                f"cloning {git.redacted(url)}",
+                "clone",
+                "--no-checkout",
+                "--no-filter",
+                "--template=",
+                "--origin=origin",
+                "--config=core.autocrlf=false",
+                "--config=core.eol=lf",
+                "--config=core.symlinks=true",
+                f"--config=core.attributesFile={os.devnull}",
+                url,
+                str(partial),
+            )
+        except errors.UnreachableError as error:
+            raise errors.UnreachableError(
+                f"{git.redacted(url)} could not be cloned",
+                why=error.why,
+                next_command="check the network, or give a clone of k2 that"
+                " you have: k2mps checkout --k2 DIRECTORY",
+            ) from None
+        (partial / ".git" / OWN_MARK).touch()
+        clone = Checkout(partial, reporter)
+        if not clone.has(pin.commit):
+            _fetch(clone, url, pin)
+        _check_pin(clone.tree_of(pin.commit), pin)
+        clone.git.bytes("checkout", "--quiet", "--detach", pin.commit, work_tree=True)
+        partial.rename(directory)
+    finally:
+        with interrupts.deferred():
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
+    """Asks for the pinned commit by its id."""
+    try:
+        checkout.git.network(f"fetching {pin.commit[:12]}", "fetch", "--no-tags", url, pin.commit)
+    except errors.UnreachableError as error:
+        unknown = "not our ref" in error.why or "remote ref" in error.why
+        kind = errors.CommitMissingError if unknown else (errors.UnreachableError)
+        raise kind(
+            f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
+            why=error.why,
+            next_command="check the url and the commit in upstream.toml"
+            if unknown
+            else "check the network, then run the same command again",
+        ) from None
+
+
+def _check_pin(tree: str, pin: Pin) -> None:
+    if tree != pin.tree:
+        raise errors.ConfigError(
+            f"upstream.toml gives the tree {pin.tree} for the pinned commit, but it is {tree}",
+            next_command="correct [upstream] tree in upstream.toml",
+        )

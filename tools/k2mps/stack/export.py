@@ -1,0 +1,217 @@
+"""Making patches/ from the commits on branch k2-mps, and locking it.
+
+The inverse of `apply`: exporting what was applied gives the same bytes, and
+applying what was exported gives the same tree.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from k2mps.core import errors, pins
+from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.stack import extraction, operations, status
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
+from k2mps.stack.commits import commit_series, say_series
+from k2mps.stack.operations import File
+
+
+@dataclasses.dataclass(frozen=True)
+class Exported:
+    """What `export` did.
+
+    Attributes:
+      patches: names of all patches, in order.
+      written, removed: paths under patches/ that changed.
+      tree: the tree that the series gives.
+    """
+
+    patches: tuple[str, ...]
+    written: tuple[str, ...]
+    removed: tuple[str, ...]
+    tree: str
+
+
+def export(
+    project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
+) -> Exported:
+    """Writes patches/ and the lock from branch k2-mps.
+
+    Args:
+      project: the clone of k2-mps to write to.
+      checkout: where the branch is.
+      prune: delete patches and new files that the branch has no longer.
+      overwrite: write over edits of patches/ that are not locked.
+    Raises:
+      RefusedError: there is nothing to export, or it cannot be said as
+        patches, or something would be deleted and `prune` is not set.
+      LockMismatchError: something would be written over that was edited in
+        patches/, and `overwrite` is not set.
+      DirtyCheckoutError: there are edits that no commit has.
+    """
+    with operations.at_work(project, checkout):
+        pinned = project.upstream()
+        tip = _tip(pinned, checkout)
+        _check_base(project, pinned, checkout)
+        commits = _commits(checkout, pinned.pin.commit, tip)
+        made = extraction.plan(project, checkout, commits)
+        if not overwrite:
+            _check_unedited(project, pinned, made)
+        _check_removals(made.removed, prune)
+        refs = {BASE_REF: tip}  # here patches/ and the branch agree
+        if made.changed or made.removed:
+            _carry_out(project, checkout, "export", made.changed, made.removed, refs)
+        elif checkout.base() != tip:
+            checkout.set_refs(refs, "export")
+    return Exported(made.patches, made.written, made.removed, checkout.tree_of(tip))
+
+
+@dataclasses.dataclass(frozen=True)
+class Locked:
+    """What `lock` did.
+
+    Attributes:
+      patches: how many patches there are.
+      tree: the tree that they give.
+      written: whether upstream.toml was.
+    """
+
+    patches: int
+    tree: str
+    written: bool
+
+
+def lock(project: Project, checkout: Checkout) -> Locked:
+    """Locks patches/ as it is: writes its hashes to upstream.toml.
+
+    A merge conflict in the lock is resolved by that.
+
+    Args:
+      project: the clone of k2-mps.
+      checkout: any checkout that has the pin; it is not changed.
+    Raises:
+      SeriesError, PatchConflictError: the series is malformed or does not
+        apply.
+    """
+    with operations.at_work(project, checkout):
+        pin = pins.load(project.config_file, locked=False).pin
+        found = patch_folder.load(project.patches)
+        tip = commit_series(checkout, pin, found)
+        config = extraction.config_with(project, found.lock)
+        written = config.content != project.config_file.read_bytes()
+        if written:
+            _carry_out(project, checkout, "lock", {"upstream.toml": config}, (), {})
+    return Locked(len(found.patches), checkout.tree_of(tip), written)
+
+
+def _tip(pinned: Upstream, checkout: Checkout) -> str:
+    """The last commit to export, after checking that nothing is left out."""
+    tip = checkout.branch_tip()
+    if not tip:
+        raise errors.RefusedError(
+            f"{checkout.directory} has no branch {BRANCH}",
+            why="patches are made from the commits on that branch",
+            next_command="k2mps apply, then commit your change there",
+        )
+    if checkout.head_name() != BRANCH_REF:
+        raise errors.RefusedError(
+            f"{checkout.directory} is not on branch {BRANCH}",
+            why="commits made elsewhere would be left out",
+            next_command=f"git -C {checkout.directory} checkout {BRANCH}",
+        )
+    operation = checkout.operation_in_progress()
+    edited = checkout.edited_files()
+    if operation or edited:
+        raise errors.DirtyCheckoutError(
+            f"{checkout.directory} has {operation} in progress"
+            if operation
+            else f"{checkout.directory} has edits that no commit has: {', '.join(edited[:5])}",
+            next_command=f"git -C {checkout.directory} status; commit or stash them",
+        )
+    if not checkout.is_ancestor(pinned.pin.commit, tip):
+        raise errors.WrongCommitError(
+            f"branch {BRANCH} of {checkout.directory} does not start from the"
+            f" pinned commit {pinned.pin.commit[:12]}",
+            next_command="k2mps status",
+        )
+    return tip
+
+
+def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
+    """Refuses when patches/ has moved on since it was applied here.
+
+    The branch lacks what others have put into patches/ meanwhile, new names
+    and another order among it, and writing the branch over it would take that
+    away.  Only patches/ as it is locked tells.
+    """
+    base = checkout.base()
+    if not base or status.patch_changes(project, pinned):
+        return
+    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches))
+    if checkout.tree_of(base) != checkout.tree_of(tip) or not say_series(
+        project, checkout, pinned.pin, base, tip
+    ):
+        where = checkout.directory
+        raise errors.RefusedError(
+            "patches/ is not the series that the branch was made from",
+            why="it has changed since it was applied here, by git pull or by"
+            " hand, and exporting would take that change back",
+            next_command=f"git -C {where} branch mine {BRANCH}; git -C {where}"
+            f" reset --keep {base[:12]}; k2mps apply; git -C {where}"
+            f" cherry-pick {base[:12]}..mine; k2mps export",
+        )
+
+
+def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
+    commits = checkout.commits(f"{pin}..{tip}")
+    if not commits:
+        raise errors.RefusedError(
+            f"branch {BRANCH} has no commits on top of the pin",
+            why="exporting that would delete every patch",
+            next_command="k2mps apply",
+        )
+    return commits
+
+
+def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -> None:
+    """Refuses to write over what somebody has edited in patches/."""
+    changes = status.patch_changes(project, pinned)
+    if changes and (made.written or made.removed):
+        raise errors.LockMismatchError(
+            "patches/ was edited since it was locked, and would be written over",
+            why="; ".join(changes),
+            next_command="k2mps lock, to keep the edits; git checkout patches,"
+            " or k2mps export --overwrite, to give them up",
+        )
+
+
+def _check_removals(gone: Sequence[str], prune: bool) -> None:
+    if gone and not prune:
+        raise errors.RefusedError(
+            f"the branch no longer has {', '.join(gone)}",
+            why="the commits may have been dropped by mistake",
+            next_command="k2mps export --prune, to delete them",
+        )
+
+
+def _carry_out(
+    project: Project,
+    checkout: Checkout,
+    command: str,
+    changed: dict[str, File],
+    removed: Sequence[str],
+    refs: dict[str, str | None],
+) -> None:
+    """Writes and removes files of the project; the checkout stays."""
+    operations.carry_out(
+        project,
+        checkout,
+        operations.record(project, checkout, command),
+        changed=changed,
+        removed=removed,
+        move=Move.stay(refs),
+        reason=command,
+    )

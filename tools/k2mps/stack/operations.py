@@ -1,0 +1,308 @@
+"""The operation log: what was before each command that changed something.
+
+An entry is a commit of the checkout's repository that no branch has.  Its tree
+is patches/ and upstream.toml as they were before the command; its parents are
+the entry before it and the commits that HEAD, branch k2-mps and the base were
+at, so that none of them can be lost; its message says the rest.  `LOG_REF`
+names the last entry.
+
+That ref is also the point at which a change of the checkout and of patches/
+together takes effect: it is set with the other refs in one step, and what is
+left of a killed run is completed if it has been set, and undone if not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.core import errors, git, interrupts, objects
+from k2mps.core.project import Project, exclusive
+from k2mps.core.transaction import FileTransaction, leftover
+from k2mps.series import patch_folder
+from k2mps.stack.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
+
+_CONFIG = "upstream.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """Contents of a file of the project."""
+
+    content: bytes
+    executable: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """One entry of the log.
+
+    Attributes:
+      id: its commit.
+      previous: the entry before it, or None.
+      command: the command that was run.
+      time: when, ISO 8601.
+      project: the directory of the clone of k2-mps.
+      head, head_commit: what HEAD was before: a branch or a commit; and the
+        commit.
+      head_after: what HEAD was to be afterwards.
+      refs: the refs before.
+      staged: whether it made a commit of edits that were in the checkout.
+    """
+
+    id: str
+    previous: str | None
+    command: str
+    time: str
+    project: str
+    head: str
+    head_commit: str
+    head_after: str
+    refs: Mapping[str, str | None]
+    staged: bool
+
+
+def record(
+    project: Project,
+    checkout: Checkout,
+    command: str,
+    head_after: str | None = None,
+    staged: bool = False,
+    head: Head | None = None,
+    store: objects.Store | None = None,
+    refs: Mapping[str, str | None] | None = None,
+) -> str:
+    """Writes the entry for what will be done next; no ref names it yet.
+
+    Args:
+      command: what the user sees in the log.
+      head_after: what HEAD will be, if it changes.
+      staged: as in `Operation`.
+      head: where the checkout stands, if that is known.
+      store: objects that are to be written with it.
+      refs: those that an entry tells of and the log's, if they are known.
+    Returns:
+      The id of its commit.
+    """
+    head = head or checkout.head()
+    name = head.branch or head.commit
+    refs = dict(refs or checkout.refs((BRANCH_REF, BASE_REF, LOG_REF)))
+    previous = refs.pop(LOG_REF)
+    facts = {
+        "project": str(project.root),
+        "head": name,
+        "head_commit": head.commit,
+        "head_after": head_after or name,
+        "refs": refs,
+        "staged": staged,
+    }
+    store = store or objects.Store()
+    lines = [f"tree {_snapshot(project, store)}"]
+    lines += dict.fromkeys(
+        f"parent {commit}" for commit in (previous, head.commit, *refs.values()) if commit
+    )
+    now = f"{patch_folder.FROM} {int(time.time())} +0000"
+    lines += [f"author {now}", f"committer {now}", "", command, ""]
+    lines += [json.dumps(facts), ""]
+    id_ = store.add("commit", os.fsencode("\n".join(lines)))
+    store.write(checkout.git)
+    return id_
+
+
+def _snapshot(project: Project, store: objects.Store) -> str:
+    """Adds patches/ and upstream.toml; the id of their tree."""
+    tree = objects.Tree()
+    for path, executable in project_files(project).items():
+        blob = store.add("blob", (project.root / path).read_bytes())
+        tree.set(path, patch_folder.EXECUTABLE_MODE if executable else patch_folder.FILE_MODE, blob)
+    return tree.write(store)
+
+
+def project_files(project: Project) -> dict[str, bool]:
+    """The files that commands change, and whether each is executable."""
+    paths = [project.config_file, *sorted(project.patches.rglob("*"))]
+    return {
+        path.relative_to(project.root).as_posix(): bool(path.stat().st_mode & 0o100)
+        for path in paths
+        if path.is_file() and not path.is_symlink() and path.name != ".DS_Store"
+    }
+
+
+def log(checkout: Checkout) -> list[Operation]:
+    """All entries, the last first."""
+    last = checkout.commit_of(LOG_REF)
+    if not last:
+        return []
+    output = checkout.git.bytes(
+        "log", "-z", "--first-parent", "--no-decorate", "--format=%H%x00%P%x00%cI%x00%B", last, "--"
+    )
+    fields = git.split_z(output)
+    found: list[Operation] = []
+    for id_, parents, when, message in zip(*[iter(fields)] * 4):
+        command, _, body = message.partition("\n\n")
+        try:
+            facts = json.loads(body)
+        except json.JSONDecodeError:
+            break  # where the log begins, its first parent is no entry
+        found.append(
+            Operation(id=id_, previous=parents.split()[0], command=command, time=when, **facts)
+        )
+    return found
+
+
+def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
+    """The project's files as they were before an operation."""
+    listing = git.split_z(checkout.git.bytes("ls-tree", "-r", "-z", entry.id))
+    found = {}
+    for line in listing:
+        facts, path = line.split("\t", 1)
+        mode, _, id_ = facts.split(" ")
+        content = checkout.git.bytes("cat-file", "blob", id_)
+        found[path] = File(content, mode == patch_folder.EXECUTABLE_MODE)
+    return found
+
+
+def carry_out(
+    project: Project,
+    checkout: Checkout,
+    operation: str,
+    *,
+    changed: Mapping[str, File],
+    removed: Sequence[str],
+    move: Move,
+    reason: str,
+) -> None:
+    """Changes files of the project and the checkout, all or nothing.
+
+    The caller holds `exclusive` of both.
+
+    Args:
+      operation: what `record` returned.
+      changed, removed: files of the project, by path.
+      move: where the checkout goes; where that is where it stands already,
+        only the refs are set.
+    """
+    refs = {**move.refs, LOG_REF: operation}
+    move = dataclasses.replace(move, refs=refs)
+    files = FileTransaction(project.staging, project.root)
+    try:
+        for path, file in changed.items():
+            files.stage(path, file.content, file.executable)
+        with interrupts.deferred() as check:
+            note = {"checkout": str(checkout.directory), "operation": operation}
+            files.begin([*changed, *removed], note)
+            try:
+                for path in changed:
+                    check()
+                    files.replace(path)
+                for path in removed:
+                    check()
+                    files.remove(path)
+                _go(checkout, move, reason)
+                files.complete()
+            except BaseException:
+                # A signal may arrive when all has been done.
+                if checkout.commit_of(LOG_REF) == operation:
+                    files.complete()
+                else:
+                    files.roll_back()
+                raise
+    finally:
+        with interrupts.deferred():
+            files.close()
+
+
+def _go(checkout: Checkout, move: Move, reason: str) -> None:
+    there = checkout.head_name() == move.head
+    if not move.commit or (there and checkout.commit_of("HEAD") == move.commit):
+        checkout.set_refs(move.refs, reason)
+    else:
+        checkout.move_to(move, reason)
+
+
+@contextlib.contextmanager
+def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
+    """Holds other runs off the project and the checkout, and mends what a
+    killed one left of them.
+
+    Args:
+      rebasing: whether this is for the rebase that may be under way; nothing
+        else goes on beside one.
+    """
+    with exclusive(project.root, str(project.root)):
+        recover(project)
+        if not rebasing:
+            check_no_rebase(project)
+        with checkout.exclusive():
+            checkout.recover()
+            yield
+
+
+def check_no_rebase(project: Project) -> None:
+    """Refuses to change patches/ while a rebase is under way, which would
+    write over that.
+
+    Raises:
+      RebaseStoppedError: one is.
+    """
+    stopped = rebase_under_way(project)
+    if stopped:
+        raise errors.RebaseStoppedError(
+            stopped,
+            why="it is of patches/ as it was when it began",
+            next_command="k2mps rebase --continue, or --abort",
+        )
+
+
+def rebase_under_way(project: Project) -> str:
+    """Where the rebase stands that waits for the user; empty if none does."""
+    if not project.rebase.exists():
+        return ""
+    return f"a rebase is under way in {project.rebase}"
+
+
+def tidy(project: Project) -> None:
+    """As `recover`, for callers that do not hold the project's lock."""
+    if project.staging.exists():
+        with exclusive(project.root, str(project.root)):
+            recover(project)
+
+
+def recover(project: Project) -> None:
+    """Completes or undoes what a killed run began; needs `exclusive`.
+
+    Raises:
+      RefusedError: a file was edited since, and undoing would lose
+        that.
+    """
+    left = leftover(project.staging)
+    if left is None:
+        return
+    if _took_effect(left.note):
+        left.forget()
+        return
+    edited = left.edited_since()
+    if edited:
+        raise errors.RefusedError(
+            f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
+            next_command=f"move {edited[0]} away, then run the same command again",
+        )
+    with interrupts.deferred():
+        left.undo()
+
+
+def _took_effect(note: dict) -> bool:
+    """Whether the checkout's part of a change was done."""
+    if not note:
+        return False
+    try:
+        checkout = Checkout(Path(note["checkout"]))
+    except errors.CheckoutMissingError:
+        return False
+    checkout.tidy()
+    return checkout.commit_of(LOG_REF) == note["operation"]

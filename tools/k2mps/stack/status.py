@@ -1,0 +1,229 @@
+"""What state a checkout and patches/ are in, told from trees.
+
+No stamp file is believed: a checkout is "applied" if and only if its files
+are the tree that patches/ gives, by whatever commits; but those on branch
+k2-mps must be the patches, in order and by name.  Where patches/ is not what
+is locked, the series as it was last applied here is the measure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from k2mps.core import errors
+from k2mps.core.pins import Upstream
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.stack import commits, operations
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
+
+_OF_REBASE = "k2mps rebase --continue, or --abort"
+
+
+class State(enum.Enum):
+    """The states of a checkout."""
+
+    ABSENT = "absent"
+    PRISTINE = "pristine"
+    APPLIED = "applied"
+    OTHER_SERIES = "applied by another version of the series"
+    EDITED = "edited"
+    OTHER_COMMIT = "other commit"
+
+    @property
+    def before_build(self) -> bool:
+        """Whether `k2mps build` can start from it."""
+        return self in (State.ABSENT, State.PRISTINE, State.APPLIED, State.OTHER_SERIES)
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """What `k2mps status` tells.
+
+    Attributes:
+      state: of the checkout.
+      details: what makes it so, one line each.
+      next_command: what brings the user on; empty where nothing has to be
+        done.
+      head: where the checkout stands, None where there is none.
+      edited_files: tracked files that differ from HEAD.
+      untracked_files: files that git neither tracks nor ignores; not looked
+        for by those who know the series.
+      rebase: where the rebase of the series stands that is under way; empty
+        where none is.
+      user_commits: commits on top of the pin that are not the tool's own, as
+        "id subject".
+      patch_changes: how patches/ differs from the lock, one line each; empty
+        where it does not.
+    """
+
+    state: State
+    details: tuple[str, ...]
+    next_command: str
+    head: Head | None
+    edited_files: tuple[str, ...]
+    user_commits: tuple[str, ...]
+    patch_changes: tuple[str, ...]
+    untracked_files: tuple[str, ...] = ()
+    rebase: str = ""
+
+    def as_dict(self) -> dict:
+        """The same for `--json`."""
+        return {
+            "state": self.state.value,
+            "details": list(self.details),
+            "next_command": self.next_command,
+            "head": self.head and dataclasses.asdict(self.head),
+            "edited_files": list(self.edited_files),
+            "untracked_files": list(self.untracked_files),
+            "rebase": self.rebase,
+            "user_commits": list(self.user_commits),
+            "patches": "changed" if self.patch_changes else "locked",
+            "patch_changes": list(self.patch_changes),
+        }
+
+
+def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
+    """How patches/ differs from the lock; a malformed one differs."""
+    return _read(project, upstream)[1]
+
+
+def _read(
+    project: Project, upstream: Upstream
+) -> tuple[patch_folder.Series | None, tuple[str, ...]]:
+    """patches/, and how it differs from the lock."""
+    try:
+        found = patch_folder.load(project.patches)
+    except errors.SeriesError as error:
+        return None, (error.what,)
+    return found, tuple(upstream.lock.differences(found.lock))
+
+
+def of_checkout(
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout | None,
+    planned: commits.Planned | None = None,
+) -> Status:
+    """The status of a checkout, or of its absence.
+
+    Args:
+      planned: the commits of the locked series, where they are known.
+    """
+    found, changes = (None, ()) if planned else _read(project, upstream)
+    stopped = operations.rebase_under_way(project)
+    if checkout is None:
+        return Status(
+            State.ABSENT,
+            (),
+            _OF_REBASE if stopped else "k2mps apply",
+            None,
+            (),
+            (),
+            changes,
+            rebase=stopped,
+        )
+    head = checkout.head()
+    untracked: tuple[str, ...] = ()
+    if planned:
+        edited = tuple(checkout.edited_files())
+    else:
+        edited, untracked = map(tuple, checkout.changed_files())
+    if found and not changes and head.commit != upstream.pin.commit:
+        planned = commits.Planned(checkout, upstream.pin, found)
+    state, users, details = _judge(project, upstream, checkout, head, edited, planned)
+    operation = checkout.operation_in_progress()
+    if operation:
+        details.append(f"{operation} is in progress")
+    if edited:
+        details.append(_edits(edited))
+    if stopped:
+        advice = _OF_REBASE
+    elif operation:
+        advice = checkout.end_of_operation()
+    else:
+        advice = _next_command(state, edited, changes, head.commit == upstream.pin.commit)
+    return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
+
+
+def _judge(
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    head: Head,
+    edited: tuple[str, ...],
+    planned: commits.Planned | None,
+) -> tuple[State, tuple[str, ...], list[str]]:
+    """The state, the user's commits and the details.
+
+    Args:
+      planned: None where patches/ is not what is locked.
+    """
+    pin = upstream.pin
+    if head.commit == pin.commit:
+        return State.EDITED if edited else State.PRISTINE, (), []
+    at_tree = head.tree == (planned.tree if planned else _last_applied(checkout))
+    if at_tree and (
+        planned is None or head.branch != BRANCH_REF or planned.seem_said(project, head.commit)
+    ):
+        return State.EDITED if edited else State.APPLIED, (), []
+    ours = checkout.commits_of_series(head.commit)
+    if checkout.is_ancestor(pin.commit, head.commit):
+        users = tuple(
+            f"{commit.id[:12]} {commit.subject}"
+            for commit in checkout.unexported(pin.commit, head.commit)
+        )
+        if users:
+            details = [f"{len(users)} commit(s) of yours on top of the pin"]
+            return State.EDITED, users, details
+        if ours or checkout.base() == head.commit:
+            state = State.EDITED if edited else State.OTHER_SERIES
+            return (
+                state,
+                (),
+                [
+                    "the files are the same, but patches have another name, order or text by now"
+                    if at_tree
+                    else "the series was applied in another version"
+                ],
+            )
+    elif ours and not edited:
+        base = ours[0].parents[0][:12]
+        return State.OTHER_SERIES, (), [f"the series was applied to another commit, {base}"]
+    return (
+        State.OTHER_COMMIT,
+        (),
+        [f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"],
+    )
+
+
+def _last_applied(checkout: Checkout) -> str | None:
+    """The tree of the series that was applied or exported last, if any."""
+    base = checkout.base()
+    return checkout.tree_of(base) if base else None
+
+
+def _edits(edited: tuple[str, ...]) -> str:
+    shown = ", ".join(edited[:3])
+    more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
+    return f"{len(edited)} file(s) with uncommitted edits: {shown}{more}"
+
+
+def _next_command(state: State, edited, changes, on_pin: bool) -> str:
+    if changes:
+        return (
+            "k2mps lock, if the change of patches/ is meant; else"
+            " git checkout patches upstream.toml"
+        )
+    if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
+        return "k2mps apply"
+    if state is State.EDITED and edited and on_pin:
+        return "stash or commit the edits, then k2mps apply"
+    if state is State.EDITED and edited:
+        return f"commit on branch {BRANCH}, then k2mps export"
+    if state is State.EDITED:
+        return "k2mps export"
+    if state is State.OTHER_COMMIT:
+        return "git checkout the pinned commit there, then k2mps apply"
+    return ""

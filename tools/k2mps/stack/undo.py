@@ -1,0 +1,108 @@
+"""Going back to before a command that changed a branch or patches/.
+
+Nothing is lost by it: undoing is an operation of its own, whose entry keeps
+what it takes away, commits and edits of patches/ that came since included.
+"""
+
+from __future__ import annotations
+
+from k2mps.core import errors
+from k2mps.core.project import Project
+from k2mps.stack import operations
+from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Move
+from k2mps.stack.operations import Operation
+
+
+def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
+    """Restores what was before an operation.
+
+    Args:
+      which: the id of an operation, or its beginning; default the last one.
+    Returns:
+      The operation.
+    Raises:
+      RefusedError: there is none, or it is of another clone of k2-mps.
+      DirtyCheckoutError: there are edits that no commit has.
+      BranchElsewhereError, ObstructedError, BusyError: as for apply.
+    """
+    with operations.at_work(project, checkout):
+        entries = operations.log(checkout)
+        entry = _choose(checkout, entries, which)
+        _check(project, checkout, entry)
+        _restore(project, checkout, entry, entries[0])
+    return entry
+
+
+def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> Operation:
+    if which is None:
+        found = entries[:1]
+    else:
+        found = [entry for entry in entries if entry.id.startswith(which)]
+    if len(found) != 1:
+        raise errors.RefusedError(
+            f"{which} names {len(found) or 'no'} operations"
+            if which
+            else f"there is nothing to undo in {checkout.directory}",
+            next_command="k2mps undo --list",
+        )
+    return found[0]
+
+
+def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
+    if entry.project != str(project.root):
+        raise errors.RefusedError(
+            f"that operation was run in {entry.project}",
+            why="two clones of k2-mps share the checkout",
+            next_command=f"cd {entry.project}, then run the same command again",
+        )
+    operation = checkout.operation_in_progress()
+    edited = checkout.edited_files()
+    if operation or edited:
+        raise errors.DirtyCheckoutError(
+            f"{checkout.directory} has "
+            + (
+                f"{operation} in progress"
+                if operation
+                else f"uncommitted edits: {', '.join(edited[:3])}"
+            ),
+            next_command=f"git -C {checkout.directory} status; finish, commit"
+            " or stash that, then run the same command again",
+        )
+    elsewhere = checkout.other_worktree_on_branch()
+    if elsewhere and entry.refs[BRANCH_REF] != checkout.branch_tip():
+        raise errors.BranchElsewhereError(
+            f"branch {BRANCH} is checked out in {elsewhere}",
+            why="moving it would leave that worktree behind",
+            next_command=f"git -C {elsewhere} checkout --detach, then run the same command again",
+        )
+
+
+def _restore(project: Project, checkout: Checkout, entry: Operation, last: Operation) -> None:
+    wanted = operations.files_before(checkout, entry)
+    current = operations.project_files(project)
+    changed = {
+        path: file
+        for path, file in wanted.items()
+        if path not in current
+        or current[path] != file.executable
+        or (project.root / path).read_bytes() != file.content
+    }
+    head = checkout.head_name()
+    uncommit = entry.staged and entry == last and head == BRANCH_REF
+    move = Move(entry.head_commit, entry.head, entry.refs)
+    elsewhere = head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
+    # On a branch that the tool has nothing to do with the user stays.  Where
+    # edits were made a commit, the files stay and have these edits again.
+    if elsewhere or uncommit:
+        move = Move.stay(entry.refs)
+    operations.carry_out(
+        project,
+        checkout,
+        operations.record(project, checkout, f"undo of {entry.command}", move.head or None),
+        changed=changed,
+        removed=[path for path in current if path not in wanted],
+        move=move,
+        reason=f"undo {entry.command}",
+    )
+    if uncommit:
+        checkout.git.bytes("reset", "--quiet", work_tree=True)

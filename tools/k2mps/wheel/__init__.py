@@ -1,0 +1,1 @@
+"""Wheels: making, verifying, comparing and describing them."""

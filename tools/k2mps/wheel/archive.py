@@ -1,0 +1,67 @@
+"""Reading a wheel: its files, and what it says of itself."""
+
+from __future__ import annotations
+
+import email
+import email.message
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from k2mps.build import provenance
+from k2mps.core import errors
+
+
+class WheelFile:
+    """A wheel of k2 that was read.
+
+    Attributes:
+      path: where it lies.
+      entries: what the archive says of each file, in its order.
+      files: the contents, by path in it.
+
+    Raises:
+      WheelVerificationError: it is not one.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self.entries = archive.infolist()
+                self.files = {entry.filename: archive.read(entry) for entry in self.entries}
+        except (zipfile.BadZipFile, OSError) as error:
+            raise errors.WheelVerificationError(
+                f"{path.name} is not a wheel",
+                why=f"not a zip file that can be read: {error}",
+                next_command="ls build/wheels",
+            ) from None
+
+    @property
+    def metadata(self) -> email.message.Message:
+        """Its METADATA."""
+        return email.message_from_bytes(self._of_info("METADATA"))
+
+    @property
+    def origin(self) -> Mapping[str, Any]:
+        """Where it comes from, see provenance.py."""
+        try:
+            return dict(json.loads(self._of_info(provenance.FILE)))
+        except (TypeError, ValueError) as error:
+            raise errors.WheelVerificationError(
+                f"{self.path.name} does not say where it comes from",
+                why=f"{provenance.FILE}: {error}",
+                next_command="k2mps wheel makes one that does",
+            ) from None
+
+    def _of_info(self, name: str) -> bytes:
+        for path, content in self.files.items():
+            if path.endswith(f".dist-info/{name}"):
+                return content
+        raise errors.WheelVerificationError(
+            f"{self.path.name} is not a wheel of k2-mps",
+            why=f"it has no .dist-info/{name}",
+            next_command="ls build/wheels",
+        )

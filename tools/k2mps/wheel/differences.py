@@ -1,0 +1,108 @@
+"""What differs between two wheels, down to the sections of their libraries.
+
+For two builds of the same input there is nothing to tell.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from k2mps.wheel.archive import WheelFile
+
+_ENTRY_FACTS = ("date_time", "external_attr", "compress_type", "create_system", "extra")
+
+
+def differences(first: Path, second: Path) -> Iterator[str]:
+    """Names what differs, one line each; nothing where the two are the same
+    to the byte.
+
+    Raises:
+      WheelVerificationError: one of them is not a wheel.
+    """
+    if first.read_bytes() == second.read_bytes():
+        return
+    one, two = WheelFile(first), WheelFile(second)
+    found = list(_of_archives(one, two))
+    for name in sorted(one.files.keys() & two.files.keys()):
+        a, b = one.files[name], two.files[name]
+        if a != b:
+            found.append(f"{name}: {_of_contents(a, b)}")
+    # What no line above is about: how the same bytes were compressed.
+    yield from found or ["the archives: the same files, packed otherwise"]
+
+
+def _of_archives(one: WheelFile, two: WheelFile) -> Iterator[str]:
+    for name in sorted(one.files.keys() - two.files.keys()):
+        yield f"{name}: only in the first"
+    for name in sorted(two.files.keys() - one.files.keys()):
+        yield f"{name}: only in the second"
+    common = one.files.keys() & two.files.keys()
+    orders = [
+        [entry.filename for entry in wheel.entries if entry.filename in common]
+        for wheel in (one, two)
+    ]
+    if orders[0] != orders[1]:
+        yield "the archives: their files are in another order"
+    others = {entry.filename: entry for entry in two.entries}
+    for entry in one.entries:
+        if entry.filename not in common:
+            continue
+        for fact in _ENTRY_FACTS:
+            a = getattr(entry, fact)
+            b = getattr(others[entry.filename], fact)
+            if a != b:
+                yield f"{entry.filename}: {fact} is {a} and {b}"
+
+
+def _of_contents(a: bytes, b: bytes) -> str:
+    sections = (_sections(a), _sections(b))
+    if all(sections):
+        return _of_sections(*sections)
+    try:
+        pairs = itertools.zip_longest(
+            a.decode().splitlines(True), b.decode().splitlines(True), fillvalue=""
+        )
+    except UnicodeDecodeError:
+        return f"other bytes from {_first_difference(a, b)} on"
+    number, (left, right) = next(
+        (number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1]
+    )
+    return f"line {number} is {left!r} and {right!r}"
+
+
+def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:
+    found = []
+    for name in sorted(a.keys() | b.keys()):
+        left, right = a.get(name, b""), b.get(name, b"")
+        if left != right:
+            sizes = f"{len(left)} bytes"
+            if len(left) != len(right):
+                sizes = f"{len(left)} and {len(right)} bytes"
+            found.append(f"{name} ({sizes}, from {_first_difference(left, right)} on)")
+    return "sections " + ", ".join(found) if found else ("outside of all sections")
+
+
+def _sections(content: bytes) -> dict[str, bytes]:
+    """The sections of an ELF or Mach-O file; nothing for another one."""
+    import lief
+
+    lief.logging.disable()
+    if not content.startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe")):
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "library")
+        path.write_bytes(content)
+        binary = lief.parse(str(path))
+        return (
+            {section.name: bytes(section.content) for section in binary.sections} if binary else {}
+        )
+
+
+def _first_difference(a: bytes, b: bytes) -> int:
+    for position, (left, right) in enumerate(zip(a, b)):
+        if left != right:
+            return position
+    return min(len(a), len(b))

@@ -1,0 +1,189 @@
+"""What a wheel is compared with, and what is found wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from k2mps.build import front_end, toolchain
+from k2mps.build.environment import Environment, torch_requirement
+from k2mps.build.front_end import FrontEnd
+from k2mps.build.interpreter import Interpreter, find
+from k2mps.core import errors
+from k2mps.core.pins import Upstream
+from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
+from k2mps.series import patch_folder
+from k2mps.stack.checkout import Checkout
+from k2mps.stack.commits import Planned
+
+# The local part of a version: torch, and whether anything was edited.
+LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
+
+# The libraries of k2 in a wheel.
+LIBRARY = re.compile(
+    r"_k2\.cpython-\d+-(?:darwin|\w+-linux-gnu)\.so"
+    r"|k2/lib/libk2(?:_log|fsa|context)\.(?:dylib|so)"
+)
+
+_INCLUDE = re.compile(r'(^|\n)#include "([^"\n]+)"[^\n]*')
+_PACKAGE = "k2/python/"
+_KERNELS = "k2/csrc/mps/kernels/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is wrong with a wheel.
+
+    Attributes:
+      check: the name of the check that found it.
+      file: in which file of the wheel; empty where it is the wheel's name.
+      text: what it is.
+    """
+
+    check: str
+    file: str
+    text: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}: " if self.file else ""
+        return f"[{self.check}] {where}{self.text}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+    """What a wheel is compared with.
+
+    Attributes:
+      python: the Python files of the patched tree, by path in a wheel.
+      kernels: the text of each kernel source that a Mac needs, by name.
+      origin: the id of the patched tree.
+      build_paths: directories of this machine that no wheel may name.
+      torch: torch's package for macOS, which macOS wheels are checked with.
+      system: what macOS's libraries export, by install name.
+      front_end: what the kernels' Metal is checked with.
+      interpreter: the Python that the wheel is for; default the running one.
+    """
+
+    python: Mapping[str, bytes]
+    kernels: Mapping[str, str]
+    origin: str
+    build_paths: tuple[str, ...] = ()
+    torch: Path | None = None
+    system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
+    front_end: FrontEnd = FrontEnd()
+    interpreter: Interpreter = dataclasses.field(default_factory=find)
+
+
+def gather(
+    wheel: Path,
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    reporter: Reporter,
+    program: str | None = None,
+) -> Reference:
+    """What to compare a wheel with.
+
+    Args:
+      program: the Python that it is for, by name or path; default .venv's.
+    Raises:
+      WheelVerificationError: it is for another Python, or no wheel at all.
+      ConfigError: it is for a torch that upstream.toml does not have.
+    """
+    environment = Environment(project, reporter)
+    environment.install(environment.requirements("wheels"))
+    _, version, _, tags = parsed(wheel)
+    found = find(program or environment.python)
+    if {tag.interpreter for tag in tags} != {found.tag}:
+        raise errors.WheelVerificationError(
+            f"{wheel.name} is not for {found.tag}",
+            why=f"its symbols are looked up in {found.program}",
+            next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
+            " the Python that it is for",
+        )
+    patched = Planned(checkout, upstream.pin, patch_folder.load(project.patches)).tree
+    if not patched:
+        raise errors.WheelVerificationError(
+            "there is nothing to compare the wheel with",
+            why=f"{checkout.directory} does not have the patched tree",
+            next_command="k2mps apply",
+        )
+    read = _TreeReader(checkout, patched)
+    names = read.names(_PACKAGE + "k2")
+    python = {
+        name.removeprefix(_PACKAGE): read.content(name) for name in names if name.endswith(".py")
+    }
+    torch, system, kernels = None, {}, {}
+    if any(tag.platform.startswith("macosx") for tag in tags):
+        match = LOCAL.fullmatch(version.local or "")
+        wanted = torch_requirement(upstream.torch, match and match[1])
+        torch = toolchain.fetch_torch(project, wanted, found, reporter)
+        zig = toolchain.fetch_zig(project, reporter)
+        system = toolchain.system_symbols(torch, zig)
+        kernels = {
+            posixpath.basename(name): _with_includes(name, read)
+            for name in read.names(_KERNELS)
+            if name.endswith(".metal")
+        }
+    return Reference(
+        python,
+        kernels,
+        patched,
+        (str(project.root), str(checkout.directory)),
+        torch,
+        system,
+        front_end.find(project),
+        found,
+    )
+
+
+class _TreeReader:
+    """Reads the files of a tree, whether or not it is checked out."""
+
+    def __init__(self, checkout: Checkout, tree: str):
+        self._git = checkout.git
+        self._tree = tree
+        if not self._git.succeeds("cat-file", "-e", f"{tree}^{{tree}}"):
+            raise errors.WheelVerificationError(
+                "there is nothing to compare the wheel with",
+                why=f"{checkout.directory} does not have the patched tree {tree[:12]}",
+                next_command="k2mps apply",
+            )
+
+    def names(self, folder: str) -> list[str]:
+        """The paths of the files below a directory."""
+        listing = self._git.text("ls-tree", "-r", "--name-only", self._tree, "--", folder)
+        return listing.splitlines()
+
+    def content(self, name: str) -> bytes:
+        return self._git.bytes("cat-file", "blob", f"{self._tree}:{name}")
+
+
+def _with_includes(name: str, read: _TreeReader) -> str:
+    """A kernel's text with the files of k2 that it includes in their place,
+    each one once: what Metal is given to compile."""
+    text = read.content(name).decode()
+    seen = set()
+    while match := _INCLUDE.search(text):
+        line, header = match[0], match[2]
+        body = "" if header in seen else read.content(header).decode()
+        seen.add(header)
+        text = text.replace(line, "\n" + body)
+    return text
+
+
+def parsed(wheel: Path):
+    try:
+        return parse_wheel_filename(wheel.name)
+    except InvalidWheelFilename as error:
+        raise errors.WheelVerificationError(
+            f"{wheel.name} is not the name of a wheel",
+            why=str(error),
+            next_command="ls build/wheels",
+        ) from None

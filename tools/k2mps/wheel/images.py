@@ -1,0 +1,234 @@
+"""Checks of a wheel's Mach-O files: what the dynamic linker of macOS asks."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import struct
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from k2mps.build import toolchain
+from k2mps.wheel.expectations import LIBRARY, Problem, Reference
+
+# Numbers of Apple's <kern/cs_blobs.h>.
+_EMBEDDED_SIGNATURE = 0xFADE0CC0
+_CODE_DIRECTORY = 0xFADE0C02
+_SHA256 = 2
+
+
+class Images:
+    """The libraries of a macOS wheel, and what is beside them once it is
+    installed.
+
+    Args:
+      wheel: the wheel, whose name has the tag.
+      files: its files.
+      reference: what they are checked with.
+    """
+
+    def __init__(self, wheel: Path, files: Mapping[str, bytes], reference: Reference):
+        self._contents = {
+            name: content for name, content in files.items() if LIBRARY.fullmatch(name)
+        }
+        self._reference = reference
+        match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.name)
+        self._minimum = [int(match[1]), int(match[2]), 0]
+        self._machine = match[3]
+        self._binaries = {}
+        self._exports: dict[str, set[str]] = {}
+
+    def problems(self) -> Iterator[Problem]:
+        with tempfile.TemporaryDirectory() as folder:
+            for number, (name, content) in enumerate(sorted(self._contents.items())):
+                path = Path(folder, str(number))
+                path.write_bytes(content)
+                self._binaries[name] = toolchain.parse(path)
+            for name, binary in self._binaries.items():
+                if binary is None:
+                    yield Problem("machine", name, "not Mach-O for arm64")
+                    continue
+                yield from self._kind(name, binary)
+                yield from self._rpaths(name, binary)
+                yield from self._symbols(name, binary)
+                yield from self._signature(name, binary)
+        yield from self._kernels()
+
+    def _kind(self, name: str, binary) -> Iterator[Problem]:
+        import lief
+
+        magic = self._contents[name][:4]
+        if magic != b"\xcf\xfa\xed\xfe" or self._machine != "arm64":
+            yield Problem("machine", name, "not for arm64 alone")
+        build = binary.build_version
+        macos = lief.MachO.BuildVersion.PLATFORMS.MACOS
+        if build is None or build.platform != macos:
+            yield Problem("platform", name, "not for macOS")
+        elif list(build.minos) > self._minimum:
+            needed = ".".join(map(str, build.minos))
+            yield Problem(
+                "minimum-os", name, f"needs macOS {needed}, the wheel's tag promises less"
+            )
+        install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+        for entry in binary.libraries:
+            expected = f"@rpath/{posixpath.basename(name)}"
+            if entry.command == install_name and entry.name != expected:
+                yield Problem("install-name", name, f"calls itself {entry.name}")
+
+    def _rpaths(self, name: str, binary) -> Iterator[Problem]:
+        paths = [entry.path for entry in binary.rpaths]
+        for path in paths:
+            if not path.startswith("@loader_path"):
+                yield Problem("rpath", name, f"looks for libraries in {path}")
+        if len(set(paths)) < len(paths):
+            # The dynamic linker of newer systems refuses to load such a file.
+            yield Problem("rpath", name, "has the same rpath twice")
+
+    def _symbols(self, name: str, binary) -> Iterator[Problem]:
+        libraries = _needed(binary)
+        known = {library: self._exported(name, binary, library) for library in libraries}
+        for library, symbols in known.items():
+            if symbols is None:
+                yield Problem(
+                    "libraries",
+                    name,
+                    f"needs {library}, which is neither in the wheel, nor of"
+                    " torch, nor known of macOS",
+                )
+        own = self._exports_of(name)
+        everywhere = own.union(*(found for found in known.values() if found))
+        anywhere = []
+        for symbol, library in sorted(set(_bound(binary))):
+            if library in known:
+                found = known[library]
+                if found is not None and symbol not in found:
+                    yield Problem("symbols", name, f"{library} does not export {symbol}")
+            elif library == "weak":
+                if symbol not in everywhere:
+                    yield Problem("symbols", name, f"no library exports {symbol}")
+            else:
+                anywhere.append(symbol)
+        for symbol in self._not_pythons(anywhere):
+            yield Problem("symbols", name, f"{symbol} is looked for anywhere and is not Python's")
+
+    def _not_pythons(self, symbols: Sequence[str]) -> list[str]:
+        """Those that the Python that the wheel is for does not export."""
+        names = {
+            symbol: symbol.removeprefix("_") for symbol in symbols if re.match(r"__?Py", symbol)
+        }
+        lacking = set()
+        if names:
+            lacking.update(self._reference.interpreter.lacks(names.values()))
+        return [symbol for symbol in symbols if symbol not in names or names[symbol] in lacking]
+
+    def _exported(self, name: str, binary, library: str):
+        """What a library exports that a file of the wheel needs; None where
+        it is not found."""
+        if not library.startswith("@rpath/"):
+            return self._reference.system.get(library)
+        leaf = library.removeprefix("@rpath/")
+        for entry in binary.rpaths:
+            folder = entry.path.replace("@loader_path", posixpath.dirname(name) or ".")
+            path = posixpath.normpath(posixpath.join(folder, leaf))
+            if path in self._contents:
+                return self._exports_of(path)
+            torch = self._reference.torch
+            if torch and path.startswith("torch/"):
+                file = torch.parent / path
+                if file.is_file():
+                    return self._remembered(path, lambda: toolchain.exports(file))
+        return None
+
+    def _exports_of(self, name: str) -> set[str]:
+        binary = self._binaries[name]
+        if binary is None:
+            return set()
+        return self._remembered(name, lambda: {entry.name for entry in binary.exported_symbols})
+
+    def _remembered(self, key: str, find) -> set[str]:
+        if key not in self._exports:
+            self._exports[key] = find()
+        return self._exports[key]
+
+    def _signature(self, name: str, binary) -> Iterator[Problem]:
+        if not binary.has_code_signature:
+            yield Problem("signature", name, "not signed; arm64 demands it")
+            return
+        wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
+        if wrong:
+            yield Problem("signature", name, wrong)
+
+    def _kernels(self) -> Iterator[Problem]:
+        name = "k2/lib/libk2context.dylib"
+        content = self._contents.get(name, b"")
+        for kernel, text in sorted(self._reference.kernels.items()):
+            if text.encode() + b"\0" not in content:
+                yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
+        if not self._reference.front_end.command:
+            return
+        for kernel, text in self._reference.front_end.refusals(self._reference.kernels).items():
+            yield Problem("msl", kernel, f"Metal would refuse it: {text}")
+
+
+def _needed(binary) -> list[str]:
+    """The install names of the libraries that a Mach-O file loads."""
+    import lief
+
+    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
+    return [entry.name for entry in binary.libraries if entry.command != own]
+
+
+def _bound(binary) -> Iterator[tuple[str, str]]:
+    """Each symbol that a Mach-O file binds, with the library that it names,
+    "weak" where any library's will do first come, or "anywhere"."""
+    special = {0: "own", -2 & 0xFF: "anywhere", -3 & 0xFF: "weak"}
+    for entry in binary.bindings:
+        if not entry.has_symbol:
+            continue
+        if entry.has_library:
+            yield entry.symbol.name, entry.library.name
+            continue
+        kind = special.get(entry.library_ordinal & 0xFF, "anywhere")
+        if kind != "own":
+            yield entry.symbol.name, kind
+
+
+def signature_fault(content: bytes, offset: int) -> str:
+    """What is wrong with the code signature of a Mach-O file; empty where
+    its hashes are those of the file's pages.
+
+    Args:
+      content: the file.
+      offset: where its signature begins.
+    """
+    try:
+        magic, _, count = struct.unpack_from(">III", content, offset)
+        if magic != _EMBEDDED_SIGNATURE:
+            return "its signature cannot be read"
+        for number in range(count):
+            _, start = struct.unpack_from(">II", content, offset + 12 + 8 * number)
+            start += offset
+            if struct.unpack_from(">I", content, start)[0] == _CODE_DIRECTORY:
+                return _directory_fault(content, start, offset)
+    except struct.error:
+        return "its signature is cut off"
+    return "its signature has no hashes"
+
+
+def _directory_fault(content: bytes, start: int, end: int) -> str:
+    """The same for a code directory that begins at `start`."""
+    (hashes,) = struct.unpack_from(">I", content, start + 16)
+    pages, limit = struct.unpack_from(">II", content, start + 28)
+    size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)
+    page = 1 << log_page
+    if kind != _SHA256 or limit != end or pages != -(-limit // page):
+        return "its signature is not one of the whole file with SHA-256"
+    for number in range(pages):
+        begin = number * page
+        digest = hashlib.sha256(content[begin : min(begin + page, limit)])
+        where = start + hashes + number * size
+        if digest.digest() != content[where : where + size]:
+            return f"page {number} is not the one that was signed"
+    return ""

@@ -1,0 +1,73 @@
+"""A page of links to wheels that `pip --find-links` reads."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import os
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+
+from k2mps.core import errors
+from k2mps.wheel.archive import WheelFile
+
+NAME = "index.html"
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Wheels of k2 with mps</title></head>
+<body>
+<h1>Wheels of k2 with mps</h1>
+<p>Each is for the torch in its name:
+<code>pip install --find-links THIS_PAGE 'k2==VERSION'</code></p>
+<ul>
+{items}</ul>
+</body>
+</html>
+"""
+_ITEM = (
+    '<li><a href="{link}#sha256={digest}" data-requires-python="{python}">{name}</a> {built}</li>\n'
+)
+
+
+def write(directory: Path, base_url: str = "") -> Path:
+    """Writes the page for the wheels of a directory into it.
+
+    Args:
+      base_url: where the wheels are, as a URL; default beside the page.
+    Returns:
+      The page's path.
+    Raises:
+      WheelVerificationError: there is no wheel, or one is not k2-mps's.
+    """
+    wheels = sorted(directory.glob("*.whl"))
+    if not wheels:
+        raise errors.WheelVerificationError(
+            f"there is no wheel in {directory}",
+            next_command="k2mps wheel makes one in build/wheels",
+        )
+    page = directory / NAME
+    draft = page.with_suffix(".draft")
+    draft.write_text(text(wheels, base_url), encoding="utf-8")
+    os.replace(draft, page)
+    return page
+
+
+def text(wheels: Iterable[Path], base_url: str = "") -> str:
+    """The page; the same wheels give the same text."""
+    base = base_url and base_url.rstrip("/") + "/"
+    items = ""
+    for path in wheels:
+        wheel = WheelFile(path)
+        facts = {
+            # A "+" is a space to some servers.
+            "link": base + urllib.parse.quote(path.name),
+            "digest": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "python": wheel.metadata["Requires-Python"],
+            "name": path.name,
+            "built": wheel.origin["built"],
+        }
+        items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
+    return _PAGE.format(items=items)

@@ -1,0 +1,157 @@
+"""What is in a wheel, as a CycloneDX bill of materials.
+
+All of it is read from the wheel, so that anybody can make the same of the
+same file.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from cyclonedx.model import (
+    ExternalReference,
+    ExternalReferenceType,
+    HashAlgorithm,
+    HashType,
+    Property,
+    XsUri,
+)
+from cyclonedx.model.bom import Bom, BomMetaData
+from cyclonedx.model.component import Commit, Component, ComponentType, Pedigree
+from cyclonedx.model.license import LicenseExpression
+from cyclonedx.model.tool import ToolRepository
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+from packaging.requirements import Requirement
+
+from k2mps import __version__
+from k2mps.wheel.archive import WheelFile
+
+SUFFIX = ".cdx.json"
+
+_LIBRARY = re.compile(r"_k2\..*\.so|k2/lib/.*\.(dylib|so)")
+_TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series", "torch")
+
+
+def write(path: Path) -> Path:
+    """Writes the bill of a wheel beside it.
+
+    Returns:
+      The bill's path, the wheel's with SUFFIX.
+    Raises:
+      WheelVerificationError: it is not a wheel of k2-mps.
+    """
+    bill = path.with_name(path.name + SUFFIX)
+    bill.write_text(text(path), encoding="utf-8")
+    return bill
+
+
+def text(path: Path) -> str:
+    """The bill of a wheel: CycloneDX 1.6, as JSON."""
+    wheel = WheelFile(path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    subject = _subject(wheel, digest)
+    # The newest file's time is that of all of them.
+    time = datetime.datetime(
+        *max(entry.date_time for entry in wheel.entries), tzinfo=datetime.timezone.utc
+    )
+    tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
+    needed = [*_required(wheel), *_compiled_in(wheel)]
+    bom = Bom(
+        serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"sha256:{digest}"),
+        metadata=BomMetaData(
+            component=subject, timestamp=time, tools=ToolRepository(components=[tool])
+        ),
+        components=[*needed, *_files(wheel)],
+    )
+    bom.register_dependency(subject, needed)
+    return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
+
+
+def _subject(wheel: WheelFile, digest: str) -> Component:
+    metadata, origin = wheel.metadata, wheel.origin
+    version = metadata["Version"]
+    url, commit = origin["upstream"]["url"], origin["upstream"]["commit"]
+    upstream = Component(
+        name="k2",
+        version=commit,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"upstream-{commit}",
+        licenses=[LicenseExpression("Apache-2.0")],
+        external_references=[ExternalReference(type=ExternalReferenceType.VCS, url=XsUri(url))],
+    )
+    return Component(
+        name="k2",
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=wheel.path.name,
+        purl=PackageURL("pypi", None, "k2", version, {"file_name": wheel.path.name}),
+        hashes=[_sha256(digest)],
+        licenses=[LicenseExpression("Apache-2.0")],
+        pedigree=Pedigree(
+            ancestors=[upstream],
+            commits=[Commit(uid=commit)],
+            notes="The ancestor with the patches of k2-mps whose SHA-256 is"
+            f" {origin['series']}; git's id of the result is"
+            f" {origin['patched_tree']}.",
+        ),
+        properties=[Property(name=f"k2mps:{name}", value=str(origin[name])) for name in _TOLD],
+    )
+
+
+def _required(wheel: WheelFile) -> Iterator[Component]:
+    """What pip installs with it."""
+    for line in wheel.metadata.get_all("Requires-Dist", []):
+        wanted = Requirement(line)
+        exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
+        version = exact[1] if exact else None
+        yield Component(
+            name=wanted.name,
+            version=version,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"required-{wanted.name}",
+            purl=PackageURL("pypi", None, wanted.name, version),
+            description="required, not contained",
+        )
+
+
+def _compiled_in(wheel: WheelFile) -> Iterator[Component]:
+    """What its libraries contain of others, by way of headers."""
+    for name, version in sorted(wheel.origin["headers"].items()):
+        kind = ("deb", "debian") if name == "libc++" else ("pypi", None)
+        yield Component(
+            name=name,
+            version=version,
+            type=ComponentType.LIBRARY,
+            bom_ref=f"compiled-in-{name}",
+            purl=PackageURL(*kind, name, version),
+            description="headers, compiled in",
+        )
+
+
+def _files(wheel: WheelFile) -> Iterator[Component]:
+    """Its libraries and the kernels in them."""
+    for name, content in sorted(wheel.files.items()):
+        if _LIBRARY.fullmatch(name):
+            yield _file(name, hashlib.sha256(content).hexdigest(), "library")
+    for name, digest in sorted(wheel.origin["kernels"].items()):
+        yield _file(name, digest, "source of Metal kernels, embedded")
+
+
+def _file(name: str, digest: str, description: str) -> Component:
+    return Component(
+        name=name,
+        type=ComponentType.FILE,
+        bom_ref=f"file-{name}",
+        hashes=[_sha256(digest)],
+        description=description,
+    )
+
+
+def _sha256(digest: str) -> HashType:
+    return HashType(alg=HashAlgorithm.SHA_256, content=digest)
