@@ -106,7 +106,7 @@ class _Graph:
             self._reference_of(fsa)
 
     def _reference_of(self, fsa):
-        begin, n = int(self.state_begins[fsa]), self.states[fsa]
+        n = self.states[fsa]
         first, rows = int(self.b_begins[fsa]), self.rows[fsa]
         mine = np.flatnonzero(self.fsa_of_arc == fsa)
         arcs = self.arcs[mine]
