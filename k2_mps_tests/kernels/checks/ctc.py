@@ -1,11 +1,10 @@
-"""ctc_best_scores, ctc_best_path, ctc_keep, ctc_sums, ctc_gradient,
-ctc_block_gradient and ctc_arc_gradient.
+"""ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient; what the
+kernels of ctc_best.metal need as well.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and
 with its order of additions, so best scores, paths and kept bits have to be
-equal.  It sums
-in float64; a kernel's sums may be any r + log(m), so their sum at the end is
-what is compared.
+equal.  It sums in float64; a kernel's sums may be any r + log(m), so their sum
+at the end is what is compared.
 """
 
 import numpy as np
@@ -20,6 +19,7 @@ UNTOUCHED = 9.0
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
+ROWS_OF_BLOCK = (1, 4)
 KINDS = {"float": 2, "double": 4}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
@@ -41,30 +41,31 @@ SHAPES = [
 ]
 
 
-def cases():
-    """Yields case.Case objects."""
+def graphs():
+    """Yields names and Graph objects."""
     for shape in SHAPES:
         name = "{} states, {} arcs, {} rows, {} lanes".format(*shape)
         for beam, penalty in ((BEAM, 0.0), (BEAM, -0.25), (NO_BEAM, 0.0)):
-            graph = _Graph(*shape, beam, penalty)
             suffix = (
                 ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
             )
-            for rows in (1, 4):
-                blocks = f"{name}{suffix}, {rows} rows a block"
-                if not penalty:
-                    yield graph.best_scores_case(blocks, rows)
-                    yield graph.best_path_case(blocks, rows)
-                    yield graph.keep_case(blocks, rows)
-                for kind in KINDS:
-                    yield graph.sums_case(blocks, kind, rows)
-                    if rows > 1:
-                        yield graph.block_gradient_case(blocks, kind, rows)
-            yield graph.gradient_case(name + suffix)
-            yield graph.arc_gradient_case(name + suffix)
+            yield name + suffix, Graph(*shape, beam, penalty)
 
 
-class _Graph:
+def cases():
+    """Yields case.Case objects."""
+    for name, graph in graphs():
+        for rows in ROWS_OF_BLOCK:
+            for kind in KINDS:
+                blocks = f"{name}, {rows} rows a block"
+                yield graph.sums_case(blocks, kind, rows)
+                if rows > 1:
+                    yield graph.block_gradient_case(blocks, kind, rows)
+        yield graph.gradient_case(name)
+        yield graph.arc_gradient_case(name)
+
+
+class Graph:
     """Random graphs and sequences, and what the kernels make of them."""
 
     def __init__(self, states, num_arcs, rows, width, beam, penalty):

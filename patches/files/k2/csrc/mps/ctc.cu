@@ -28,6 +28,7 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "ctc";
+constexpr const char *kBest = "ctc_best";
 
 int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
 
@@ -102,11 +103,12 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
 // Threads of ctc_sums and of ctc_best_scores.  The largest FSA is unknown to
 // the host, which would have to wait for it: most are not much larger than the
 // average, and threads go through the states of larger ones.
-uint32_t ThreadsOf(const char *kernel, const Inputs &inputs) {
+uint32_t ThreadsOf(const char *source, const char *kernel,
+                   const Inputs &inputs) {
   const int64_t num_fsas = inputs.params.num_fsas,
                 states = int64_t{inputs.params.num_states} * 3 / 2;
   return mps::FitThreads(
-      kSource, kernel, inputs.arcs,
+      source, kernel, inputs.arcs,
       (states + num_fsas - 1) / num_fsas * inputs.params.width, kCtcSimdWidth);
 }
 
@@ -126,15 +128,15 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
                 kept = torch::empty({params.num_rows, params.num_words}, ints);
   const char *kernel = "ctc_best_scores";
   mps::Launch(
-      kSource, kernel, {2 * num_fsas, ThreadsOf(kernel, inputs)},
+      kBest, kernel, {2 * num_fsas, ThreadsOf(kBest, kernel, inputs)},
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
        graphs.entering_begins, graphs.entering, inputs.b_scores,
        inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
-  mps::Launch(kSource, "ctc_best_path", {num_fsas, kCtcThreads},
+  mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                inputs.b_scores, inputs.b_begins, inputs.penalized, best,
                best_totals, scratch, best_arcs, params});
-  mps::Launch(kSource, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
+  mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                graphs.entering_begins, graphs.entering, inputs.b_scores,
                inputs.b_begins, inputs.penalized, best, best_totals, best_arcs,
@@ -173,13 +175,13 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
   const char *kernel = use_double ? "ctc_sums_double" : "ctc_sums_float";
-  mps::Launch(
-      kSource, kernel,
-      {static_cast<uint32_t>(2 * params.num_fsas), ThreadsOf(kernel, inputs)},
-      {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-       graphs.entering_begins, graphs.entering, inputs.b_scores,
-       inputs.b_begins, kept, inputs.penalized, graphs.is_bad, sums, scratch,
-       totals, scores, params});
+  mps::Launch(kSource, kernel,
+              {static_cast<uint32_t>(2 * params.num_fsas),
+               ThreadsOf(kSource, kernel, inputs)},
+              {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+               graphs.entering_begins, graphs.entering, inputs.b_scores,
+               inputs.b_begins, kept, inputs.penalized, graphs.is_bad, sums,
+               scratch, totals, scores, params});
   return {scores, kept, sums, totals};
 }
 

@@ -26,7 +26,7 @@
 
 namespace k2 {
 
-// CTC without a lattice; see kernels/ctc.metal.  Python calls these functions
+// CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
 // Decoding graphs, and what the kernels need to know of their arcs.  All

@@ -19,8 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_CTC_H_
 #define K2_CSRC_MPS_KERNELS_CTC_H_
 
-// Shared by the host and the kernels of ctc.metal.  All members have the same
-// size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of ctc_best.metal and ctc.metal.  All
+// members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
   int num_fsas;       // of the decoding graphs; as many as sequences
   int num_states;     // of all graphs
