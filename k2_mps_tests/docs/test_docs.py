@@ -70,7 +70,7 @@ def test_the_site_builds_without_warnings(site):
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_the_site_has_the_picture_of_signposts(site):
     picture = (site / "images/timeline.svg").read_text()
-    assert "emulated" in picture and "k2 intersect_dense" in picture
+    assert "emulated" in picture and "k2 ctc_best_scores" in picture
 
 
 def test_the_site_builds_where_k2_is_not_built(tmp_path, monkeypatch):

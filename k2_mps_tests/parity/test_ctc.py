@@ -120,6 +120,24 @@ def _on_metal(case, **arguments):
     return ans
 
 
+def _case_of(targets, num_frames, lengths):
+    case = Case(0, "ctc", num_frames=num_frames)
+    case.graph = k2.ctc_graph(targets)
+    torch.manual_seed(0)
+    count = len(targets)
+    case.log_probs = torch.randn(count, num_frames, 30).log_softmax(-1)
+    case.segments = torch.tensor(
+        [[i, 0, length] for i, length in enumerate(lengths)], dtype=torch.int32
+    )
+    case.weights = torch.ones(count)
+    return case
+
+
+def _targets(*lengths):
+    random = np.random.default_rng(0)
+    return [random.integers(1, 30, n).tolist() for n in lengths]
+
+
 @pytest.mark.parametrize("kind", ["ctc", "modified", "topo", "any"])
 @pytest.mark.parametrize("with_graph", [False, True])
 def test_double_scores_are_those_of_the_cpu(kind, with_graph):
@@ -176,17 +194,75 @@ def test_delay_penalty(repeats):
 
 
 def test_graphs_with_more_states_than_threadgroup_memory_has():
-    random = np.random.default_rng(0)
-    targets = [random.integers(1, 30, n).tolist() for n in (700, 3)]
-    case = Case(0, "ctc", num_frames=720)
-    case.graph = k2.ctc_graph(targets)
-    case.log_probs = torch.randn(2, 720, 30).log_softmax(-1)
-    case.segments = torch.tensor([[0, 0, 720], [1, 0, 50]], dtype=torch.int32)
-    case.weights = torch.ones(2)
+    case = _case_of(_targets(700, 3), 720, [720, 50])
     cpu, cpu_grads = case.losses("cpu")
     mps, mps_grads = _on_metal(case)
     assert_losses_agree(mps, cpu)
     assert_gradients_agree(mps_grads, cpu_grads)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_large_graph_among_small_ones(double):
+    # The average one's sums fit into threadgroup memory.
+    lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
+    case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
+    cpu, cpu_grads = case.losses("cpu", use_double_scores=double)
+    mps, mps_grads = _on_metal(case, use_double_scores=double)
+    if double:
+        assert_losses_agree(mps, cpu)
+        assert_gradients_agree(mps_grads, cpu_grads)
+    else:
+        torch.testing.assert_close(mps.cpu(), cpu, atol=4e-6, rtol=5e-7)
+        assert_gradients_agree(mps_grads, cpu_grads, 1e-4)
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_a_sequence_has_the_same_bits_in_any_batch(double):
+    # How much of the sums is kept depends on the batch, and on whether the
+    # graphs' scores require a gradient.
+    targets, frames = _targets(200, 90, 20, 3, 0), [300, 280, 257, 40, 9]
+    batch = _case_of(targets, 300, frames)
+    batch.beam = 10.0
+    loss, (grad,) = batch.losses(MPS, use_double_scores=double)
+    batch.arc_scores = torch.zeros(batch.graph.num_arcs)
+    with_graph, (other, _) = batch.losses(MPS, with_graph=True, use_double_scores=double)
+    assert torch.equal(loss, with_graph) and torch.equal(grad, other)
+    for i, (target, length) in enumerate(zip(targets, frames)):
+        alone = _case_of([target], 300, [length])
+        alone.log_probs, alone.beam = batch.log_probs[i : i + 1], 10.0
+        its_loss, (its_grad,) = alone.losses(MPS, use_double_scores=double)
+        assert torch.equal(loss[i], its_loss[0])
+        assert torch.equal(grad[i], its_grad[0])
+
+
+def _peak(function):
+    """The most bytes that are in use at a time beyond those before."""
+    torch.mps.synchronize()
+    before = torch.accelerator.memory_allocated()
+    torch.accelerator.reset_peak_memory_stats()
+    ans = function()
+    torch.mps.synchronize()
+    return torch.accelerator.max_memory_allocated() - before, ans
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_memory_for_states_and_frames_is_a_fraction_of_a_sum_for_each(double):
+    case = _case_of(_targets(*[60] * 8), 500, [500] * 8)
+    graph = case.graph.to(MPS)
+    scores = case.log_probs.to(MPS).requires_grad_(True)
+    dense = k2.DenseFsaVec(scores, case.segments)
+
+    def loss():
+        return k2.ctc_loss(graph, dense, use_double_scores=double)
+
+    loss()
+    forward, made = _peak(loss)
+    backward, _ = _peak(made.backward)
+    states_and_frames = graph.arcs.shape().tot_size(1) * 501
+    gradients = 2 * scores.numel() * 4
+    # All sums, in both directions, are 16 bytes each in single precision.
+    assert forward < 1.6 * states_and_frames
+    assert backward - gradients < 0.5 * states_and_frames
 
 
 def test_every_run_gives_the_same_bits():
@@ -236,8 +312,9 @@ def test_labels_without_scores_are_an_error():
     loss, _ = case.losses(MPS)
     assert math.isnan(loss.item())
     torch.mps.synchronize()
-    largest = case.num_symbols - 1
-    with pytest.raises(RuntimeError, match=rf"not within \[-1, {largest}\]"):
+    label = case.num_symbols
+    message = rf"label {label}, .* not within \[-1, {label - 1}\]: .* {label + 1} columns"
+    with pytest.raises(RuntimeError, match=message):
         Case(8, "ctc").losses(MPS)
     Case(8, "ctc").losses(MPS)
 

@@ -1,9 +1,10 @@
-"""ctc_best_path, ctc_keep, ctc_sums, ctc_gradient and ctc_arc_gradient.
+"""ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient; what the
+kernels of ctc_best.metal need as well.
 
 The reference follows best paths and keeps arcs by k2's rules, in float32 and
-with its order of additions, so paths and kept bits have to be equal.  It sums
-in float64; a kernel's sums may be any r + log(m), so their sum at the end is
-what is compared.
+with its order of additions, so best scores, paths and kept bits have to be
+equal.  It sums in float64; a kernel's sums may be any r + log(m), so their sum
+at the end is what is compared.
 """
 
 import numpy as np
@@ -18,16 +19,21 @@ UNTOUCHED = 9.0
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
+ROWS_OF_BLOCK = (1, 4)
+KINDS = {"float": 2, "double": 4}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
 # States of each FSA, arcs that leave a state, rows of each sequence, lanes for
-# a state: around what fits into threadgroup memory, a word and a threadgroup.
+# a state: around what fits into threadgroup memory, a word and a threadgroup,
+# and where that has the sums of a few rows only.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
     ([40, 7, 33], 3, [9, 8, 12], 1),
     ([CACHED], 2, [4], 1),
+    ([330, 100], 2, [11, 8], 1),
+    ([1100, 1300], 2, [6, 9], 1),
     ([CACHED + 1, 5], 2, [4, 6], 1),
     ([60, 50], 8, [6, 5], 2),
     ([70, 2], 40, [4, 1], 8),
@@ -35,25 +41,31 @@ SHAPES = [
 ]
 
 
-def cases():
-    """Yields case.Case objects."""
+def graphs():
+    """Yields names and Graph objects."""
     for shape in SHAPES:
         name = "{} states, {} arcs, {} rows, {} lanes".format(*shape)
         for beam, penalty in ((BEAM, 0.0), (BEAM, -0.25), (NO_BEAM, 0.0)):
-            graph = _Graph(*shape, beam, penalty)
             suffix = (
                 ", penalties" if penalty else ", the best path alone" if beam == NO_BEAM else ""
             )
-            if not penalty:
-                yield graph.best_path_case(name + suffix)
-                yield graph.keep_case(name + suffix)
-            for kind in ("float", "double"):
-                yield graph.sums_case(name + suffix, kind)
-            yield graph.gradient_case(name + suffix)
-            yield graph.arc_gradient_case(name + suffix)
+            yield name + suffix, Graph(*shape, beam, penalty)
 
 
-class _Graph:
+def cases():
+    """Yields case.Case objects."""
+    for name, graph in graphs():
+        for rows in ROWS_OF_BLOCK:
+            for kind in KINDS:
+                blocks = f"{name}, {rows} rows a block"
+                yield graph.sums_case(blocks, kind, rows)
+                if rows > 1:
+                    yield graph.block_gradient_case(blocks, kind, rows)
+        yield graph.gradient_case(name)
+        yield graph.arc_gradient_case(name)
+
+
+class Graph:
     """Random graphs and sequences, and what the kernels make of them."""
 
     def __init__(self, states, num_arcs, rows, width, beam, penalty):
@@ -80,11 +92,11 @@ class _Graph:
         self._reference()
 
     def _reference(self):
-        steps = self.most_rows + 1
-        self.best = np.full((steps, 2 * self.num_states), UNTOUCHED, np.float32)
+        self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
-        self.sums = np.full((2 * steps * self.num_states, 2), UNTOUCHED, np.float32)
+        # Of each FSA, backward and forward.
+        self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
@@ -95,7 +107,7 @@ class _Graph:
             self._reference_of(fsa)
 
     def _reference_of(self, fsa):
-        begin, n = int(self.state_begins[fsa]), self.states[fsa]
+        n = self.states[fsa]
         first, rows = int(self.b_begins[fsa]), self.rows[fsa]
         mine = np.flatnonzero(self.fsa_of_arc == fsa)
         arcs = self.arcs[mine]
@@ -103,11 +115,10 @@ class _Graph:
             list(_pass(arcs, n, self.b_scores, first, rows, direction))
             for direction in (False, True)
         ]
-        for t in range(rows + 1):
-            self.best[t, 2 * begin : 2 * begin + n] = backward[t]
-            self.best[t, 2 * begin + n : 2 * (begin + n)] = forward[t]
+        self.best.append((np.array(backward[::-1]), np.array(forward)))
         src, dest = arcs["src"], arcs["dest"]
         start, end = backward[rows][0], forward[rows][-1]
+        self.best_totals[fsa] = start, end
         cutoff = min(start, end) - self.beam
         states = [f + b > cutoff for f, b in zip(forward, backward[::-1])]
         path = self._path(arcs, backward, first, rows, start, end)
@@ -147,10 +158,7 @@ class _Graph:
                 k = kept[u]
                 np.logaddexp.at(beta[u], src[k], beta[u + 1, dest[k]] + scores[u][k])
             total = beta[0, 0]
-            at = 2 * begin * (self.most_rows + 1)
-            for i, sums in enumerate((beta, alpha)):
-                where = at + i * n * (self.most_rows + 1)
-                self.sums[where : where + sums.size] = _pairs(sums.ravel())
+            self.sums.append((beta, alpha))
             self.scores[fsa] = total
             self.totals[fsa] = _pairs(np.array([total]))[0]
             if total == -np.inf:
@@ -186,7 +194,25 @@ class _Graph:
             state = arcs["dest"][found[0]]
         return path
 
-    def _params(self):
+    def _checkpoints(self, rows_of_block, of_fsas):
+        """Every so many of the rows; those of shorter sequences end before."""
+        pieces = []
+        for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
+            left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), UNTOUCHED)
+            kept = rows[::rows_of_block]
+            left[: len(kept)] = kept
+            pieces.append(left.ravel())
+        return np.concatenate(pieces)
+
+    def _best(self, rows_of_block):
+        """What ctc_best_scores leaves."""
+        return self._checkpoints(rows_of_block, self.best).astype(np.float32)
+
+    def _sums(self, kind, rows_of_block):
+        """What ctc_sums leaves."""
+        return _pairs(self._checkpoints(rows_of_block, self.sums), kind)
+
+    def _params(self, rows_of_block=1):
         params = np.array(
             [
                 len(self.states),
@@ -197,6 +223,8 @@ class _Graph:
                 SYMBOLS + 1,
                 SYMBOLS + 1,
                 self.width,
+                rows_of_block,
+                rows_of_block,
                 bool(self.penalty),
                 0,
                 0,
@@ -215,42 +243,74 @@ class _Graph:
     def _dense(self):
         return [Buffer(self.b_scores), _ints(self.b_begins)]
 
-    def best_path_case(self, name):
+    def _both_directions(self):
+        return [*self._graph(), _ints(self.entering_begins), _ints(self.entering), *self._dense()]
+
+    def _threads(self):
+        """Of kernels that pass through all rows."""
+        return min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
+
+    def _best_scratch(self):
+        size = self.num_states * (SIZES["kCtcScratchRows"] + 4)
+        return Buffer.scratch(np.zeros(size, np.float32))
+
+    def best_scores_case(self, name, rows_of_block):
+        expected = self._best(rows_of_block)
+        return Case(
+            name,
+            "ctc_best_scores",
+            2 * len(self.states),
+            self._threads(),
+            [
+                *self._both_directions(),
+                Buffer(self.penalized),
+                Buffer(np.full_like(expected, UNTOUCHED), expected),
+                self._best_scratch(),
+                Buffer(np.zeros_like(self.best_totals), self.best_totals),
+                self._params(rows_of_block),
+            ],
+        )
+
+    def best_path_case(self, name, rows_of_block):
         expected = self.best_arcs.astype(np.int32)
         return Case(
             name,
             "ctc_best_path",
             len(self.states),
-            SIZES["kCtcSimdWidth"],
-            [
-                *self._graph(),
-                *self._dense(),
-                Buffer(self.best),
-                Buffer(np.full_like(expected, 9), expected),
-                self._params(),
-            ],
-        )
-
-    def keep_case(self, name):
-        expected = self.kept.view(np.int32)
-        return Case(
-            name,
-            "ctc_keep",
-            len(self.states) * self.most_rows,
             THREADS,
             [
                 *self._graph(),
                 *self._dense(),
-                Buffer(self.best),
-                _ints(self.best_arcs),
+                Buffer(self.penalized),
+                Buffer(self._best(rows_of_block)),
+                Buffer(self.best_totals),
+                self._best_scratch(),
                 Buffer(np.full_like(expected, 9), expected),
-                self._params(),
+                self._params(rows_of_block),
             ],
         )
 
-    def sums_case(self, name, kind):
+    def keep_case(self, name, rows_of_block):
+        expected = self.kept.view(np.int32)
+        return Case(
+            name,
+            "ctc_keep",
+            len(self.states) * -(-self.most_rows // rows_of_block),
+            THREADS,
+            [
+                *self._both_directions(),
+                Buffer(self.penalized),
+                Buffer(self._best(rows_of_block)),
+                Buffer(self.best_totals),
+                _ints(self.best_arcs),
+                self._best_scratch(),
+                Buffer(np.full_like(expected, 9), expected),
+                self._params(rows_of_block),
+            ],
+        )
+
+    def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
-        threads = min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
         # The kernel in single precision rounds exp(), log() and a product in
         # each of `rows` steps.
         error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
@@ -258,28 +318,29 @@ class _Graph:
             name,
             "ctc_sums_" + kind,
             2 * count,
-            threads,
+            self._threads(),
             [
-                *self._graph(),
-                _ints(self.entering_begins),
-                _ints(self.entering),
-                *self._dense(),
+                *self._both_directions(),
                 Buffer(self.kept.view(np.int32)),
                 Buffer(self.penalized),
                 Buffer(np.zeros(1, np.uint8)),
-                Buffer.scratch(np.full_like(self.sums, UNTOUCHED)),
-                Buffer.scratch(np.zeros((4 * self.num_states, 4), np.float32)),
+                Buffer.scratch(
+                    np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
+                ),
+                Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
                 Buffer.scratch(np.zeros((count, 2), np.float32)),
                 Buffer(
                     np.full(count, UNTOUCHED, np.float32),
                     self.scores.astype(np.float32),
                     np.where(np.isfinite(error), error, 0),
                 ),
-                self._params(),
+                self._params(rows_of_block),
             ],
         )
 
-    def _gradient(self, name, kernel, groups, index, expected, sizes):
+    def _gradient(
+        self, name, kernel, groups, index, expected, sizes, kind="float", rows=1, more=()
+    ):
         # Of each term: sums of r and scores, two exponentials, products; then
         # the additions.
         tolerance = 16 * EPS * sizes
@@ -294,7 +355,7 @@ class _Graph:
                 *self._dense(),
                 Buffer(self.kept.view(np.int32)),
                 Buffer(self.penalized),
-                Buffer(self.sums),
+                Buffer(self._sums(kind, rows)),
                 Buffer(self.totals),
                 Buffer(self.score_grads),
                 Buffer(
@@ -302,7 +363,8 @@ class _Graph:
                     expected.astype(np.float32),
                     tolerance,
                 ),
-                self._params(),
+                *more,
+                self._params(rows),
             ],
         )
 
@@ -314,6 +376,24 @@ class _Graph:
             self.by_label,
             self.b_grad,
             self.b_sizes,
+        )
+
+    def block_gradient_case(self, name, kind, rows):
+        of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
+        return self._gradient(
+            name,
+            "ctc_block_gradient_" + kind,
+            len(self.states) * -(-self.most_rows // rows),
+            self.by_label,
+            self.b_grad,
+            self.b_sizes,
+            kind,
+            rows,
+            [
+                _ints(self.entering_begins),
+                _ints(self.entering),
+                Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32)),
+            ],
         )
 
     def arc_gradient_case(self, name):
@@ -331,9 +411,12 @@ def _ints(values):
     return Buffer(np.asarray(values).astype(np.int32))
 
 
-def _pairs(sums):
+def _pairs(sums, kind="float"):
     """Sums as the kernels have them, r + log(m)."""
     r = sums.astype(np.float32)
     with np.errstate(invalid="ignore"):
-        m = np.where(np.isfinite(sums), np.exp(sums - r), 1)
-    return np.stack([r, m.astype(np.float32)], axis=-1)
+        rest = np.where(np.isfinite(sums), sums - r, 0)
+    if kind == "float":
+        return np.stack([r, np.exp(rest).astype(np.float32)], axis=-1)
+    ones = np.ones_like(r)
+    return np.stack([r, rest.astype(np.float32), ones, 0 * ones], axis=-1)

@@ -17,10 +17,8 @@
  */
 
 #include "k2/csrc/mps/ctc.h"
-
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/ctc.h"
-#include "k2/csrc/mps/kernels/intersect_dense.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/placement.h"
 #include "k2/csrc/torch_util.h"
@@ -30,14 +28,33 @@ namespace k2 {
 namespace {
 
 constexpr const char *kSource = "ctc";
+constexpr const char *kBest = "ctc_best";
 
-// Lanes for each state, so that most arcs are in registers.
-int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
-  int32_t width = 1;
-  while (width < kCtcSimdWidth &&
-         num_states * kCtcArcsOfLane * width < num_arcs)
-    width *= 2;
-  return width;
+int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
+
+// Rows from a checkpoint to the next, 1 if all rows are kept.  Checkpoints of
+// scores of one float get an 8th of all rows' memory, those of larger ones half
+// and a quarter of that.  But blocks, which do not depend on each other, are to
+// take little time beside the passes through all rows, and most FSAs are to
+// have half of a block's rows in threadgroup memory.
+int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
+                    int32_t floats_of_score, int32_t floats_in_block) {
+  const int64_t fit =
+      (kCtcBlockFloats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
+  const int32_t most = std::min(8 * floats_of_score, num_rows / 8);
+  int32_t rows = 1;
+  while (2 * rows <= most && rows <= fit) rows *= 2;
+  return rows;
+}
+
+uint32_t NumBlocks(const CtcParams &params, int32_t rows_of_block) {
+  return params.num_fsas *
+         ((params.num_rows + rows_of_block - 1) / rows_of_block);
+}
+
+// Elements of the checkpoints of both directions.
+int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
+  return 2 * (params.num_rows / rows_of_block + 1) * int64_t{params.num_states};
 }
 
 // What all kernels read.
@@ -48,14 +65,15 @@ struct Inputs {
 };
 
 Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
-                 float penalty) {
+                 float penalty, bool use_double, bool all_sums) {
   FsaVec &fsas = graphs.fsas;
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   b_begins = dense.shape.RowSplits(1);
   Inputs ans;
   const int32_t num_fsas = fsas.Dim0(), num_states = leaving_begins.Dim() - 1,
-                num_arcs = fsas.values.Dim();
+                num_arcs = fsas.values.Dim(),
+                states_of_fsa = num_states / num_fsas + 1;
   K2_CHECK_EQ(num_fsas, dense.shape.Dim0());
   ans.params = {num_fsas,
                 num_states,
@@ -64,7 +82,11 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 num_arcs / 32 + num_fsas,
                 dense.scores.ElemStride0(),
                 dense.scores.Dim1(),
-                GetWidth(num_arcs, num_states),
+                mps::LanesOfState(num_arcs, num_states, kCtcArcsOfLane),
+                RowsOfBlock(states_of_fsa, num_rows, 1, 1),
+                all_sums ? 1
+                         : RowsOfBlock(states_of_fsa, num_rows,
+                                       FloatsOfSum(use_double), 2),
                 graphs.penalized.defined(),
                 penalty,
                 0.0f};
@@ -74,62 +96,51 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
   ans.b_scores = ToTorch(dense.scores);
   ans.b_begins = ToTorch(b_begins);
   // Metal binds no buffer of nothing; without penalties it is not read.
-  ans.penalized =
-      graphs.penalized.defined() ? graphs.penalized : graphs.is_bad;
+  ans.penalized = graphs.penalized.defined() ? graphs.penalized : graphs.is_bad;
   return ans;
 }
 
-// Threads of ctc_sums and of intersect_dense.  The largest FSA is unknown to
+// Threads of ctc_sums and of ctc_best_scores.  The largest FSA is unknown to
 // the host, which would have to wait for it: most are not much larger than the
 // average, and threads go through the states of larger ones.
 uint32_t ThreadsOf(const char *source, const char *kernel,
                    const Inputs &inputs) {
   const int64_t num_fsas = inputs.params.num_fsas,
                 states = int64_t{inputs.params.num_states} * 3 / 2;
-  return mps::FitThreads(source, kernel, inputs.arcs,
-                         (states + num_fsas - 1) / num_fsas *
-                             inputs.params.width,
-                         kCtcSimdWidth);
+  return mps::FitThreads(
+      source, kernel, inputs.arcs,
+      (states + num_fsas - 1) / num_fsas * inputs.params.width, kCtcSimdWidth);
 }
 
-// Encodes intersect_dense, which computes the best paths to and from each
-// state, ctc_best_path and ctc_keep.
+// Encodes ctc_best_scores, ctc_best_path and ctc_keep.
 torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options(),
                              ints = inputs.state_begins.options();
-  const int64_t of_step = 2 * int64_t{params.num_states};
-  torch::Tensor
-      best = torch::empty({params.num_rows + 1, of_step}, floats),
-      step_begins = torch::arange(0, (params.num_rows + 1) * of_step, of_step,
-                                  ints.dtype(torch::kLong)),
-      a_to_b_map = torch::arange(params.num_fsas, ints);
-  const char *source = "intersect_dense";
+  const int32_t rows = params.rows_of_best_block;
+  const uint32_t num_fsas = params.num_fsas;
+  torch::Tensor best = torch::empty({NumCheckpoints(params, rows)}, floats),
+                best_totals = torch::empty({params.num_fsas, 2}, floats),
+                scratch = torch::empty({params.num_states, kCtcScratchRows + 4},
+                                       floats),
+                best_arcs =
+                    torch::empty({params.num_fsas, params.num_rows}, ints),
+                kept = torch::empty({params.num_rows, params.num_words}, ints);
+  const char *kernel = "ctc_best_scores";
   mps::Launch(
-      source, source,
-      {static_cast<uint32_t>(2 * params.num_fsas),
-       ThreadsOf(source, source, inputs)},
+      kBest, kernel, {2 * num_fsas, ThreadsOf(kBest, kernel, inputs)},
       {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
        graphs.entering_begins, graphs.entering, inputs.b_scores,
-       inputs.b_begins, a_to_b_map, step_begins, best,
-       IntersectDenseParams{
-           params.stride, params.num_columns,
-           static_cast<int>((inputs.b_scores.size(0) - 1) * params.stride +
-                            params.num_columns),
-           params.width}});
-  torch::Tensor
-      best_arcs = torch::empty({params.num_fsas, params.num_rows}, ints),
-      kept = torch::empty({params.num_rows, params.num_words}, ints);
-  mps::Launch(kSource, "ctc_best_path",
-              {static_cast<uint32_t>(params.num_fsas), kCtcSimdWidth},
+       inputs.b_begins, inputs.penalized, best, scratch, best_totals, params});
+  mps::Launch(kBest, "ctc_best_path", {num_fsas, kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               inputs.b_scores, inputs.b_begins, best, best_arcs, params});
-  mps::Launch(kSource, "ctc_keep",
-              {static_cast<uint32_t>(params.num_fsas * params.num_rows),
-               kCtcThreads},
+               inputs.b_scores, inputs.b_begins, inputs.penalized, best,
+               best_totals, scratch, best_arcs, params});
+  mps::Launch(kBest, "ctc_keep", {NumBlocks(params, rows), kCtcThreads},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-               inputs.b_scores, inputs.b_begins, best, best_arcs, kept,
-               params});
+               graphs.entering_begins, graphs.entering, inputs.b_scores,
+               inputs.b_begins, inputs.penalized, best, best_totals, best_arcs,
+               scratch, kept, params});
   return kept;
 }
 
@@ -142,22 +153,25 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
 }
 
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                      int32_t num_rows, float output_beam,
-                                      float penalty, bool use_double) {
+                                      int32_t num_rows, float penalty,
+                                      bool use_double, bool all_sums,
+                                      float output_beam) {
   NVTX_RANGE(K2_FUNC);
-  Inputs inputs = GetInputs(graphs, dense, num_rows, penalty);
+  Inputs inputs =
+      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   CtcParams &params = inputs.params;
   params.beam = output_beam;
   // Freed after this, its memory is that of the sums.
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
   const torch::TensorOptions floats = inputs.b_scores.options();
-  const int64_t num_states = params.num_states;
-  // Sums are two floats, in double precision four.
-  torch::Tensor sums = torch::empty(
-                    {2 * (num_rows + 1) * num_states, 2}, floats),
-                scratch = torch::empty({4 * num_states, use_double ? 4 : 2},
-                                       floats),
+  const int32_t rows = params.rows_of_block;
+  torch::Tensor sums = torch::empty({NumCheckpoints(params, rows),
+                                     rows == 1 ? 2 : FloatsOfSum(use_double)},
+                                    floats),
+                scratch = torch::empty(
+                    {4 * int64_t{params.num_states}, FloatsOfSum(use_double)},
+                    floats),
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
   const char *kernel = use_double ? "ctc_sums_double" : "ctc_sums_float";
@@ -171,35 +185,52 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
   return {scores, kept, sums, totals};
 }
 
-std::vector<torch::Tensor> CtcBackward(
-    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    const std::vector<torch::Tensor> &saved, torch::Tensor score_grads,
-    bool need_graphs, bool need_dense) {
+std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
+                                       int32_t num_rows, float penalty,
+                                       bool use_double, bool all_sums,
+                                       const std::vector<torch::Tensor> &saved,
+                                       torch::Tensor score_grads,
+                                       bool need_graphs, bool need_dense) {
   NVTX_RANGE(K2_FUNC);
-  const Inputs inputs = GetInputs(graphs, dense, num_rows, penalty);
+  const Inputs inputs =
+      GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options();
   score_grads = score_grads.contiguous();
   auto launch = [&](const char *kernel, mps::Grid grid,
-                    const torch::Tensor &index, const torch::Tensor &grad) {
-    mps::Launch(kSource, kernel, grid,
-                {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
-                 index, inputs.b_scores, inputs.b_begins, saved[0],
-                 inputs.penalized, saved[1], saved[2], score_grads, grad,
-                 params});
+                    const torch::Tensor &index, const torch::Tensor &grad,
+                    const std::vector<mps::Argument> &more) {
+    std::vector<mps::Argument> arguments = {
+        inputs.arcs, inputs.state_begins, inputs.leaving_begins,
+        index,       inputs.b_scores,     inputs.b_begins,
+        saved[0],    inputs.penalized,    saved[1],
+        saved[2],    score_grads,         grad};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    arguments.push_back(params);
+    mps::Launch(kSource, kernel, grid, arguments);
   };
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
     launch("ctc_arc_gradient", mps::GridOf(params.num_arcs), graphs.fsa_of_arc,
-           a_grad);
+           a_grad, {});
   }
   if (need_dense) {
     b_grad =
         torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
-    launch("ctc_gradient",
-           {static_cast<uint32_t>(params.num_fsas * num_rows), kCtcThreads},
-           graphs.by_label, b_grad);
+    const int32_t rows = params.rows_of_block;
+    const mps::Grid grid = {NumBlocks(params, rows), kCtcThreads};
+    if (rows == 1) {
+      launch("ctc_gradient", grid, graphs.by_label, b_grad, {});
+    } else {
+      launch(
+          use_double ? "ctc_block_gradient_double" : "ctc_block_gradient_float",
+          grid, graphs.by_label, b_grad,
+          {graphs.entering_begins, graphs.entering,
+           torch::empty({params.num_states,
+                         2 * kCtcScratchRows + 4 * FloatsOfSum(use_double)},
+                        floats)});
+    }
   }
   return {a_grad, b_grad};
 }

@@ -26,7 +26,7 @@
 
 namespace k2 {
 
-// CTC without a lattice; see kernels/ctc.metal.  Python calls these functions
+// CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
 // Decoding graphs, and what the kernels need to know of their arcs.  All
@@ -53,32 +53,39 @@ bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
    @param [in] dense        Scores of frames; in any order.
    @param [in] num_rows     Rows of the longest sequence of `dense`, more than
                             0.
-   @param [in] output_beam  As for IntersectDense().
    @param [in] penalty      Added to the scores of `graphs.penalized` arcs,
                             after pruning, for each frame behind the middle of
                             the sequence; subtracted before it.
    @param [in] use_double   Whether to compute nearly as in double precision.
+   @param [in] all_sums     Whether to keep the sums of all states at all times,
+                            which the gradient of the graphs' scores needs.
+   @param [in] output_beam  As for IntersectDense().
    @return   The scores, float32, [FSAs]; NaN if `graphs.is_bad`; and what
              CtcBackward() needs.
  */
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
-                                      int32_t num_rows, float output_beam,
-                                      float penalty, bool use_double);
+                                      int32_t num_rows, float penalty,
+                                      bool use_double, bool all_sums,
+                                      float output_beam);
 
 /* The gradient of CtcForward().  A dispatch for each gradient, and no wait.
 
-   @param [in] graphs, dense, num_rows, penalty   As given to CtcForward().
+   @param [in] graphs, dense, num_rows, penalty, use_double, all_sums   As given
+                            to CtcForward().
    @param [in] saved        What CtcForward() returned behind the scores.
    @param [in] score_grads  Of the scores, float32, [FSAs].
-   @param [in] need_graphs, need_dense   Which gradients to compute.
+   @param [in] need_graphs, need_dense   Which gradients to compute; that of the
+                            graphs only with `all_sums`.
    @return   The gradients of the scores of the graphs' arcs, float32, [arcs],
              and of dense.scores, float32, of its shape; undefined if not
              needed.
  */
-std::vector<torch::Tensor> CtcBackward(
-    CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows, float penalty,
-    const std::vector<torch::Tensor> &saved, torch::Tensor score_grads,
-    bool need_graphs, bool need_dense);
+std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
+                                       int32_t num_rows, float penalty,
+                                       bool use_double, bool all_sums,
+                                       const std::vector<torch::Tensor> &saved,
+                                       torch::Tensor score_grads,
+                                       bool need_graphs, bool need_dense);
 
 }  // namespace k2
 

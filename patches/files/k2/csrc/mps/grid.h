@@ -25,7 +25,7 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// How many threads a threadgroup gets.
+// How many threads a threadgroup gets, and a state.
 
 namespace k2 {
 namespace mps {
@@ -55,6 +55,19 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
   return std::min((wanted + unit - 1) / unit,
                   MaxUnits(source, kernel, device_of, unit)) *
          unit;
+}
+
+/* Returns how many lanes of a simdgroup share a state, if each keeps
+   `arcs_of_lane` of its arcs in registers: so many, a power of 2, that most
+   arcs are there.
+ */
+inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
+                            int32_t arcs_of_lane) {
+  constexpr int32_t kSimdWidth = 32;
+  int32_t lanes = 1;
+  while (lanes < kSimdWidth && num_states * arcs_of_lane * lanes < num_arcs)
+    lanes *= 2;
+  return lanes;
 }
 
 /* Returns the grid of a kernel that has a thread for each of `size` > 0

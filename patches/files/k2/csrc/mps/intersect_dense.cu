@@ -37,14 +37,6 @@ constexpr const char *kSource = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// Lanes for each state, so that most arcs are in registers.
-int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
-  int32_t width = 1;
-  while (width < kIdSimdWidth && num_states * kIdArcsOfLane * width < num_arcs)
-    width *= 2;
-  return width;
-}
-
 // What the kernels of lattice.metal read, from [[buffer(0)]] on.
 struct Inputs {
   std::vector<mps::Argument> arguments;
@@ -78,7 +70,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 num_words = num_states / kLtSimdWidth + num_fsas,
                 stride = b_fsas.scores.ElemStride0(),
                 num_columns = b_fsas.scores.Dim1(),
-                width = GetWidth(num_arcs, num_states);
+                width = mps::LanesOfState(num_arcs, num_states, kIdArcsOfLane);
   const int64_t of_step = 2 * int64_t{num_states},
                 num_frames = int64_t{num_fsas} * num_steps;
   TORCH_CHECK(num_frames * kLtSimdWidth <= std::numeric_limits<int32_t>::max(),

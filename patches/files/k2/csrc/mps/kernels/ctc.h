@@ -19,8 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_CTC_H_
 #define K2_CSRC_MPS_KERNELS_CTC_H_
 
-// Shared by the host and the kernels of ctc.metal.  All members have the same
-// size and alignment in C++ and in Metal.
+// Shared by the host and the kernels of ctc_best.metal and ctc.metal.  All
+// members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
   int num_fsas;       // of the decoding graphs; as many as sequences
   int num_states;     // of all graphs
@@ -30,6 +30,9 @@ struct CtcParams {
   int stride;         // from a row of b_scores to the next
   int num_columns;    // of b_scores
   int width;          // lanes for each state: 1, 2, 4, 8, 16 or 32
+  int rows_of_best_block;  // of best scores, and
+  int rows_of_block;       // of sums: rows from a checkpoint to the next, a
+                           // power of 2; 1 if all rows are kept
   int has_penalties;  // whether `penalized` is read
   float penalty;      // of a symbol, for each frame behind the middle
   float beam;
@@ -42,8 +45,12 @@ enum CtcSizes {
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 4,
-  // Threads of a threadgroup of all kernels but ctc_sums.
+  // Threads of a threadgroup of a block, at most.
   kCtcThreads = 256,
+  // Floats in threadgroup memory for the rows of a block, and how many rows are
+  // in device memory for FSAs that need more.
+  kCtcBlockFloats = 7168,
+  kCtcScratchRows = 8,
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_CTC_H_

@@ -29,8 +29,12 @@
 inline k2::CtcGraphs ToCtcGraphs(const k2::FsaVec &fsas,
                                  const std::vector<torch::Tensor> &tensors,
                                  const torch::optional<torch::Tensor> &mask) {
-  return {fsas,       tensors[0], tensors[1],
-          tensors[2], tensors[3], tensors[4],
+  return {fsas,
+          tensors[0],
+          tensors[1],
+          tensors[2],
+          tensors[3],
+          tensors[4],
           mask.has_value() ? *mask : torch::Tensor()};
 }
 
@@ -44,20 +48,22 @@ inline void PybindMpsCtc(py::module &m) {
   m.def("mps_ctc_forward",
         [](const k2::FsaVec &fsas, const Tensors &tensors,
            const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, float output_beam,
-           bool use_double) {
+           int32_t num_rows, float penalty, bool use_double, bool all_sums,
+           float output_beam) {
           k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcForward(graphs, dense, num_rows, output_beam, penalty,
-                                use_double);
+          return k2::CtcForward(graphs, dense, num_rows, penalty, use_double,
+                                all_sums, output_beam);
         });
   m.def("mps_ctc_backward",
         [](const k2::FsaVec &fsas, const Tensors &tensors,
            const torch::optional<torch::Tensor> &mask, k2::DenseFsaVec &dense,
-           int32_t num_rows, float penalty, const Tensors &saved,
-           torch::Tensor score_grads, bool need_graphs, bool need_dense) {
+           int32_t num_rows, float penalty, bool use_double, bool all_sums,
+           const Tensors &saved, torch::Tensor score_grads, bool need_graphs,
+           bool need_dense) {
           k2::CtcGraphs graphs = ToCtcGraphs(fsas, tensors, mask);
-          return k2::CtcBackward(graphs, dense, num_rows, penalty, saved,
-                                 score_grads, need_graphs, need_dense);
+          return k2::CtcBackward(graphs, dense, num_rows, penalty, use_double,
+                                 all_sums, saved, score_grads, need_graphs,
+                                 need_dense);
         });
 #endif  // K2_WITH_MPS
 }

@@ -17,6 +17,7 @@
 from collections import deque
 from typing import List
 from typing import Optional
+from typing import Tuple
 
 import torch
 import _k2
@@ -27,12 +28,15 @@ from .lattice import entering_arcs
 _MAX_STATES = 15000000
 _MAX_ARCS = 1 << 30
 
-# (event, flag on the CPU, text) of calls whose labels nobody has looked at yet.
+# (event, label on the CPU, number of columns) of calls whose labels nobody has
+# looked at yet.
 _unchecked = deque()
 
 
-def _graphs(graphs, num_columns: int) -> List[torch.Tensor]:
-    '''Return what CtcGraphs of k2/csrc/mps/ctc.h has beside the FSAs.
+def _graphs(graphs,
+            num_columns: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
+    '''Return what CtcGraphs of k2/csrc/mps/ctc.h has beside the FSAs, and a
+    label without a column, if there is one.
 
     All of it is the GPU's work, in torch's operators: a host that reads arcs
     would have to wait for all that the GPU has to do.
@@ -41,29 +45,33 @@ def _graphs(graphs, num_columns: int) -> List[torch.Tensor]:
     fsa = torch.searchsorted(graphs.arcs.shape().row_splits(1), state,
                              right=True, out_int32=True) - 1
     label = graphs.arcs.values()[:, 2]
-    is_bad = ((label < -1) | (label > num_columns - 2)).any()
+    lowest, highest = label.aminmax()
+    # The one that is farthest from having a column, if there is any.
+    worst = torch.where(lowest < -1, lowest, highest)
+    is_bad = (worst < -1) | (worst > num_columns - 2)
     # Labels without a column are all the same here.
     columns = label.clamp(-1, num_columns - 1) + 1
     key = fsa.to(torch.int64) * (num_columns + 1) + columns
     by_label = torch.sort(key, stable=True).indices
     return [entering_begins, entering, by_label.to(torch.int32), fsa,
-            is_bad.to(torch.uint8).reshape(1)]
+            is_bad.to(torch.uint8).reshape(1)], worst
 
 
-def _check_labels(is_bad: torch.Tensor, num_columns: int) -> None:
+def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
     '''Raise for an earlier call, and remember to look at this one.'''
     while _unchecked and _unchecked[0][0].query():
-        _, flag, largest = _unchecked.popleft()
-        if flag.item():
+        _, label, columns = _unchecked.popleft()
+        if not -1 <= label.item() <= columns - 2:
             raise RuntimeError(
                 'An earlier k2.ctc_loss on mps, whose loss is NaN, had a '
-                'decoding graph with labels that are not within '
-                f'[-1, {largest}], for which dense_fsa_vec has scores. Was the '
-                'graph made for a model with more symbols?')
+                f'decoding graph with label {label.item()}, which is not '
+                f'within [-1, {columns - 2}]: dense_fsa_vec has {columns} '
+                'columns of scores. Was the graph made for a model with more '
+                'symbols?')
     event = torch.mps.Event()
-    flag = is_bad.to('cpu', non_blocking=True)
+    label = worst.to('cpu', non_blocking=True)
     event.record()
-    _unchecked.append((event, flag, num_columns - 2))
+    _unchecked.append((event, label, num_columns))
 
 
 def _penalized(graphs) -> Optional[torch.Tensor]:
@@ -93,12 +101,13 @@ class _CtcScores(torch.autograd.Function):
                 use_double_scores: bool, a_scores: torch.Tensor,
                 b_scores: torch.Tensor) -> torch.Tensor:
         num_columns = b_scores.shape[1]
-        tensors = _graphs(graphs, num_columns)
-        _check_labels(tensors[-1], num_columns)
+        tensors, worst = _graphs(graphs, num_columns)
+        _check_labels(worst, num_columns)
+        # The gradient of the graphs' scores adds up all frames in their order.
+        all_sums = ctx.needs_input_grad[-2]
         ctx.arguments = (graphs.arcs, tensors, penalized, dense.dense_fsa_vec,
-                         num_rows, penalty)
-        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam,
-                                             use_double_scores)
+                         num_rows, penalty, use_double_scores, all_sums)
+        scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam)
         # With the scores, so that torch notes if they change.
         ctx.save_for_backward(a_scores, b_scores, *saved)
         return scores
