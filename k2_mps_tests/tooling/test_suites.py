@@ -115,6 +115,8 @@ class Progress(Reporter):
 
 def test_several_processes_share_a_suite(project, monkeypatch):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    # This test itself may be one of such a suite.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     text = """
 import os, time
 

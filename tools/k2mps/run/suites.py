@@ -141,6 +141,7 @@ SUITES = (
         arguments=("-p", "k2_mps_tests.upstream.seed"),
         # Nothing of the mps device may be there, not even emulated.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        spread="worksteal",
     ),
     Suite(
         "upstream-mps",
@@ -159,6 +160,7 @@ SUITES = (
         device=Device.CPU,
         cpp=True,
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        spread="loadgroup",
     ),
     Suite(
         "upstream-cpp-mps",
@@ -166,6 +168,7 @@ SUITES = (
         "k2_mps_tests/upstream_cpp",
         device=Device.MPS,
         cpp=True,
+        spread="loadgroup",
     ),
 )
 
