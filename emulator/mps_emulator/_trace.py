@@ -57,7 +57,8 @@ class Dispatch:
       kernel: the function's name.
       during: the name of the aten operator that had it run, whose time on the
         CPU then has the kernel's in it; "" where it was a wait.
-      begin, end: in nanoseconds; emulated, so no GPU's time.
+      begin, end: in nanoseconds; emulated, so no GPU's time.  Between them
+        the emulator also gives the kernel its buffers.
     """
 
     label: str

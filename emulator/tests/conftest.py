@@ -3,6 +3,7 @@
 Everything these tests run on is emulated: no result says anything about a Mac.
 """
 
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -56,7 +57,12 @@ def extension_path() -> pathlib.Path:
     directory = os.environ.get("MPS_EMULATOR_TEST_BUILD")
     if directory is None:
         directory = HERE.parent / "build" / "test-extension"
-    return _build_extension(pathlib.Path(directory))
+    directory = pathlib.Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    # Tests may run in several processes: the first builds, the others wait.
+    with open(directory.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _build_extension(directory)
 
 
 @pytest.fixture(scope="session")

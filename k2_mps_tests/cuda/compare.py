@@ -1,9 +1,11 @@
 """Times k2 on CUDA with and without the series: compare.py --root FOLDER
 
-The two builds take turns, each in a process of its own, so that what changes on
-the machine meanwhile meets both.  An operation's time is the least of its
-medians, since anything else that the machine does only adds to it.  Ends with 1
-if one is slower with the series by more than --limit.
+The two builds take turns, each in a process of its own, and in each round the
+other one begins, so that what changes on the machine meanwhile meets both.  An
+operation's change is the median of the ratios of all rounds.  Its error is the
+half width of the notch of a box plot, 1.57 interquartile ranges by the root of
+the number of rounds (McGill, Tukey and Larsen, Variations of box plots, 1978).
+Ends with 1 if a change less its error is more than --limit.
 """
 
 import argparse
@@ -15,8 +17,8 @@ import sys
 import time
 from pathlib import Path
 
-ROUNDS = 5
-REPEATS = 15
+ROUNDS = 12
+REPEATS = 11
 SIZE = (32, 500, 60)  # utterances, frames, symbols
 
 
@@ -120,18 +122,23 @@ def main():
     options = parser.parse_args()
     if options.measure:
         return measure()
-    best = {"base": {}, "series": {}}
-    for _ in range(ROUNDS):
-        for tree, least in best.items():
-            for name, seconds in run(options.root, tree, options.preload).items():
-                least[name] = min(seconds, least.get(name, seconds))
+    rounds = []
+    for i in range(ROUNDS):
+        trees = ("base", "series") if i % 2 == 0 else ("series", "base")
+        rounds.append({tree: run(options.root, tree, options.preload) for tree in trees})
     slower = []
-    print(f"{'milliseconds':<45} {'without':>10} {'with':>10} {'':>8}")
-    for name, without in best["base"].items():
-        seconds = best["series"][name]
-        change = seconds / without - 1
-        print(f"{name:<45} {without * 1e3:10.3f} {seconds * 1e3:10.3f} {change * 100:+7.1f}%")
-        if change > options.limit:
+    print(f"{'milliseconds':<45} {'without':>10} {'with':>10} {'change':>8} {'error':>7}")
+    for name in rounds[0]["base"]:
+        times = {tree: [each[tree][name] for each in rounds] for tree in ("base", "series")}
+        ratios = [with_it / without for without, with_it in zip(times["base"], times["series"])]
+        first, change, third = statistics.quantiles(ratios, n=4)
+        error = 1.57 * (third - first) / len(ratios) ** 0.5
+        without, with_it = (statistics.median(times[tree]) * 1e3 for tree in times)
+        print(
+            f"{name:<45} {without:10.3f} {with_it:10.3f} {(change - 1) * 100:+7.1f}% "
+            f"{error * 100:6.1f}%"
+        )
+        if change - 1 - error > options.limit:
             slower.append(name)
     if slower:
         sys.exit("slower by more than {:g}%: {}".format(options.limit * 100, ", ".join(slower)))

@@ -274,7 +274,7 @@ def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
 
 def test_a_failing_configuration_is_shown_and_mended(sandbox):
     message = sandbox.fails(
-        31, "build", "--device", "cpu", "--no-demo", "--", "-DK2_BREAK_CONFIGURE=ON"
+        32, "build", "--device", "cpu", "--no-demo", "--", "-DK2_BREAK_CONFIGURE=ON"
     )
     assert "broken on purpose" in message
     assert "configure.log" in message

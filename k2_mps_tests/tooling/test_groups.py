@@ -6,7 +6,7 @@ import json
 
 import pytest
 from k2mps.core import errors
-from k2mps.series import patch_folder
+from k2mps.series import series_file
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -27,9 +27,9 @@ GROUPS = {"a.patch": "fixes", "b.patch": "fixes", "c.patch": "device", "d.patch"
 
 
 def test_comments_begin_groups():
-    assert patch_folder.parse_groups(ORDER) == GROUPS
-    assert patch_folder.parse_order(ORDER) == list(GROUPS)
-    assert patch_folder.parse_groups(b"# device of ours\na.patch\n") == {}
+    assert series_file.parse_groups(ORDER) == GROUPS
+    assert series_file.parse_order(ORDER) == list(GROUPS)
+    assert series_file.parse_groups(b"# device of ours\na.patch\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_comments_begin_groups():
 )
 def test_groups_out_of_order_are_refused(order):
     with pytest.raises(errors.SeriesError):
-        patch_folder.parse_groups(order)
+        series_file.parse_groups(order)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_groups_out_of_order_are_refused(order):
     ],
 )
 def test_patches_keep_their_groups_in_another_order(names, groups):
-    found = patch_folder.regroup(GROUPS, [f"{name}.patch" for name in names])
+    found = series_file.regroup(GROUPS, [f"{name}.patch" for name in names])
     assert "".join(group[0] for group in found.values()) == groups
 
 
 def test_a_new_order_keeps_the_comments_of_groups():
-    order = patch_folder.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
+    order = series_file.render_order(ORDER, ["b.patch", "x.patch", "a.patch", "d.patch"])
     assert order == (
         b"# why\n\n# fixes: one\nb.patch\nx.patch\na.patch\n\n# extras: three\nd.patch\n"
     )
-    assert patch_folder.render_order(ORDER, list(GROUPS)) == ORDER
+    assert series_file.render_order(ORDER, list(GROUPS)) == ORDER
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from k2mps.series import dependencies, patch_folder
+from k2mps.series import dependencies, patch_text
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -287,7 +287,7 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
     """Each use before what it needs is found; after it, nothing is."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
-        patch_folder.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"", ())
+        patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"", ())
         for name, paths in (("uses", [user]), ("what", brings))
     )
     (found,) = dependencies.lacks([uses, what], files)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from k2mps.core import errors
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, patch_text, series_file
 
 IDS = ("1" * 40, "2" * 40)
 
@@ -60,8 +60,8 @@ index {IDS[0]}..{IDS[1]} 100755
 """
 
 
-def parse(text: str) -> patch_folder.Patch:
-    return patch_folder.parse("name.patch", text.encode())
+def parse(text: str) -> patch_text.Patch:
+    return patch_text.parse("name.patch", text.encode())
 
 
 def test_a_patch_is_read_in_full():
@@ -211,12 +211,12 @@ def test_a_patch_that_changes_nothing_is_refused():
 def test_text_that_is_not_utf8_is_refused():
     raw = GOOD.encode().replace("größe".encode(), "größe".encode("latin-1"))
     with pytest.raises(errors.SeriesError):
-        patch_folder.parse("name.patch", raw)
+        patch_text.parse("name.patch", raw)
 
 
 def test_a_diff_need_not_be_utf8():
     raw = GOOD.encode().replace(b"+drei", b"+dr\xe9i")
-    assert patch_folder.parse("name.patch", raw).render() == raw
+    assert patch_text.parse("name.patch", raw).render() == raw
 
 
 UNSAFE = [
@@ -253,7 +253,7 @@ UNSAFE = [
 @pytest.mark.parametrize("path", UNSAFE)
 def test_unsafe_paths_are_refused(path):
     with pytest.raises(errors.UnsafePathError) as caught:
-        patch_folder.check_path(path, "patches/x.patch")
+        patch_text.check_path(path, "patches/x.patch")
     assert caught.value.exit_code == 5
 
 
@@ -273,7 +273,7 @@ def test_unsafe_paths_are_refused(path):
     ],
 )
 def test_ordinary_paths_are_not(path):
-    patch_folder.check_path(path, "patches/x.patch")
+    patch_text.check_path(path, "patches/x.patch")
 
 
 @pytest.mark.parametrize("path", [path for path in UNSAFE if "\n" not in path and path])
@@ -314,13 +314,13 @@ def test_a_series_is_read_in_order(sandbox):
 
 
 def test_comments_and_empty_lines_of_the_order_file():
-    assert patch_folder.parse_order(b"# why\n\n a.patch \nb.patch\n#c.patch\n") == [
+    assert series_file.parse_order(b"# why\n\n a.patch \nb.patch\n#c.patch\n") == [
         "a.patch",
         "b.patch",
     ]
     kept = b"# why\n\na.patch\nb.patch"
-    assert patch_folder.render_order(kept, ["a.patch", "b.patch"]) == kept
-    assert patch_folder.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
+    assert series_file.render_order(kept, ["a.patch", "b.patch"]) == kept
+    assert series_file.render_order(kept, ["b.patch"]) == b"# why\nb.patch\n"
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_comments_and_empty_lines_of_the_order_file():
 )
 def test_bad_order_files_are_refused(order):
     with pytest.raises(errors.SeriesError):
-        patch_folder.parse_order(order)
+        series_file.parse_order(order)
 
 
 def test_a_link_in_patches_is_refused(sandbox, tmp_path):
@@ -405,4 +405,4 @@ def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
 def test_a_name_that_stands_twice_stays_in_its_first_group():
     """So that lint has one finding for it, and none about new files."""
     order = b"# fixes: a\na.patch\n# extras: b\nb.patch\na.patch\n"
-    assert patch_folder.parse_groups(order) == {"a.patch": "fixes", "b.patch": "extras"}
+    assert series_file.parse_groups(order) == {"a.patch": "fixes", "b.patch": "extras"}

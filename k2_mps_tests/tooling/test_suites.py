@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
 
 import pytest
-from k2mps.build import doctor
+from k2mps.build import builder, doctor
 from k2mps.core import errors
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
@@ -96,6 +97,77 @@ def test_what_only_looks_good_is_called_broken(project, text, reason):
     result = run(project, text)
     assert reason in result.broken
     assert not result.ok
+
+
+class Progress(Reporter):
+    """Keeps how far it is told that a task is."""
+
+    def __init__(self):
+        self.steps = []
+
+    @contextlib.contextmanager
+    def task(self, title):
+        yield self
+
+    def update(self, done, total, text):
+        self.steps.append((done, total, text))
+
+
+def test_several_processes_share_a_suite(project, monkeypatch):
+    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    # This test itself may be one of such a suite.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
+    text = """
+import os, time
+
+import pytest
+
+@pytest.mark.parametrize("number", range(6))
+def test_it(number, record_property):
+    assert os.environ["PYTEST_XDIST_WORKER_COUNT"] == "2"
+    time.sleep(0.2)
+
+def test_bad(): assert 1 == 2
+
+@pytest.mark.skip(reason="no Mac here")
+def test_skipped(): pass
+"""
+    support.write(project.root / "spread", {"test_it.py": text})
+    suite = suites.Suite(
+        "spread", "this", "spread", doctor.Device.CPU, on_k2=False, spread="worksteal"
+    )
+    progress = Progress()
+    result = suites.run(project, suite, None, (), progress)
+    assert (result.passed, result.failed, result.skipped) == (6, 1, 1)
+    assert any("assert 1 == 2" in line for line in result.output)
+    assert [(done, total) for done, total, _ in progress.steps] == [
+        (number, 8) for number in range(1, 9)
+    ]
+    assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
+    # Who looks at one test wants to see it.
+    chosen = suites.run(project, suite, None, ("-k", "test_skipped or test_it[0]"), Reporter())
+    assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
+
+
+def test_a_worker_that_dies_is_an_error(project, monkeypatch):
+    monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
+    text = "import os\n\ndef test_a(): os.abort()\n\ndef test_b(): pass\n"
+    assert not run(project, text, spread="worksteal").ok
+    text = "import os\nos._exit(0)\n"
+    assert not run(project, text, spread="worksteal").ok
+
+
+def test_the_slowest_tests_are_named():
+    tool, mps = (
+        suites.Suite(name, "", "", doctor.Device.CPU, on_k2=False) for name in ("tooling", "mps")
+    )
+    lines = suites.summary(
+        [
+            suites.Result(tool, passed=3, seconds=70, slowest=((30.2, "a::b"), (1.0, "a::c"))),
+            suites.Result(mps, passed=1, seconds=50, slowest=((50.0, "d::e"),)),
+        ]
+    )
+    assert lines[-4:-1] == ["slowest of 120 seconds:", "    50  mps: d::e", "    30  tooling: a::b"]
 
 
 def test_a_module_that_cannot_be_imported_is_an_error(project):

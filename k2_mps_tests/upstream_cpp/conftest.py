@@ -89,7 +89,14 @@ def results(tmp_path_factory):
 
 def pytest_generate_tests(metafunc):
     if "program" in metafunc.fixturenames:
-        cases = [(path, name) for path in programs().values() for name in names(path)]
         metafunc.parametrize(
-            "program, name", cases, ids=[f"{path.name}-{name}" for path, name in cases]
+            "program, name",
+            [
+                # Where several processes share the tests, one has all of a program.
+                pytest.param(
+                    path, name, id=f"{path.name}-{name}", marks=pytest.mark.xdist_group(path.name)
+                )
+                for path in programs().values()
+                for name in names(path)
+            ],
         )

@@ -49,7 +49,8 @@ class Parameter:
     element_size: bytes of what the pointer or reference leads to.
     alignment:    of that, in bytes.
     numbers:      what that consists of, like "float" or "uint"; None where it
-        is neither numbers, vectors of them nor atomics.
+        is neither numbers, vectors of them nor atomics, nor a structure of
+        one kind of them.
     """
 
     def __init__(self, name, kind):
@@ -1018,9 +1019,16 @@ _QUALIFIER = re.compile(
 
 def _numbers(element):
     """See Parameter.numbers."""
-    name = _QUALIFIER.sub("", element.get_canonical().spelling).strip()
+    element = element.get_canonical()
+    name = _QUALIFIER.sub("", element.spelling).strip()
     compound = _COMPOUND.fullmatch(name)
-    return _NUMBERS.get(compound[1] if compound else name)
+    known = _NUMBERS.get(compound[1] if compound else name)
+    if known is not None:
+        return known
+    if element.get_array_size() >= 0:
+        return _numbers(element.element_type)
+    fields = {_numbers(field.type) for field in element.get_fields()}
+    return fields.pop() if len(fields) == 1 else None
 
 
 def _number(text, values):

@@ -6,6 +6,7 @@
 #include "core/environment.h"
 #include "core/fatal.h"
 #include "core/record.h"
+#include "core/trace.h"
 
 namespace mps_emulator {
 
@@ -143,6 +144,7 @@ void CommandBuffer::Run() {
     Command command = std::move(commands_.front());
     commands_.pop_front();
     --queue_->commands_left_;
+    command_begin = IsTracing() ? TraceTime() : 0;
     EndUsesLater end_uses(command);
     device.clear();
     host_writes.clear();

@@ -12,6 +12,7 @@
 namespace mps_emulator {
 
 std::atomic<int> tracing{0};
+thread_local int64_t command_begin = 0;
 
 namespace {
 

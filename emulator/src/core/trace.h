@@ -16,6 +16,10 @@ inline bool IsTracing() { return tracing.load(std::memory_order_relaxed) > 0; }
 // Nanoseconds of a clock that only goes forward.
 int64_t TraceTime();
 
+// When this thread took up the command that it runs, if it is tracing: before
+// the command got its buffers, which on a Mac takes no time.
+extern thread_local int64_t command_begin;
+
 // `kind` is "begin", "end" or "event".  The thread is the caller's, the time
 // is now.
 void TraceSignpost(const char *kind, const std::string &subsystem,

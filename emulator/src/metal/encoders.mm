@@ -357,11 +357,10 @@ std::string ToString(MTLSize size) {
     }
     dispatch->host_writes = &HostWritesInFlight();
     Count(kDispatches);
-    int64_t begin = IsTracing() ? TraceTime() : 0;
     msl::Run(*dispatch);
-    if (begin)
+    if (command_begin)
       TraceDispatch(dispatch->label, pipeline, dispatch->kernel->name,
-                    CurrentOperator(), begin, TraceTime());
+                    CurrentOperator(), command_begin, TraceTime());
   };
   state->buffer->Encode(std::move(command));
 }

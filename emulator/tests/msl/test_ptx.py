@@ -108,6 +108,30 @@ def test_ptx(tmp_path, options):
     assert "kernels.metal" in text and ".loc" in text
 
 
+STRUCTURES = (
+    HEADER
+    + """
+struct Pair { float high, low; };
+struct Sum { Pair r, m[2]; float4 v; };
+struct Mixed { float a; int b; };
+struct Empty {};
+kernel void k(device Sum *a [[buffer(0)]], device Mixed *b [[buffer(1)]],
+              device packed_half3 *c [[buffer(2)]], constant Empty &d [[buffer(3)]],
+              device atomic_uint *e [[buffer(4)]]) {
+  a[0].r.high = b[0].a;
+}
+"""
+)
+
+
+def test_numbers_of_buffers(tmp_path):
+    """What the description says of them decides whether a tolerance applies."""
+    status, said = emit(tmp_path, STRUCTURES, "--json", str(tmp_path / "k.json"))
+    assert status == 0, said
+    (kernel,) = json.loads((tmp_path / "k.json").read_text())
+    assert kernel["numbers"] == {"0": "float", "1": None, "2": "half", "3": None, "4": "uint"}
+
+
 VARIABLES = (
     HEADER
     + """

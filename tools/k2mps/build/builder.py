@@ -453,7 +453,7 @@ class _Plan:
             "-C",
             str(self.directory),
             "-j",
-            str(self._request.jobs or _fitting_jobs()),
+            str(self._request.jobs or fitting_jobs()),
             TESTS_TARGET if self._request.tests else TARGET,
         ]
 
@@ -585,7 +585,7 @@ def _compiler_settings(device: Device) -> dict[str, str]:
     return {names[language]: compiler for language, compiler in doctor.compilers(device).items()}
 
 
-def _fitting_jobs() -> int:
+def fitting_jobs() -> int:
     """As many compilers as there are processors and memory for."""
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))

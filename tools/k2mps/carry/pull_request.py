@@ -20,7 +20,7 @@ from k2mps.carry.probe import needs
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
-from k2mps.series.patch_folder import Patch
+from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction
 from k2mps.stack.apply import check_lock
 from k2mps.stack.checkout import Checkout, Commit

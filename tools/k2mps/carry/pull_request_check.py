@@ -4,7 +4,11 @@ Each commit is checked out in a worktree of its own under build/ and built
 twice: as upstream builds it, with K2_WITH_MPS off, for k2's own suite on the
 CPU; and, from the commit on that has the option, with K2_WITH_MPS on, for
 `import k2` and an FSA.  One build tree for each follows the commits, so that a
-commit compiles what it changes.
+commit compiles what it changes.  k2's style checkers look at what it adds.
+
+A quick check runs k2's suite on the last commit only, and compiles against
+torch's headers as compiled once, so that it does not see where an include of
+torch's or of the standard library is missing.
 
 What a commit was found to be is kept by its tree: a run that was stopped goes
 on where it was.
@@ -16,12 +20,13 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from k2mps.build.builder import Builder, Request
+from k2mps.build.builder import Builder, Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
+from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
 from k2mps.core import errors, process
 from k2mps.core.pins import Upstream
@@ -33,6 +38,7 @@ from k2mps.stack.checkout import Checkout, Commit
 _SUITE = "upstream-cpu"
 # A build without optimization takes a third of the time, and tells as much.
 _QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
+_QUICKER = (*_QUICK, "-DK2_PRECOMPILE_TORCH=ON")
 _OPTION = "cmake/mps.cmake"
 _FSA = """\
 import k2
@@ -56,6 +62,7 @@ class Checked:
       subject: its first line.
       off: what became of the build with K2_WITH_MPS off, in words.
       on: the same with K2_WITH_MPS on; "-" before there is that option.
+      style: what k2's style checkers found.
       ok: whether all of it is well.
     """
 
@@ -63,11 +70,17 @@ class Checked:
     subject: str
     off: str
     on: str
+    style: str
     ok: bool
 
 
 def check(
-    project: Project, upstream: Upstream, checkout: Checkout, made: Submission, reporter: Reporter
+    project: Project,
+    upstream: Upstream,
+    checkout: Checkout,
+    made: Submission,
+    reporter: Reporter,
+    quick: bool = False,
 ) -> Iterator[Checked]:
     """Builds and tests the commits in their order.
 
@@ -75,6 +88,7 @@ def check(
       checkout: the one that has the commits.
       made: what `pull_request.make` made.
       reporter: told about progress.
+      quick: whether to run k2's suite on the last commit only.
     """
     folder = project.build_root / "upstream"
     project.build_root.mkdir(exist_ok=True)
@@ -84,18 +98,25 @@ def check(
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
                 tree = checkout.tree_of(commit.id)
-                found = known.get(tree)
+                fast = quick and commit.id != made.tip
+                found = known.get(tree) or (known.get(f"{tree} quick") if fast else None)
                 if found is None:
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
                     builder = Builder(project, upstream, worktree, reporter)
+                    arguments = _QUICKER if quick else _QUICK
                     found = (
-                        _off(project, builder, reporter),
-                        _on(project, builder, folder, reporter),
+                        _off(project, builder, arguments, fast, reporter),
+                        _on(project, builder, arguments, folder, reporter),
+                        _style(worktree, commit),
                     )
-                    known.put(tree, found)
-                (off, well), (on, imports) = found
-                yield Checked(commit.id, commit.subject, off, on, well and imports)
+                    known.put(f"{tree} quick" if fast else tree, found)
+                yield Checked(
+                    commit.id,
+                    commit.subject,
+                    *(text for text, _ in found),
+                    ok=all(ok for _, ok in found),
+                )
         finally:
             _remove(project, checkout)
 
@@ -122,12 +143,21 @@ class _Known:
         os.replace(draft, self._path)
 
 
-def _off(project: Project, builder: Builder, reporter: Reporter) -> tuple[str, bool]:
+def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
+    found = list(style.findings(worktree, commit.id))
+    return "\n".join(found) or "well", not found
+
+
+def _off(
+    project: Project, builder: Builder, arguments: tuple[str, ...], fast: bool, reporter: Reporter
+) -> tuple[str, bool]:
     (suite,) = suites.choose([_SUITE])
     try:
-        built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=_QUICK))
+        built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=arguments))
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
+    if fast:
+        return _import(project, built, suite.variables, reporter)
     result = suites.run(project, suite, built, (), reporter)
     text = f"{result.passed} passed"
     for number, what in (
@@ -142,18 +172,26 @@ def _off(project: Project, builder: Builder, reporter: Reporter) -> tuple[str, b
     return text, result.ok
 
 
-def _on(project: Project, builder: Builder, folder: Path, reporter: Reporter) -> tuple[str, bool]:
+def _on(
+    project: Project, builder: Builder, arguments: tuple[str, ...], folder: Path, reporter: Reporter
+) -> tuple[str, bool]:
     if not (folder / _OPTION).is_file():
         return "-", True
     try:
-        built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=_QUICK))
+        built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=arguments))
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
+    return _import(project, built, {}, reporter)
+
+
+def _import(
+    project: Project, built: Built, variables: Mapping[str, str], reporter: Reporter
+) -> tuple[str, bool]:
     outcome = process.run(
         [Environment(project, reporter).python, "-c", _FSA],
         reporter=reporter,
         cwd=project.build_root,
-        environment={"PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
+        environment={**variables, "PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
     )
     return "\n".join(outcome.lines[-8:]), outcome.status == 0
 

@@ -23,7 +23,7 @@ from k2mps.carry.merging import Merger
 from k2mps.core import errors, git, interrupts, pins
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
+from k2mps.series import patch_folder, patch_text
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import check_lock
 from k2mps.stack.checkout import Checkout, Commit, Move
@@ -402,7 +402,7 @@ class _Rebase:
         else:
             date = commit_date(self._checkout, self._state.onto)
             # The project's own are dated as the pin.
-            author = {} if commit.author.who == patch_folder.FROM else (commit.author.variables())
+            author = {} if commit.author.who == patch_text.FROM else (commit.author.variables())
             who = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author}
             self._state.head = self._checkout.commit_tree(
                 new, self._state.head, commit.message, who
@@ -422,11 +422,10 @@ class _Rebase:
             operations.carry_out(
                 self._project,
                 self._checkout,
-                operations.record(self._project, self._checkout, self._state.command),
+                self._state.command,
                 changed={**plan.changed, **learnt},
                 removed=plan.removed,
                 move=Move.stay({}),
-                reason="rebase",
             )
         _remove(self._project, self._checkout)
         return Rebased(

@@ -16,7 +16,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Pin, Upstream
 from k2mps.core.progress import Section
 from k2mps.core.project import Project
-from k2mps.series import hunks, patch_folder
+from k2mps.series import hunks, patch_folder, patch_text
 from k2mps.stack.checkout import Checkout
 
 # Where upstream's default branch is kept in the checkout.
@@ -125,7 +125,7 @@ def report(
     )
 
 
-def _figures(found: patch_folder.Series, patch: patch_folder.Patch) -> PatchFigures:
+def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> PatchFigures:
     added, removed = hunks.count(patch.diff, without=found.files)
     return PatchFigures(
         patch.name,

@@ -374,6 +374,9 @@ def lock_command(session: Session, k2: str | None) -> None:
     help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
     " k2 with it on; takes minutes a commit, and goes on where it was stopped",
 )
+@click.option(
+    "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
+)
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
 @click.pass_obj
 def upstream_command(
@@ -383,6 +386,7 @@ def upstream_command(
     branch: str | None,
     mailbox: str | None,
     check: bool,
+    quick: bool,
     patches: tuple[str, ...],
 ) -> None:
     """Make a pull request to k2 of the series, of a group or some patches.
@@ -400,13 +404,13 @@ def upstream_command(
     if check:
         rows, bad = [], []
         for one in pull_request_check.check(
-            session.project, session.upstream, checkout, made, session.console
+            session.project, session.upstream, checkout, made, session.console, quick
         ):
-            rows.append((one.commit[:12], one.subject, one.off, one.on))
+            rows.append((one.commit[:12], one.subject, one.off, one.on, one.style))
             bad += [] if one.ok else [one.subject]
-            session.console.info(f"{one.commit[:12]} {one.off}; {one.on}")
+            session.console.info(f"{one.commit[:12]} {one.off}; {one.on}; style: {one.style}")
         session.console.table(
-            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON"), rows
+            ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
         )
         if bad:
             raise errors.TestsFailedError(

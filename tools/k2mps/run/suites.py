@@ -14,6 +14,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from k2mps.build import builder
 from k2mps.build.builder import Built
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
@@ -22,8 +23,10 @@ from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.run import program
 
-_COLLECTED = re.compile(r"collected (\d+) items?")
-_DONE = re.compile(r"(\S+) (?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b")
+# What pytest says in one process, and in several.
+_COLLECTED = re.compile(r"(?:collected |workers? \[)(\d+) items?")
+_OUTCOME = "(?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
+_DONE = re.compile(rf"\[gw\d+\] \[ *\d+%\] {_OUTCOME} (\S+)|(\S+) {_OUTCOME}\b")
 _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
 _TEST = re.compile(r"^def test_", re.MULTILINE)
@@ -35,6 +38,10 @@ _K2_IS_MISSING = "k2 itself is missing"
 # The longest tests take about a minute; one that hangs ends the run, with the
 # stack of each thread, even if it keeps Python's lock.
 _SECONDS_PER_TEST = 600
+
+# How many of the slowest tests the summary names, and from how many seconds on.
+_SLOWEST = 10
+_SLOW_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +57,8 @@ class Suite:
       on_k2: whether it runs on a build of k2.
       marked: whether only those of its tests need k2 that are marked `k2`.
       cpp: whether that build is k2's C++ tests.
+      spread: how its tests are dealt out to a process for each processor, as
+        pytest-xdist's --dist says; where empty, one process runs all.
       arguments: further arguments for pytest.
       variables: environment variables for the run.
       platforms: on which systems it exists, as `sys.platform` says.
@@ -63,6 +72,7 @@ class Suite:
     on_k2: bool = True
     marked: bool = False
     cpp: bool = False
+    spread: str = ""
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     platforms: tuple[str, ...] = ("linux", "darwin")
@@ -81,6 +91,7 @@ SUITES = (
         "k2_mps_tests/tooling",
         device=Device.CPU,
         on_k2=False,
+        spread="worksteal",
     ),
     Suite(
         "emulator",
@@ -89,6 +100,7 @@ SUITES = (
         device=Device.MPS,
         on_k2=False,
         platforms=("linux",),
+        spread="worksteal",
     ),
     Suite(
         "kernels",
@@ -96,8 +108,15 @@ SUITES = (
         "k2_mps_tests/kernels",
         device=Device.MPS,
         on_k2=False,
+        spread="worksteal",
     ),
-    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity", device=Device.MPS),
+    Suite(
+        "parity",
+        "mps against CPU, on real k2",
+        "k2_mps_tests/parity",
+        device=Device.MPS,
+        spread="worksteal",
+    ),
     Suite(
         "examples",
         "the examples, small, on the CPU and on mps",
@@ -122,6 +141,7 @@ SUITES = (
         arguments=("-p", "k2_mps_tests.upstream.seed"),
         # Nothing of the mps device may be there, not even emulated.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        spread="worksteal",
     ),
     Suite(
         "upstream-mps",
@@ -140,6 +160,7 @@ SUITES = (
         device=Device.CPU,
         cpp=True,
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        spread="loadgroup",
     ),
     Suite(
         "upstream-cpp-mps",
@@ -147,6 +168,7 @@ SUITES = (
         "k2_mps_tests/upstream_cpp",
         device=Device.MPS,
         cpp=True,
+        spread="loadgroup",
     ),
 )
 
@@ -159,6 +181,7 @@ class Result:
       suite: which.
       passed, failed, errors, skipped: numbers of tests.
       seconds: how long it took.
+      slowest: the slowest tests: seconds and name, the slowest first.
       reasons: why tests were skipped, to how many.
       output: the last lines of pytest, where it went wrong.
       not_run: why the suite could not be run at all, or an empty text.
@@ -174,6 +197,7 @@ class Result:
     errors: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    slowest: tuple[tuple[float, str], ...] = ()
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
     output: tuple[str, ...] = ()
     not_run: str = ""
@@ -260,7 +284,7 @@ def run(
                 total = int(match[1])
             elif match := _DONE.match(line):
                 done += 1
-                task.update(done, total, match[1].rsplit("/", 1)[-1])
+                task.update(done, total, (match[1] or match[2]).rsplit("/", 1)[-1])
 
         outcome = program.run(
             project,
@@ -283,6 +307,7 @@ def run(
                 f"--junitxml={report}",
                 *suite.arguments,
                 *(("-p", _WITHOUT_K2) if without_k2 else ()),
+                *_spread(suite, arguments),
                 *arguments,
             ],
             reporter,
@@ -300,6 +325,18 @@ def run(
             result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
         )
     return result
+
+
+def _spread(suite: Suite, arguments: Sequence[str]) -> list[str]:
+    """pytest's options for as many processes as fit.
+
+    None where the user has options of his own: to choose a few tests, or to
+    see what they print.
+    """
+    processes = builder.fitting_jobs()
+    if arguments or not suite.spread or processes < 2:
+        return []
+    return [f"--numprocesses={processes}", f"--dist={suite.spread}"]
 
 
 def not_run(project: Project, suite: Suite, reason: str) -> Result:
@@ -338,6 +375,18 @@ def summary(results: Sequence[Result]) -> list[str]:
             lines.append(f"not run in {result.suite.title}, {result.missed}: {_K2_IS_MISSING}")
         if result.broken:
             lines.append(f"broken: {result.suite.title}: {result.broken}")
+    slow = sorted(
+        (
+            (seconds, f"{result.suite.name}: {name}")
+            for result in results
+            for seconds, name in result.slowest
+            if seconds >= _SLOW_SECONDS
+        ),
+        reverse=True,
+    )
+    if slow:
+        lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
+        lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
     on_k2 = [result for result in results if result.suite.on_k2 and not result.without_k2]
     lines.append(
         f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
@@ -354,6 +403,10 @@ def summary(results: Sequence[Result]) -> list[str]:
             line += f", nor those that come with it, {', '.join(uncounted)}"
         lines.append(f"{line}; next: make build")
     return lines
+
+
+def _name(case: ElementTree.Element) -> str:
+    return f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
 
 
 def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
@@ -379,8 +432,10 @@ def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) 
     elif not counts["passed"] and not counts["failure"] + counts["error"]:
         broken = "every test was skipped"
     failed = broken or counts["failure"] or counts["error"]
+    times = sorted(((float(case.get("time", 0)), _name(case)) for case in cases), reverse=True)
     return Result(
         suite,
+        slowest=tuple(times[:_SLOWEST]),
         passed=counts["passed"],
         failed=counts["failure"],
         errors=counts["error"],

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from k2mps.series import hunks
-from k2mps.series.patch_folder import Patch
+from k2mps.series.patch_text import Patch
 
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
 _CMAKE = (".cmake", "CMakeLists.txt")

@@ -1,6 +1,6 @@
 """The hunks of a diff: where each stands, and what it does to a text.
 
-The diffs are those of a `patch_folder.Patch`, which have been read strictly.
+The diffs are those of a `patch_text.Patch`, which have been read strictly.
 """
 
 from __future__ import annotations

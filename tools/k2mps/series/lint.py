@@ -1,6 +1,6 @@
 """Checks of patches/ and its lock that need neither git nor a checkout.
 
-What `series` refuses is a finding here, and beyond that what a reviewer would
+What reading refuses is a finding here, and beyond that what a reviewer would
 ask for.  All findings are told, not the first only, each with its file and
 line, as text, JSON or annotations of GitHub's.
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.pins import Lock, Upstream, sha256
 from k2mps.core.project import Project
-from k2mps.series import dependencies, hunks, patch_folder
-from k2mps.series.patch_folder import Patch
+from k2mps.series import dependencies, hunks, patch_folder, patch_text, series_file
+from k2mps.series.patch_text import Patch
 
 _SUBJECT_LENGTH = 72
 _BODY_LENGTH = 80
@@ -135,7 +135,7 @@ class _Reader:
             patch = self._try(f"patches/{name}", self._read_patch, name)
             if patch:
                 self.patches.append(patch)
-        self.groups = self._try("patches/series", patch_folder.parse_groups, self.order) or {}
+        self.groups = self._try("patches/series", series_file.parse_groups, self.order) or {}
         owned = self._try("patches/series", patch_folder.owners, self.patches, self.groups)
         for path in owned or ():
             self._try(f"patches/files/{path}", self._read_new_file, path)
@@ -154,15 +154,15 @@ class _Reader:
     def _read_order(self) -> list[str]:
         """The names; each that is one, where a line is wrong."""
         self.order = patch_folder.read(self._directory / "series")
-        names = self._try("patches/series", patch_folder.parse_order, self.order)
+        names = self._try("patches/series", series_file.parse_order, self.order)
         if names is not None:
             return names
         lines = self.order.decode("utf-8", "replace").split("\n")
-        return list(dict.fromkeys(filter(patch_folder.PATCH_NAME.fullmatch, map(str.strip, lines))))
+        return list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, map(str.strip, lines))))
 
     def _read_patch(self, name: str) -> Patch:
         self.raw[name] = patch_folder.read(self._directory / name)
-        return patch_folder.parse(name, self.raw[name])
+        return patch_text.parse(name, self.raw[name])
 
     def _read_new_file(self, path: str) -> None:
         file = patch_folder.read_new_file(self._directory / "files", path)
@@ -182,7 +182,7 @@ class _Reader:
 
 
 def _refusal(path: str, error: errors.SeriesError, check: str) -> Finding:
-    """What `series` raised, at the line that its message begins with."""
+    """What reading raised, at the line that its message begins with."""
     match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
     message = error.what[match.end() :] if match else error.what
     if not match and error.why:

@@ -1,80 +1,21 @@
-"""patches/: the series, its patch files and the new files beside them.
+"""patches/ as a whole: the series, its patch files and the new files beside them.
 
-`patches/series` names the patches in order, one file name a line, as quilt
-does.  Lines that are empty or start with "#" mean nothing, but for one: a
-comment that begins with the name of a group, as in "# device: text", begins
-that group.  The groups of GROUPS come in their order; each but the last is a
-pull request to k2 that builds on those before it.
-
-A patch file edits files that upstream has.  It is UTF-8 with LF line ends and
-has exactly this shape, so that there is one way to write a given patch:
-
-    From: k2-mps <k2-mps@k2-mps.invalid>
-    Subject: build: one line that says what
-    Upstream-Status: Pending
-    New-files:
-    <tab>cmake/example.cmake
-    <tab>k2/csrc/mps/example.h
-
-    Why, in as many lines as it takes.
-
-    ---
-    diff --git a/CMakeLists.txt b/CMakeLists.txt
-    index <40 digits>..<40 digits> 100644
-    --- a/CMakeLists.txt
-    +++ b/CMakeLists.txt
-    @@ -12 +12 @@
-    ...
-
-- `git am` reads it as mail.
-- `From` is who wrote it; a line `Date` after it, as in mail, when.  Both are
-  the commit's author, and survive the way there and back.  A patch without
-  `Date` is the project's own, and its first line is the one above.
-- `Upstream-Status` says how the patch stands with upstream: Pending,
-  Submitted, Accepted or Inappropriate, then anything.
-- `New-files` names the files that the patch adds, sorted, one a line after a
-  tab; absent where there are none.  They are not in the diff: they lie
-  under patches/files at their place in k2's tree, and each belongs to exactly
-  one patch.  Only a patch of a later group may edit it.
-- The diff has one line of context, full blob ids and no function names after
-  its hunk headers.  It modifies or deletes files, and changes their executable
-  bit; it never adds, renames or copies, and it is text.
-- Either the diff or New-files may be absent, not both.
-
-Everything here is read as hostile: a path that leaves the tree, reaches into
-.git or goes through a symbolic link is refused before git sees it.
+The order is in `patches/series` (series_file.py), the edits of k2's files are in
+patch files (patch_text.py), and new files lie under patches/files at their place
+in k2's tree.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
-import re
 import stat
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, git, pins
-
-FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
-DEFAULT_STATUS = "Pending"
-STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
-# What helps k2 on any device; the mps device; operations in Metal; what k2
-# itself need not carry.
-GROUPS = ("fixes", "device", "kernels", "extras")
-
-FILE_MODE = "100644"
-EXECUTABLE_MODE = "100755"
-
-_GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
-PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
-_DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
-_ZERO_ID = "0" * 40
-AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
+from k2mps.core import errors, pins
+from k2mps.series import patch_text, series_file
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,95 +36,6 @@ class NewFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Edit:
-    """What a patch's diff does to one file.
-
-    Attributes:
-      path: the file, in k2's tree.
-      old_id: blob id before, or None where only the mode changes.
-      new_id: blob id after, all zeros for a deletion, None as above.
-      old_mode: mode before where the diff gives it, else None.
-      new_mode: mode after, as above; None for a deletion.
-      hunks: first line, before the patch, of each hunk.
-    """
-
-    path: str
-    old_id: str | None
-    new_id: str | None
-    old_mode: str | None
-    new_mode: str | None
-    hunks: tuple[int, ...]
-
-    @property
-    def deletes(self) -> bool:
-        return self.new_id == _ZERO_ID
-
-
-@dataclasses.dataclass(frozen=True)
-class Patch:
-    """One patch file, or one commit on its way to becoming one.
-
-    Attributes:
-      name: its file name under patches/.
-      author: who wrote it, as "NAME <EMAIL>".
-      date: when, as in mail; empty where it is the project's own.
-      subject: what it does, one line.
-      status: the value of Upstream-Status.
-      body: why, without trailing newline; may be empty.
-      new_files: paths that it adds, sorted.
-      diff: its diff as bytes, empty where it only adds files.
-      edits: the same diff, understood.
-    """
-
-    name: str
-    subject: str
-    status: str
-    body: str
-    new_files: tuple[str, ...]
-    diff: bytes
-    edits: tuple[Edit, ...]
-    author: str = FROM
-    date: str = ""
-
-    def render(self) -> bytes:
-        """The patch file."""
-        return self._head() + self.diff
-
-    @property
-    def subject_line(self) -> int:
-        """The line of the patch file, from 1, with its subject; that of its
-        status comes next."""
-        return 3 if self.date else 2
-
-    @property
-    def diff_line(self) -> int:
-        """The line of the patch file, from 1, on which its diff starts."""
-        return self._head().count(b"\n") + 1
-
-    def _head(self) -> bytes:
-        lines = [
-            f"From: {self.author}",
-            *([f"Date: {self.date}"] if self.date else ()),
-            f"Subject: {self.subject}",
-            f"Upstream-Status: {self.status}",
-        ]
-        if self.new_files:
-            lines.append("New-files:")
-            lines += [f"\t{path}" for path in self.new_files]
-        lines.append("")
-        if self.body:
-            lines += [self.body, ""]
-        lines.append("---\n")
-        return os.fsencode("\n".join(lines))
-
-    def commit_message(self) -> str:
-        """The message of the commit that the patch becomes."""
-        trailers = f"Upstream-Status: {self.status}\nPatch-Filename: {self.name}\n"
-        parts = [self.subject, self.body, trailers]
-        return "\n\n".join(part for part in parts if part)
-
-
-@dataclasses.dataclass(frozen=True)
 class Series:
     """patches/ as a whole.
 
@@ -195,7 +47,7 @@ class Series:
       lock: what upstream.toml says of these bytes.
     """
 
-    patches: tuple[Patch, ...]
+    patches: tuple[patch_text.Patch, ...]
     files: dict[str, NewFile]
     groups: dict[str, str]
     lock: pins.Lock
@@ -209,10 +61,10 @@ def load(directory: Path) -> Series:
       UnsafePathError: a path is one that a patch must not touch.
     """
     order = read(directory / "series")
-    names = parse_order(order)
-    groups = parse_groups(order)
+    names = series_file.parse_order(order)
+    groups = series_file.parse_groups(order)
     raw = {name: read(directory / name) for name in names}
-    patches = tuple(parse(name, raw[name]) for name in names)
+    patches = tuple(patch_text.parse(name, raw[name]) for name in names)
     owned = owners(patches, groups)
     files = {path: read_new_file(directory / "files", path) for path in sorted(owned)}
     check_nothing_unowned(directory, set(names), set(owned))
@@ -222,475 +74,6 @@ def load(directory: Path) -> Series:
         files={path: file.digest for path, file in files.items()},
     )
     return Series(patches, files, groups, lock)
-
-
-def mail_date(text: str) -> str:
-    """A date as git writes it in mail; empty where it is none.
-
-    Args:
-      text: a date with the offset of its time zone, in a form of mail's.
-    """
-    # Few patches have a date, and these take time to import.
-    import datetime
-    import email.utils
-
-    parsed = email.utils.parsedate_tz(text)
-    if not parsed or parsed[9] is None:
-        return ""
-    seconds = parsed[9]
-    try:
-        zone = datetime.timezone(datetime.timedelta(seconds=seconds))
-        moment = datetime.datetime.fromtimestamp(email.utils.mktime_tz(parsed), zone)
-    except (OverflowError, ValueError):
-        return ""
-    # git gives the day no leading zero.
-    words = email.utils.format_datetime(moment).split(" ")
-    return " ".join([words[0], str(int(words[1])), *words[2:]])
-
-
-def raw_date(date: str) -> str:
-    """A date as in mail, as git keeps it: seconds and time zone."""
-    import email.utils
-
-    parsed = email.utils.parsedate_tz(date)
-    return f"{email.utils.mktime_tz(parsed)} {date.rpartition(' ')[2]}"
-
-
-def parse_order(order: bytes) -> list[str]:
-    """The patch names in patches/series.
-
-    Raises:
-      SeriesError: a name is not one of a patch file, or stands twice.
-    """
-    names: list[str] = []
-    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
-        name = line.strip()
-        if not name or name.startswith("#"):
-            continue
-        check_name(name, f"patches/series:{number}")
-        if name in names:
-            raise errors.SeriesError(
-                f"patches/series:{number}: {name} stands twice",
-                next_command="delete one of the two lines, then k2mps lock",
-            )
-        names.append(name)
-    return names
-
-
-def parse_groups(order: bytes) -> dict[str, str]:
-    """The group of each patch in patches/series; empty where it has none.
-
-    Raises:
-      SeriesError: the groups are not in their order, or a patch is in none of
-        them.
-    """
-    groups: dict[str, str] = {}
-    current = ""
-    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
-        match = _GROUP.fullmatch(line.strip())
-        if match:
-            if current and GROUPS.index(match[1]) <= GROUPS.index(current):
-                raise errors.SeriesError(
-                    f"patches/series:{number}: the group {match[1]} cannot come after {current}",
-                    why=f"the groups are {', '.join(GROUPS)}, each once",
-                    next_command="put them in that order, then k2mps lock",
-                )
-            if not current and groups:
-                raise errors.SeriesError(
-                    f"patches/series:{number}: there are patches before the"
-                    f" first group, {match[1]}",
-                    next_command="put them in a group, then k2mps lock",
-                )
-            current = match[1]
-        elif line.strip() and not line.strip().startswith("#"):
-            groups.setdefault(line.strip(), current)
-    return groups if current else {}
-
-
-def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The groups of patches in what may be a new order.
-
-    As many patches as possible stay in their group, so that groups still
-    follow one another.  Any other patch, and a new one, joins the group of the
-    patch before it.
-
-    Args:
-      old: the groups that were.
-      names: the patches, in order.
-    """
-    # The longest chain of patches whose groups do not go back, by its end.
-    chains: dict[str, list[str]] = {}
-    for name in filter(old.__contains__, names):
-        before = [
-            chain
-            for last, chain in chains.items()
-            if GROUPS.index(old[last]) <= GROUPS.index(old[name])
-        ]
-        chains[name] = [*max(before, key=len, default=[]), name]
-    kept = max(chains.values(), key=len, default=[])
-    current = old[kept[0]] if kept else ""
-    groups = {}
-    for name in names:
-        current = old[name] if name in kept else current
-        groups[name] = current
-    return groups if current else {}
-
-
-def check_name(name: str, where: str) -> None:
-    """Refuses what cannot be the file name of a patch.
-
-    Raises:
-      SeriesError: always, if it is refused.
-    """
-    if re.match(r"[<=>|]{7}", name):
-        raise errors.SeriesError(
-            f"{where}: {name!r} is no patch name",
-            why="git merge has left a conflict there",
-            next_command="put the patches in their order in patches/series, then k2mps lock",
-        )
-    if not PATCH_NAME.fullmatch(name):
-        raise errors.SeriesError(
-            f"{where}: {name!r} is no patch name",
-            why="a patch is a file in patches/ whose name has letters, digits,"
-            " dots and dashes and ends in .patch",
-            next_command="give it another name",
-        )
-
-
-def render_order(old: bytes, names: Sequence[str]) -> bytes:
-    """patches/series for these names.
-
-    The old bytes are kept where they say the same; else only the comment
-    lines at the top and those that begin a group are.
-    """
-    groups: dict[str, str] = {}
-    try:
-        known = parse_order(old)
-        if known == list(names):
-            return old
-        renamed = [pair for pair in zip(known, names) if pair[0] != pair[1]]
-        if len(known) == len(names) and len(renamed) == 1:
-            ((before, after),) = renamed
-            return b"\n".join(
-                os.fsencode(after) if line.strip() == os.fsencode(before) else line
-                for line in old.split(b"\n")
-            )
-        groups = regroup(parse_groups(old), names)
-    except errors.SeriesError:
-        pass
-    lines = []
-    titles = {}
-    text = os.fsdecode(old).splitlines()
-    for line in itertools.takewhile(lambda line: line.startswith("#"), text):
-        if not _GROUP.fullmatch(line.strip()):
-            lines.append(line)
-    for line in text:
-        match = _GROUP.fullmatch(line.strip())
-        if match:
-            titles[match[1]] = line
-    for group in dict.fromkeys(groups.values()) or ("",):
-        if group:
-            lines += [*([""] if lines else []), titles[group]]
-        lines += [name for name in names if groups.get(name, "") == group]
-    return os.fsencode("".join(f"{line}\n" for line in lines))
-
-
-def check_path(path: str, where: str) -> None:
-    """Refuses a path that a patch must not touch.
-
-    Args:
-      path: the path, relative to the top of k2's tree.
-      where: what names it, for the message.
-    Raises:
-      UnsafePathError: always, if it is refused.
-    """
-    reason = _unsafe(path)
-    if reason:
-        raise errors.UnsafePathError(
-            f"{where} names the path {path!r}, which is refused",
-            why=reason,
-            next_command="do not apply patches from a source you do not"
-            " trust; if it is yours, correct the path",
-        )
-
-
-def parse(name: str, raw: bytes) -> Patch:
-    """Reads one patch file.
-
-    Args:
-      name: its file name.
-      raw: its bytes.
-    Raises:
-      SeriesError: it has not the shape that this module describes.
-      UnsafePathError: it names a path that it must not touch.
-    """
-    head, separator, diff = raw.partition(b"\n---\n")
-    if not separator:
-        raise _malformed(name, 1, "there is no line '---'")
-    try:
-        head.decode("utf-8")
-    except UnicodeDecodeError:
-        raise _malformed(name, 1, "the text is not UTF-8") from None
-    lines = os.fsdecode(head).split("\n")
-    if lines[-1] != "":
-        raise _malformed(name, len(lines), "an empty line must come before '---'")
-    reader = _HeaderReader(name, lines)
-    author = reader.field("From")
-    date = reader.optional("Date")
-    if not AUTHOR.fullmatch(author) or (author == FROM) != (not date):
-        raise _malformed(
-            name,
-            1,
-            f"the first line must be 'From: {FROM}', or 'From: NAME"
-            " <EMAIL>' with a line 'Date: ...' after it",
-        )
-    if date and mail_date(date) != date:
-        raise _malformed(name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'")
-    subject_line = 3 if date else 2
-    subject = reader.field("Subject")
-    status = reader.field("Upstream-Status")
-    new_files = reader.listing("New-files")
-    body = reader.rest()
-    if not subject:
-        raise _malformed(name, subject_line, "the subject is empty")
-    if status.split(" ")[0] not in STATUSES:
-        raise _malformed(
-            name, subject_line + 1, f"Upstream-Status must start with one of {STATUSES}"
-        )
-    for path in new_files:
-        check_path(path, f"patches/{name}")
-    if list(new_files) != sorted(set(new_files)):
-        raise _malformed(name, subject_line + 2, "New-files must be sorted, each path once")
-    edits = parse_diff(name, diff, first_line=len(lines) + 2)
-    for edit in edits:
-        if edit.path in new_files:
-            raise errors.SeriesError(
-                f"patches/{name} both adds and edits {edit.path}",
-                next_command=f"edit patches/files/{edit.path}, and take it out of the diff",
-            )
-    if not new_files and not edits:
-        raise errors.SeriesError(
-            f"patches/{name} changes nothing",
-            next_command="delete it and its line in patches/series, then k2mps lock",
-        )
-    return Patch(name, subject, status, body, new_files, diff, edits, author, date)
-
-
-def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
-    """Reads a diff strictly: every line must be one that git would write.
-
-    What git would apply and what is checked here are thus the same.
-
-    Args:
-      name: the patch's file name, for messages.
-      diff: the diff.
-      first_line: the line of the patch file on which it starts.
-    Returns:
-      A tuple of `Edit`, one a file.
-    Raises:
-      SeriesError, UnsafePathError: as `parse`.
-    """
-    if not diff:
-        return ()
-    if not diff.endswith(b"\n"):
-        raise _malformed(name, first_line, "the last line is not ended")
-    reader = _DiffReader(name, diff[:-1].split(b"\n"), first_line)
-    edits = []
-    while not reader.at_end():
-        edits.append(reader.edit())
-    paths = [edit.path for edit in edits]
-    if len(set(paths)) != len(paths):
-        raise _malformed(name, first_line, "a file is edited twice")
-    return tuple(edits)
-
-
-class _HeaderReader:
-    """Takes header fields off the top of a patch file, in a fixed order."""
-
-    def __init__(self, name: str, lines: Sequence[str]):
-        self._name = name
-        self._lines = lines
-        self._at = 0
-
-    def field(self, key: str) -> str:
-        line = self._lines[self._at]
-        if not line.startswith(f"{key}: "):
-            raise self._error(f"'{key}: ...' is expected here")
-        self._at += 1
-        value = line[len(key) + 2 :]
-        if value != value.strip():
-            raise self._error(f"{key} has spaces around its value")
-        return value
-
-    def optional(self, key: str) -> str:
-        found = self._lines[self._at].startswith(f"{key}: ")
-        return self.field(key) if found else ""
-
-    def listing(self, key: str) -> tuple[str, ...]:
-        if self._lines[self._at] != f"{key}:":
-            return ()
-        self._at += 1
-        paths = []
-        while self._lines[self._at].startswith("\t"):
-            paths.append(self._lines[self._at][1:])
-            self._at += 1
-        if not paths:
-            raise self._error(f"{key} has no entries")
-        return tuple(paths)
-
-    def rest(self) -> str:
-        if self._lines[self._at] != "":
-            raise self._error("an empty line must end the header")
-        body = "\n".join(self._lines[self._at + 1 : -1])
-        if body != body.strip("\n"):
-            raise self._error("the text must not begin or end with an empty line")
-        return body
-
-    def _error(self, reason: str) -> errors.SeriesError:
-        return _malformed(self._name, self._at + 1, reason)
-
-
-class _DiffReader:
-    """Reads the edits of a diff one after the other."""
-
-    def __init__(self, name: str, lines: Sequence[bytes], first_line: int):
-        self._name = name
-        self._lines = lines
-        self._first_line = first_line
-        self._at = 0
-
-    def at_end(self) -> bool:
-        return self._at >= len(self._lines)
-
-    def _at_next_file(self) -> bool:
-        return self.at_end() or bool(_DIFF_HEADER.match(self._lines[self._at]))
-
-    def edit(self) -> Edit:
-        path = self._path()
-        old_mode, new_mode, deletes = self._modes()
-        old_id = new_id = None
-        match = self._match(_INDEX)
-        if match:
-            old_id, new_id = match[1].decode(), match[2].decode()
-            if match[3]:
-                old_mode = new_mode = self._mode(match[3])
-        hunks = self._hunks(path, deletes) if match else ()
-        if deletes != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
-            raise self._error("the blob ids do not fit what is done")
-        if not hunks and old_mode == new_mode:
-            raise self._error(f"nothing is done to {path}")
-        return Edit(path, old_id, new_id, old_mode, new_mode, hunks)
-
-    def _path(self) -> str:
-        match = self._match(_DIFF_HEADER)
-        if not match or match[1] != match[2]:
-            raise self._error("'diff --git a/PATH b/PATH' with one plain path is expected")
-        path = os.fsdecode(match[1])
-        check_path(path, f"patches/{self._name}")
-        return path
-
-    def _modes(self) -> tuple[str | None, str | None, bool]:
-        match = self._match(re.compile(rb"deleted file mode (\d{6})"))
-        if match:
-            return self._mode(match[1]), None, True
-        match = self._match(re.compile(rb"old mode (\d{6})"))
-        if not match:
-            return None, None, False
-        old_mode = self._mode(match[1])
-        match = self._match(re.compile(rb"new mode (\d{6})"))
-        if not match:
-            raise self._error("'new mode' is expected")
-        return old_mode, self._mode(match[1]), False
-
-    def _mode(self, digits: bytes) -> str:
-        mode = digits.decode()
-        if mode not in (FILE_MODE, EXECUTABLE_MODE):
-            raise self._error(f"mode {mode} is refused: patches touch regular files only")
-        return mode
-
-    def _hunks(self, path: str, deletes: bool) -> tuple[int, ...]:
-        encoded = os.fsencode(path)
-        # git ends these lines with a tab where the path has a space.
-        tail = b"\t" if b" " in encoded else b""
-        new_name = b"/dev/null" if deletes else b"b/" + encoded + tail
-        if deletes and self._at_next_file():
-            return ()  # an empty file has no hunks to delete
-        for line in (b"--- a/" + encoded + tail, b"+++ " + new_name):
-            if self.at_end() or self._lines[self._at] != line:
-                raise self._error(f"'{os.fsdecode(line)}' is expected")
-            self._at += 1
-        hunks = []
-        while not self.at_end() and self._lines[self._at].startswith(b"@@"):
-            hunks.append(self._hunk())
-        if not hunks:
-            raise self._error("a hunk is expected")
-        return tuple(hunks)
-
-    def _hunk(self) -> int:
-        match = self._match(_HUNK)
-        if not match:
-            raise self._error("the hunk header is malformed")
-        old = int(match[2] or 1)
-        new = int(match[4] or 1)
-        while old > 0 or new > 0:
-            kind = b"" if self.at_end() else self._lines[self._at][:1]
-            if kind not in (b" ", b"-", b"+"):
-                raise self._error("the hunk is shorter than its header says")
-            old -= kind in (b" ", b"-")
-            new -= kind in (b" ", b"+")
-            self._at += 1
-            self._skip_no_newline()
-        if old < 0 or new < 0:
-            raise self._error("the hunk does not fit its header")
-        return int(match[1])
-
-    def _skip_no_newline(self) -> None:
-        marker = b"\\ No newline at end of file"
-        if not self.at_end() and self._lines[self._at] == marker:
-            self._at += 1
-
-    def _match(self, pattern: re.Pattern) -> re.Match | None:
-        if self.at_end():
-            return None
-        match = pattern.fullmatch(self._lines[self._at])
-        if match:
-            self._at += 1
-        return match
-
-    def _error(self, reason: str) -> errors.SeriesError:
-        return _malformed(self._name, self._first_line + self._at, reason)
-
-
-def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
-    return errors.SeriesError(
-        f"patches/{name}:{line}: {reason}",
-        why="patch files are written by `k2mps export`; its form is described"
-        " in tools/k2mps/series/patch_folder.py",
-        next_command="correct it; or git checkout patches upstream.toml; or"
-        " k2mps export --overwrite, where the checkout has the commits",
-    )
-
-
-def _unsafe(path: str) -> str:
-    """Why a path is refused, or an empty text."""
-    parts = path.split("/")
-    if not path or path.startswith("/"):
-        return "it is not relative to k2's tree"
-    if any(part in ("", ".", "..") for part in parts):
-        return "it does not stay inside k2's tree"
-    if any(unicodedata.category(letter) in ("Cc", "Cf") for letter in path):
-        return "it has control or invisible characters"
-    if any(letter in path for letter in '\\":'):
-        return "it has a backslash, a colon or a quotation mark"
-    if any(_reserved(part) for part in parts):
-        return "it reaches into git's own files"
-    return ""
-
-
-def _reserved(part: str) -> bool:
-    # Case-insensitive and Windows file systems take these for .git as well.
-    plain = part.lower().rstrip(" .")
-    return plain in (".git", ".gitmodules") or plain.startswith("git~")
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
@@ -744,23 +127,13 @@ def read(path: Path) -> bytes:
         ) from None
 
 
-def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
-    """Whether a patch may edit what another one adds.
-
-    A new file lies under patches/files in one state.  Only what k2 is offered
-    later may add to it, as a patch that k2 need not take.
-    """
-    mine, others = groups.get(name), groups.get(owner)
-    return bool(mine and others) and (GROUPS.index(mine) > GROUPS.index(others))
-
-
-def owners(patches: Sequence[Patch], groups: dict[str, str]) -> dict[str, str]:
+def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
     """Which patch adds each new file."""
     owned: dict[str, str] = {}
     for patch in patches:
         for edit in patch.edits:
             owner = owned.get(edit.path)
-            if owner and not may_edit(groups, patch.name, owner):
+            if owner and not series_file.may_edit(groups, patch.name, owner):
                 raise errors.SeriesError(
                     f"patches/{patch.name} edits {edit.path}, which {owned[edit.path]} adds",
                     why="a new file has one state in its group: the one under patches/files",
@@ -791,7 +164,7 @@ def read_new_file(files: Path, path: str) -> NewFile:
         executable = bool(target.stat().st_mode & stat.S_IXUSR)
         return NewFile(
             path,
-            EXECUTABLE_MODE if executable else FILE_MODE,
+            patch_text.EXECUTABLE_MODE if executable else patch_text.FILE_MODE,
             target,
             pins.digest(target.read_bytes(), executable),
         )

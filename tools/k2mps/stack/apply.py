@@ -112,16 +112,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
       tip: where branch k2-mps is, if anywhere.
     """
     where = checkout.directory
-    operation = checkout.operation_in_progress()
-    if operation or now.edited_files:
-        raise errors.DirtyCheckoutError(
-            f"{where} has {operation} in progress"
-            if operation
-            else f"{where} has uncommitted edits",
-            why="; ".join(now.details),
-            next_command=f"git -C {where} status; finish, commit or stash"
-            " that, then run the same command again",
-        )
+    checkout.check_at_rest(bool(now.edited_files))
     if now.user_commits:
         raise errors.UserCommitsError(
             f"{where} has commits of yours on top of k2",

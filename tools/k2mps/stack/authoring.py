@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,8 +21,8 @@ from pathlib import Path
 from k2mps.core import errors, git
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
-from k2mps.series.patch_folder import Patch
+from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import check_lock
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
@@ -63,24 +64,24 @@ class Words:
         )
         if not changed.subject:
             raise _unsayable("a patch needs a subject")
-        if changed.status.split(" ")[0] not in patch_folder.STATUSES:
+        if changed.status.split(" ")[0] not in patch_text.STATUSES:
             raise _unsayable(
-                f"Upstream-Status is one of {', '.join(patch_folder.STATUSES)}, not {status!r}"
+                f"Upstream-Status is one of {', '.join(patch_text.STATUSES)}, not {status!r}"
             )
         return changed
 
     def _written(self, patch: Patch) -> tuple[str, str]:
         """By whom, and when."""
         author = patch.author if self.author is None else self.author.strip()
-        if not patch_folder.AUTHOR.fullmatch(author):
+        if not patch_text.AUTHOR.fullmatch(author):
             raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
-        if author == patch_folder.FROM and self.date is not None:
+        if author == patch_text.FROM and self.date is not None:
             raise _unsayable("a date needs an author")
-        if author == patch_folder.FROM:
+        if author == patch_text.FROM:
             return author, ""
         if self.date is None:
             return author, patch.date or _now()
-        date = patch_folder.mail_date(self.date)
+        date = patch_text.mail_date(self.date)
         if not date:
             raise _unsayable(
                 f"{self.date!r} is not a date as in mail, 'Tue, 14 Nov 2023 23:13:20 +0100'"
@@ -104,7 +105,7 @@ def new(
       RefusedError: they cannot be said as a patch.
     """
     who = words.author or _user(checkout)
-    empty = Patch("", "", patch_folder.DEFAULT_STATUS, "", (), b"", ())
+    empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
     patch = dataclasses.replace(words, author=who).of(empty)
     with _Author.at_work(project, checkout) as author:
         tree = author.edited_tree(paths)
@@ -165,7 +166,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
       SeriesError: it cannot be one.
     """
     to = f"{to.removesuffix('.patch')}.patch"
-    patch_folder.check_name(to, "rename")
+    series_file.check_name(to, "rename")
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         old = author.patches[at]
@@ -219,12 +220,7 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
-        edited = checkout.edited_files()
-        if edited:
-            raise errors.DirtyCheckoutError(
-                f"{checkout.directory} has uncommitted edits in {', '.join(edited[:3])}",
-                next_command="k2mps new or k2mps fold, or git stash",
-            )
+        checkout.check_at_rest()
         tip = author.replay(author.parent(at), author.after(at))
         return author.finish(f"drop {author.patches[at].name}", tip, move=True)
 
@@ -295,12 +291,7 @@ class _Author:
           RefusedError: it is one.
         """
         checkout = self._checkout
-        operation = checkout.operation_in_progress()
-        if operation:
-            raise errors.DirtyCheckoutError(
-                f"{checkout.directory} has {operation} in progress",
-                next_command=f"git -C {checkout.directory} status",
-            )
+        checkout.check_at_rest(edits_too=False)
         self._head = checkout.head()
         if self._head.branch != BRANCH_REF:
             raise self._not_at_series()
@@ -430,18 +421,14 @@ class _Author:
         if not plan.changed and not plan.removed:
             return plan
         refs = {BRANCH_REF: tip, BASE_REF: tip}
-        operation = operations.record(self._project, checkout, command, staged=stage is not None)
-        if stage is not None:
-            # A kill after this leaves the edits staged, and nothing more.
-            self._stage(checkout.git, stage)
         operations.carry_out(
             self._project,
             checkout,
-            operation,
+            command,
             changed=plan.changed,
             removed=plan.removed,
             move=Move(tip, BRANCH_REF, refs) if move else Move.stay(refs),
-            reason=command,
+            stage=None if stage is None else functools.partial(self._stage, checkout.git, stage),
         )
         return plan
 
@@ -449,7 +436,7 @@ class _Author:
 def _user(checkout: Checkout) -> str:
     """Who the user is, as git knows it; else nobody but the project."""
     who = "{} <{}>".format(*checkout.user())
-    return who if patch_folder.AUTHOR.fullmatch(who) else patch_folder.FROM
+    return who if patch_text.AUTHOR.fullmatch(who) else patch_text.FROM
 
 
 def _now() -> str:
@@ -457,7 +444,7 @@ def _now() -> str:
     import email.utils
 
     now = datetime.datetime.now().astimezone()
-    return patch_folder.mail_date(email.utils.format_datetime(now))
+    return patch_text.mail_date(email.utils.format_datetime(now))
 
 
 def _unsayable(what: str) -> errors.RefusedError:

@@ -228,26 +228,20 @@ class Checkout:
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
-        output = self.git.bytes(
-            "status",
-            "--porcelain=v1",
-            "-z",
-            "--no-renames",
-            "--untracked-files=no",
-            "--ignore-submodules=none",
-            work_tree=True,
-        )
-        return [entry[3:] for entry in git.split_z(output)]
+        return self._status("no")[0]
 
     def changed_files(self) -> tuple[list[str], list[str]]:
         """As `edited_files`; and files, or whole directories, that git neither
         tracks nor ignores."""
+        return self._status("normal")
+
+    def _status(self, untracked_files: str) -> tuple[list[str], list[str]]:
         output = self.git.bytes(
             "status",
             "--porcelain=v1",
             "-z",
             "--no-renames",
-            "--untracked-files=normal",
+            f"--untracked-files={untracked_files}",
             "--ignore-submodules=none",
             work_tree=True,
         )
@@ -265,6 +259,27 @@ class Checkout:
     def operation_in_progress(self) -> str | None:
         """What git operation the user is amid, in words, or None."""
         return self._in_progress()[0]
+
+    def check_at_rest(self, edits_too: bool = True) -> None:
+        """Refuses to work beside an operation of git's, or on edits.
+
+        Raises:
+          DirtyCheckoutError: names what there is.
+        """
+        found = self.operation_in_progress()
+        edited = self.edited_files() if edits_too and not found else []
+        if found:
+            what = f"{found} in progress"
+        elif edited:
+            more = f" and {len(edited) - 3} more" if edited[3:] else ""
+            what = f"uncommitted edits in {', '.join(edited[:3])}{more}"
+        else:
+            return
+        raise errors.DirtyCheckoutError(
+            f"{self.directory} has {what}",
+            next_command=f"git -C {self.directory} status; finish, commit or stash"
+            " that, then run the same command again",
+        )
 
     def end_of_operation(self) -> str:
         """The commands that end the operation that the user is amid."""

@@ -16,17 +16,8 @@ from k2mps.core import errors, git, objects
 from k2mps.core.pins import Pin, sha256
 from k2mps.core.project import Project
 from k2mps.series import hunks
-from k2mps.series.patch_folder import (
-    EXECUTABLE_MODE,
-    FILE_MODE,
-    FROM,
-    Edit,
-    Patch,
-    Series,
-    folded,
-    raw_date,
-    same_elsewhere,
-)
+from k2mps.series.patch_folder import Series, folded, same_elsewhere
+from k2mps.series.patch_text import EXECUTABLE_MODE, FILE_MODE, FROM, Edit, Patch, raw_date
 from k2mps.stack.checkout import Author, Checkout, Commit
 
 # Which commit and tree the last series gave; only ever a saving of time.

@@ -16,7 +16,6 @@ from k2mps.series import patch_folder
 from k2mps.stack import extraction, operations, status
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
 from k2mps.stack.commits import commit_series, say_series
-from k2mps.stack.operations import File
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +62,14 @@ def export(
         _check_removals(made.removed, prune)
         refs = {BASE_REF: tip}  # here patches/ and the branch agree
         if made.changed or made.removed:
-            _carry_out(project, checkout, "export", made.changed, made.removed, refs)
+            operations.carry_out(
+                project,
+                checkout,
+                "export",
+                changed=made.changed,
+                removed=made.removed,
+                move=Move.stay(refs),
+            )
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
     return Exported(made.patches, made.written, made.removed, checkout.tree_of(tip))
@@ -103,7 +109,8 @@ def lock(project: Project, checkout: Checkout) -> Locked:
         config = extraction.config_with(project, found.lock)
         written = config.content != project.config_file.read_bytes()
         if written:
-            _carry_out(project, checkout, "lock", {"upstream.toml": config}, (), {})
+            files = {"upstream.toml": config}
+            operations.carry_out(project, checkout, "lock", changed=files, move=Move.stay({}))
     return Locked(len(found.patches), checkout.tree_of(tip), written)
 
 
@@ -122,15 +129,7 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
             why="commits made elsewhere would be left out",
             next_command=f"git -C {checkout.directory} checkout {BRANCH}",
         )
-    operation = checkout.operation_in_progress()
-    edited = checkout.edited_files()
-    if operation or edited:
-        raise errors.DirtyCheckoutError(
-            f"{checkout.directory} has {operation} in progress"
-            if operation
-            else f"{checkout.directory} has edits that no commit has: {', '.join(edited[:5])}",
-            next_command=f"git -C {checkout.directory} status; commit or stash them",
-        )
+    checkout.check_at_rest()
     if not checkout.is_ancestor(pinned.pin.commit, tip):
         raise errors.WrongCommitError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
@@ -195,23 +194,3 @@ def _check_removals(gone: Sequence[str], prune: bool) -> None:
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",
         )
-
-
-def _carry_out(
-    project: Project,
-    checkout: Checkout,
-    command: str,
-    changed: dict[str, File],
-    removed: Sequence[str],
-    refs: dict[str, str | None],
-) -> None:
-    """Writes and removes files of the project; the checkout stays."""
-    operations.carry_out(
-        project,
-        checkout,
-        operations.record(project, checkout, command),
-        changed=changed,
-        removed=removed,
-        move=Move.stay(refs),
-        reason=command,
-    )

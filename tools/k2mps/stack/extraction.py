@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from k2mps.core import errors, pins
 from k2mps.core.pins import Lock, Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
-from k2mps.series.patch_folder import Patch
+from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series.patch_text import Patch
 from k2mps.stack.checkout import Change, Checkout, Commit
 from k2mps.stack.operations import File
 
@@ -111,7 +111,7 @@ class _OldPatches:
         for name, file in self.files.items():
             if name.endswith(".patch") and "/" not in name:
                 try:
-                    self.by_name[name] = patch_folder.parse(name, file.content)
+                    self.by_name[name] = patch_text.parse(name, file.content)
                 except errors.SeriesError:
                     continue
 
@@ -137,8 +137,8 @@ class _Exporter:
         self._tip = pin
         self._upstream = checkout.files_of(pin)
         self._folded = patch_folder.folded(self._upstream)
-        self._groups = patch_folder.parse_groups(
-            patch_folder.render_order(
+        self._groups = series_file.parse_groups(
+            series_file.render_order(
                 old.content("series"), [self._names[commit.id] for commit in commits]
             )
         )
@@ -165,13 +165,13 @@ class _Exporter:
             name=name,
             subject=subject,
             status=trailers.get("Upstream-Status")
-            or (known.status if known else patch_folder.DEFAULT_STATUS),
+            or (known.status if known else patch_text.DEFAULT_STATUS),
             body=body,
             new_files=tuple(added),
             diff=diff,
-            edits=patch_folder.parse_diff(name, diff),
+            edits=patch_text.parse_diff(name, diff),
             author=commit.author.who,
-            date="" if commit.author.who == patch_folder.FROM else commit.author.date,
+            date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
         self.patches.append(patch)
         self._raw[name] = self._bytes_of(patch, known)
@@ -180,14 +180,14 @@ class _Exporter:
                 self._owners[change.path] = commit
                 self._new[change.path] = File(
                     self._git.bytes("cat-file", "blob", change.new_id),
-                    change.new_mode == patch_folder.EXECUTABLE_MODE,
+                    change.new_mode == patch_text.EXECUTABLE_MODE,
                 )
         self._tip = commit.id
 
     def contents(self) -> dict[str, File]:
         """All of patches/, by path in it."""
         names = [patch.name for patch in self.patches]
-        order = patch_folder.render_order(self._old.content("series"), names)
+        order = series_file.render_order(self._old.content("series"), names)
         result = {"series": File(order, False)}
         for name in names:
             result[name] = File(self._raw[name], False)
@@ -203,8 +203,8 @@ class _Exporter:
 
     def _check(self, commit: Commit, change: Change) -> None:
         """Refuses what the patch format cannot say."""
-        patch_folder.check_path(change.path, f"commit {commit.id[:12]}")
-        regular = (patch_folder.FILE_MODE, patch_folder.EXECUTABLE_MODE, "000000")
+        patch_text.check_path(change.path, f"commit {commit.id[:12]}")
+        regular = (patch_text.FILE_MODE, patch_text.EXECUTABLE_MODE, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
             raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
@@ -213,7 +213,7 @@ class _Exporter:
                 next_command="git rebase -i, and take it out of the commit",
             )
         owner = self._owners.get(change.path)
-        if owner and not patch_folder.may_edit(
+        if owner and not series_file.may_edit(
             self._groups, self._names[commit.id], self._names[owner.id]
         ):
             raise errors.RefusedError(
@@ -277,7 +277,7 @@ class _Exporter:
         raw = patch.render()
         why = "a line of it is '---', or it has unusual white space"
         try:
-            same = patch_folder.parse(patch.name, raw) == patch
+            same = patch_text.parse(patch.name, raw) == patch
         except errors.SeriesError as error:
             same, why = False, error.what
         if not same:
@@ -301,7 +301,7 @@ def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
         subject, _, trailers = _split_message(commit.message)
         for name in (trailers.get("Patch-Filename"), old.named(subject)):
             if name and name not in names.values():
-                patch_folder.check_name(name, f"commit {commit.id[:12]}")
+                series_file.check_name(name, f"commit {commit.id[:12]}")
                 names[commit.id] = name
                 break
     for commit in commits:

@@ -18,13 +18,13 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts, objects
 from k2mps.core.project import Project, exclusive
 from k2mps.core.transaction import FileTransaction, leftover
-from k2mps.series import patch_folder
+from k2mps.series import patch_text
 from k2mps.stack.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
 
 _CONFIG = "upstream.toml"
@@ -106,7 +106,7 @@ def record(
     lines += dict.fromkeys(
         f"parent {commit}" for commit in (previous, head.commit, *refs.values()) if commit
     )
-    now = f"{patch_folder.FROM} {int(time.time())} +0000"
+    now = f"{patch_text.FROM} {int(time.time())} +0000"
     lines += [f"author {now}", f"committer {now}", "", command, ""]
     lines += [json.dumps(facts), ""]
     id_ = store.add("commit", os.fsencode("\n".join(lines)))
@@ -119,7 +119,7 @@ def _snapshot(project: Project, store: objects.Store) -> str:
     tree = objects.Tree()
     for path, executable in project_files(project).items():
         blob = store.add("blob", (project.root / path).read_bytes())
-        tree.set(path, patch_folder.EXECUTABLE_MODE if executable else patch_folder.FILE_MODE, blob)
+        tree.set(path, patch_text.EXECUTABLE_MODE if executable else patch_text.FILE_MODE, blob)
     return tree.write(store)
 
 
@@ -163,30 +163,38 @@ def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
         facts, path = line.split("\t", 1)
         mode, _, id_ = facts.split(" ")
         content = checkout.git.bytes("cat-file", "blob", id_)
-        found[path] = File(content, mode == patch_folder.EXECUTABLE_MODE)
+        found[path] = File(content, mode == patch_text.EXECUTABLE_MODE)
     return found
 
 
 def carry_out(
     project: Project,
     checkout: Checkout,
-    operation: str,
+    command: str,
     *,
     changed: Mapping[str, File],
-    removed: Sequence[str],
+    removed: Sequence[str] = (),
     move: Move,
-    reason: str,
+    stage: Callable[[], None] | None = None,
 ) -> None:
-    """Changes files of the project and the checkout, all or nothing.
+    """Changes files of the project and the checkout, all or nothing, and
+    notes in the log what was before.
 
     The caller holds `exclusive` of both.
 
     Args:
-      operation: what `record` returned.
+      command: what the user sees in the log.
       changed, removed: files of the project, by path.
       move: where the checkout goes; where that is where it stands already,
         only the refs are set.
+      stage: makes edits in the checkout part of the index, where they become
+        a commit.  A kill after that leaves them staged, and nothing more.
     """
+    operation = record(
+        project, checkout, command, head_after=move.head or None, staged=stage is not None
+    )
+    if stage:
+        stage()
     refs = {**move.refs, LOG_REF: operation}
     move = dataclasses.replace(move, refs=refs)
     files = FileTransaction(project.staging, project.root)
@@ -203,7 +211,7 @@ def carry_out(
                 for path in removed:
                     check()
                     files.remove(path)
-                _go(checkout, move, reason)
+                _go(checkout, move, command)
                 files.complete()
             except BaseException:
                 # A signal may arrive when all has been done.

@@ -55,19 +55,7 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
             why="two clones of k2-mps share the checkout",
             next_command=f"cd {entry.project}, then run the same command again",
         )
-    operation = checkout.operation_in_progress()
-    edited = checkout.edited_files()
-    if operation or edited:
-        raise errors.DirtyCheckoutError(
-            f"{checkout.directory} has "
-            + (
-                f"{operation} in progress"
-                if operation
-                else f"uncommitted edits: {', '.join(edited[:3])}"
-            ),
-            next_command=f"git -C {checkout.directory} status; finish, commit"
-            " or stash that, then run the same command again",
-        )
+    checkout.check_at_rest()
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere and entry.refs[BRANCH_REF] != checkout.branch_tip():
         raise errors.BranchElsewhereError(
@@ -98,11 +86,10 @@ def _restore(project: Project, checkout: Checkout, entry: Operation, last: Opera
     operations.carry_out(
         project,
         checkout,
-        operations.record(project, checkout, f"undo of {entry.command}", move.head or None),
+        f"undo of {entry.command}",
         changed=changed,
         removed=[path for path in current if path not in wanted],
         move=move,
-        reason=f"undo {entry.command}",
     )
     if uncommit:
         checkout.git.bytes("reset", "--quiet", work_tree=True)

@@ -34,7 +34,8 @@ constexpr const char *kSource = "ctc";
 // Lanes for each state, so that most arcs are in registers.
 int32_t GetWidth(int64_t num_arcs, int64_t num_states) {
   int32_t width = 1;
-  while (width < kCtcSimdWidth && num_states * kCtcArcsOfLane * width < num_arcs)
+  while (width < kCtcSimdWidth &&
+         num_states * kCtcArcsOfLane * width < num_arcs)
     width *= 2;
   return width;
 }
@@ -194,7 +195,8 @@ std::vector<torch::Tensor> CtcBackward(
            a_grad);
   }
   if (need_dense) {
-    b_grad = torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
+    b_grad =
+        torch::empty({inputs.b_scores.size(0), params.num_columns}, floats);
     launch("ctc_gradient",
            {static_cast<uint32_t>(params.num_fsas * num_rows), kCtcThreads},
            graphs.by_label, b_grad);

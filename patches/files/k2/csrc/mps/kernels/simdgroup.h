@@ -32,7 +32,9 @@ inline uint Ballot(bool vote) {
 inline uint Below(uint bits, int lane) { return bits & ((1u << lane) - 1u); }
 
 // Of bits that are not 0.
-inline int HighestBit(uint bits) { return 31 - int(metal::clz(bits)); }
+inline int HighestBit(uint bits) {
+  return 31 - static_cast<int>(metal::clz(bits));
+}
 
 // Returns the last i with begins[i] <= at, where begins[0] <= at < begins[n].
 inline int Find(device const int *begins, int n, int at) {

@@ -170,7 +170,7 @@ inline ReducedExp ReduceExp(TwoFloat x) {
   cubes = Mul(y, cubes);
   TwoFloat squares = QuickTwoSum(0.5f, cubes.high);
   squares = Mul(y, QuickTwoSum(squares.high, squares.low + cubes.low));
-  return ReducedExp{int(n), AddSmaller(y, Mul(y, squares))};
+  return ReducedExp{static_cast<int>(n), AddSmaller(y, Mul(y, squares))};
 }
 
 // exp(x) * 2^-exponent, which is between 0.97 and 2.05, for |x| <= 5e5.
@@ -213,7 +213,8 @@ inline TwoFloat Log(TwoFloat x) {
                  sum = QuickTwoSum(start, z.high);
   const TwoFloat log1p = QuickTwoSum(
       sum.high, sum.low + metal::fma(-0.5f * z.high, z.high, z.low));
-  return Add(Mul(TwoFloat{float(exponent), 0.0f}, kLog2), log1p);
+  const TwoFloat exponents = {static_cast<float>(exponent), 0.0f};
+  return Add(Mul(exponents, kLog2), log1p);
 }
 
 // A score r + log(m), which is the logarithm of a sum of exponentials.
@@ -269,8 +270,8 @@ inline LogSum MakeLogSum(TwoFloat r, TwoFloat m) {
   int exponent;
   metal::frexp(m.high, exponent);
   --exponent;
-  return LogSum{Add(r, Mul(TwoFloat{float(exponent), 0.0f}, kLog2)),
-                Ldexp(m, -exponent)};
+  const TwoFloat exponents = {static_cast<float>(exponent), 0.0f};
+  return LogSum{Add(r, Mul(exponents, kLog2)), Ldexp(m, -exponent)};
 }
 
 // The score of a path to a state and an arc behind it.

@@ -1,0 +1,114 @@
+/**
+ * Copyright      2026  The k2-mps authors
+ *
+ * See LICENSE for clarification regarding multiple authors
+ *
+ * Licensed under the Apache License, Version 2.0 (the "License");
+ * you may not use this file except in compliance with the License.
+ * You may obtain a copy of the License at
+ *
+ *     http://www.apache.org/licenses/LICENSE-2.0
+ *
+ * Unless required by applicable law or agreed to in writing, software
+ * distributed under the License is distributed on an "AS IS" BASIS,
+ * WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+ * See the License for the specific language governing permissions and
+ * limitations under the License.
+ */
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+#include "ATen/detail/MPSHooksInterface.h"
+#include "k2/csrc/mps/metal.h"
+#include "torch/all.h"
+
+namespace k2 {
+
+#if K2_WITH_MPS
+
+namespace {
+
+mps::KernelSource source("metal_test", R"(
+#include <metal_stdlib>
+using namespace metal;
+
+struct Params {
+  int factor;
+  int size;
+};
+
+kernel void add_scaled(device const int *x [[buffer(0)]],
+                       device int *y [[buffer(1)]],
+                       constant Params &params [[buffer(2)]],
+                       uint i [[thread_position_in_grid]]) {
+  if (int(i) < params.size) y[i] += params.factor * x[i];
+}
+)");
+mps::KernelSource broken("metal_test_broken", "kernel void f() { nothing; }");
+
+struct Params {
+  int32_t factor, size;
+};
+
+}  // namespace
+
+class MetalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::detail::getMPSHooks().hasMPS())
+      GTEST_SKIP() << "There is no mps device.";
+    auto options = torch::dtype(torch::kInt).device(torch::kMPS);
+    x_ = torch::arange(1000, options);
+    y_ = torch::ones({1000}, options);
+  }
+
+  void AddScaled(int32_t factor, mps::Grid grid) {
+    mps::Launch("metal_test", "add_scaled", grid,
+                {x_, y_, Params{factor, 900}});
+  }
+
+  torch::Tensor x_, y_;
+};
+
+TEST_F(MetalTest, KernelsRunInTheOrderOfTorchsStream) {
+  AddScaled(2, {4, 256});
+  x_.add_(1);
+  AddScaled(3, {4, 256});
+  torch::Tensor i = torch::arange(1000, torch::kInt),
+                expected = torch::where(i < 900, 1 + 2 * i + 3 * (i + 1), 1);
+  EXPECT_TRUE(torch::equal(y_.cpu(), expected));
+}
+
+TEST_F(MetalTest, AGridOfNothingDoesNothing) {
+  AddScaled(2, {0, 256});
+  AddScaled(2, {4, 0});
+  EXPECT_TRUE(torch::equal(y_.cpu(), torch::ones({1000}, torch::kInt)));
+}
+
+TEST_F(MetalTest, WhatCannotRunIsAnError) {
+  EXPECT_THROW(mps::Launch("metal_test", "no_such", {1, 1}, {x_}),
+               std::exception);
+  EXPECT_THROW(mps::Launch("metal_test_broken", "f", {1, 1}, {x_}),
+               std::exception);
+  EXPECT_THROW(AddScaled(2, {1, 1 << 20}), std::exception);
+  x_ = x_.cpu();
+  EXPECT_THROW(AddScaled(2, {4, 256}), std::exception);
+}
+
+TEST_F(MetalTest, AKernelTellsHowManyThreadsItMayHave) {
+  const uint32_t most =
+      mps::MaxThreadsPerThreadgroup("metal_test", "add_scaled", x_);
+  EXPECT_GE(most, 32u);
+  EXPECT_LE(most, 1024u);
+  EXPECT_GE(mps::NumCores(), 1u);
+}
+
+#else
+
+TEST(MetalTest, Nothing) { GTEST_SKIP() << "k2 is built without mps."; }
+
+#endif  // K2_WITH_MPS
+
+}  // namespace k2

@@ -1,0 +1,172 @@
+"""patches/series: which patches there are, in order and in groups.
+
+The file names the patches in order, one file name a line, as quilt does.
+Lines that are empty or start with "#" mean nothing, but for one: a comment that
+begins with the name of a group, as in "# device: text", begins that group.  The
+groups of GROUPS come in their order; each but the last is a pull request to k2
+that builds on those before it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Sequence
+
+from k2mps.core import errors
+
+# What helps k2 on any device; the mps device; operations in Metal; what k2
+# itself need not carry.
+GROUPS = ("fixes", "device", "kernels", "extras")
+_GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
+PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
+
+
+def parse_order(order: bytes) -> list[str]:
+    """The patch names in patches/series.
+
+    Raises:
+      SeriesError: a name is not one of a patch file, or stands twice.
+    """
+    names: list[str] = []
+    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
+        name = line.strip()
+        if not name or name.startswith("#"):
+            continue
+        check_name(name, f"patches/series:{number}")
+        if name in names:
+            raise errors.SeriesError(
+                f"patches/series:{number}: {name} stands twice",
+                next_command="delete one of the two lines, then k2mps lock",
+            )
+        names.append(name)
+    return names
+
+
+def parse_groups(order: bytes) -> dict[str, str]:
+    """The group of each patch in patches/series; empty where it has none.
+
+    Raises:
+      SeriesError: the groups are not in their order, or a patch is in none of
+        them.
+    """
+    groups: dict[str, str] = {}
+    current = ""
+    for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
+        match = _GROUP.fullmatch(line.strip())
+        if match:
+            if current and GROUPS.index(match[1]) <= GROUPS.index(current):
+                raise errors.SeriesError(
+                    f"patches/series:{number}: the group {match[1]} cannot come after {current}",
+                    why=f"the groups are {', '.join(GROUPS)}, each once",
+                    next_command="put them in that order, then k2mps lock",
+                )
+            if not current and groups:
+                raise errors.SeriesError(
+                    f"patches/series:{number}: there are patches before the"
+                    f" first group, {match[1]}",
+                    next_command="put them in a group, then k2mps lock",
+                )
+            current = match[1]
+        elif line.strip() and not line.strip().startswith("#"):
+            groups.setdefault(line.strip(), current)
+    return groups if current else {}
+
+
+def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The groups of patches in what may be a new order.
+
+    As many patches as possible stay in their group, so that groups still
+    follow one another.  Any other patch, and a new one, joins the group of the
+    patch before it.
+
+    Args:
+      old: the groups that were.
+      names: the patches, in order.
+    """
+    # The longest chain of patches whose groups do not go back, by its end.
+    chains: dict[str, list[str]] = {}
+    for name in filter(old.__contains__, names):
+        before = [
+            chain
+            for last, chain in chains.items()
+            if GROUPS.index(old[last]) <= GROUPS.index(old[name])
+        ]
+        chains[name] = [*max(before, key=len, default=[]), name]
+    kept = max(chains.values(), key=len, default=[])
+    current = old[kept[0]] if kept else ""
+    groups = {}
+    for name in names:
+        current = old[name] if name in kept else current
+        groups[name] = current
+    return groups if current else {}
+
+
+def check_name(name: str, where: str) -> None:
+    """Refuses what cannot be the file name of a patch.
+
+    Raises:
+      SeriesError: always, if it is refused.
+    """
+    if re.match(r"[<=>|]{7}", name):
+        raise errors.SeriesError(
+            f"{where}: {name!r} is no patch name",
+            why="git merge has left a conflict there",
+            next_command="put the patches in their order in patches/series, then k2mps lock",
+        )
+    if not PATCH_NAME.fullmatch(name):
+        raise errors.SeriesError(
+            f"{where}: {name!r} is no patch name",
+            why="a patch is a file in patches/ whose name has letters, digits,"
+            " dots and dashes and ends in .patch",
+            next_command="give it another name",
+        )
+
+
+def render_order(old: bytes, names: Sequence[str]) -> bytes:
+    """patches/series for these names.
+
+    The old bytes are kept where they say the same; else only the comment
+    lines at the top and those that begin a group are.
+    """
+    groups: dict[str, str] = {}
+    try:
+        known = parse_order(old)
+        if known == list(names):
+            return old
+        renamed = [pair for pair in zip(known, names) if pair[0] != pair[1]]
+        if len(known) == len(names) and len(renamed) == 1:
+            ((before, after),) = renamed
+            return b"\n".join(
+                os.fsencode(after) if line.strip() == os.fsencode(before) else line
+                for line in old.split(b"\n")
+            )
+        groups = regroup(parse_groups(old), names)
+    except errors.SeriesError:
+        pass
+    lines = []
+    titles = {}
+    text = os.fsdecode(old).splitlines()
+    for line in itertools.takewhile(lambda line: line.startswith("#"), text):
+        if not _GROUP.fullmatch(line.strip()):
+            lines.append(line)
+    for line in text:
+        match = _GROUP.fullmatch(line.strip())
+        if match:
+            titles[match[1]] = line
+    for group in dict.fromkeys(groups.values()) or ("",):
+        if group:
+            lines += [*([""] if lines else []), titles[group]]
+        lines += [name for name in names if groups.get(name, "") == group]
+    return os.fsencode("".join(f"{line}\n" for line in lines))
+
+
+def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
+    """Whether a patch may edit what another one adds.
+
+    A new file lies under patches/files in one state.  Only what k2 is offered
+    later may add to it, as a patch that k2 need not take.
+    """
+    mine, others = groups.get(name), groups.get(owner)
+    return bool(mine and others) and (GROUPS.index(mine) > GROUPS.index(others))
