@@ -183,4 +183,4 @@ def test_what_is_no_report(empty, tmp_path):
     with pytest.raises(errors.RefusedError, match="the form 99"):
         mac_report.read(file)
     told = empty.fails(24, "mac-report", "--read", str(file))
-    assert "to compare with" in told
+    assert "to compare" in told

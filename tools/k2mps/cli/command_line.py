@@ -397,7 +397,7 @@ def bench_command(
     "--read",
     "to_read",
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="name what differs in somebody's report from the one made here",
 )
 @click.pass_obj
@@ -421,10 +421,11 @@ def mac_report_command(
     target = output or session.project.build_root / "mac-report.html"
     show = session.console.info
     if to_read is not None:
-        if not target.exists():
-            raise errors.RefusedError(
-                f"there is no {target} to compare with", next_command="k2mps mac-report"
-            )
+        for file in (to_read, target):
+            if not file.exists():
+                raise errors.RefusedError(
+                    f"there is no {file} to compare", next_command="k2mps mac-report"
+                )
         lines = mac_report.differences(mac_report.read(to_read), mac_report.read(target))
         for line in lines or ["nothing differs"]:
             show(line)
