@@ -3,6 +3,7 @@
 #   K2=DIR or K2=URL   your own k2 checkout, used in place, or a URL to clone
 #   TORCH=VERSION      another torch that upstream.toml supports
 #   SUITE="NAME ..."   the suites that `make test` runs; default all
+#   REPORT=--quick     a short `make mac-report`
 #   PYTHON=PROGRAM     the Python that .venv is made with
 
 K2 ?=
@@ -16,7 +17,7 @@ PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 \
 k2mps := .venv/bin/k2mps
 torch = $(if $(TORCH),--torch $(TORCH))
 
-.PHONY: build test doctor status apply export clean
+.PHONY: build test doctor mac-report status apply export clean
 
 build: $(k2mps)
 	$(k2mps) build --or-kernels $(torch)
@@ -26,6 +27,9 @@ test: $(k2mps)
 
 doctor: $(k2mps)
 	$(k2mps) doctor $(torch)
+
+mac-report: $(k2mps)
+	$(k2mps) mac-report $(REPORT)
 
 status: $(k2mps)
 	$(k2mps) status

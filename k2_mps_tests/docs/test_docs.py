@@ -139,7 +139,7 @@ def commands(path):
 
 @pytest.mark.parametrize("path", TEXTS, ids=ids)
 def test_commands_in_the_text_exist(path):
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for words in commands(path):
         if words[0] == "make":
             assert {word for word in words[1:] if "=" not in word} <= targets

@@ -1,5 +1,6 @@
 """Runs the checks on torch's mps device: a Mac's, or the emulated one."""
 
+import contextlib
 import sys
 
 import numpy as np
@@ -23,7 +24,7 @@ def run(say=print):
             for case in cases:
                 buffers = [(b.content, b.expected, b.tolerance) for b in case.all_buffers()]
                 found = runner.check(
-                    lambda *how: _launch(library, *how),
+                    lambda *how: launch(library, *how),
                     {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
                     buffers,
                 )
@@ -33,7 +34,12 @@ def run(say=print):
     return runner.report(outcomes(), say)
 
 
-def _launch(library, kernel, launches, threads, contents):
+def launch(library, kernel, launches, threads, contents, around=contextlib.nullcontext()):
+    """Launches a kernel on copies of arrays; returns what is in them afterwards.
+
+    Args:
+      around: a context for the launches alone, without the copies.
+    """
     # Not all devices have unsigned types, and a kernel sees bits only.
     tensors = [
         torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16 else content).to(
@@ -41,8 +47,9 @@ def _launch(library, kernel, launches, threads, contents):
         )
         for content in contents
     ]
-    for groups, arguments in launches:
-        getattr(library, kernel)(
-            *[tensors[i] for i in arguments], threads=groups * threads, group_size=threads
-        )
+    with around:
+        for groups, arguments in launches:
+            getattr(library, kernel)(
+                *[tensors[i] for i in arguments], threads=groups * threads, group_size=threads
+            )
     return [tensor.cpu().numpy().view(content.dtype) for tensor, content in zip(tensors, contents)]

@@ -75,7 +75,7 @@ def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
         results = {
             how: [
                 array.tobytes()
-                for array in on_mps._launch(
+                for array in on_mps.launch(
                     library, case.kernel, case.launches(), case.threads, contents
                 )
             ]
@@ -189,7 +189,7 @@ def test_launches():
         ),
     ):
         case = Case("", "k", 3, 4, buffers, more)
-        x, *rest = on_mps._launch(
+        x, *rest = on_mps.launch(
             library,
             case.kernel,
             case.launches(),

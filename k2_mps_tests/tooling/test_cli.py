@@ -63,6 +63,7 @@ def test_help_names_every_command(empty):
         "kernels",
         "lint",
         "lock",
+        "mac-report",
         "new",
         "probe",
         "rebase",

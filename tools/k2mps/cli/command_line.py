@@ -36,7 +36,17 @@ _GROUPS = {
     "patch k2": ("checkout", "apply", "undo"),
     "change the patches": ("new", "fold", "edit", "rename", "move", "drop", "export", "lock"),
     "follow upstream": ("probe", "rebase", "upstream"),
-    "build and run": ("build", "demo", "test", "fuzz", "bench", "kernels", "cuda", "clean"),
+    "build and run": (
+        "build",
+        "demo",
+        "test",
+        "fuzz",
+        "bench",
+        "kernels",
+        "cuda",
+        "mac-report",
+        "clean",
+    ),
     "make wheels": ("wheel",),
     "use it": ("recipes",),
     "other": ("docs", "completion"),
@@ -371,6 +381,72 @@ def bench_command(
     built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
     folder = program.bench(session.project, built, session.console, **options)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
+
+
+@main.command("mac-report")
+@k2_option
+@jobs_option
+@click.option("--quick", is_flag=True, help="a little of each step")
+@click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="default build/mac-report.html",
+)
+@click.option(
+    "--read",
+    "to_read",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="name what differs in somebody's report from the one made here",
+)
+@click.pass_obj
+def mac_report_command(
+    session: Session,
+    k2: str | None,
+    jobs: int | None,
+    quick: bool,
+    output: Path | None,
+    to_read: Path | None,
+) -> None:
+    """Try all of it on this machine, and write one file for an issue.
+
+    Doctor, build, each kernel alone with Metal's own checks, every suite, the
+    tests of threads many times, benchmark, calibration. What fails is in the
+    report and does not end it. On Linux, where mps is emulated, it makes what
+    the report of a Mac is compared with.
+    """
+    from k2mps.run import mac_report
+
+    target = output or session.project.build_root / "mac-report.html"
+    show = session.console.info
+    if to_read is not None:
+        for file in (to_read, target):
+            if not file.exists():
+                raise errors.RefusedError(
+                    f"there is no {file} to compare", next_command="k2mps mac-report"
+                )
+        lines = mac_report.differences(mac_report.read(to_read), mac_report.read(target))
+        for line in lines or ["nothing differs"]:
+            show(line)
+        return
+    plan = mac_report.QUICK if quick else mac_report.Plan()
+    made = mac_report.MacReport(
+        session.project,
+        session.upstream,
+        lambda request: session.build(k2, dataclasses.replace(request, jobs=jobs)),
+        plan,
+        session.console,
+    ).make()
+    mac_report.write(made, target)
+    wrong = [name for name, step in made["steps"].items() if not step["ok"]]
+    for name in wrong:
+        show(f"{name}: {made['steps'][name]['wrong']}")
+    show(f"wrote {target}; attach it to an issue")
+    if wrong:
+        raise errors.TestsFailedError(
+            f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has all of it"
+        )
 
 
 @main.command("recipes")

@@ -1,0 +1,66 @@
+"""One file of kernels on mps: is it right, what may it do, how long does it take.
+
+    python -m k2_mps_tests.kernels.measure NAME
+
+The last line that it prints is JSON. A file has a process of its own, so that
+what kills one says nothing of the others.
+"""
+
+import contextlib
+import json
+import sys
+import time
+
+import torch
+
+from k2_mps_tests.kernels import on_mps, runner, sources
+
+
+def measure(name: str) -> dict:
+    """Returns what is known of a file of kernels: seconds to compile it; of
+    each kernel its limits, how many cases are right, what is wrong, and the
+    longest milliseconds of a case on the GPU, by torch's timed events.
+    """
+    began = time.monotonic()
+    library = torch.mps.compile_shader(sources.text(name))
+    kernels = {}
+    for kernel in dir(library):
+        function = getattr(library, kernel)
+        kernels[kernel] = {
+            "max_threads": function.max_threads_per_threadgroup,
+            "simd_width": function.thread_execution_width,
+            "threadgroup_bytes": function.static_thread_group_memory_length,
+            "most_threads_asked": 0,
+            "cases": 0,
+            "wrong": [],
+            "gpu_milliseconds": 0.0,
+        }
+    compiled = time.monotonic() - began
+    for case in sources.cases(name):
+        found = kernels[case.kernel]
+        found["cases"] += 1
+        found["most_threads_asked"] = max(found["most_threads_asked"], case.threads)
+        begin, end = (torch.mps.Event(enable_timing=True) for _ in range(2))
+
+        @contextlib.contextmanager
+        def timed():
+            begin.record()
+            yield
+            end.record()
+
+        def launch(*how):
+            return on_mps.launch(library, *how, timed())
+
+        messages = runner.check(
+            launch,
+            {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
+            [(b.content, b.expected, b.tolerance) for b in case.all_buffers()],
+        )
+        found["wrong"] += [f"{case.name}: {message}" for message in messages]
+        torch.mps.synchronize()
+        found["gpu_milliseconds"] = max(found["gpu_milliseconds"], begin.elapsed_time(end))
+    return {"compile_seconds": compiled, "kernels": kernels}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(sys.argv[1])))

@@ -1,0 +1,58 @@
+"""What machine this is, as JSON, without anything personal: no name of a user,
+a host or a directory, and no serial number.
+
+    python -m k2_mps_tests.machine
+"""
+
+import json
+import platform
+import subprocess
+import sys
+
+import k2
+import torch
+
+
+def _sysctl(name: str) -> str | None:
+    if sys.platform != "darwin":
+        return None
+    asked = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True)
+    return asked.stdout.strip() or None
+
+
+def _metal_compiler() -> str | None:
+    try:
+        asked = subprocess.run(
+            ["xcrun", "metal", "--version"], capture_output=True, text=True, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return asked.stdout.split("\n")[0] or None
+
+
+def facts() -> dict:
+    """The facts; None where one is not known."""
+    found = {
+        "emulated": sys.platform != "darwin",
+        "system": platform.system(),
+        "macos": platform.mac_ver()[0] or None,
+        "processor": _sysctl("machdep.cpu.brand_string") or platform.machine(),
+        "cores": _sysctl("hw.ncpu"),
+        "memory": _sysctl("hw.memsize"),
+        # The GPU of a virtual machine is a paravirtual one.
+        "virtual_machine": _sysctl("kern.hv_vmm_present"),
+        "metal_compiler": _metal_compiler(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "k2": k2.mps.build_info(),
+        "unavailable": k2.mps.unavailable_reason(),
+    }
+    if torch.backends.mps.is_available():
+        found["gpu"] = torch.backends.mps.get_name()
+        found["gpu_cores"] = torch.backends.mps.get_core_count()
+        found["recommended_memory"] = torch.mps.recommended_max_memory()
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(facts()))
