@@ -158,8 +158,8 @@ def test_commands_in_the_text_exist(path):
                 assert (ROOT / name).exists(), words
 
 
-def test_the_readme_lists_all_commands_and_suites():
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_a_page_lists_all_commands_and_suites():
+    text = (ROOT / "docs" / "tool.md").read_text(encoding="utf-8")
 
     def first_words(section):
         rows = text.split(f"## {section}\n")[1].split("\n## ")[0]
