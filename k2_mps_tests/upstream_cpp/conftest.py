@@ -65,6 +65,8 @@ class Results:
             result = subprocess.run(
                 [path, f"--gtest_output=xml:{report}"],
                 timeout=SECONDS,
+                # The emulator compiles a kernel by Python.
+                env={**os.environ, "MPS_EMULATOR_PYTHON": sys.executable},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -31,16 +31,22 @@
 #include "k2/csrc/tensor.h"
 #include "k2/csrc/test_utils.h"
 #include "k2/csrc/torch_util.h"
-#include "k2/csrc/version.h"
 
 namespace k2 {
 
 class MpsContextTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!kWithMps || !at::detail::getMPSHooks().hasMPS())
-      GTEST_SKIP() << "There is no mps device.";
+    if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
     mps_ = GetMpsContext();
+  }
+
+  static bool HasMps() {
+#if K2_WITH_MPS
+    return at::detail::getMPSHooks().hasMPS();
+#else
+    return false;
+#endif
   }
 
   ContextPtr cpu_ = GetCpuContext();

@@ -24,10 +24,17 @@
 
 #include "ATen/detail/MPSHooksInterface.h"
 #include "k2/csrc/mps/mutual_information.h"
-#include "k2/csrc/version.h"
 #include "torch/all.h"
 
 namespace k2 {
+
+static bool HasMps() {
+#if K2_WITH_MPS
+  return at::detail::getMPSHooks().hasMPS();
+#else
+  return false;
+#endif
+}
 
 // Returns the score of (S, T), [B], by float64 on the CPU and ATen's autograd.
 static torch::Tensor Reference(torch::Tensor px, torch::Tensor py) {
@@ -50,8 +57,7 @@ static torch::Tensor Reference(torch::Tensor px, torch::Tensor py) {
 }
 
 TEST(MpsMutualInformationTest, IsThatOfTheDefinition) {
-  if (!kWithMps || !at::detail::getMPSHooks().hasMPS())
-    GTEST_SKIP() << "There is no mps device.";
+  if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
   torch::manual_seed(1);
   const int64_t B = 3;
   // One dispatch for each pass, and several.
