@@ -80,14 +80,14 @@ FILES = {
 
 
 def make_environment(directory: Path) -> None:
-    """A virtual environment with everything that ours has, but its own
+    """A virtual environment with everything that ours has but k2, and its own
     site-packages, so that what the tests register does not reach ours."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (target,) = directory.glob("lib/python3.*/site-packages")
     ours = Path(sys.prefix)
     (source,) = ours.glob("lib/python3.*/site-packages")
     for entry in source.iterdir():
-        if entry.suffix != ".pth":
+        if entry.suffix != ".pth" and not entry.name.startswith("k2-"):
             os.symlink(entry, target / entry.name)
     for name in ("cmake", "ninja"):
         os.symlink(ours / "bin" / name, directory / "bin" / name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-import support
+from k2_mps_tests.tooling import support
 
 # From the bottom.
 LAYERS = ("core", "series", "stack", "build", "run", "carry", "wheel", "cli")
