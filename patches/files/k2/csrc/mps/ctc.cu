@@ -38,9 +38,10 @@ int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
 // take little time beside the passes through all rows, and most FSAs are to
 // have half of a block's rows in threadgroup memory.
 int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
-                    int32_t floats_of_score, int32_t floats_in_block) {
+                    int32_t floats_of_score, int32_t floats_in_block,
+                    int32_t block_floats) {
   const int64_t fit =
-      (kCtcBlockFloats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
+      (block_floats / states_of_fsa - 4 * floats_of_score) / floats_in_block;
   const int32_t most = std::min(8 * floats_of_score, num_rows / 8);
   int32_t rows = 1;
   while (2 * rows <= most && rows <= fit) rows *= 2;
@@ -83,10 +84,11 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
                 dense.scores.ElemStride0(),
                 dense.scores.Dim1(),
                 mps::LanesOfState(num_arcs, num_states, kCtcArcsOfLane),
-                RowsOfBlock(states_of_fsa, num_rows, 1, 1),
-                all_sums ? 1
-                         : RowsOfBlock(states_of_fsa, num_rows,
-                                       FloatsOfSum(use_double), 2),
+                RowsOfBlock(states_of_fsa, num_rows, 1, 1, kCtcBestFloats),
+                all_sums
+                    ? 1
+                    : RowsOfBlock(states_of_fsa, num_rows,
+                                  FloatsOfSum(use_double), 2, kCtcSumFloats),
                 graphs.penalized.defined(),
                 penalty,
                 0.0f};

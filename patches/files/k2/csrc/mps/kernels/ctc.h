@@ -46,10 +46,11 @@ enum CtcSizes {
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 4,
   // Threads of a threadgroup of a block, at most.
-  kCtcThreads = 256,
-  // Floats in threadgroup memory for the rows of a block, and how many rows are
-  // in device memory for FSAs that need more.
-  kCtcBlockFloats = 7168,
+  kCtcThreads = 128,
+  // Floats in threadgroup memory for the rows of a block, of best scores and of
+  // sums, and how many rows are in device memory for FSAs that need more.
+  kCtcBestFloats = 3072,
+  kCtcSumFloats = 6400,
   kCtcScratchRows = 8,
 };
 

@@ -25,7 +25,7 @@
 using namespace metal;
 
 static_assert(2 * kCtcMaxCachedStates * sizeof(LogSum) <= 32768 &&
-                  4 * (kCtcBlockFloats + 2 * kCtcThreads) <= 32768,
+                  4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
 // Sums as they are; rounded if all rows are kept.
@@ -187,11 +187,19 @@ inline void WriteRow(constant CtcParams &params, Input input,
     // The first thread of a label has all arcs of it that are here.
     if (thread_id < count) {
       const int label = labels[thread_id];
-      if ((thread_id == 0 || labels[thread_id - 1] != label) && label >= -1 &&
-          label + 1 < params.num_columns) {
+      if ((thread_id == 0 || labels[thread_id - 1] != label) &&
+          HasColumn(params, label)) {
+        int end = thread_id + 1, behind = count;
+        while (end < behind) {
+          const int middle = (end + behind) / 2;
+          if (labels[middle] == label) {
+            end = middle + 1;
+          } else {
+            behind = middle;
+          }
+        }
         float sum = 0.0f;
-        for (int i = thread_id; i < count && labels[i] == label; ++i)
-          sum += values[i];
+        for (int i = thread_id; i < end; ++i) sum += values[i];
         row[label + 1] += sum;
       }
     }
@@ -290,7 +298,7 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                                uint thread_index
                                [[thread_index_in_threadgroup]],
                                uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup FloatLogSum memory[kCtcBlockFloats / 2];
+  threadgroup FloatLogSum memory[kCtcSumFloats / 2];
   threadgroup float values[kCtcThreads];
   threadgroup int labels[kCtcThreads];
 
@@ -307,7 +315,7 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
       by_label, values, labels, totals[index], score_grads[index], b_grad};
   // In FloatLogSums.
   const int of_sums = 4 * fsa.num_states * int(sizeof(Sum) / sizeof(*memory)),
-            num_rows = (kCtcBlockFloats / 2 - of_sums) / max(fsa.num_states, 1);
+            num_rows = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
   if (num_rows > 0) {
     const BlockMemory<threadgroup Sum *, threadgroup FloatLogSum *> here = {
         reinterpret_cast<threadgroup Sum *>(memory), memory + of_sums,

@@ -26,7 +26,7 @@ using namespace metal;
 
 constant float kEpsilon = 1.1920929e-7f;  // a unit in the last place of 1
 
-static_assert(4 * kCtcBlockFloats <= 32768,
+static_assert(4 * kCtcBestFloats <= 32768,
               "Metal's limit of threadgroup memory");
 
 struct BestCheckpoints {
@@ -209,7 +209,7 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup BestScore memory[kCtcBlockFloats];
+  threadgroup BestScore memory[kCtcBestFloats];
 
   const Fsa fsa = GetFsa(int(group), state_begins, leaving_begins, b_begins);
   const Input input = GetInput(params, int(group), fsa, arcs, penalized,
@@ -220,7 +220,7 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
     const Direction backward = {leaving_begins + fsa.state_begin,
                                 leaving_begins, false};
     const int of_sums = 4 * fsa.num_states,
-              num_rows = (kCtcBlockFloats - of_sums) / fsa.num_states;
+              num_rows = (kCtcBestFloats - of_sums) / fsa.num_states;
     if (params.rows_of_best_block == 1) {
       const KeepRows<device const BestScore *> all = {
           best + RowsBegin(params, fsa, 1, false), 0, 0, fsa.num_states};
@@ -340,7 +340,7 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      uint group [[threadgroup_position_in_grid]],
                      uint thread_index [[thread_index_in_threadgroup]],
                      uint num_threads [[threads_per_threadgroup]]) {
-  threadgroup BestScore memory[kCtcBlockFloats];
+  threadgroup BestScore memory[kCtcBestFloats];
 
   const int index = int(group) % params.num_fsas,
             block = int(group) / params.num_fsas,
@@ -356,7 +356,7 @@ kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
   const Pruning pruning = {(start < end ? start : end) - params.beam,
                            best_arcs + index * params.num_rows, kept};
   const int num_states = fsa.num_states, of_sums = 4 * num_states,
-            num_rows = (kCtcBlockFloats - of_sums) / num_states;
+            num_rows = (kCtcBestFloats - of_sums) / num_states;
   if (size == 1) {
     device const BestScore *to = best + RowsBegin(params, fsa, 1, true) +
                                  block * num_states,

@@ -75,9 +75,13 @@ inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
   return info.arc_begin / 32 + fsa + arc_of_fsa / 32;
 }
 
+inline bool HasColumn(constant CtcParams &params, int label) {
+  return label >= -1 && label + 1 < params.num_columns;
+}
+
 inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
                      int row, int label) {
-  const bool exists = label >= -1 && label + 1 < params.num_columns;
+  const bool exists = HasColumn(params, label);
   const float score = b_scores[row * params.stride + (exists ? label + 1 : 0)];
   return exists ? score : -INFINITY;
 }
@@ -206,8 +210,9 @@ struct Direction {
 
 // The other end of an arc, and what its score is made of.
 struct Step {
-  int other, label, word;
-  uint bit;
+  int other;
+  int column;  // of b_scores; -1 if there is none, or no arc
+  int arc;     // of its FSA
   float score;
   bool penalized;
 };
@@ -218,41 +223,38 @@ inline Step GetStep(constant CtcParams &params, Input input,
                 input.fsa.arc_begin;
   const Arc arc = input.arcs[i];
   return Step{direction.forward ? arc.src_state : arc.dest_state,
-              arc.label,
-              input.first_word + i / 32,
-              1u << (i % 32),
-              arc.score,
+              HasColumn(params, arc.label) ? arc.label + 1 : -1, i, arc.score,
               params.has_penalties && input.penalized[i]};
 }
 
 // A time, as the arcs from there to the next time see it.
 struct Frame {
-  int first_word;  // of `kept`
-  int row;
+  int first_word;  // of `kept`, of this FSA
+  int row_begin;   // in b_scores
   float penalty;
 };
 
 inline Frame GetFrame(constant CtcParams &params, Input input, int t) {
-  return Frame{t * params.num_words, input.fsa.first_row + t,
+  return Frame{t * params.num_words + input.first_word,
+               (input.fsa.first_row + t) * params.stride,
                PenaltyAt(params, input.fsa, t)};
+}
+
+// The score of a symbol.  It alone, since the order of additions decides which
+// arcs are kept.
+inline float ScoreIn(Input input, Frame frame, Step step, BestScore) {
+  const float score =
+      input.b_scores[frame.row_begin + metal::max(step.column, 0)];
+  return step.column < 0 ? -INFINITY : score;
 }
 
 // The score of an arc in a frame; -inf if it is not kept.
 template <typename Sum>
-inline float ScoreIn(constant CtcParams &params, Input input, Frame frame,
-                     Step step, Sum) {
-  if ((input.kept[frame.first_word + step.word] & step.bit) == 0)
-    return -INFINITY;
-  const float score =
-      step.score + ScoreAt(params, input.b_scores, frame.row, step.label);
+inline float ScoreIn(Input input, Frame frame, Step step, Sum) {
+  const uint word = input.kept[frame.first_word + step.arc / 32];
+  if ((word >> (step.arc % 32) & 1) == 0) return -INFINITY;
+  const float score = step.score + ScoreIn(input, frame, step, BestScore{0.0f});
   return step.penalized ? score + frame.penalty : score;
-}
-
-// That of its symbol alone: the order of additions decides which arcs are kept.
-inline float ScoreIn(constant CtcParams &params, Input input, Frame frame,
-                     Step step, BestScore) {
-  return step.bit == 0 ? -INFINITY
-                       : ScoreAt(params, input.b_scores, frame.row, step.label);
 }
 
 // NaN is never the largest.
@@ -265,51 +267,49 @@ inline R MaxOfArcs(R r, Sum state, Step, float score) {
   return MaxOfArcs(r, state, score);
 }
 
-// The arcs of a state that a lane has: the first ones by `steps` and `scores`,
-// number begin, begin + width, ... below end from memory.
-struct ArcsOfLane {
-  thread const Step *steps;
-  thread const float *scores;
-  int num_steps, begin, end;
-};
-
-template <typename Sum, typename Sums>
+// The arcs of a state that a lane has: the first kSteps ones by `steps` and
+// `scores`, number begin, begin + width, ... below end from memory.
+template <int kSteps, typename Sum, typename Sums>
 inline auto MaxOfState(constant CtcParams &params, Input input,
-                       Direction direction, Frame frame, ArcsOfLane arcs,
-                       Sums previous, Sum none) -> decltype(none.r) {
+                       Direction direction, Frame frame,
+                       thread const Step *steps, thread const float *scores,
+                       int begin, int end, Sums previous, Sum none)
+    -> decltype(none.r) {
   auto r = None(none.r);
-  for (int i = 0; i < arcs.num_steps; ++i)
-    r = MaxOfArcs(r, previous[arcs.steps[i].other], arcs.steps[i],
-                  arcs.scores[i]);
-  for (int i = arcs.begin; i < arcs.end; i += params.width) {
+  for (int i = 0; i < kSteps; ++i)
+    r = MaxOfArcs(r, previous[steps[i].other], steps[i], scores[i]);
+  for (int i = begin; i < end; i += params.width) {
     const Step step = GetStep(params, input, direction, i);
     r = MaxOfArcs(r, previous[step.other], step,
-                  ScoreIn(params, input, frame, step, none));
+                  ScoreIn(input, frame, step, none));
   }
   return MaxOfLanes(r, params.width);
 }
 
 // Sums over the arcs of a state.
-template <typename Sums>
+template <int kSteps, typename Sums>
 inline BestScore SumOfState(constant CtcParams &params, Input input,
-                            Direction direction, Frame frame, ArcsOfLane arcs,
+                            Direction direction, Frame frame,
+                            thread const Step *steps,
+                            thread const float *scores, int begin, int end,
                             Sums previous, BestScore none) {
-  return BestScore{
-      MaxOfState(params, input, direction, frame, arcs, previous, none)};
+  return BestScore{MaxOfState<kSteps>(params, input, direction, frame, steps,
+                                      scores, begin, end, previous, none)};
 }
-template <typename Sum, typename Sums>
+template <int kSteps, typename Sum, typename Sums>
 inline Sum SumOfState(constant CtcParams &params, Input input,
-                      Direction direction, Frame frame, ArcsOfLane arcs,
-                      Sums previous, Sum none) {
-  const auto r =
-      MaxOfState(params, input, direction, frame, arcs, previous, none);
+                      Direction direction, Frame frame,
+                      thread const Step *steps, thread const float *scores,
+                      int begin, int end, Sums previous, Sum none) {
+  const auto r = MaxOfState<kSteps>(params, input, direction, frame, steps,
+                                    scores, begin, end, previous, none);
   auto m = Zero(none.m);
-  for (int i = 0; i < arcs.num_steps; ++i)
-    m = SumOfArcs(m, r, previous[arcs.steps[i].other], arcs.scores[i]);
-  for (int i = arcs.begin; i < arcs.end; i += params.width) {
+  for (int i = 0; i < kSteps; ++i)
+    m = SumOfArcs(m, r, previous[steps[i].other], scores[i]);
+  for (int i = begin; i < end; i += params.width) {
     const Step step = GetStep(params, input, direction, i);
     m = SumOfArcs(m, r, previous[step.other],
-                  ScoreIn(params, input, frame, step, none));
+                  ScoreIn(input, frame, step, none));
   }
   return MakeLogSum(r, SumOfLanes(m, params.width));
 }
@@ -323,9 +323,9 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
 //                  step, when `next` has what `previous` had a step before;
 //                  Take(time, state, sum) gets each sum that is made
 template <typename Sum, typename Sums, typename Visitor>
-inline void Pass(constant CtcParams &params, Input input, Direction direction,
-                 int time, int num_steps, Sums previous, Sums next,
-                 Visitor visitor) {
+METAL_FUNC void Pass(constant CtcParams &params, Input input,
+                     Direction direction, int time, int num_steps,
+                     Sums previous, Sums next, Visitor visitor) {
   const Sum none = ToSum(-INFINITY, Sum());
   const int num_states = input.fsa.num_states, width = params.width,
             lane = input.thread_index % width,
@@ -341,7 +341,7 @@ inline void Pass(constant CtcParams &params, Input input, Direction direction,
   float scores[kCtcArcsOfLane];
   for (int i = 0; i < kCtcArcsOfLane; ++i) {
     const int position = arc_begin + i * width;
-    const Step no_arc = {0, -1, input.first_word, 0, 0.0f, false};
+    const Step no_arc = {0, -1, 0, 0.0f, false};
     steps[i] = position < arc_end ? GetStep(params, input, direction, position)
                                   : no_arc;
   }
@@ -356,7 +356,7 @@ inline void Pass(constant CtcParams &params, Input input, Direction direction,
     const Frame next_frame = GetFrame(params, input, n < num_steps ? t : 0);
     float next_scores[kCtcArcsOfLane];
     for (int i = 0; i < kCtcArcsOfLane; ++i)
-      next_scores[i] = ScoreIn(params, input, next_frame, steps[i], none);
+      next_scores[i] = ScoreIn(input, next_frame, steps[i], none);
 
     if (n > 0) {
       metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup |
@@ -366,17 +366,16 @@ inline void Pass(constant CtcParams &params, Input input, Direction direction,
       // All lanes of a simdgroup go through this loop equally often.
       for (int s = first_state; s - first_state < num_states;
            s += states_at_once) {
-        const bool is_first = s == first_state, is_state = s < num_states;
-        const ArcsOfLane arcs = {steps, scores,
-                                 is_first ? int(kCtcArcsOfLane) : 0,
-                                 is_first   ? more_arcs
-                                 : is_state ? direction.arc_begins[s] + lane
-                                            : 0,
-                                 is_first   ? arc_end
-                                 : is_state ? direction.arc_begins[s + 1]
-                                            : 0};
+        const bool is_state = s < num_states;
         const Sum sum =
-            SumOfState(params, input, direction, frame, arcs, previous, none);
+            s == first_state
+                ? SumOfState<kCtcArcsOfLane>(params, input, direction, frame,
+                                             steps, scores, more_arcs, arc_end,
+                                             previous, none)
+                : SumOfState<0>(params, input, direction, frame, steps, scores,
+                                is_state ? direction.arc_begins[s] + lane : 0,
+                                is_state ? direction.arc_begins[s + 1] : 0,
+                                previous, none);
         if (lane == 0 && is_state) {
           next[s] = sum;
           visitor.Take(time, s, sum);
@@ -460,10 +459,11 @@ struct BlockMemory {
 // visitor   of the backward pass; its `forward` has the forward rows, and
 //           Finish() is called as Leave() where no step follows
 template <typename Sum, typename Memory, typename Visitor>
-inline void WalkBlocks(constant CtcParams &params, Input input,
-                       Direction forward, Direction backward, int rows_of_block,
-                       device const Sum *checkpoints, int first, int last,
-                       int needed, Memory memory, Visitor visitor) {
+METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
+                           Direction forward, Direction backward,
+                           int rows_of_block, device const Sum *checkpoints,
+                           int first, int last, int needed, Memory memory,
+                           Visitor visitor) {
   const Fsa fsa = input.fsa;
   const int num_states = fsa.num_states;
   auto from_start = memory.sums, to_end = from_start + 2 * num_states,
