@@ -83,13 +83,13 @@ def test_an_extension_that_is_linked_to_it_does_not_load_it(run_python):
     done = run_python(
         "import ctypes, mps_emulator, torch\n"
         "ctypes.CDLL(mps_emulator.library_path())\n"
-        "print(torch.backends.mps.is_available(), torch.accelerator.is_available())\n"
+        "print(torch._C._mps_is_available(), torch.accelerator.is_available())\n"
         "try:\n"
         "    torch.zeros(1, device='mps')\n"
         "except RuntimeError as error:\n"
         "    print(error)\n"
         "mps_emulator.load()\n"
-        "print(torch.backends.mps.is_available(), torch.zeros(1, device='mps').item())\n",
+        "print(torch._C._mps_is_available(), torch.zeros(1, device='mps').item())\n",
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     before, refusal, after = done.stdout.splitlines()

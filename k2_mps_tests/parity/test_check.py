@@ -1,5 +1,6 @@
 """python -m k2.mps.check: it finds what is wrong, and says what it is on."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -54,6 +55,18 @@ def test_the_page_explains_its_words_and_has_no_empty_column():
         assert f"<th>{word}</th>" in page and f"<dt>{word}</dt>" in page
     result.facts.append(check.Fact("mps device", "no", "it needs a Mac"))
     assert "<th>needed</th>" in check_page.page(result)
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's GPU has the limits that it has")
+def test_a_gpu_that_runs_kernels_with_few_threads():
+    """A kernel that needs many registers gets fewer than 1,024 threads; 256 will do."""
+    result = subprocess.run(
+        [sys.executable, "-m", "k2.mps.check", *QUICK],
+        env={**os.environ, "K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == check.OK, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
