@@ -150,6 +150,8 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
          (from.m * (to.m / total.m));
 }
 
+constant int kNoLabel = -2;  // less than any
+
 // What the gradient of a row is made of, beside the sums of states.
 struct RowGradient {
   device const int *by_label;  // of all FSAs
@@ -159,6 +161,17 @@ struct RowGradient {
   float score_grad;
   device float *b_grad;
 };
+
+// Returns the sum of the values of those lanes, up to this one, that have its
+// label.  Lanes of one label follow each other.
+inline float SumOfLabel(int label, float value, int lane) {
+  for (int distance = 1; distance < kCtcSimdWidth; distance *= 2) {
+    const float before = simd_shuffle_up(value, ushort(distance));
+    const int label_before = simd_shuffle_up(label, ushort(distance));
+    if (lane >= distance && label_before == label) value += before;
+  }
+  return value;
+}
 
 // Writes a row of b_grad.
 template <typename From, typename To>
@@ -175,33 +188,29 @@ inline void WriteRow(constant CtcParams &params, Input input,
   for (int begin = 0; begin < num_arcs; begin += threads) {
     const int position = input.fsa.arc_begin + begin + thread_id,
               count = min(threads, num_arcs - begin);
+    int label = kNoLabel;
+    float value = 0.0f;
     if (thread_id < count) {
       const int i = gradient.by_label[position] - input.fsa.arc_begin;
       const Arc arc = input.arcs[i];
-      labels[thread_id] = arc.label;
-      values[thread_id] =
-          gradient.score_grad * Posterior(params, input, t, i, arc, from_start,
-                                          to_end, gradient.total);
+      label = arc.label;
+      value = gradient.score_grad * Posterior(params, input, t, i, arc,
+                                              from_start, to_end,
+                                              gradient.total);
     }
+    labels[thread_id] = label;
+    values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The first thread of a label has all arcs of it that are here.
-    if (thread_id < count) {
-      const int label = labels[thread_id];
-      if ((thread_id == 0 || labels[thread_id - 1] != label) &&
-          HasColumn(params, label)) {
-        int end = thread_id + 1, behind = count;
-        while (end < behind) {
-          const int middle = (end + behind) / 2;
-          if (labels[middle] == label) {
-            end = middle + 1;
-          } else {
-            behind = middle;
-          }
-        }
-        float sum = 0.0f;
-        for (int i = thread_id; i < end; ++i) sum += values[i];
-        row[label + 1] += sum;
-      }
+    // The last thread of a label adds what is in simdgroups before its own.
+    const bool is_last =
+        thread_id < count &&
+        (thread_id + 1 == count || labels[thread_id + 1] != label);
+    if (is_last && HasColumn(params, label)) {
+      float sum = values[thread_id];
+      for (int first = thread_id / kCtcSimdWidth * kCtcSimdWidth;
+           first > 0 && labels[first - 1] == label; first -= kCtcSimdWidth)
+        sum += values[first - 1];
+      row[label + 1] += sum;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
