@@ -214,8 +214,9 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
-    launch("ctc_arc_gradient", mps::GridOf(params.num_arcs), graphs.fsa_of_arc,
-           a_grad, {});
+    const uint32_t groups = (params.num_arcs + kCtcThreads - 1) / kCtcThreads;
+    launch("ctc_arc_gradient", {groups, kCtcThreads}, graphs.fsa_of_arc, a_grad,
+           {});
   }
   if (need_dense) {
     b_grad =
