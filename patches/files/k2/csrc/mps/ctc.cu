@@ -163,7 +163,7 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   CtcParams &params = inputs.params;
   params.beam = output_beam;
-  // Freed after this, its memory is that of the sums.
+  // The memory of the best scores, freed by now, is that of the sums.
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
   const torch::TensorOptions floats = inputs.b_scores.options();
@@ -214,9 +214,8 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {
     a_grad = torch::empty({params.num_arcs}, floats);
-    const uint32_t groups = (params.num_arcs + kCtcThreads - 1) / kCtcThreads;
-    launch("ctc_arc_gradient", {groups, kCtcThreads}, graphs.fsa_of_arc, a_grad,
-           {});
+    launch("ctc_arc_gradient", mps::GridOf(params.num_arcs, kCtcThreads),
+           graphs.fsa_of_arc, a_grad, {});
   }
   if (need_dense) {
     b_grad =

@@ -73,9 +73,8 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
 /* Returns the grid of a kernel that has a thread for each of `size` > 0
    elements; the last threadgroup may have threads without one.
  */
-inline Grid GridOf(int32_t size) {
-  constexpr uint32_t kThreads = 256;
-  return {(size + kThreads - 1) / kThreads, kThreads};
+inline Grid GridOf(int32_t size, uint32_t threads = 256) {
+  return {(size + threads - 1) / threads, threads};
 }
 
 }  // namespace mps

@@ -19,6 +19,7 @@
 #include <metal_stdlib>
 
 #include "k2/csrc/mps/kernels/ctc_pass.h"
+#include "k2/csrc/mps/kernels/simdgroup.h"
 
 // The best paths of CTC's lattice, and which arcs it has; see ctc_pass.h.
 
@@ -49,11 +50,9 @@ struct BestCheckpoints {
 // entering         [params.num_arcs], arcs by the states that they enter
 // best             checkpoints of params.rows_of_best_block rows
 // scratch          [params.num_states * (kCtcScratchRows + 4)], for FSAs of
-// many
-//                  states
+//                  many states
 // best_totals      [2 * params.num_fsas], the score of an FSA's best path by
-// its
-//                  backward and its forward scores
+//                  its backward and its forward scores
 //
 // There are two threadgroups for each FSA.
 [[max_total_threads_per_threadgroup(kCtcMaxThreads)]]
@@ -281,7 +280,7 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
           (to_dest[dest].r + from_dest[dest].r > cutoff || dest == best_dest) &&
           (to_src[src].r + score + from_dest[dest].r > cutoff || i == best_arc);
     }
-    const uint bits = uint(static_cast<simd_vote::vote_t>(simd_ballot(keep)));
+    const uint bits = Ballot(keep);
     if (i % kCtcSimdWidth == 0)
       pruning
           .kept[t * params.num_words + input.first_word + i / kCtcSimdWidth] =

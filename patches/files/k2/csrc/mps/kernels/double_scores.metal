@@ -231,9 +231,24 @@ inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   return Mul(Exp(diff), Div(path.m, sum.m));
 }
 
-// The shares of arcs in forward scores if params.is_forward, else in backward
-// scores.  This kernel has params.num_parts threadgroups for each FSA, which do
+// What a threadgroup does where an FSA has params.num_parts of them, which do
 // not depend on each other.
+struct Part {
+  int fsa, begin, end;  // its states, none if begin == end
+  int first, step;      // the first element of thread 0, and to the next one
+};
+
+inline Part GetPart(constant DoubleScoresParams &params,
+                    device const int *state_begins, uint group,
+                    uint num_threads) {
+  const int fsa = int(group) / params.num_parts;
+  return Part{fsa, state_begins[fsa], state_begins[fsa + 1],
+              int(group) % params.num_parts * int(num_threads),
+              params.num_parts * int(num_threads)};
+}
+
+// The shares of arcs in forward scores if params.is_forward, else in backward
+// scores.  Threadgroups are parts of FSAs, see Part.
 //
 // scores, best_arcs   see Scores
 // shares              [num_arcs]
@@ -247,13 +262,11 @@ kernel void double_shares(device const Arc *arcs [[buffer(0)]],
                           uint group [[threadgroup_position_in_grid]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
-  const int fsa = int(group) / params.num_parts,
-            part = int(group) % params.num_parts, begin = state_begins[fsa],
-            end = state_begins[fsa + 1];
+  const Part part = GetPart(params, state_begins, group, num_threads);
+  const int begin = part.begin, end = part.end;
   if (begin == end) return;
-  for (int i =
-           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
-       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+  for (int i = leaving_begins[begin] + part.first + int(thread_index);
+       i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
     const int src = begin + arc.src_state, dest = begin + arc.dest_state,
               to = params.is_forward ? dest : src,
@@ -361,9 +374,7 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// The logarithms of the posteriors of arcs.  Unlike the others, this kernel has
-// params.num_parts threadgroups for each FSA, which do not depend on each
-// other.
+// The logarithms of the posteriors of arcs.  Threadgroups are parts of FSAs.
 //
 // arc_post     [num_arcs]; all are written
 kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
@@ -376,14 +387,12 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
                             uint group [[threadgroup_position_in_grid]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
-  const int fsa = int(group) / params.num_parts,
-            part = int(group) % params.num_parts, begin = state_begins[fsa],
-            end = state_begins[fsa + 1];
+  const Part part = GetPart(params, state_begins, group, num_threads);
+  const int begin = part.begin, end = part.end;
   if (begin == end) return;
   const LogSum total = forward_scores[end - 1];
-  for (int i =
-           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
-       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+  for (int i = leaving_begins[begin] + part.first + int(thread_index);
+       i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
     arc_post[i] =
         LogOf(GetPosterior(forward_scores[begin + arc.src_state], arc.score,
@@ -393,8 +402,8 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
 }
 
 // The gradient of total scores in the log semiring: that of each arc is its
-// posterior times the gradient of the total score.  Threadgroups are as those of
-// double_arc_post.
+// posterior times the gradient of the total score.  Threadgroups are parts of
+// FSAs.
 //
 // grad      [num_fsas], params.grad_stride elements apart
 // arc_grad  [num_arcs]; all are written
@@ -410,15 +419,13 @@ kernel void double_totals_backprop(
     uint group [[threadgroup_position_in_grid]],
     uint thread_index [[thread_index_in_threadgroup]],
     uint num_threads [[threads_per_threadgroup]]) {
-  const int fsa = int(group) / params.num_parts,
-            part = int(group) % params.num_parts, begin = state_begins[fsa],
-            end = state_begins[fsa + 1];
+  const Part part = GetPart(params, state_begins, group, num_threads);
+  const int begin = part.begin, end = part.end;
   if (begin == end) return;
   const LogSum total = backward_scores[begin];
-  const float factor = grad[long(fsa) * params.grad_stride];
-  for (int i =
-           leaving_begins[begin] + part * int(num_threads) + int(thread_index);
-       i < leaving_begins[end]; i += params.num_parts * int(num_threads)) {
+  const float factor = grad[long(part.fsa) * params.grad_stride];
+  for (int i = leaving_begins[begin] + part.first + int(thread_index);
+       i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
     arc_grad[i] =
         factor *
@@ -435,8 +442,7 @@ kernel void double_totals_backprop(
 // backward score of its initial state count as its total score instead, by one
 // half each, in all of its arcs.  All sums are in the order of the arcs.
 //
-// This kernel has params.num_parts threadgroups for each FSA, as
-// double_arc_post has.
+// Threadgroups are parts of FSAs.
 //
 // arc_grad       [num_arcs], the gradient of arc_post
 // forward_grad   [num_states], the gradient of forward scores; all are written
@@ -456,12 +462,11 @@ kernel void double_arc_post_backprop(
     uint num_threads [[threads_per_threadgroup]]) {
   threadgroup float sums[kDsArcThreads];
 
-  const int fsa = int(group) / params.num_parts,
-            part = int(group) % params.num_parts, begin = state_begins[fsa],
-            end = state_begins[fsa + 1];
+  const Part part = GetPart(params, state_begins, group, num_threads);
+  const int begin = part.begin, end = part.end;
   if (begin == end) return;
-  for (int state = begin + part * int(num_threads) + int(thread_index);
-       state < end; state += params.num_parts * int(num_threads)) {
+  for (int state = begin + part.first + int(thread_index); state < end;
+       state += part.step) {
     float leave = 0.0f, enter = 0.0f;
     for (int i = leaving_begins[state]; i < leaving_begins[state + 1]; ++i)
       leave += arc_grad[i];
@@ -470,7 +475,7 @@ kernel void double_arc_post_backprop(
     if (state != end - 1) forward_grad[state] = leave;
     if (state != begin) backward_grad[state] = enter;
   }
-  if (part != 0) return;
+  if (part.first != 0) return;
 
   float sum = 0.0f;
   for (int i = leaving_begins[begin] + int(thread_index);
