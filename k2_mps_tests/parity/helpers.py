@@ -38,6 +38,15 @@ def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
         yield device, fsa.to(device).clone().requires_grad_(True)
 
 
+def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
+    """Whether scores of this FSA are to be double, to compare mps with.
+
+    Metal's scores are as accurate as the CPU's float64, whatever the caller
+    asks for; the host's are the CPU's floats.
+    """
+    return placement == "metal" and fsa.device.type == "cpu"
+
+
 def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
     """Asserts that a tensor is on mps and has the values of one on the CPU.
 

@@ -4,7 +4,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, assert_same, is_reference_double, random_fsa_vec
 
 DEVICES = ("cpu", MPS)
 
@@ -56,8 +56,7 @@ def test_intersect_dense(double, placement):
             graph, dense, output_beam=10, seqframe_idx_name="seqframe", frame_idx_name="frame"
         )
         assert lattice.device == torch.device(device)
-        # Metal's scores are those of double precision in any case.
-        of_double = double or (placement == "metal" and device == "cpu")
+        of_double = double or is_reference_double(lattice, placement)
         lattice.get_tot_scores(use_double_scores=of_double, log_semiring=True).sum().backward()
         results.append((lattice, leaf, graph))
     _compare(results)

@@ -11,7 +11,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, both, random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, assert_same, both, is_reference_double, random_fsa_vec
 
 EPS = torch.finfo(torch.float32).eps
 DEVICES = ("cpu", MPS)
@@ -249,12 +249,6 @@ def _wide(width, arcs):
     return k2.connect(k2.Fsa.from_str("\n".join(lines)))
 
 
-def _is_double(fsa, placement):
-    """Whether to compare with the CPU's float64.  Metal's scores are that
-    accurate whatever the caller asks for; the host's are the CPU's floats."""
-    return placement == "metal" and fsa.device.type == "cpu"
-
-
 # A threadgroup has up to 1,024 threads.
 @pytest.mark.parametrize(
     "width, arcs", [(1, 1), (5, 4), (6, 5), (40, 33), (1023, 2), (1024, 2), (1100, 3)]
@@ -264,7 +258,7 @@ def test_states_of_a_batch(width, arcs, log_semiring, placement):
     fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
     results = []
     for device, fsa in both(fsas):
-        double = _is_double(fsa, placement)
+        double = is_reference_double(fsa, placement)
         forward = fsa.get_forward_scores(double, log_semiring)
         backward = fsa.get_backward_scores(double, log_semiring)
         tot = fsa.get_tot_scores(double, log_semiring)
@@ -287,7 +281,7 @@ def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
     weights = torch.randint(-8, 9, (fsas.num_arcs,)) / 4096.0
     results = []
     for device, fsa in both(fsas):
-        post = fsa.get_arc_post(_is_double(fsa, placement), log_semiring)
+        post = fsa.get_arc_post(is_reference_double(fsa, placement), log_semiring)
         (post * weights.to(post.device)).sum().backward()
         results.append([post.detach().float(), fsa.grad])
     tolerance = {}
@@ -370,7 +364,7 @@ def test_scores_of_no_numbers(log_semiring, value, double, placement):
         tolerance = {"atol": 20 * EPS, "rtol": 0}
     for name in ("get_forward_scores", "get_backward_scores"):
         cpu, mps = [
-            getattr(fsa, name)(double or _is_double(fsa, placement), log_semiring).detach()
+            getattr(fsa, name)(double or is_reference_double(fsa, placement), log_semiring).detach()
             for device, fsa in both(fsas)
         ]
         assert not torch.isfinite(cpu).all()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from k2_mps_tests.parity import accuracy
-from k2_mps_tests.parity.helpers import MPS, assert_same, both, random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, assert_same, both, is_reference_double, random_fsa_vec
 
 SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 FUNCTIONS = ["get_tot_scores", "get_forward_scores", "get_backward_scores", "get_arc_post"]
@@ -57,13 +57,12 @@ def test_double(name, log_semiring, placement):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_float(name, log_semiring, placement):
     """The host runs the CPU's own code; Metal's results are those of double."""
-    in_metal = placement == "metal"
     results = [
-        _results(fsa, name, in_metal and fsa.device.type == "cpu", log_semiring)
-        for device, fsa in both(random_fsa_vec())
+        _results(fsa, name, is_reference_double(fsa, placement), log_semiring)
+        for _, fsa in both(random_fsa_vec())
     ]
     assert results[1][0].dtype == torch.float32
-    if in_metal:
+    if placement == "metal":
         _assert_double(results, placement, log_semiring)
     else:
         assert_same(results[1][0], results[0][0])

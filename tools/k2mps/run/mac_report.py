@@ -135,16 +135,24 @@ class MacReport:
         builder.register(self._project, self._built)
         return {"steps": self._built.steps, "compile_seconds": round(self._built.seconds, 1)}
 
-    def _run(self, module: str, *words: object, variables: Mapping[str, str] | None = None):
-        """Runs a program on the build; how it ended, and its lines."""
+    def _of_build(self) -> Built:
+        """The build.
+
+        Raises:
+          RefusedError: there is none.
+        """
         if self._built is None:
             raise errors.RefusedError("k2 is not built", next_command="k2mps build")
+        return self._built
+
+    def _run(self, module: str, *words: object, variables: Mapping[str, str] | None = None):
+        """Runs a program on the build; how it ended, and its lines."""
         return program.run(
             self._project,
             module,
             words,
             self._reporter,
-            built=self._built,
+            built=self._of_build(),
             variables=variables,
             on_line=lambda line: None,
         )
@@ -230,10 +238,10 @@ class MacReport:
         }
 
     def _bench(self) -> dict:
-        if self._built is None:
-            raise errors.RefusedError("k2 is not built", next_command="k2mps build")
         folder = self._project.build_root / "mac-report-bench"
-        program.bench(self._project, self._built, self._reporter, folder, quick=self._plan.quick)
+        program.bench(
+            self._project, self._of_build(), self._reporter, folder, quick=self._plan.quick
+        )
         return {"bench": json.loads((folder / "bench.json").read_text(encoding="utf-8"))}
 
     def _calibration(self) -> dict:
