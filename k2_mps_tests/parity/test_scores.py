@@ -244,6 +244,38 @@ def _assert_no_numbers(cpu, mps):
     )
 
 
+# The arcs of an FSA, the indexes of those whose score is -infinity, and the
+# gradient of its total score, which is always -infinity.
+CHAINS = {
+    "the first arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [0], [1, 1]),
+    "the last arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [1], [1, 1]),
+    "of paths as bad the last": (
+        "0 1 1 0.5\n0 2 1 0.5\n1 3 -1 0.5\n2 3 -1 0.25\n3",
+        [1, 2, 3],
+        [0, 1, 0, 1],
+    ),
+    "no path": ("0 3 1 0.5\n1 2 2 0.5\n2 4 -1 0.25\n4", [], [0, 0, 0]),
+    "no path in the last of such arcs": ("0 1 1 0.5\n1 3 -1 0.5\n2 3 -1 0.25\n3", [0], [0, 0, 0]),
+}
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("name", CHAINS)
+def test_a_best_path_of_infinite_score_has_a_gradient(name, double, placement):
+    text, infinite, expected = CHAINS[name]
+    fsas = k2.create_fsa_vec([k2.Fsa.from_str(text)] * 2)
+    scores = fsas.scores.clone()
+    scores[infinite] = float("-inf")
+    fsas.scores = scores
+    for _, fsa in both(fsas):
+        totals, grad = _results(fsa, "get_tot_scores", double, False, torch.tensor([1.0, 3.0]))
+        first, second = grad.cpu().split(len(expected))
+        assert first.tolist() == expected and totals[0] == float("-inf")
+        # Only the first FSA has the infinite scores.
+        if infinite:
+            assert second.sum() > 0
+
+
 @pytest.mark.parametrize("double", [True, False])
 def test_shortest_path(double, placement):
     paths = []

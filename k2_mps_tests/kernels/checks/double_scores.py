@@ -173,13 +173,20 @@ def _allowed(graph, log, scores):
     return error + _error_of_scores(graph, scores)
 
 
+def _states(scores):
+    """LogSums; where no path leads, m is 0."""
+    sums = log_sums_of(scores)
+    sums[scores == -np.inf, 2] = 0.0
+    return sums
+
+
 def _scores(name, graph, log, directions):
     """double_scores for forward scores (True), backward scores (False), or both."""
     states, totals, best_arcs, allowed, allowed_totals = [], [], [], [], []
     for forward in directions:
         scores, best = reference(graph, forward, log)
         ends = _ends(graph, forward)
-        states.append(log_sums_of(scores))
+        states.append(_states(scores))
         totals.append(np.where(graph.has_states, scores[ends], -np.inf))
         best_arcs.append(best)
         allowed.append(_allowed(graph, log, scores))
@@ -211,7 +218,7 @@ def _gradients(name, graph, forward, log):
     """double_rounded, double_shares and double_backprop, for one direction."""
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
-    states = log_sums_of(scores)
+    states = _states(scores)
     leaving = _int32(_begins(graph, graph.src))
     yield Case(
         name,

@@ -29,7 +29,9 @@
 // FSA by itself, with a barrier in between.  No state depends on another one of
 // its batch, so each is a thread.  Two runs give the same bits.
 //
-// In the tropical semiring a state's score is a LogSum whose m is 1.
+// In the tropical semiring a state's score is a LogSum whose m is 1, or 0 where
+// the state's best path does not begin in the initial state.  The score is then
+// -infinity, but it may be so for other paths as well.
 
 using namespace metal;
 
@@ -111,7 +113,7 @@ inline Sum AddArc(bool log_semiring, Sum sum, LogSum state, Link link) {
   if (log_semiring) return Sum{LogAdd(score, sum.score), -1};
   const bool is_better =
       score.r.high >= sum.score.r.high && !IsLess(score.r, sum.score.r);
-  return is_better ? Sum{score, link.arc} : sum;
+  return is_better ? Sum{{score.r, state.m}, link.arc} : sum;
 }
 
 // What ComputeScores() writes.
@@ -135,7 +137,7 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
     while (work.node.state >= 0) {
       const Node node = work.node;
       Link link = work.link;
-      Sum sum = {ToLogSum(-INFINITY), -1};
+      Sum sum = {{kNoScore, {0.0f, 0.0f}}, -1};
       for (int position = node.begin; position < node.end; ++position) {
         const Link current = link;
         if (position + 1 < node.end)
@@ -296,8 +298,8 @@ struct Gradients {
 };
 
 // Computes gradients of an FSA.  `arcs` are those over which other states pull
-// from a state.  `final` is the state whose score is the total score; without a
-// path to it there is no gradient of that.
+// from a state.  `final` is the state whose score is the total score.  Where no
+// path leads there, as ShortestPath() has it, the gradient is 0.
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                      Arcs arcs, int final, Gradients of, int thread_index,
@@ -316,8 +318,7 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
       TwoFloat sum = {0.0f, 0.0f};
       if (!params.of_totals) {
         sum.high = of.grad[node.state];
-      } else if (node.state == final &&
-                 of.scores[final].r.high != -INFINITY) {
+      } else if (node.state == final && of.scores[final].m.high != 0.0f) {
         sum.high = 1.0f;
       }
       for (int position = node.begin; position < node.end; ++position) {
