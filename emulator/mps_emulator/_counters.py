@@ -30,6 +30,9 @@ class Counters:
     # Of the tensors on mps that aten operators took and made, each of them
     # once: a copy of n bytes on the device counts 2 * n, x.add_(1) those of x.
     operator_bytes: int = 0
+    # Nanoseconds, outside of commands and operators, in which the emulator made
+    # and compared the two copies that it has of a buffer.  A Mac has one.
+    upkeep: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":
         return Counters(

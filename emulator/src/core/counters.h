@@ -24,6 +24,9 @@ enum Counter : unsigned {
   kCommandBuffers,  // command buffers committed
   kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
   kOperatorBytes,   // of the tensors that torch operators took and made
+  // Time outside of commands and operators in which the emulator made and
+  // compared the two copies that it has of a buffer, in nanoseconds.
+  kUpkeep,
   kNumCounters
 };
 

@@ -10,6 +10,8 @@
 #include "core/fatal.h"
 #include "core/handle_space.h"
 #include "core/host_fault.h"
+#include "core/stream.h"
+#include "core/trace.h"
 
 namespace mps_emulator {
 
@@ -86,6 +88,19 @@ std::atomic<uintptr_t> handles_begin{0};
 std::atomic<uintptr_t> handles_size{0};
 
 namespace {
+
+// Counts its lifetime as upkeep, unless an operator runs, whose time has it.
+class Upkeep {
+ public:
+  Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
+  ~Upkeep() {
+    if (begin_) Count(kUpkeep, TraceTime() - begin_);
+  }
+  Upkeep(const Upkeep &) = delete;
+
+ private:
+  int64_t begin_;
+};
 
 // Bytes behind a buffer that must keep their pattern, as far as the block's
 // capacity goes; every block has room for kMinRedzone.
@@ -468,6 +483,7 @@ void ReleaseBuffer(Buffer *buffer) {
   if (buffer->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
+  Upkeep upkeep;
   memory.Free(buffer);
 }
 
@@ -519,6 +535,7 @@ char *HostContents(Buffer *buffer) {
     return block->host;
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
+  Upkeep upkeep;
   return memory.Expose(buffer);
 }
 

@@ -44,7 +44,7 @@ enum CtcSizes {
   // States of an FSA whose sums fit into threadgroup memory, twice.
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
-  kCtcArcsOfLane = 4,
+  kCtcArcsOfLane = 3,
   // Threads of a threadgroup of a block, at most.
   kCtcThreads = 128,
   // Floats in threadgroup memory for the rows of a block, of best scores and of

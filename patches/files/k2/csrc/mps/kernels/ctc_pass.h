@@ -240,21 +240,43 @@ inline Frame GetFrame(constant CtcParams &params, Input input, int t) {
                PenaltyAt(params, input.fsa, t)};
 }
 
+// What the score of an arc in a frame is made of, as it is in memory.
+struct Loaded {
+  uint kept;  // a bit for each arc
+  float score;
+};
+
+inline float LoadScore(Input input, Frame frame, Step step) {
+  return input.b_scores[frame.row_begin + metal::max(step.column, 0)];
+}
+
+inline Loaded Load(Input input, Frame frame, Step step, BestScore) {
+  return Loaded{0, LoadScore(input, frame, step)};
+}
+template <typename Sum>
+inline Loaded Load(Input input, Frame frame, Step step, Sum) {
+  return Loaded{input.kept[frame.first_word + step.arc / 32],
+                LoadScore(input, frame, step)};
+}
+
 // The score of a symbol.  It alone, since the order of additions decides which
 // arcs are kept.
-inline float ScoreIn(Input input, Frame frame, Step step, BestScore) {
-  const float score =
-      input.b_scores[frame.row_begin + metal::max(step.column, 0)];
-  return step.column < 0 ? -INFINITY : score;
+inline float ScoreOf(Loaded loaded, Frame, Step step, BestScore) {
+  return step.column < 0 ? -INFINITY : loaded.score;
 }
 
 // The score of an arc in a frame; -inf if it is not kept.
 template <typename Sum>
-inline float ScoreIn(Input input, Frame frame, Step step, Sum) {
-  const uint word = input.kept[frame.first_word + step.arc / 32];
-  if ((word >> (step.arc % 32) & 1) == 0) return -INFINITY;
-  const float score = step.score + ScoreIn(input, frame, step, BestScore{0.0f});
-  return step.penalized ? score + frame.penalty : score;
+inline float ScoreOf(Loaded loaded, Frame frame, Step step, Sum) {
+  const bool is_kept = (loaded.kept >> (step.arc % 32) & 1) != 0;
+  const float sum = step.score + loaded.score,
+              score = step.penalized ? sum + frame.penalty : sum;
+  return is_kept && step.column >= 0 ? score : -INFINITY;
+}
+
+template <typename Sum>
+inline float ScoreIn(Input input, Frame frame, Step step, Sum none) {
+  return ScoreOf(Load(input, frame, step, none), frame, step, none);
 }
 
 // NaN is never the largest.
@@ -347,16 +369,17 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
-  // Of the first frame; those of others are loaded one frame ahead, since
-  // nothing else in a frame waits for device memory.
+  // Those of a frame are loaded one frame ahead, since nothing else in a frame
+  // waits for device memory.  Nothing is computed of them before they are
+  // needed, lest the frame wait for them.
   const int change = direction.forward ? 1 : -1;
   int t = direction.forward ? time : time - 1;
   Frame frame = GetFrame(params, input, 0);
   for (int n = 0; n <= num_steps; ++n) {
     const Frame next_frame = GetFrame(params, input, n < num_steps ? t : 0);
-    float next_scores[kCtcArcsOfLane];
+    Loaded loaded[kCtcArcsOfLane];
     for (int i = 0; i < kCtcArcsOfLane; ++i)
-      next_scores[i] = ScoreIn(input, next_frame, steps[i], none);
+      loaded[i] = Load(input, next_frame, steps[i], none);
 
     if (n > 0) {
       metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup |
@@ -386,7 +409,8 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
       next = last;
     }
     frame = next_frame;
-    for (int i = 0; i < kCtcArcsOfLane; ++i) scores[i] = next_scores[i];
+    for (int i = 0; i < kCtcArcsOfLane; ++i)
+      scores[i] = ScoreOf(loaded[i], frame, steps[i], none);
     t += change;
   }
 }
