@@ -88,9 +88,9 @@ if(K2_PRECOMPILE_TORCH)
   # Called at the end of k2's top directory, when its targets exist.
   function(k2_precompile_torch)
     target_precompile_headers(context PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:<torch/all.h>>")
+      "$<$<COMPILE_LANGUAGE:CXX>:<torch/all.h$<ANGLE-R>>")
     target_precompile_headers(_k2 PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:<torch/extension.h>>")
+      "$<$<COMPILE_LANGUAGE:CXX>:<torch/extension.h$<ANGLE-R>>")
   endfunction()
   cmake_language(DEFER CALL k2_precompile_torch)
 endif()
