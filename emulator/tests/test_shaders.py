@@ -235,3 +235,47 @@ def test_nothing_of_torch_mps_is_missing():
     ]
     assert len(declared) > 20
     assert [n for n in declared if not hasattr(torch._C, n)] == []
+
+
+SAFE, FAST = "safe", "fast"
+
+
+@pytest.mark.parametrize(
+    "variable, pragmas, mode",
+    [
+        ("0", "", SAFE),
+        ("1", "", FAST),
+        ("1", "#pragma METAL fp math_mode(safe)", SAFE),
+        ("0", "#pragma METAL fp math_mode(fast)", FAST),
+        ("1", "#pragma METAL fp math_mode(relaxed)", SAFE),
+    ],
+)
+def test_a_math_mode_may_ignore_rounding_and_infinities(monkeypatch, variable, pragmas, mode):
+    """A relaxed mode may rearrange sums as well; this compiler has no occasion."""
+    monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", variable)
+    library = torch.mps.compile_shader(
+        f"""#include <metal_stdlib>
+        {pragmas}
+        kernel void run(device float *x) {{
+          const float sum = x[0] + x[1];
+          x[2] = x[1] - (sum - x[0]);
+          x[3] = x[3] == INFINITY;
+        }}"""
+    )
+    x = torch.tensor([1, 2.0**-26, -1, float("inf")], device=MPS)
+    library.run(x, threads=1)
+    assert x[2:].tolist() == ([2.0**-26, 1] if mode == SAFE else [0, 0])
+
+
+@pytest.mark.parametrize("contraction, fused", [("off", False), ("on", False), ("fast", True)])
+def test_contraction_is_what_the_pragma_says(contraction, fused):
+    library = torch.mps.compile_shader(
+        f"""#pragma METAL fp contract({contraction})
+        kernel void run(device float *x) {{
+          const float square = x[0] * x[0];
+          x[0] = 1.0f - square;
+        }}"""
+    )
+    x = torch.tensor([1 + 2.0**-20], device=MPS)
+    library.run(x, threads=1)
+    assert (x.item() != 1 - (1 + 2.0**-19)) == fused

@@ -36,17 +36,13 @@ def test_no_kernel_has_a_race(variable):
 
 # The files whose kernels compute in pairs of floats.
 PAIRS = [name for name in sources.names() if "struct TwoFloat " in sources.text(name)]
-CONTRACTIONS = {
-    # What PYTORCH_MPS_FAST_MATH is, and what comes before the text.
-    "off": ("0", "#pragma clang fp contract(off)\n"),
-    "of statements": ("0", ""),
-    "of everything": ("1", ""),
-}
+CONTRACTION = "#pragma METAL fp contract"
+# How products and sums are contracted: what a statement of each kind becomes.
+CONTRACTIONS = {"off": (), "on": ("x[i] * x[i]",), "fast": ("x[i] * x[i]", "square")}
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="on a Mac fast math is more than contraction")
 @pytest.mark.parametrize("name", PAIRS)
-def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
+def test_contraction_changes_no_bit_of_pairs(name):
     # What contraction does to 1 - x^2, whose product is rounded.
     control = """
         kernel void contracted(device float *x, uint i
@@ -54,20 +50,30 @@ def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
           const float square = x[i] * x[i];
           x[i] = 1.0f - %s;
         }"""
-    changed, libraries = {}, {}
-    for how, (fast_math, before) in CONTRACTIONS.items():
-        monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
-        libraries[how] = torch.mps.compile_shader(before + sources.text(name))
+    text = sources.text(name)
+    assert text.count(CONTRACTION) == 1
+    libraries = {}
+    for how, fused in CONTRACTIONS.items():
+        pragma = f"{CONTRACTION}({how})\n"
+        libraries[how] = torch.mps.compile_shader(text.replace(f"{CONTRACTION}(off)\n", pragma))
         for square in "square", "x[i] * x[i]":
             x = torch.tensor([1 + 2.0**-20], device="mps")
-            torch.mps.compile_shader(before + control % square).contracted(x)
-            changed[how, square] = x.item() != 1 - (1 + 2.0**-19)
-    assert changed == {
-        (how, square): how == "of everything" or (how == "of statements" and square != "square")
-        for how in CONTRACTIONS
-        for square in ("square", "x[i] * x[i]")
-    }
+            torch.mps.compile_shader(pragma + control % square).contracted(x)
+            assert (x.item() != 1 - (1 + 2.0**-19)) == (square in fused)
+    _assert_same_bits(name, libraries)
 
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_fast_math_leaves_pairs_alone(monkeypatch, name):
+    """A user's PYTORCH_MPS_FAST_MATH is not for kernels that ask for IEEE's rules."""
+    libraries = {}
+    for fast_math in "0", "1":
+        monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
+        libraries[fast_math] = torch.mps.compile_shader(sources.text(name))
+    _assert_same_bits(name, libraries)
+
+
+def _assert_same_bits(name, libraries):
     for case in sources.cases(name):
         if case.kernel.endswith("_float"):  # has no pairs
             continue
@@ -82,7 +88,7 @@ def test_contraction_changes_no_bit_of_pairs(monkeypatch, name):
             for how, library in libraries.items()
         }
         for how, result in results.items():
-            assert result == results["off"], (how, case.kernel, case.name)
+            assert result == next(iter(results.values())), (how, case.kernel, case.name)
 
 
 @pytest.mark.parametrize(

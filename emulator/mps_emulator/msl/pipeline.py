@@ -23,6 +23,9 @@ _PREFACE = '#include "implementation/prelude.h"\n'
 _NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
+# With fast math the compiler may rearrange the program's sums and take it that
+# there are no NaN and infinities.  Headers keep to IEEE's rules.
+_FAST_MATH = "#pragma float_control(precise, off)\n"
 
 # A repaired operand may be part of the next one.
 _MOST_REPAIRS = 20
@@ -208,6 +211,8 @@ class Program:
             else:
                 anchors[kernel.instantiation] = " " + entry(number, kernel)
         rewritten, _ = text.emit(anchors)
+        if self.fast_math:
+            rewritten = _FAST_MATH + rewritten
         return rewritten, "\n".join(behind)
 
     def _ptx_text(self, text, kernels):

@@ -13,6 +13,20 @@ _UNSUFFIXED = re.compile(
 )
 
 
+# clang's pragmas for the arguments of #pragma METAL fp.
+_FP_PRAGMAS = {
+    "math_mode(safe)": "float_control(precise, on)",
+    # As safe, but sums and products are rearranged.
+    "math_mode(relaxed)": (
+        "float_control(precise, on)\n#pragma clang fp reassociate(on) reciprocal(on) contract(fast)"
+    ),
+    "math_mode(fast)": "float_control(precise, off)",
+    "contract(off)": "clang fp contract(off)",
+    "contract(on)": "clang fp contract(on)",
+    "contract(fast)": "clang fp contract(fast)",
+}
+
+
 class Words(Step):
     """function_constants: the program's FunctionConstants."""
 
@@ -30,6 +44,9 @@ class Words(Step):
                 self._edits.replace(index, '#include "implementation/simd.h"')
             elif words[:2] == ["#pragma", "mps_emulator"]:
                 self._edits.replace(index, "")
+            elif words[:3] == ["#pragma", "METAL", "fp"]:
+                pragma = _FP_PRAGMAS.get("".join(words[3:]))
+                self._edits.replace(index, f"#pragma {pragma}" if pragma else "")
             elif words[:2] == ["#pragma", "METAL"]:
                 self._edits.replace(index, "")
 
