@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-# What #include "k2/..." is relative to.
+# The folder to which #include "k2/..." is relative.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
 # Kernels that call the functions of a header, for its check.

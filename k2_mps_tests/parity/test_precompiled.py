@@ -9,8 +9,8 @@ import pytest
 
 from k2_mps_tests.kernels import sources
 
-# Registers the kernels once more, as cmake/embed_metal.cmake makes k2 do it
-# where there is a metallib, before any of them is used.
+# Registers the kernels a second time with a metallib, as the code of cmake/embed_metal.cmake does,
+# before a kernel is used.
 SCRIPT = """
 import ctypes
 import sys
