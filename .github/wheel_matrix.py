@@ -24,22 +24,20 @@ else:
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The first Python that torch has wheels for on PyPI, where it is a later one.
-FIRST_PYTHON = {"2.15.0": "3.11"}
-# With which the other torch versions are tried.
+# The Python that the other torch versions are tried with.
 ONE_PYTHON = "3.12"
 
 
 def pairs(torch: dict, everything: bool) -> list[dict[str, str]]:
-    """What to build.
+    """The pairs of Python and torch to build wheels for.
 
     Args:
-      torch: that part of upstream.toml.
-      everything: all pairs, not the choice.
+      torch: the table [torch] of upstream.toml.
+      everything: whether to take all pairs.
     """
     found = []
     for version in torch["supported"]:
-        first = PYTHONS.index(FIRST_PYTHON.get(version, PYTHONS[0]))
+        first = PYTHONS.index(torch["first_python"].get(version, PYTHONS[0]))
         for python in PYTHONS[first:]:
             chosen = version == torch["default"] or python == ONE_PYTHON
             if everything or chosen:

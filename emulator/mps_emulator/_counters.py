@@ -1,4 +1,4 @@
-"""What the emulated device did, counted."""
+"""Counts of the emulated device's work."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""Recordings: what a program asks of the device, to be done again elsewhere."""
+"""Recordings of a program's work on the device, for replay on another machine."""
 
 import contextlib
 import ctypes

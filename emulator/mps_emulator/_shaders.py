@@ -25,7 +25,7 @@ class _Argument(ctypes.Structure):
 
 
 def install(torch, library) -> None:
-    """Gives torch._C what it lacks."""
+    """Adds the functions that torch._C lacks."""
     for name, result in (
         ("mps_emulator_compile_shader", ctypes.c_void_p),
         ("mps_emulator_shader_names", ctypes.c_void_p),

@@ -1,4 +1,4 @@
-"""What a profiler would show: signposts, and dispatches by their labels."""
+"""Traces: signposts, and dispatches with their labels, as a profiler shows them."""
 
 import contextlib
 import ctypes
@@ -71,7 +71,7 @@ class Dispatch:
 
 @dataclasses.dataclass
 class Trace:
-    """What was recorded, each list in its order in time."""
+    """A recorded trace; each list is in order of time."""
 
     signposts: list[Signpost] = dataclasses.field(default_factory=list)
     dispatches: list[Dispatch] = dataclasses.field(default_factory=list)

@@ -1,4 +1,4 @@
-"""A fatal misuse fails its test, and the others run.
+"""Lets a fatal mistake fail its own test only.
 
     pytest -p mps_emulator.pytest_plugin --mps-isolate
 
@@ -69,7 +69,7 @@ def _run_in_child(item):
     with os.fdopen(readable, "rb") as pipe:
         received = pipe.read()
     _, status = os.waitpid(child, 0)
-    # What it wrote went to pytest's capture, which the processes share.
+    # The child's output is in pytest's capture, which the processes share.
     captured = _captured(item)
     if received:
         return [

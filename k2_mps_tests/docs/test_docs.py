@@ -41,6 +41,17 @@ def test_tables_are_what_the_code_says(page):
     )
 
 
+@pytest.mark.k2
+def test_costs_are_those_of_the_library():
+    import _k2
+
+    assert docs.costs(PROJECT) == [
+        (found.operation, found.work, found.steps, costs.host, costs.step, costs.call)
+        for found in _k2.mps_placements()
+        for costs in [found.costs]
+    ]
+
+
 def build(root, site):
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],

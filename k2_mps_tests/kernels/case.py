@@ -1,4 +1,4 @@
-"""What a check is made of."""
+"""The parts of a check: buffers and launches."""
 
 import dataclasses
 

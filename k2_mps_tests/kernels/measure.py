@@ -1,9 +1,9 @@
-"""One file of kernels on mps: is it right, what may it do, how long does it take.
+"""Checks one file of kernels on mps: results, limits and times.
 
     python -m k2_mps_tests.kernels.measure NAME
 
-The last line that it prints is JSON. A file has a process of its own, so that
-what kills one says nothing of the others.
+The last line that it prints is JSON. Each file runs in a process of its own, so that a crash does
+not affect the others.
 """
 
 import contextlib

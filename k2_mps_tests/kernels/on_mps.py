@@ -35,7 +35,7 @@ def run(say=print):
 
 
 def launch(library, kernel, launches, threads, contents, around=contextlib.nullcontext()):
-    """Launches a kernel on copies of arrays; returns what is in them afterwards.
+    """Launches a kernel on copies of arrays; returns the copies.
 
     Args:
       around: a context for the launches alone, without the copies.

@@ -30,14 +30,14 @@ class CudaError(Exception):
 
 
 def values(array):
-    """The numbers in an array; those of numpy.uint16 are bfloat's bits."""
+    """The numbers in an array; numpy.uint16 holds the bits of bfloat."""
     if array.dtype != np.uint16:
         return array
     return (array.astype(np.uint32) << 16).view(np.float32)
 
 
 def differences(buffers, results):
-    """Compares what is in the buffers after a launch with what is expected.
+    """Compares the buffers after a launch with the expected ones.
 
     Args:
       buffers: (content, expected, tolerance) of each argument, as case.Buffer.

@@ -1,15 +1,18 @@
-"""The kernels' files, and what a host has to know of them."""
+"""The files of kernels: their texts, cases, sizes and compiled forms."""
 
+import functools
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-# What #include "k2/..." is relative to.
+# The folder to which #include "k2/..." is relative.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
 # Kernels that call the functions of a header, for its check.
@@ -65,31 +68,61 @@ def require_all(name, cases, kernels):
             )
 
 
+def program(*names):
+    """The path of the first of some programs that is beside this Python or in PATH.
+
+    Raises:
+      LookupError: there is none.
+    """
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for name in names:
+        if found := shutil.which(name, path=places):
+            return found
+    raise LookupError(f"there is no {' or '.join(names)}; `make doctor` says how to install it")
+
+
+@functools.cache
 def text(name):
-    """The text of a file with its headers of the series in their place."""
-    seen = set()
+    """The text of a file as k2 embeds it: includes of k2's headers are expanded."""
+    with tempfile.TemporaryDirectory() as scratch:
+        embedded = Path(scratch) / "embedded.cc"
+        options = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": embedded}
+        subprocess.run(
+            [
+                program("cmake"),
+                *(f"-D{key}={value}" for key, value in options.items()),
+                "-P",
+                str(ROOT / "cmake" / "embed_metal.cmake"),
+            ],
+            check=True,
+        )
+        literals = re.findall(r'R"k2_metal\((.*?)\)k2_metal"', embedded.read_text(), re.DOTALL)
+    return "".join(literals)
 
-    def include(match):
-        header = match[1]
-        if header in seen:
-            return ""
-        seen.add(header)
-        return expand((ROOT / header).read_text())
 
-    def expand(source):
-        return re.sub(r'^#include "([^"]+)".*$', include, source, flags=re.MULTILINE)
-
-    return expand(path(name).read_text())
-
-
+@functools.cache
 def enumerators(header):
-    """The values of the enumerators of a header, {name: int}."""
-    values = {}
-    source = re.sub(r"//.*", "", (KERNELS / header).read_text())
-    for body in re.findall(r"\benum\s*\w*\s*\{(.*?)\}", source, re.DOTALL):
-        for name, value in re.findall(r"(\w+)\s*=\s*([^,]+)", body):
-            values[name] = eval(value.replace("/", "//"), {}, dict(values))
-    return values
+    """The values that clang computes for the enumerators of a header, {name: int}."""
+
+    def value(node):
+        return int(node["value"]) if node["kind"] == "ConstantExpr" else value(node["inner"][0])
+
+    syntax = subprocess.run(
+        [
+            program("clang++-19", "clang++"),
+            *("-x", "c++", f"-I{ROOT}", "-fsyntax-only", "-Xclang", "-ast-dump=json"),
+            str(KERNELS / header),
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout
+    return {
+        enumerator["name"]: value(enumerator["inner"][0])
+        for declaration in json.loads(syntax)["inner"]
+        if declaration["kind"] == "EnumDecl"
+        for enumerator in declaration["inner"]
+        if enumerator["kind"] == "EnumConstantDecl"
+    }
 
 
 def compile_to_ptx(name, output, libdevice, gpu, *options):

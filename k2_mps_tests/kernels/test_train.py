@@ -1,4 +1,4 @@
-"""The training that needs no k2: it learns, and notices what is wrong."""
+"""The training without k2: it learns, and reports a wrong kernel."""
 
 import itertools
 import math

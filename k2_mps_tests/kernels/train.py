@@ -92,7 +92,7 @@ class MutualInformation(torch.autograd.Function):
 
 
 def by_recursion(px, py, boundary):
-    """What MutualInformation returns, row by row, in the type of its input."""
+    """MutualInformation's result, row by row, in the type of its input."""
     results = []
     for b, (_, _, S, T) in enumerate(boundary.tolist()):
         row = None

@@ -1,4 +1,4 @@
-"""How near double precision by Metal comes to that of the CPU.
+"""The error of Metal's double precision, compared with the CPU's.
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 
@@ -28,7 +28,7 @@ BATCH = 8
 
 @dataclass
 class Worst:
-    """Largest differences, and what they were found with."""
+    """The largest differences, each with its lattice."""
 
     ulps: int = 0
     gradient: float = 0.0

@@ -38,7 +38,7 @@ def pytest_report_header():
 
 @pytest.fixture(params=["host", "metal"])
 def placement(request, monkeypatch):
-    """Who does what both the host and a Metal kernel can do: each in turn."""
+    """Runs a test twice: once on the host and once by Metal kernels."""
     monkeypatch.setenv("K2_MPS_FORCE", request.param)
     return request.param
 

@@ -31,7 +31,7 @@ from k2_mps_tests.parity import accuracy
 CPU = torch.device("cpu")
 MPS = torch.device("mps", 0)
 EPS = torch.finfo(torch.float32).eps
-# Has the host or a Metal kernel do what both can.
+# Makes k2 use the host, or the Metal kernel, where both can do an operation.
 FORCE = "K2_MPS_FORCE"
 PLACES = st.sampled_from(["host", "metal"])
 
@@ -136,7 +136,7 @@ def ragged(num_axes):
 
 def scores_case(device, specs, name, double, log_semiring):
     fsas = make_fsa_vec(specs, device)
-    # Metal's scores are those of double precision whatever the caller asks for.
+    # Metal computes scores in double precision, whether or not the caller asks for it.
     in_metal = os.environ.get(FORCE) == "metal"
     ans = getattr(fsas, name)(use_double_scores=double or in_metal, log_semiring=log_semiring)
     grad = torch.linspace(1, 2, ans.numel())
@@ -520,7 +520,7 @@ def _round(kind, seed, tally, examples=50):
         try:
             tally.counts[kind][check(kind, **kwargs)] += 1
         except Difference:
-            # The last one that hypothesis tries is the smallest.
+            # The last case that hypothesis tries is the smallest.
             smallest.clear()
             smallest.update(kwargs)
             raise

@@ -1,4 +1,4 @@
-"""What the parity tests share."""
+"""FSAs, comparisons and devices that the parity tests share."""
 
 from collections.abc import Iterable
 
@@ -21,7 +21,7 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     num_states = int(torch.randint(3, 60, ()))
     lines = []
     for state in range(num_states - 2):
-        # One arc to the next state keeps all of them connected.
+        # One arc to the next state keeps all states connected.
         dests = [state + 1] + [int(torch.randint(state + 1, num_states - 1, ())) for _ in range(2)]
         for dest in sorted(dests):
             label = int(torch.randint(1, max_symbol + 1, ()))

@@ -6,7 +6,7 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-# What each makes of an FsaVec with attributes of every kind.
+# Operations on an FsaVec with attributes of every kind.
 UNARY = {
     "connect": lambda f: k2.connect(f),
     "arc_sort": lambda f: k2.arc_sort(f),

@@ -1,8 +1,8 @@
-"""What operations may cost on mps: dispatches, waits, copies.
+"""Budgets of operations on mps: dispatches, waits, copies.
 
 Counted on the emulated device.  A wait counts if it finds work in flight; a
-copy is one that torch makes between host and device.  The budgets are what
-was measured, so that an operation that begins to copy or to wait more fails.
+copy is one that torch makes between host and device.  The budgets are measured, so a test fails if
+an operation begins to copy or wait more.
 """
 
 import sys

@@ -18,7 +18,7 @@ OPERATIONS = {"intersect_dense", "ctc_loss", "get_tot_scores"}
 
 @pytest.fixture
 def costs():
-    """Puts back what the test sets."""
+    """Restores the settings that the test changes."""
     before = {p.operation: p.costs for p in _k2.mps_placements()}
     yield before
     for name, each in before.items():

@@ -1,4 +1,4 @@
-"""python -m k2.mps.check: it finds what is wrong, and says what it is on."""
+"""python -m k2.mps.check: it finds wrong results, and names the machine."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""k2.mps.counters(): what k2 itself says that it does on mps."""
+"""k2.mps.counters(): k2's own counts on mps."""
 
 import sys
 import threading

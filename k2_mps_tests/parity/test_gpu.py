@@ -1,4 +1,4 @@
-"""k2.mps.gpu: what a recipe asks of torch.cuda, on mps."""
+"""k2.mps.gpu: the functions of torch.cuda for recipes, on mps."""
 
 import pytest
 import torch

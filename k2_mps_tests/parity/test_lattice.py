@@ -82,7 +82,7 @@ def _case():
 
 
 class Result:
-    """What comes of a case on a device; `lattice` is None if k2 refuses it."""
+    """The results of a case on a device; `lattice` is None if k2 refuses the case."""
 
     def __init__(
         self,

@@ -66,7 +66,7 @@ def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
 
 
 def _pruned(am, lm, symbols, boundary, rnnt_type):
-    """Simple loss, ranges, pruning, and the loss on what is left."""
+    """Simple loss, ranges, pruning, and the pruned loss."""
     simple, (px_grad, py_grad) = k2.rnnt_loss_simple(
         lm,
         am,

@@ -186,7 +186,7 @@ def _segments(device="cpu", dtype=torch.int32):
     return torch.tensor([[0, 0, 4]], dtype=dtype, device=device)
 
 
-# What is on the wrong device or of the wrong dtype, and the call that mends it.
+# An error names the tensor with the wrong device or dtype, and the call that mends it.
 MIXED = {
     "graph_on_the_cpu": (REFUSED["graph_on_the_cpu"], "cpu", "mps:0", "graph.to('mps:0')"),
     "graph_on_mps": (REFUSED["graph_on_mps"], "mps:0", "cpu", "log_probs.to('mps:0')"),

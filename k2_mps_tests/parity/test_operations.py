@@ -20,7 +20,7 @@ OPERATIONS = tomllib.loads(TABLE.read_text(encoding="utf-8"))["operation"]
 
 
 def _variables():
-    """What the calls of the table use, all on mps."""
+    """The variables in the table's calls, all on mps."""
     torch.manual_seed(5)
 
     def leaf(*shape):
@@ -84,7 +84,7 @@ def _variables():
 
 
 def _where(counted, moved=()):
-    """Where what was counted ran.
+    """Where an operation ran, by its counts.
 
     Args:
       moved: what k2.mps.bridge took to the CPU; of that, k2 counts what torch

@@ -1,7 +1,6 @@
-"""Host or Metal: who does what both can, and that both do the same.
+"""Host or Metal: which one does an operation, and that both give the same results.
 
-What the kernels compute with maxima is the CPU's to the bit, so most
-comparisons here are exact.
+The kernels' maxima equal the CPU's to the bit, so most comparisons here are exact.
 """
 
 import sys

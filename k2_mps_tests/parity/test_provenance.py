@@ -1,4 +1,4 @@
-"""What k2 tells of itself, and of what is wrong around it."""
+"""k2's report of its origin, and its errors about the system."""
 
 import dataclasses
 import json
@@ -224,7 +224,7 @@ def test_nothing_is_wrong(version):
             "This is Linux",
             'torch.device("cpu")',
         ),
-        # Of several problems, the one that has to be solved first.
+        # Of several problems, the message names the first to solve.
         (
             dataclasses.replace(
                 with_system(machine="x86_64", version="13.0"),

@@ -25,7 +25,7 @@ def random_ragged(num_axes=2, dtype=torch.float32, device="cpu", seed=0):
 
 
 def same(mps, cpu, **tolerance):
-    """Compares what an operation returned: tensors, ragged ones, tuples."""
+    """Compares results of an operation: tensors, ragged tensors, tuples."""
     if isinstance(cpu, tuple):
         assert len(mps) == len(cpu)
         for m, c in zip(mps, cpu):

@@ -135,7 +135,7 @@ def test_states_with_more_arcs_than_a_batch_has_threads(placement):
 
 
 def test_accuracy(monkeypatch):
-    """A part of what `python -m k2_mps_tests.parity.accuracy` does."""
+    """A short run of `python -m k2_mps_tests.parity.accuracy`."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     worst = accuracy.run(lattices=48, seed=1, max_frames=300)
     assert worst.is_right(), worst

@@ -1,4 +1,4 @@
-"""What Instruments would show of k2, as the emulated device records it."""
+"""k2's signposts and labels, as the emulated device records them for Instruments."""
 
 import os
 import subprocess

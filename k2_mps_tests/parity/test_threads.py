@@ -30,7 +30,7 @@ def _loss(seed):
 
 
 def _run(*targets):
-    """Runs functions in threads of their own; raises what they raise."""
+    """Runs each function in a thread of its own; raises an exception of any of them."""
     errors = []
 
     def guard(target):
@@ -114,7 +114,7 @@ def test_k2_beside_torch(rounds):
 
 
 def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
-    """It prunes in a thread of k2, on what torch has just computed."""
+    """intersect_dense_pruned prunes, in a thread of k2, scores that torch has just computed."""
     torch.manual_seed(1)
     log_probs = torch.randn(2, 90, 6)
     segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)

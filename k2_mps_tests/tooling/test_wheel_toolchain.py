@@ -151,12 +151,15 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     assert "undefined symbol: gone" in failure.value.stderr
 
 
-# What the headers of signposts take of the C library's; `os_log_t` is an
-# object there.
+# What the headers of signposts include of the C library.  `os_log_t` is an object
+# in Objective-C only.
 OS_HEADERS = {
     "sys/cdefs.h": "#define __BEGIN_DECLS\n#define __END_DECLS\n",
     "os/base.h": "#include <sys/cdefs.h>\n#define OS_EXPORT extern\n",
-    "os/object.h": "#define OS_OBJECT_DECL(name) typedef void *name##_t\n",
+    "os/object.h": (
+        "#ifdef __OBJC__\n#define OS_OBJECT_USE_OBJC 1\n"
+        "#define OS_OBJECT_DECL(name) typedef void *name##_t\n#endif\n"
+    ),
 }
 SIGNPOSTS = """\
 #include <os/signpost.h>
@@ -171,12 +174,13 @@ void f(const char *text) {
 
 @pytest.fixture
 def os_headers(tmp_path):
-    """The option that has a compiler find them."""
+    """Compiler options for the headers that the SDK would have."""
     for name, text in OS_HEADERS.items():
         path = tmp_path / "include" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return f"-I{tmp_path / 'include'}"
+    emulator = toolchain.FILES.parents[3] / "emulator"
+    return [f"-I{folder}" for folder in (toolchain.FILES, emulator / "include", path.parents[1])]
 
 
 def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
@@ -189,12 +193,7 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
     system = tmp_path / "system.tbd"
     system.write_text(toolchain.stub(toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []))
     built = compiled(
-        SIGNPOSTS,
-        tmp_path / "f.dylib",
-        str(system),
-        "-fno-stack-protector",
-        f"-I{toolchain.FILES}",
-        os_headers,
+        SIGNPOSTS, tmp_path / "f.dylib", str(system), "-fno-stack-protector", *os_headers
     )
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
@@ -209,7 +208,7 @@ def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
             SIGNPOSTS.replace('"name"', "text"),
             tmp_path / "f.dylib",
             f"-I{toolchain.FILES}",
-            os_headers,
+            *os_headers,
         )
     assert "error: expected" in failure.value.stderr
 

@@ -81,7 +81,7 @@ def _count(name, lattice, best_only=False):
 
 
 def _best_counts(lattice, counts):
-    """What is kept if there is nothing but the best paths."""
+    """The kept arcs if only the best paths are kept."""
     everything = lattice.words.copy()
     counts = np.zeros_like(counts)
     for fsa, b in enumerate(lattice.a_to_b):

@@ -3,10 +3,10 @@
 Nothing of Apple's is kept in this repository.  The headers of macOS's C
 library and its list of symbols come with `ziglang`, those of the C++ library
 with Debian's libc++, torch's headers and libraries with torch's own wheel for
-macOS; the few declarations of Foundation, Metal and signposts that k2 needs
-are written in `macos/`.  What the system's other libraries export is taken
-from what torch's libraries import from them: symbols that are there wherever
-this torch runs.
+macOS.  Metal and signposts are declared by the emulator's headers; the few
+declarations of Foundation and logging that k2 needs are in `macos/`.  The system's
+other libraries export what torch's libraries import from them, wherever this
+torch runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -37,6 +37,11 @@ LABEL = "cross-built, statically verified"
 _CLANG = doctor.CLANG
 _LIBCXX = f"libc++-{_CLANG}-dev"
 FILES = Path(__file__).with_name("macos")
+# Where the SDK has headers of the emulator, by their paths in its include/.
+_EMULATOR_HEADERS = {
+    "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
+    "os/signpost.h": "usr/include/os/signpost.h",
+}
 _STAMP = "complete"
 _PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
@@ -175,6 +180,10 @@ def assemble(
     zig = fetch_zig(project, reporter)
     libcxx = _fetch_libcxx(project, reporter)
     target = _root(project) / f"toolchain-{torch_package.parent.name}"
+    headers = {
+        project.root / "emulator" / "include" / source: place
+        for source, place in _EMULATOR_HEADERS.items()
+    }
     key = _key(
         torch_package.parent.name,
         zig.name,
@@ -182,12 +191,13 @@ def assemble(
         python.number,
         str(python.include),
         python.program,
+        *(header.read_text() for header in headers),
     )
     found = Toolchain(target)
     if found.key != key:
         draft = target.with_name(target.name + ".draft")
         shutil.rmtree(draft, ignore_errors=True)
-        _fill(draft, python, torch, torch_package, zig, libcxx)
+        _fill(draft, python, torch, torch_package, zig, libcxx, headers)
         parts = {
             "torch": str(torch.specifier).removeprefix("=="),
             "libc++": libcxx.name.removeprefix("libcxx-"),
@@ -391,6 +401,7 @@ def _fill(
     torch_package: Path,
     zig: Path,
     libcxx: Path,
+    emulator_headers: Mapping[Path, str],
 ) -> None:
     sdk = directory / "sdk"
     headers = sdk / "usr" / "include"
@@ -402,6 +413,9 @@ def _fill(
     frameworks = sdk / "System" / "Library" / "Frameworks"
     for path in FILES.glob("*.framework"):
         shutil.copytree(path, frameworks / path.name)
+    for source, place in emulator_headers.items():
+        (sdk / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, sdk / place)
     symbols = system_symbols(torch_package, zig)
     for library, (place, reexported) in _STUBS.items():
         file = sdk / f"{place}.tbd"

@@ -167,6 +167,42 @@ def _budgets(project: Project) -> Iterator[str]:
     )
 
 
+def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
+    """The rows of the table in placement.cc: an operation, what its work and
+    its steps are called, and the nanoseconds that the host takes for each unit
+    of work, and Metal for each step and for a call.
+
+    Raises:
+      ConfigError: there are none.
+    """
+    path = project.patches / "files/k2/csrc/mps/placement.cc"
+    pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
+    rows = re.findall(pattern, path.read_text(encoding="utf-8"))
+    if not rows:
+        raise errors.ConfigError(
+            f"{path.name} has no row of costs",
+            why=f"no line of it matches {pattern}",
+            next_command="correct costs() in tools/k2mps/run/docs.py",
+        )
+    return [(*row[:3], *map(int, row[3:])) for row in rows]
+
+
+def _costs(project: Project) -> Iterator[str]:
+    return iter(
+        _table(
+            ("operation", "the host's estimate", "Metal's estimate"),
+            [
+                (
+                    f"`{name}`",
+                    f"{host} ns × {work}",
+                    f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs",
+                )
+                for name, work, steps, host, step, call in costs(project)
+            ],
+        )
+    )
+
+
 def error_classes() -> list[type]:
     """All kinds of errors, by exit code."""
     found = [
@@ -211,6 +247,7 @@ def _compatibility(project: Project) -> Iterator[str]:
 _BLOCKS: Mapping[str, Callable[[Project], Iterator[str]]] = {
     "budgets": _budgets,
     "compatibility": _compatibility,
+    "costs": _costs,
     "errors": _errors,
     "operations": _operations,
 }

@@ -22,43 +22,43 @@
 #include <cstddef>
 #include <cstdint>
 
-// What k2 asks of the GPU and what it waits for, counted on request.  Nothing
-// is counted, and no clock is read, while nobody asks.  All of it is zero in
-// a k2 that was built without K2_WITH_MPS.
+// Counts of dispatches, waits and copies, on request.  Between StopCounting()
+// and StartCounting(), nothing is counted and no clock is read.  In a build
+// without K2_WITH_MPS all counts are 0.
 
 namespace k2 {
 namespace mps {
 
-// Since the process began, as far as somebody was counting.
+// Totals of the process, while counting was on.
 struct Counters {
-  // Kernels of k2 that were given to the GPU.
+  // Kernels of k2 that were dispatched.
   int64_t dispatches = 0;
-  // How often code on the host made sure that the GPU was done.
+  // Times that the host checked that the GPU was done.
   int64_t gates = 0;
-  // Those gates that had to wait: that took kWaitNanoseconds or longer.
+  // Gates that took kWaitNanoseconds or longer.
   int64_t waits = 0;
-  // How long these waits took together.
+  // The total time of these waits.
   int64_t wait_nanoseconds = 0;
-  // What k2 copied between memory of the CPU and of mps, in bytes.
+  // Bytes that k2 copied between memory of the CPU and of mps.
   int64_t bytes_to_mps = 0;
   int64_t bytes_to_cpu = 0;
-  // What it copied from one place of mps to another.
+  // Bytes that k2 copied within memory of mps.
   int64_t bytes_within_mps = 0;
 };
 
-// torch does not tell whether the GPU has work, so a wait is known by its
-// time.  A gate with nothing to wait for takes some tens of nanoseconds, a few
-// microseconds where all of it was out of the caches; to hand a command buffer
-// to a GPU and hear that it is done takes tens of microseconds at the least.
+// torch does not say whether the GPU has work, so a gate counts as a wait by
+// its time.  Without pending work, a gate takes some tens of nanoseconds, or a
+// few microseconds with cold caches.  A round trip of a command buffer to the
+// GPU takes at least tens of microseconds.
 constexpr int64_t kWaitNanoseconds = 10000;
 
-/* Begins to count, until StopCounting() has been called as many times. */
+/* Turns counting on.  Calls nest: each needs a StopCounting(). */
 void StartCounting();
 void StopCounting();
 
 Counters GetCounters();
 
-// What follows is for those who do what is counted.
+// For code that dispatches, waits or copies: one call for each event.
 
 bool IsCounting();
 void CountDispatch();

@@ -29,13 +29,13 @@ class Tensor;
 
 namespace k2 {
 
-// A part of a sequence that becomes one of a DenseFsaVec.
+// A part of a sequence; it becomes one FSA of a DenseFsaVec.
 struct Segment {
   int32_t sequence, start_frame, num_frames;
 };
 
-/* Makes a DenseFsaVec on the GPU, in one dispatch for some 200 segments, which
-   nothing waits for.
+/* Makes a DenseFsaVec on the GPU: one dispatch for about 200 segments,
+   without a wait.
 
    @param [in] log_probs   torch.float32 on mps, indexed
                            [sequence][frame][symbol], of any strides.
@@ -48,12 +48,12 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
                            at::Tensor *scores);
 
 /* Computes the gradient of log_probs from that of `scores`, in as many
-   dispatches.  Where segments overlap it adds up in their order.
+   dispatches.  Where segments overlap, it adds up in their order.
 
    @param [in] scores_grad   torch.float32 on mps, in the shape of `scores`,
                              contiguous.
-   @param [out] grad         The same in the shape of log_probs, contiguous; all
-                             are written.
+   @param [out] grad         torch.float32 on mps, in the shape of log_probs,
+                             contiguous; all elements are written.
  */
 void DenseFsaVecGradMps(const at::Tensor &scores_grad,
                         const std::vector<Segment> &segments,

@@ -26,13 +26,13 @@
 #include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/torch_util.h"
 
-// Memory for the GPU to write.  That of the context is the host's to write, so
-// it waits until the GPU is done with what was there before.
+// Memory for the GPU to write.  Memory of the context is for the host to write:
+// its allocation waits until the GPU is done with the memory's earlier use.
 
 namespace k2 {
 
-/* Returns a contiguous tensor on mps with one axis and `dim` elements, or with
-   one if that is 0, since Metal has no empty buffers.  Nothing is written.
+/* Returns an uninitialized, contiguous tensor on mps with one axis and
+   max(dim, 1) elements: Metal has no empty buffers.
  */
 template <typename T>
 torch::Tensor GpuTensor(int64_t dim) {
@@ -41,8 +41,8 @@ torch::Tensor GpuTensor(int64_t dim) {
       torch::dtype(c10::CppTypeToScalarType<T>::value).device(torch::kMPS, 0));
 }
 
-/* Returns an array in the memory of what GpuTensor() returned, `dim` elements
-   of sizeof(T) bytes from the first on.
+/* Returns an array over the first `dim` elements, of sizeof(T) bytes, of a
+   tensor of GpuTensor().
  */
 template <typename T>
 Array1<T> GpuArray(const torch::Tensor &tensor, int32_t dim) {

@@ -25,14 +25,14 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// How many threads a threadgroup gets, and a state.
+// Sizes of threadgroups, and lanes for each state.
 
 namespace k2 {
 namespace mps {
 
-/* Returns how often `unit` threads, a simdgroup or several that work together,
-   fit into a threadgroup of a kernel: at least once.  Throws if the kernel runs
-   with fewer threads.
+/* Returns how many units of `unit` threads fit into a threadgroup of a
+   kernel, at least 1.  A unit is a simdgroup, or several that work together.
+   Throws if the kernel runs with fewer than `unit` threads.
 
    @param [in] source, kernel, device_of   As for MaxThreadsPerThreadgroup().
  */
@@ -57,9 +57,9 @@ inline uint32_t FitThreads(const std::string &source, const std::string &kernel,
          unit;
 }
 
-/* Returns how many lanes of a simdgroup share a state, if each keeps
-   `arcs_of_lane` of its arcs in registers: so many, a power of 2, that most
-   arcs are there.
+/* Returns how many lanes of a simdgroup share a state, a power of 2 from 1 to
+   32.  Each lane keeps `arcs_of_lane` arcs in registers; the result is large
+   enough for a state with the average number of arcs.
  */
 inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
                             int32_t arcs_of_lane) {
@@ -70,8 +70,8 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
-/* Returns the grid of a kernel that has a thread for each of `size` > 0
-   elements; the last threadgroup may have threads without one.
+/* Returns the grid of a kernel with a thread for each of `size` > 0 elements;
+   threads at the end of the last threadgroup may have no element.
  */
 inline Grid GridOf(int32_t size, uint32_t threads = 256) {
   return {(size + threads - 1) / threads, threads};

@@ -37,7 +37,7 @@ constexpr const char *kSource = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// What the kernels of lattice.metal read, from [[buffer(0)]] on.
+// The inputs of the kernels of lattice.metal, from [[buffer(0)]] on.
 struct Inputs {
   std::vector<mps::Argument> arguments;
   LatticeParams params;
@@ -93,8 +93,8 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                       step_begins =
                           torch::arange(0, num_steps * of_step, of_step,
                                         entering.options().dtype(torch::kLong));
-  // The largest FSA is unknown to the host, which would have to wait for it:
-  // most are not much larger than the average.
+  // The host does not know the largest FSA without a wait.  Most FSAs are not
+  // much larger than the average.
   const uint32_t threads = mps::FitThreads(
       kSource, kKernel, arcs,
       int64_t{num_states} * 3 / 2 * width / num_fsas + width, kIdSimdWidth);

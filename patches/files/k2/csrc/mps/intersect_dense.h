@@ -27,17 +27,18 @@
 
 namespace k2 {
 
-/* Tells whether IntersectDenseMps() is to do it; the host otherwise (see
-   placement.h).
+/* Returns whether IntersectDenseMps() is estimated to be faster than the host
+   (see placement.h).
 
    @param [in] num_arcs   Arcs of all graphs.
-   @param [in] num_rows   Frames of the longest sequence, and one.
+   @param [in] num_rows   Frames of the longest sequence, plus 1.
  */
 bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
 
-/* IntersectDense() on the GPU.  The host waits once, for the sizes of what it
-   allocates, and once more each time that a limit narrows the beam; nothing
-   waits for the lattice itself.  Its bits are the CPU's.
+/* IntersectDense() on the GPU.  The host waits once, for the number of states
+   and arcs to allocate, and once more each time that a limit narrows the
+   beam.  Nothing waits for the lattice itself.  The lattice's bits are the
+   CPU's.
 
    All tensors are torch.int32 on mps, contiguous.
 

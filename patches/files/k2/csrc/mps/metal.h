@@ -27,37 +27,38 @@
 
 #include "torch/all.h"
 
-// All that k2 says to Metal.  A kernel is a function of a file of
-// k2/csrc/mps/kernels.  Its text is part of the library (see
-// cmake/embed_metal.cmake), and so is what Metal's compiler made of it, if one
-// was there.  Where that is missing or the system does not load it, the text
-// is compiled once per process, when a kernel of it is first used.  This
-// header is plain C++, and so is who launches kernels.
+// k2's interface to Metal.  A kernel is a function in a file of
+// k2/csrc/mps/kernels.  The library contains the text of each file (see
+// cmake/embed_metal.cmake).  If Metal's compiler was there at build time, the
+// library also contains the compiled file.  If the compiled file is missing or
+// the system does not load it, a process compiles the text when it first uses
+// a kernel of the file.  This header and code that launches kernels are plain
+// C++.
 
 namespace k2 {
 namespace mps {
 
-// Registers a file of kernels under its name.  Made as a static object; what
-// the pointers point to must last.
+// Registers a file of kernels under its name.  Each is a static object; text
+// and metallib must live as long as the process.
 class KernelSource {
  public:
   /*
      @param [in] name      The name of the file without its extension.
-     @param [in] text      What is in it, with its includes in their place.
-     @param [in] metallib  The same, compiled; may be null.
-     @param [in] size      Its number of bytes.
+     @param [in] text      The text of the file, with includes expanded.
+     @param [in] metallib  The compiled file; may be null.
+     @param [in] size      The bytes of metallib.
    */
   KernelSource(const char *name, const char *text,
                const unsigned char *metallib = nullptr, size_t size = 0);
 };
 
-// The size of a dispatch.  Each threadgroup has all of its threads.
+// The size of a dispatch.  All threadgroups have the same number of threads.
 struct Grid {
   uint32_t threadgroups;
   uint32_t threads_per_threadgroup;
 };
 
-// What is bound to one [[buffer(i)]] of a kernel.
+// An argument of a kernel, for one [[buffer(i)]].
 class Argument {
  public:
   // The memory of a tensor on device mps, from its first element on.  The
@@ -81,34 +82,34 @@ class Argument {
   std::string bytes_;
 };
 
-/* Encodes one dispatch of a kernel on torch's stream.  It runs after all work
-   that was encoded before, and before all that comes later; nothing waits for
-   it here.
+/* Encodes one dispatch of a kernel on torch's stream, without a wait.  The
+   kernel runs after all work that was encoded before it, and before all later
+   work.
 
-   Dies with the name of the kernel, and the compiler's text if there is one,
-   on a kernel that does not exist or does not compile, and on a grid beyond
-   what the kernel may have.
+   Dies if the kernel does not exist or does not compile, or if the grid is too
+   large for the kernel.  The message has the kernel's name, and the compiler's
+   text if there is one.
 
    @param [in] source      The name of the file without its extension.
-   @param [in] kernel      The name of the function in it.
-   @param [in] grid        The number of threads.  Nothing is encoded if it is
-                           zero.
-   @param [in] arguments   What is bound to [[buffer(0)]], [[buffer(1)]], ...
+   @param [in] kernel      The name of the function in the file.
+   @param [in] grid        The number of threads.  If it is 0, nothing is
+                           encoded.
+   @param [in] arguments   Arguments for [[buffer(0)]], [[buffer(1)]], ...
  */
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const std::vector<Argument> &arguments);
 
-/* Returns how many threads a threadgroup of this kernel may have, at most
-   1024.  Depends on the registers that it uses.  Dies as Launch() does.
+/* Returns how many threads a threadgroup of this kernel may have: at most 1024,
+   fewer if the kernel uses many registers.  Dies as Launch() does.
 
-   @param [in] device_of  A tensor with elements on the device to ask for.
+   @param [in] device_of  A tensor with elements, on the kernel's device.
  */
 uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of);
 
-// Returns how many cores the GPU has, each of which runs one threadgroup or a
-// few; 1 where torch cannot tell, as may be in a virtual machine.
+// Returns the number of cores of the GPU.  A core runs one threadgroup or a
+// few. 1 if torch does not know the number, for example in a virtual machine.
 uint32_t NumCores();
 
 }  // namespace mps

@@ -57,7 +57,7 @@ NSString *ToNSString(const std::string &s) {
   return [NSString stringWithUTF8String:s.c_str()];
 }
 
-// How Instruments and Xcode call a kernel's encoder and pipeline.
+// The label of a kernel's encoder and pipeline in Instruments and Xcode.
 std::string LabelOf(const std::string &kernel) { return "k2 " + kernel; }
 
 // The compiled kernels of this process.  They are never released.
@@ -107,7 +107,8 @@ class Pipelines {
     return library;
   }
 
-  // Returns nil where there is none, or none that this system loads.
+  // Returns nil if there is no compiled library, or this system does not load
+  // it.
   static id<MTLLibrary> Precompiled(id<MTLDevice> device,
                                     const std::string &name,
                                     const Source &source) {
@@ -245,7 +246,7 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
 }
 
 uint32_t NumCores() {
-  // torch asks the system each time, and throws or says 0 where it finds none.
+  // torch asks the system each time, and throws or returns 0 if it finds none.
   static const uint32_t count = [] {
     try {
       return std::max(at::mps::MPSDevice::getInstance()->getCoreCount(), 1u);

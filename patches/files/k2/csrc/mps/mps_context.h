@@ -25,15 +25,14 @@
 
 // k2 on torch's mps device.
 //
-// The GPU of an Apple device shares the memory of the host.  A context of
-// type kMps therefore hands out what torch's allocator for that device gives,
-// and Region::data is the address at which the host finds it.  All code of k2
-// that runs on the host works there in place, after Context::WaitForHost() has
-// waited for the GPU; a tensor becomes a Region, and a Region a tensor,
-// without any copy.
+// The GPU of an Apple device shares the memory of the host.  A context of type
+// kMps allocates by torch's allocator for that device, and Region::data is the
+// host's address of the memory.  k2's code on the host works there in place,
+// after Context::WaitForHost() has waited for the GPU.  A tensor becomes a
+// Region, and a Region a tensor, without a copy.
 //
-// Where k2 is built without K2_WITH_MPS, GetMpsContext() tells so and the
-// other functions are never reached.
+// In a build without K2_WITH_MPS, GetMpsContext() dies with an explanation, and
+// the other functions are never reached.
 
 namespace k2 {
 
@@ -48,14 +47,14 @@ ContextPtr GetMpsContext();
 
    @param [in] tensor   On device mps, of any shape, strides and dtype.
    @return   A region in GetMpsContext().  Its data is the address of the
-             tensor's first element, its num_bytes what remains of the
-             tensor's storage from there.
+             tensor's first element; its num_bytes are the bytes from there to
+             the end of the tensor's storage.
  */
 RegionPtr NewMpsRegion(const torch::Tensor &tensor);
 
-/* Returns a tensor over the same memory, of the same shape and strides, whose
-   elements are taken as another type of the same size.  It is detached from
-   the autograd graph.
+/* Returns a tensor over the same memory, with the same shape and strides, and
+   another type of elements, of the same size.  The tensor is detached from the
+   autograd graph.
 
    @param [in] tensor   On device mps.
    @param [in] dtype    A type of as many bytes as that of `tensor`.
@@ -67,9 +66,9 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
    address at which the host may read and write the first element.
 
    @param [in] tensor   On device mps.
-   @param [in] dtype    What the caller takes its elements for.  Throws if it
-                        is not what they are.
-   @return  The address; it is valid as long as the tensor's storage lives.
+   @param [in] dtype    The type that the caller expects.  Throws if the
+                        tensor's elements have another type.
+   @return  The address, which is valid as long as the tensor's storage lives;
             nullptr if the tensor has no elements.
  */
 void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
@@ -82,7 +81,7 @@ inline ContextPtr GetMpsContext() {
   return nullptr;
 }
 
-// The way to any of the following leads through GetMpsContext().
+// Without a context of kMps, the following functions are never called.
 
 inline RegionPtr NewMpsRegion(const torch::Tensor &) {
   GetMpsContext();

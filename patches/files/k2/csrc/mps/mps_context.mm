@@ -31,8 +31,8 @@ namespace k2 {
 
 namespace {
 
-// Returns where the host finds the first byte of `storage`; nullptr if it is
-// empty.
+// Returns the host's address of the first byte of `storage`; nullptr if
+// `storage` is empty.
 void *HostAddress(const c10::Storage &storage) {
   if (storage.nbytes() == 0 || storage.data() == nullptr) return nullptr;
   void *address = [mps::BufferOf(storage) contents];
@@ -58,7 +58,8 @@ torch::Tensor MakeTensor(c10::Storage storage, torch::ScalarType dtype,
 }  // namespace
 
 // Region::deleter_context of every Region of a PytorchMpsContext is the
-// c10::Storage that owns its memory, so that each of them can become a tensor.
+// c10::Storage that owns the Region's memory, so that the Region can become a
+// tensor.
 class PytorchMpsContext : public Context {
  public:
   PytorchMpsContext()
@@ -77,14 +78,14 @@ class PytorchMpsContext : public Context {
         allocator_, /*resizable*/ false);
     void *data = HostAddress(*storage);
     *deleter_context = storage.release();
-    // Another thread may have freed this memory with work on it in flight.
+    // Another thread may have freed this memory while work on it was pending.
     mps::Synchronize();
     return data;
   }
 
   void Deallocate(void *data, void *deleter_context) override {
-    // The GPU may still use this memory.  torch hands it to nobody but later
-    // work of the same stream, or to a host that waits first.
+    // The GPU may still use this memory.  torch gives it only to later work of
+    // the same stream, or to a host that waits first.
     delete static_cast<c10::Storage *>(deleter_context);
   }
 
@@ -121,7 +122,7 @@ class PytorchMpsContext : public Context {
     if (c10::multiply_integers(sizes) == 0) return torch::empty(sizes, options);
 
     if (on_host) {
-      // Nobody will wait on behalf of a tensor on the CPU.
+      // A reader of a tensor on the CPU does not wait.
       Sync();
       return torch::from_blob(
           data, sizes, strides, [region](void *) {}, options);

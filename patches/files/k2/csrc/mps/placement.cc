@@ -32,11 +32,11 @@ std::mutex g_mutex;
 
 // In the order of Operation.
 //
-// These costs are rough.  The host's are what k2's code takes on one core of an
-// x86-64: of ctc_loss that is all of it, with the lattice and the gradient.
-// Metal's are several times those of an NVIDIA H200, and what others measured
-// for a dispatch and the wait for it on Apple's GPUs.  No Apple device was
-// measured: k2.mps.calibrate does that on the user's.
+// These costs are rough.  The host's are measured on one core of an x86-64;
+// those of ctc_loss include the lattice and the gradient.  Metal's are several
+// times those of an NVIDIA H200, plus the time that others measured on
+// Apple's GPUs for a dispatch and the wait for it.  No Apple device was
+// measured: k2.mps.calibrate measures the user's.
 std::vector<Placement> &Table() {
   static std::vector<Placement> table = {
       {"intersect_dense", "arcs and frames", "frames", {15, 4000, 400000}},

@@ -25,25 +25,26 @@
 namespace k2 {
 namespace mps {
 
-// What both a Metal kernel and k2's code for the host can do on mps.  Where to
-// run is the only difference: both work in the same memory.
+// Operations on mps that both a Metal kernel and k2's code for the host can do.
+// Both work in the same memory.
 enum class Operation { kIntersectDense, kCtcLoss, kScores };
 
-// What an operation takes, in nanoseconds.
+// The time of an operation, in nanoseconds.
 struct Costs {
-  double host;  // the host, for each unit of work
-  double step;  // Metal, for each of the steps that follow each other
-  double call;  // Metal, for its dispatches and the wait that follows
+  double host;  // on the host, for each unit of work
+  double step;  // in Metal, for each of the sequential steps
+  double call;  // in Metal, for the dispatches and the wait for them
 };
 
-/* Decides who does an operation: the one for which the estimate is shorter.
+/* Estimates the time of an operation on the host and in Metal, and returns
+   whether Metal is faster.
 
-   The environment variable K2_MPS_FORCE, `host` or `metal`, overrules that; it
-   is read each time.  Throws if it has another value.
+   The environment variable K2_MPS_FORCE, `host` or `metal`, overrides the
+   estimate; it is read at each call.  Throws if it has another value.
 
    @param [in] operation  The operation.
-   @param [in] work       How many units of work there are, see Placements().
-   @param [in] steps      How many steps follow each other.
+   @param [in] work       Units of work, see Placements().
+   @param [in] steps      Sequential steps.
    @return   Whether to use the kernels.
  */
 bool PreferMetal(Operation operation, double work, double steps);
@@ -51,11 +52,11 @@ bool PreferMetal(Operation operation, double work, double steps);
 // An operation, its costs, and its last call in this process.
 struct Placement {
   std::string operation;    // the name of k2's function
-  std::string work, steps;  // what these are, in the plural
+  std::string work, steps;  // the names of their units, in the plural
   Costs costs;
   bool is_calibrated;  // by SetCosts()
 
-  int64_t num_calls;                   // those of PreferMetal()
+  int64_t num_calls;                   // calls of PreferMetal()
   double last_work, last_steps;        // of the last one; 0 before the first
   bool last_is_metal, last_is_forced;  // by K2_MPS_FORCE
 };
@@ -63,7 +64,7 @@ struct Placement {
 // Returns a Placement for each Operation.
 std::vector<Placement> Placements();
 
-// Replaces the costs of the operation of that name.  Throws if there is none.
+// Replaces the costs of an operation.  Throws if no operation has that name.
 void SetCosts(const std::string &operation, const Costs &costs);
 
 }  // namespace mps

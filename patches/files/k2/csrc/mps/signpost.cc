@@ -33,9 +33,9 @@ namespace {
 
 constexpr const char *kSubsystem = "org.k2-fsa.k2";
 
-// With K2_MPS_SIGNPOSTS=1 in the environment an ordinary category, which is on
-// whether somebody records or not.  It is for tools that do not turn dynamic
-// tracing on, as xctrace may not.
+// With K2_MPS_SIGNPOSTS=1 in the environment, this is an ordinary category,
+// which is always on: for tools that do not turn dynamic tracing on, as
+// perhaps xctrace.
 const char *TracingCategory() {
   const char *value = std::getenv("K2_MPS_SIGNPOSTS");
   bool always = value != nullptr && std::strcmp(value, "1") == 0;
@@ -49,8 +49,8 @@ os_log_t LogOf(Signpost::Kind kind) {
   return kind == Signpost::kDispatch ? points : tracing;
 }
 
-// Returns the name in what compilers make of __PRETTY_FUNCTION__:
-// "k2::Scale" of "k2::Array1<T> &k2::Scale(int, T) [T = float]".
+// Returns the name in a __PRETTY_FUNCTION__: "k2::Scale" for
+// "k2::Array1<T> &k2::Scale(int, T) [T = float]".
 std::string NameOf(const char *function) {
   std::string name = function;
   const std::string unnamed = "(anonymous namespace)::";

@@ -27,27 +27,28 @@
 namespace k2 {
 namespace mps {
 
-// An interval from where it stands to the end of the block, on any thread.
-// They may be nested.
+// An interval that begins with the object's construction and ends with its
+// destruction, on any thread.  Intervals may be nested.
 class Signpost {
  public:
   // The name of the interval.
   enum Kind {
-    // What NVTX_RANGE() marks; the message is the function.  Category
-    // DynamicTracing: costs little unless somebody records; see signpost.mm.
+    // A range of NVTX_RANGE(); the message is the function's name.  Category
+    // DynamicTracing, which costs little while no tool records; see
+    // signpost.cc.
     kFunction,
-    // The host makes sure that the GPU is done; no message.  Of the same
-    // category, since one loss does so thousands of times.
+    // The host checks that the GPU is done; no message.  Category
+    // DynamicTracing, since one loss does so thousands of times.
     kWait,
-    // A kernel is encoded; the message is its name.  Category
-    // PointsOfInterest, which tools show by themselves: there are few.
+    // A kernel is encoded; the message is its name.  Category PointsOfInterest,
+    // which tools show by default: there are few.
     kDispatch,
   };
 
   /*
-     @param [in] kind      Which of them.
-     @param [in] message   Need not last.  Of K2_FUNC the function's name is
-                           shown, without its types.
+     @param [in] kind      The kind of interval.
+     @param [in] message   Need not outlive the call.  If it is K2_FUNC, tools
+                           show the function's name without its types.
    */
   explicit Signpost(Kind kind, const char *message = "");
 
@@ -62,7 +63,7 @@ class Signpost {
   void End();
 
   Kind kind_;
-  uint64_t id_ = 0;  // 0 if nobody records
+  uint64_t id_ = 0;  // 0 if no tool records
 };
 
 }  // namespace mps

@@ -32,16 +32,16 @@
 namespace k2 {
 namespace mps {
 
-/* Runs `f` inside of torch's dispatch queue for the GPU and returns when it
-   is done.  What `f` throws is thrown here.
+/* Runs `f` inside of torch's dispatch queue for the GPU, and returns when `f`
+   has returned.  Rethrows an exception of `f`.
 
-   Must not be called from inside of that queue: it would wait for itself.
+   Must not be called from inside of that queue: the call would wait for itself.
  */
 void RunInStream(const std::function<void()> &f);
 
-/* Waits until the GPU is done with all work given to it so far.  Costs next
-   to nothing if it has none.  May be called from any thread, though not from
-   inside of torch's dispatch queue.
+/* Waits until the GPU is done with all work so far.  Without pending work, a
+   call takes some tens of nanoseconds.  May be called from any thread, but not
+   from inside of torch's dispatch queue.
 
    Throws what torch::mps::synchronize() throws.
  */

@@ -35,7 +35,7 @@ void RunInStream(const std::function<void()> &f) {
       error = std::current_exception();
     }
   };
-  // A block would copy what it uses, but for pointers.
+  // A block copies the variables that it uses; so it uses pointers.
   auto *p = &run;
   RunBlocking([p]() {
     dispatch_sync(torch::mps::get_dispatch_queue(), ^{
@@ -47,8 +47,7 @@ void RunInStream(const std::function<void()> &f) {
 
 void Synchronize() {
   // torch::mps::synchronize() commits and releases the open command buffer
-  // without entering the queue, so that it would take it away from under
-  // another thread that is just encoding.
+  // without entering the queue: another thread may be encoding in that buffer.
   RunInStream([] { torch::mps::synchronize(); });
 }
 

@@ -13,10 +13,10 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Whether this k2 fits where it runs, and what to do where it does not.
+'''Whether this k2 can run on this system, and what to do if not.
 
-``import k2`` asks before anything of k2's libraries is loaded, so nothing of
-them is imported here at the top.  Each verdict is a function of facts alone.
+``import k2`` calls this module before it loads k2's libraries, so this module
+does not import them.  Each verdict depends on its arguments alone.
 '''
 import dataclasses
 import platform
@@ -28,7 +28,7 @@ from typing import Tuple
 
 # The first torch whose tensors on mps the host can read.
 MIN_TORCH = '2.12'
-# What torch for Apple Silicon asks for.
+# The system that torch for Apple Silicon needs.
 MIN_MACOS = '14.0'
 
 
@@ -54,7 +54,7 @@ class System:
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    '''What decides whether a k2 that is loaded can use mps.
+    '''The facts that decide whether a loaded k2 can use mps.
 
     Attributes:
       system:

@@ -13,11 +13,11 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Where this k2 comes from.
+'''The origin of this k2.
 
-Who packages k2 may leave a file ``k2mps.json`` beside the library ``_k2`` or
-in the package's ``.dist-info``.  What it does not tell is taken from the
-library, or is unknown.
+A packager may put a file ``k2mps.json`` beside the library ``_k2`` or into the
+package's ``.dist-info``.  Values that are not in the file are taken from the
+library, or are None.
 '''
 import importlib.metadata
 import json
@@ -31,7 +31,7 @@ _FILE = 'k2mps.json'
 
 
 def build_info() -> Dict[str, Any]:
-    '''Return where this k2 comes from and how it was built.
+    '''Return the origin of this k2 and how it was built.
 
     Returns:
       A dict with these keys.  A value is None where it is not known.

@@ -7,7 +7,12 @@
 
 __BEGIN_DECLS
 
+// As in Apple's SDK: an object in Objective-C only.
+#if OS_OBJECT_USE_OBJC
 OS_OBJECT_DECL(os_log);
+#else
+typedef struct os_log_s *os_log_t;
+#endif
 
 OS_EXPORT os_log_t os_log_create(const char *subsystem, const char *category);
 

@@ -23,23 +23,23 @@
 // the same size and alignment in C++ and in Metal.
 
 enum DenseFsaVecSizes {
-  // Of one dispatch, so that they fit into what Metal takes by value.
+  // Segments of one dispatch: Metal takes at most 4096 bytes by value.
   kDvMaxSegments = 240
 };
 
 struct DenseFsaVecParams {
-  int num_segments;  // here
+  int num_segments;  // of this dispatch
   int first_segment;
   int num_symbols;
   int sequence_stride, frame_stride, symbol_stride;  // of log_probs
-  int first_rows[kDvMaxSegments + 1];  // in scores; and what is behind the last
+  int first_rows[kDvMaxSegments + 1];  // in scores; last, the end
   int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
 };
 
 struct DenseFsaVecGradParams {
-  int num_segments;  // here, in the order of sequences
+  int num_segments;  // of this dispatch, in the order of sequences
   int num_frames, num_symbols;
-  int adds;  // to what an earlier dispatch has written
+  int adds;  // whether to add to the result of an earlier dispatch
   int sequences[kDvMaxSegments], first_rows[kDvMaxSegments];
   int start_frames[kDvMaxSegments], end_frames[kDvMaxSegments];
 };

@@ -31,7 +31,7 @@ struct IntersectDenseParams {
 enum IntersectDenseSizes {
   kIdSimdWidth = 32,
   kIdMaxThreads = 1024,
-  // States of an FSA whose scores fit into threadgroup memory, twice.
+  // The most states of an FSA whose scores fit twice into threadgroup memory.
   kIdMaxCachedStates = 1024,
   // Arcs that a lane keeps in registers.
   kIdArcsOfLane = 4,

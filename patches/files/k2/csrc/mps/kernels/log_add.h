@@ -21,7 +21,7 @@
 
 // For kernels only.
 
-// log(FLT_EPSILON): what is smaller than this, exp()ed, does not change 1.
+// log(FLT_EPSILON): adding the exp() of a smaller number to 1 gives 1.
 constant float kMinLogDiff = -15.942385152878742f;
 
 // log(1 + u) for 0 <= u <= 1, which metal_stdlib lacks.  1 + u is rounded to
@@ -32,7 +32,7 @@ inline float Log1p(float u) {
   return w == 1.0f ? u : metal::precise::log(w) * (u / (w - 1.0f));
 }
 
-// As LogAdd in k2/csrc/utils.h, also in what it makes of NaN and infinities.
+// As LogAdd in k2/csrc/utils.h, also for NaN and infinities.
 inline float LogAdd(float x, float y) {
   float larger = x < y ? y : x, diff = x < y ? x - y : y - x;
   return diff >= kMinLogDiff ? larger + Log1p(metal::precise::exp(diff))

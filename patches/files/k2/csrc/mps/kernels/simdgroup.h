@@ -19,19 +19,19 @@
 #ifndef K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 #define K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 
-// For kernels in which a simdgroup of 32 goes through a list.  Included by
-// Metal only.
+// For kernels in which a simdgroup of 32 lanes processes a list.  For Metal
+// only.
 
-// The votes of all lanes, lane 0's in the lowest bit.
+// The votes of all lanes; lane 0's is the lowest bit.
 inline uint Ballot(bool vote) {
   return static_cast<uint>(
       static_cast<metal::simd_vote::vote_t>(metal::simd_ballot(vote)));
 }
 
-// The bits of lanes before this one.
+// The bits of the lanes before this lane.
 inline uint Below(uint bits, int lane) { return bits & ((1u << lane) - 1u); }
 
-// Of bits that are not 0.
+// The index of the highest set bit; `bits` is not 0.
 inline int HighestBit(uint bits) {
   return 31 - static_cast<int>(metal::clz(bits));
 }

@@ -15,13 +15,13 @@
 # limitations under the License.
 '''k2 on torch's ``mps`` device.
 
-An FSA, a ragged tensor or a loss moves there as it does to CUDA::
+An FSA, a ragged tensor or a loss moves to mps as it moves to CUDA::
 
     fsa = fsa.to('mps')
 
-The one difference that a program can see is float64, which tensors on that
-device cannot have.  ``use_double_scores=True`` does compute in double
-precision; the result is rounded to ``torch.float32`` where it is returned.
+Programs see one difference: tensors on mps cannot be float64.
+``use_double_scores=True`` still computes in double precision, and k2 returns
+the result as ``torch.float32``.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
 
 ``k2.mps.unavailable_reason()`` tells what to do where k2 cannot use the

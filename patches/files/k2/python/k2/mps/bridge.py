@@ -37,8 +37,8 @@ def on_cpu(function: Callable, *args: Any) -> Any:
       args:
         Its arguments.  At least one of them is on mps.
     Returns:
-      What it returns, on mps.  Moving an FSA or a tensor is part of the
-      autograd graph, so gradients flow back to the arguments.
+      The function's results, on mps.  The copies of FSAs and tensors are part
+      of the autograd graph, so gradients flow back to the arguments.
     '''
     ans = function(*_move(args, torch.device('cpu')))
     return _move(ans, torch.device('mps', 0))

@@ -13,15 +13,15 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Measure what operations take on this machine, by Metal and by the host.
+'''Measure the times of operations on this machine, in Metal and on the host.
 
     python -m k2.mps.calibrate             # measure, keep the result
     python -m k2.mps.calibrate --dry-run   # only measure
     python -m k2.mps.calibrate --forget    # back to k2's own estimates
 
-It takes less than 10 seconds.  k2 reads the result when it is imported, and
-estimates with it whether Metal or the host is faster; ``k2.mps.explain()``
-tells what came of it.
+This takes less than 10 seconds.  When k2 is imported, it reads the result, to
+estimate whether Metal or the host is faster; ``k2.mps.explain()`` prints the
+estimates.
 '''
 import argparse
 import datetime
@@ -45,7 +45,7 @@ MOST_CALLS, MOST_SECONDS = 10, 0.4
 
 
 def _problems(num_frames: int) -> Dict[str, Callable[[], None]]:
-    '''Return what to call, by the name of a placement.'''
+    '''Return a function to call for each placement, by its name.'''
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(SEQUENCES, num_frames, SYMBOLS, generator=generator)
     scores = scores.log_softmax(-1).to('mps').requires_grad_(True)
@@ -116,7 +116,7 @@ def measure() -> Dict[str, Dict[str, float]]:
 
 
 def _save(costs: Dict[str, Dict[str, float]]) -> None:
-    '''Replace what the file has for this machine; no costs: remove it.'''
+    '''Replace this machine's entry in the file; without costs, remove it.'''
     path = placement.path_of_costs()
     path.parent.mkdir(parents=True, exist_ok=True)
     saved = json.loads(path.read_text()) if path.is_file() else {}

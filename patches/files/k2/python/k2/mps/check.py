@@ -55,7 +55,8 @@ class Fact:
     Attributes:
       name: what.
       found: in words.
-      wanted: empty where it will do; else what is needed, and how to get it.
+      wanted: empty if the fact is good; else the needed value, and how to get
+      it.
     '''
     name: str
     found: str
@@ -69,8 +70,8 @@ class Comparison:
     Attributes:
       name: of the operation.
       difference: the largest of values and gradients, relative to the largest
-        absolute value of each tensor.  NaN where one has NaN or infinity and
-        the other has not.
+        absolute value of each tensor.  NaN if only one of the two has NaN or
+        infinity.
       tolerance: what the difference may be.
       error: what the operation on mps raised, or an empty text.
     '''
@@ -87,7 +88,7 @@ class Comparison:
 
 @dataclasses.dataclass
 class Timing:
-    '''What one operation takes.
+    '''The times of one operation.
 
     Attributes:
       name: of the operation.
@@ -102,7 +103,7 @@ class Timing:
 
 @dataclasses.dataclass
 class Result:
-    '''All that was found.
+    '''The results of all checks.
 
     Attributes:
       facts: about this machine.
@@ -126,11 +127,11 @@ class Result:
 
     @property
     def device(self) -> str:
-        '''What to call mps on this machine.'''
+        '''The name of mps on this machine.'''
         return f'mps ({self.name})'
 
     def verdict(self) -> List[str]:
-        '''What to make of it, in sentences.'''
+        '''The verdict, in sentences.'''
         if self.status == NO_DEVICE:
             return ['k2 cannot use mps here. It works on the CPU.',
                     *(f'{fact.name}: {fact.wanted}' for fact in self.facts
@@ -150,7 +151,7 @@ class Result:
 
 
 def examine() -> List[Fact]:
-    '''Look at what k2 needs for mps.'''
+    '''Collect the facts on which mps depends.'''
     system, release = platform.system(), platform.mac_ver()[0]
     facts = [
         Fact('k2', _k2.version.__version__),
@@ -176,9 +177,9 @@ def examine() -> List[Fact]:
     return facts
 
 
-# Each makes its input on the CPU, by torch's generator, and returns what is to
-# be called with a device: it brings the input there, and returns what computes
-# the tensors to compare.
+# Each function makes its input on the CPU, by torch's generator, and returns a
+# function of a device. That function copies the input to the device, and
+# returns a function that computes the tensors to compare.
 Run = Callable[[], List[torch.Tensor]]
 Operation = Callable[[torch.device], Run]
 
@@ -449,7 +450,7 @@ def check(size: str, seconds: float) -> Result:
         return result
     for name in OPERATIONS:
         found = [compare(name, each) for each in SIZES]
-        # The worse of the two; one that failed is worse than any.
+        # The worse of two comparisons; a failed one is the worst.
         found.sort(key=lambda each: (each.ok, -each.difference))
         result.comparisons.append(found[0])
     for each in result.comparisons:

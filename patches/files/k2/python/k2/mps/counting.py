@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''What k2 asks of the GPU on mps, and what it waits for, counted.'''
+'''Counts of k2's dispatches, waits and copies on mps.'''
 import contextlib
 import dataclasses
 from typing import Iterator
@@ -23,7 +23,7 @@ import _k2
 
 @dataclasses.dataclass
 class Counters:
-    '''What k2 did in a block; see :func:`counters`.
+    '''The counts of a block; see :func:`counters`.
 
     Only k2 is counted, in all threads: neither torch's own kernels nor the
     copies that ``Tensor.to()`` makes.

@@ -38,8 +38,8 @@ def _graphs(graphs,
     '''Return what CtcGraphs of k2/csrc/mps/ctc.h has beside the FSAs, and a
     label without a column, if there is one.
 
-    All of it is the GPU's work, in torch's operators: a host that reads arcs
-    would have to wait for all that the GPU has to do.
+    The GPU computes all of it, in torch's operators: if the host read arcs, it
+    would have to wait for the GPU.
     '''
     entering_begins, entering, state = entering_arcs(graphs)
     fsa = torch.searchsorted(graphs.arcs.shape().row_splits(1), state,

@@ -47,7 +47,7 @@ def dense_fsa_vec(log_probs: torch.Tensor, supervision_segments: torch.Tensor,
                   allow_truncate: int
                   ) -> Optional[Tuple[_k2.DenseFsaVec, torch.Tensor,
                                       torch.Tensor]]:
-    '''Make what a :class:`k2.DenseFsaVec` holds.
+    '''Make the members of a :class:`k2.DenseFsaVec`.
 
     Args:
       log_probs, supervision_segments, allow_truncate:

@@ -78,8 +78,8 @@ def _batched(fsas, log_semiring: bool, entering: bool) -> '_k2.BatchedFsas':
 
 
 def _scores(fsas, log_semiring: bool, forward: bool, backward: bool) -> Tuple:
-    '''Return two _k2.DoubleScores, forward and backward scores; None for what
-    is not wanted.'''
+    '''Return two _k2.DoubleScores, forward and backward scores; None for each
+    that is not requested.'''
     wanted = {'forward': forward, 'backward': backward}
     # Fsa forgets what has "score" in its name if scores change.
     suffix = '_log' if log_semiring else '_tropical'
@@ -100,9 +100,9 @@ class _TotScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx, fsas, log_semiring: bool,
                 unused_scores: torch.Tensor) -> torch.Tensor:
-        # Backward scores need no arcs by the states that they enter.  But of
-        # equal paths the CPU takes the one that forward scores find, and the
-        # gradient needs both: one dispatch takes no longer for both.
+        # Backward scores alone do not need the entering arcs of a state.  But
+        # among equal paths the CPU takes the path of the forward scores, and
+        # the gradient needs both.  One dispatch for both takes no longer.
         has_gradient = ctx.needs_input_grad[2]
         forward, backward = _scores(fsas, log_semiring,
                                     has_gradient or not log_semiring,
@@ -112,7 +112,7 @@ class _TotScores(torch.autograd.Function):
             ctx.scores = forward, backward
             # So that torch notes if they change.
             ctx.save_for_backward(unused_scores)
-        # What is in the cache must not refer to this function.
+        # An object in the cache must not refer to this function.
         return (backward or forward).totals.detach()
 
     @staticmethod

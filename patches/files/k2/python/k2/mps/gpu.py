@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''What a recipe asks of torch.cuda, answered for the GPU that is there.
+'''The functions of torch.cuda that recipes call, for the present GPU.
 
 The names are those of ``torch.cuda`` and ``torch.cuda.amp``, and ``ctc_loss``
 is torch's, for which it has no kernel on mps::
@@ -22,7 +22,7 @@ is torch's, for which it has no kernel on mps::
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
-With CUDA they do what theirs do, on mps what a recipe means by them.  Where
+With CUDA, they call CUDA's; on mps, they do what a recipe means.  Where
 there is neither, ``pick_device()`` is the CPU, and the rest is as CUDA's is
 without a GPU: nothing is cast, scaled or allocated.
 '''
@@ -36,8 +36,8 @@ from .torch_ctc import ctc_loss  # noqa: F401
 
 
 def device_type() -> str:
-    '''Return what a recipe gives to ``torch.autocast``: 'mps' where it
-    computes on mps, and 'cuda' otherwise.'''
+    '''Return the device type for ``torch.autocast``: 'mps' if a recipe
+    computes on mps, else 'cuda'.'''
     return 'mps' if _on_mps() else 'cuda'
 
 
@@ -49,7 +49,7 @@ def is_available() -> bool:
 def pick_device(index: int = 0) -> torch.device:
     '''Return the device to compute on: CUDA's, or mps, or the CPU.
 
-    The one for mps has an index, as the device of a tensor has: without it
+    The device mps has an index, like the device of a tensor: without an index,
     ``device == tensor.device`` is false.
 
     Args:

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Lattices that intersect_dense makes on mps, and what is known of them.'''
+'''Lattices that intersect_dense makes on mps, and their arcs by states.'''
 from typing import Optional
 from typing import Tuple
 
@@ -32,8 +32,8 @@ def entering_arcs(
     '''Return the row splits and the values of GetIncomingArcs(), and for each
     arc the state that it leaves, counted over all FSAs; all torch.int32.
 
-    All of it is the GPU's work, in torch's operators: a host that reads arcs
-    would have to wait for all that the GPU has to do.
+    The GPU computes all of it, in torch's operators: if the host read arcs, it
+    would have to wait for the GPU.
     '''
     arcs = graphs.arcs.values()
     state_begins = graphs.arcs.shape().row_splits(2)
@@ -50,10 +50,10 @@ def entering_arcs(
 
 def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           output_beam: float, max_states: int, max_arcs: int):
-    '''Return a _k2.MpsLattice; None where the host is to intersect.
+    '''Return a _k2.MpsLattice, or None if the host is to intersect.
 
-    That is where it is faster, for no FSAs or none that has arcs, and for what
-    k2 refuses.
+    The host intersects if it is faster, if there are no FSAs or no arcs, and
+    if k2 refuses the input.
     '''
     if (a_fsas.device.type != 'mps' or b_fsas.device.type != 'mps'
             or len(a_fsas.shape) != 3 or not output_beam > 0):

@@ -13,7 +13,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Who does an operation on mps, Metal or the host, and why.'''
+'''Where an operation on mps runs, in Metal or on the host, and why.'''
 import json
 import os
 import platform
@@ -26,11 +26,11 @@ import _k2
 
 
 def path_of_costs() -> Optional[Path]:
-    '''Return the file of what k2.mps.calibrate has measured.
+    '''Return the file with the measurements of k2.mps.calibrate.
 
     Returns:
-      What the environment variable K2_MPS_COSTS says, None if that is empty;
-      by default a file among the user's caches.
+      The path in the environment variable K2_MPS_COSTS, or None if that is
+      empty; by default a file in the user's caches.
     '''
     given = os.environ.get('K2_MPS_COSTS')
     if given is not None:
@@ -44,11 +44,11 @@ def path_of_costs() -> Optional[Path]:
 
 
 def saved_costs() -> Dict[str, Any]:
-    '''Return what path_of_costs() has for this machine.
+    '''Return this machine's entry in the file path_of_costs().
 
     Returns:
       'device': the GPU's name; 'date': of the measurement; 'costs': by
-      operation, what ``_k2.mps_set_costs`` takes.  Nothing at all if nothing
+      operation, what ``_k2.mps_set_costs`` takes.  An empty dict if nothing
       was measured.
     '''
     path = path_of_costs()
@@ -58,7 +58,7 @@ def saved_costs() -> Dict[str, Any]:
 
 
 def use_saved_costs() -> None:
-    '''Let what was measured on this machine decide from now on.'''
+    '''Replace k2's costs by those measured on this machine, if any.'''
     if not placements():
         return
     try:
@@ -97,11 +97,11 @@ def _explain(placement) -> str:
 
 
 def explain() -> str:
-    '''Tell who did the last call of each operation on mps, and why.
+    '''Tell where the last call of each operation on mps ran, and why.
 
-    Small problems are faster on the host, where the others wait for a GPU.
-    The environment variable K2_MPS_FORCE, ``host`` or ``metal``, decides
-    instead of the estimate.
+    The host is faster for small problems, Metal for large ones.
+    The environment variable K2_MPS_FORCE, ``host`` or ``metal``, overrides the
+    estimate.
 
     Returns:
       A line for each operation, and one that says where the estimates come

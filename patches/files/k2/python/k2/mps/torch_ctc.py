@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 import k2
 
-# Wider than any path is below the best one, so that none is pruned: torch
-# sums over all of them.
+# Wider than the distance of any path to the best one, so that no path is
+# pruned: torch sums over all paths.
 _BEAM = 1e10
 
 _torch_ctc_loss = F.ctc_loss
@@ -32,11 +32,11 @@ _Lengths = Union[torch.Tensor, Sequence[int]]
 
 
 def install_ctc_loss() -> None:
-    '''Put :func:`ctc_loss` in the place of ``torch.nn.functional.ctc_loss``,
-    which ``torch.nn.CTCLoss`` calls.
+    '''Replace ``torch.nn.functional.ctc_loss``, which ``torch.nn.CTCLoss``
+    calls, by :func:`ctc_loss`.
 
     A name that was imported before, as in ``from torch.nn.functional import
-    ctc_loss``, stays what it was.
+    ctc_loss``, keeps torch's function.
     '''
     F.ctc_loss = ctc_loss
 

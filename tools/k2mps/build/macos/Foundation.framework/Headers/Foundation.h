@@ -1,18 +1,45 @@
-// Foundation, the little of it that k2's backend and torch/mps.h name: enough
-// to compile them for macOS where Apple's SDK is not at hand.  Declarations
-// only; the classes are those of the system that the wheel runs on.
+// The part of Foundation that k2's backend, torch/mps.h and Metal.h name: enough
+// to compile them for macOS without Apple's SDK.  Declarations only; the classes
+// are those of the system that the wheel runs on.
 #pragma once
 
 #include <dispatch/dispatch.h>
 #include <objc/NSObject.h>
 #include <objc/objc.h>
 
+#define FOUNDATION_EXPORT extern "C"
+#define NS_ENUM(type, name) \
+  enum name : type name;    \
+  enum name : type
+#define NS_OPTIONS(type, name) \
+  type name;                   \
+  enum : type
+#define NS_RETURNS_INNER_POINTER __attribute__((objc_returns_inner_pointer))
+// The classes of Metal.h are not defined here.
+#define MPS_EMULATOR_CLASS
+
 typedef double CFTimeInterval;
 
-@interface NSString : NSObject
+typedef struct {
+  NSUInteger location, length;
+} NSRange;
+
+@protocol NSCopying
+@end
+
+@class NSURL;
+
+@interface NSArray<ObjectType> : NSObject
+@end
+
+@interface NSDictionary<KeyType, ObjectType> : NSObject
+@end
+
+@interface NSString : NSObject <NSCopying>
 + (instancetype)stringWithUTF8String:(const char *)nullTerminatedCString;
 @property(readonly) const char *UTF8String;
 @end
+typedef NSString *NSErrorDomain;
 
 @interface NSError : NSObject
 @property(readonly, copy) NSString *localizedDescription;
