@@ -419,3 +419,19 @@ def test_counters_count_allocations():
         torch.empty(5, dtype=torch.uint8, device=MPS)
     assert counted.allocations == 2
     assert counted.allocated_bytes == 45
+
+
+def test_counters_tell_what_the_second_copy_of_a_buffer_takes(extension):
+    x = torch.zeros(1 << 22, device=MPS)
+    torch.mps.synchronize()
+    with mps_emulator.counters() as first:
+        extension.host_alias(x)
+    with mps_emulator.counters() as again:
+        extension.host_alias(x)
+    # 16 MB are copied; the slowest memory takes longer than a microsecond.
+    assert first.upkeep > 1000
+    assert again.upkeep == 0
+    # The profiler gives an operator's time to the operator.
+    with mps_emulator.counters() as of_operators:
+        x.add_(1).cpu()
+    assert of_operators.upkeep == 0
