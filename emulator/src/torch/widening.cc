@@ -1,6 +1,7 @@
 #include "torch/widening.h"
 
 #include <ATen/ATen.h>
+#include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -37,8 +38,6 @@ const std::unordered_map<std::string_view, unsigned> &Kinds() {
       {"fmod", kBool},
       {"histc", kIntegers},
       {"max_pool2d_with_indices", kBool},
-      {"max_pool2d_with_indices_backward", kBool},
-      {"pow", kBool},
       {"reflection_pad1d", kBool},
       {"reflection_pad2d", kBool},
       {"reflection_pad3d", kBool},
@@ -70,7 +69,6 @@ const std::unordered_map<std::string_view, unsigned> &Kinds() {
       {"special_shifted_chebyshev_polynomial_w", kHalves},
       {"special_spherical_bessel_j0", kHalves},
       {"special_zeta", kHalves},
-      {"threshold", kBool},
       {"trunc", kBool},
       {"vdot", kBool},
   };
@@ -94,13 +92,22 @@ bool IsWidened(std::string_view name) { return KindsOf(name) != 0; }
 std::optional<ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                        const torch::jit::Stack &stack) {
   unsigned kinds = KindsOf(op.schema().name());
-  for (const c10::IValue &value :
-       torch::jit::last(stack, op.schema().arguments().size())) {
-    if (!value.isTensor() || !value.toTensor().defined()) continue;
-    ScalarType type = value.toTensor().scalar_type();
-    if (KindOf(type) & kinds) return type;
+  at::native::ResultTypeState state = {};
+  bool has_number = false;
+  const auto &arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue &value = torch::jit::peek(stack, i, arguments.size());
+    if (value.isTensor() && value.toTensor().defined())
+      state = at::native::update_result_type_state(value.toTensor(), state);
+    else if (arguments[i].type()->kind() == c10::TypeKind::NumberType)
+      has_number |= value.isInt() || value.isDouble();
   }
-  return std::nullopt;
+  // What the arguments are promoted to is what the CPU's kernel would need.
+  ScalarType type = at::native::result_type(state);
+  if (!(KindOf(type) & kinds)) return std::nullopt;
+  // A number takes a bool along.
+  if (type == ScalarType::Bool && has_number) return std::nullopt;
+  return type;
 }
 
 Widening::Widening(ScalarType narrow)

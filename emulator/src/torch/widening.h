@@ -16,7 +16,8 @@ namespace mps_emulator {
 // overload, lacks a dtype that a Mac's has.
 bool IsWidened(std::string_view name);
 
-// Which of its dtypes that is among the arguments at the end of `stack`.
+// The dtype that the arguments at the end of `stack` are promoted to, if it is
+// one of those.
 std::optional<c10::ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                             const torch::jit::Stack &stack);
 
