@@ -654,11 +654,16 @@ def test_bincount_keeps_the_type_of_its_weights(dtype):
     assert counts.tolist() == [1, 2, 2]
 
 
-def test_normal_fills_integers():
-    drawn = torch.empty(1000, dtype=torch.int32, device=MPS).normal_(100, 10)
-    # 1000 draws, each within a few standard deviations.
-    assert 95 < drawn.float().mean().item() < 105
-    assert 40 < drawn.min().item() < drawn.max().item() < 160
+def test_dtypes_that_the_cpu_lacks():
+    x = torch.tensor([0.5, 2], dtype=torch.half, device=MPS)
+    expected = torch.special.bessel_j0(x.cpu().float()).half()
+    out = torch.empty(0, dtype=torch.half, device=MPS)
+    torch.special.bessel_j0(x, out=out)
+    assert torch.equal(torch.special.bessel_j0(x).cpu(), expected)
+    assert torch.equal(out.cpu(), expected)
+    truths = torch.tensor([True, False], device=MPS)
+    assert truths.floor_() is truths
+    assert truths.tolist() == [True, False]
 
 
 def test_weights_of_four_bits():

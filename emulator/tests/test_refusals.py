@@ -45,7 +45,7 @@ REFUSED = {
         ones(2, 3, dtype=torch.int), ones(2), ones(3)
     ),
     "MPS device does not support addbmm or baddbmm for this input type": lambda: torch.baddbmm(
-        *[ones(2, 2, 2, dtype=torch.int)] * 3
+        *[ones(2, 2, 2, dtype=torch.bool)] * 3
     ),
     "MPS supports tensors with dimensions <= 16, but got 17.": lambda: ones(*[1] * 17),
     "LSTM with projections is not currently supported with MPS.": lambda: torch.nn.LSTM(
@@ -68,6 +68,16 @@ REFUSED = {
     ),
     "linalg.lu_factor(): MPS doesn't support complex types.": lambda: torch.linalg.lu_factor(
         eye(torch.cfloat)
+    ),
+    "linalg.lu_factor(): MPS only supports floats.": lambda: torch.linalg.solve(
+        eye(torch.cfloat), eye(torch.cfloat)
+    ),
+    "linalg.solve.triangular(); Only float is supported!": lambda: torch.linalg.solve_triangular(
+        eye(torch.cfloat), eye(torch.cfloat), upper=True
+    ),
+    "normal_kernel_mps not implemented for 'Int'": lambda: ones(3, dtype=torch.int).normal_(),
+    "Failed to create function state object for: renorm_float2": lambda: torch.renorm(
+        eye(torch.cfloat), 2, 0, 1
     ),
     "cholesky_inverse: MPS only supports float type!": lambda: torch.cholesky_inverse(
         eye(torch.cfloat)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -17,6 +18,7 @@
 #include "torch/mps_operators.inc"
 #include "torch/operators.h"
 #include "torch/refusals.h"
+#include "torch/widening.h"
 
 namespace mps_emulator {
 
@@ -141,6 +143,17 @@ void Run(const c10::OperatorHandle &op, Stack *stack) {
   RunOnHost(op, stack);
 }
 
+void RunWidened(const c10::OperatorHandle &op, Stack *stack) {
+  CheckRefusals(op, *stack);
+  RunOnHost(op, stack, DtypeToWiden(op, *stack));
+}
+
+torch::CppFunction KernelFor(std::string_view name) {
+  return IsWidened(name)
+             ? torch::CppFunction::makeFromBoxedFunction<&RunWidened>()
+             : torch::CppFunction::makeFromBoxedFunction<&Run>();
+}
+
 // An operator without an mps kernel on a Mac.
 void Refuse(const c10::OperatorHandle &op, Stack *stack) {
   static const bool run_all = EnvironmentFlag("MPS_EMULATOR_ALL_OPS");
@@ -167,9 +180,8 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
 // Each one explicitly: where an operator is also made of other operators, the
 // Mac runs its own kernel, whether or not it has kernels for those others.
 TORCH_LIBRARY_IMPL(aten, MPS, m){
-#define REGISTER(name)     \
-  if (!HasOwnKernel(name)) \
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
+#define REGISTER(name) \
+  if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));
     MPS_OPERATORS(REGISTER)
 #undef REGISTER
 }
@@ -185,7 +197,8 @@ TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
 
 }  // namespace
 
-void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
+void RunOnHost(const c10::OperatorHandle &op, Stack *stack,
+               std::optional<c10::ScalarType> to_widen) {
   const c10::FunctionSchema &schema = op.schema();
   Count(kOperators);
   at::AutoDispatchBelowADInplaceOrView guard;
@@ -196,7 +209,10 @@ void RunOnHost(const c10::OperatorHandle &op, Stack *stack) {
   Arguments(op, &aliases).ToHost(stack);
   c10::DispatchKey key = aliases.any_sparse() ? c10::DispatchKey::SparseCPU
                                               : c10::DispatchKey::CPU;
+  std::optional<Widening> widening;
+  if (to_widen) widening.emplace(*to_widen).WidenArguments(schema, stack);
   op.redispatchBoxed(c10::DispatchKeySet(key), stack);
+  if (widening) widening->NarrowResults(schema, stack);
   aliases.Settle();
   OperatorScope::LeaveEncoderOpen(schema.name().c_str());
   ResultsToDevice(&aliases, schema.returns().size(), stack);

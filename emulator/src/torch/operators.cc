@@ -26,7 +26,6 @@
 #include "core/counters.h"
 #include "core/stream.h"
 #include "torch/allocator.h"
-#include "torch/generator.h"
 #include "torch/host_alias.h"
 #include "torch/refusals.h"
 
@@ -465,24 +464,6 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
   return aliases.ToDevice(counts.to(weights->scalar_type()));
 }
 
-// Fills tensors of integers, too.
-Tensor &Normal(Tensor &self, double mean, double deviation,
-               optional<at::Generator> generator) {
-  Count(kOperators);
-  HostAliases aliases({self});
-  OperatorScope scope("aten::normal_");
-  at::AutoDispatchBelowADInplaceOrView guard;
-  at::Generator engine = CpuEngineOf(
-      generator && generator->defined() ? *generator : DefaultGenerator());
-  Tensor host = aliases.Make(self, true);
-  if (c10::isIntegralType(self.scalar_type(), /*includeBool=*/true))
-    host.copy_(at::empty(host.sizes(), host.options().dtype(at::kFloat))
-                   .normal_(mean, deviation, engine));
-  else
-    host.normal_(mean, deviation, engine);
-  return self;
-}
-
 // Weights of four bits, two in a byte, the first in the upper half.  How a Mac
 // arranges them in the packed tensor is its own affair: here they keep their
 // order.
@@ -567,7 +548,6 @@ constexpr OwnKernel kOwnKernels[] = {
     {"set_.source_Tensor", MakeKernel<&SetTensor>},
 
     {"bincount", MakeKernel<&Bincount>},
-    {"normal_", MakeKernel<&Normal>},
     {"_convert_weight_to_int4pack", MakeKernel<&ConvertWeightToInt4Pack>},
     {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},
 

@@ -75,8 +75,10 @@ void CheckAddr(const Call &call) {
 }
 
 void CheckBatchedProduct(const Call &call) {
+  ScalarType type = call.TypeOf("batch1");
   TORCH_CHECK(
-      IsFloatOrComplexOnMps(call.TypeOf("batch1")),
+      IsFloatOrComplexOnMps(type) ||
+          c10::isIntegralType(type, /*includeBool=*/false),
       "MPS device does not support addbmm or baddbmm for this input type");
 }
 
@@ -107,6 +109,16 @@ void CheckLuFactor(const Call &call) {
               "linalg.lu_factor(): MPS doesn't support complex types.");
   TORCH_CHECK(type == ScalarType::Float,
               "linalg.lu_factor(): MPS only supports floats.");
+}
+
+void CheckSolve(const Call &call) {
+  TORCH_CHECK(call.TypeOf("A") == ScalarType::Float,
+              "linalg.lu_factor(): MPS only supports floats.");
+}
+
+void CheckSolveTriangular(const Call &call) {
+  TORCH_CHECK(call.TypeOf("self") == ScalarType::Float,
+              "linalg.solve.triangular(); Only float is supported!");
 }
 
 void CheckCholeskyInverse(const Call &call) {
@@ -149,7 +161,19 @@ void CheckUpsample(const Call &call) {
               "upsample for MPS does not support complex inputs");
 }
 
-// The Metal library of torch has no such function.
+void CheckNormal(const Call &call) {
+  ScalarType type = call.TypeOf("self");
+  TORCH_CHECK(c10::isFloatingType(type) || IsComplex(type),
+              "normal_kernel_mps not implemented for '", type, "'");
+}
+
+// The Metal library of torch has no such functions.
+
+void CheckRenorm(const Call &call) {
+  TORCH_CHECK(!IsComplex(call.TypeOf("self")),
+              "Failed to create function state object for: renorm_float2");
+}
+
 template <char which>
 void CheckAntialiased(const Call &call) {
   if (call.TypeOf("self") != ScalarType::Byte) return;
@@ -186,10 +210,19 @@ const std::unordered_map<std::string_view, Check> &Checks() {
       {"aten::huber_loss", &CheckHuberLoss},
       {"aten::index_reduce", &CheckIndexReduce},
       {"aten::index_reduce_", &CheckIndexReduce},
+      {"aten::_linalg_det", &CheckLuFactor},
+      {"aten::_linalg_slogdet", &CheckLuFactor},
+      {"aten::_linalg_solve_ex", &CheckSolve},
       {"aten::linalg_inv_ex", &CheckInverse},
+      {"aten::linalg_lu", &CheckLuFactor},
       {"aten::linalg_lu_factor_ex", &CheckLuFactor},
       {"aten::linalg_qr", &CheckQr},
+      {"aten::linalg_solve_triangular", &CheckSolveTriangular},
       {"aten::native_batch_norm", &CheckBatchNorm},
+      {"aten::normal_", &CheckNormal},
+      {"aten::renorm", &CheckRenorm},
+      {"aten::renorm_", &CheckRenorm},
+      {"aten::triangular_solve", &CheckSolveTriangular},
       {"aten::upsample_bicubic2d", &CheckUpsample},
       {"aten::upsample_bilinear2d", &CheckUpsample},
       {"aten::upsample_linear1d", &CheckUpsample},

@@ -1,0 +1,152 @@
+#include "torch/widening.h"
+
+#include <ATen/ATen.h>
+#include <ATen/native/TypeProperties.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace mps_emulator {
+
+namespace {
+
+using c10::ScalarType;
+
+constexpr unsigned kBool = 1;
+constexpr unsigned kIntegers = 2;
+constexpr unsigned kHalves = 4;  // half and bfloat16
+
+unsigned KindOf(ScalarType type) {
+  if (type == ScalarType::Bool) return kBool;
+  if (type == ScalarType::Half || type == ScalarType::BFloat16) return kHalves;
+  return c10::isIntegralType(type, /*includeBool=*/false) ? kIntegers : 0;
+}
+
+// From torch's own lists (tests/oracle.py).  By the name without overload and
+// without the underscore of the variant that works in place.
+const std::unordered_map<std::string_view, unsigned> &Kinds() {
+  static const auto *kinds = new std::unordered_map<std::string_view, unsigned>{
+      {"_cdist_backward", kHalves},
+      {"_cdist_forward", kHalves},
+      {"avg_pool3d", kBool | kHalves},
+      {"avg_pool3d_backward", kHalves},
+      {"bernoulli", kBool},
+      {"ceil", kBool},
+      {"dot", kBool},
+      {"floor", kBool},
+      {"floor_divide", kBool},
+      {"fmod", kBool},
+      {"histc", kIntegers},
+      {"max_pool2d_with_indices", kBool},
+      {"reflection_pad1d", kBool},
+      {"reflection_pad2d", kBool},
+      {"reflection_pad3d", kBool},
+      {"remainder", kBool},
+      {"replication_pad1d", kBool},
+      {"replication_pad2d", kBool},
+      {"replication_pad3d", kBool},
+      {"silu", kBool},
+      {"special_bessel_j0", kHalves},
+      {"special_bessel_j1", kHalves},
+      {"special_bessel_y0", kHalves},
+      {"special_bessel_y1", kHalves},
+      {"special_chebyshev_polynomial_t", kHalves},
+      {"special_chebyshev_polynomial_u", kHalves},
+      {"special_chebyshev_polynomial_v", kHalves},
+      {"special_chebyshev_polynomial_w", kHalves},
+      {"special_erfcx", kHalves},
+      {"special_hermite_polynomial_h", kHalves},
+      {"special_hermite_polynomial_he", kHalves},
+      {"special_modified_bessel_i0", kHalves},
+      {"special_modified_bessel_i1", kHalves},
+      {"special_modified_bessel_k0", kHalves},
+      {"special_modified_bessel_k1", kHalves},
+      {"special_scaled_modified_bessel_k0", kHalves},
+      {"special_scaled_modified_bessel_k1", kHalves},
+      {"special_shifted_chebyshev_polynomial_t", kHalves},
+      {"special_shifted_chebyshev_polynomial_u", kHalves},
+      {"special_shifted_chebyshev_polynomial_v", kHalves},
+      {"special_shifted_chebyshev_polynomial_w", kHalves},
+      {"special_spherical_bessel_j0", kHalves},
+      {"special_zeta", kHalves},
+      {"trunc", kBool},
+      {"vdot", kBool},
+  };
+  return *kinds;
+}
+
+unsigned KindsOf(std::string_view name) {
+  constexpr std::string_view kNamespace = "aten::";
+  if (name.substr(0, kNamespace.size()) == kNamespace)
+    name.remove_prefix(kNamespace.size());
+  name = name.substr(0, name.find('.'));
+  if (!name.empty() && name.back() == '_') name.remove_suffix(1);
+  auto found = Kinds().find(name);
+  return found == Kinds().end() ? 0 : found->second;
+}
+
+}  // namespace
+
+bool IsWidened(std::string_view name) { return KindsOf(name) != 0; }
+
+std::optional<ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
+                                       const torch::jit::Stack &stack) {
+  unsigned kinds = KindsOf(op.schema().name());
+  at::native::ResultTypeState state = {};
+  bool has_number = false;
+  const auto &arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::IValue &value = torch::jit::peek(stack, i, arguments.size());
+    if (value.isTensor() && value.toTensor().defined())
+      state = at::native::update_result_type_state(value.toTensor(), state);
+    else if (arguments[i].type()->kind() == c10::TypeKind::NumberType)
+      has_number |= value.isInt() || value.isDouble();
+  }
+  // What the arguments are promoted to is what the CPU's kernel would need.
+  ScalarType type = at::native::result_type(state);
+  if (!(KindOf(type) & kinds)) return std::nullopt;
+  // A number takes a bool along.
+  if (type == ScalarType::Bool && has_number) return std::nullopt;
+  return type;
+}
+
+Widening::Widening(ScalarType narrow)
+    : narrow_(narrow),
+      wide_(KindOf(narrow) == kHalves ? ScalarType::Float
+                                      : ScalarType::Double) {}
+
+void Widening::WidenArguments(const c10::FunctionSchema &schema,
+                              torch::jit::Stack *stack) {
+  size_t count = schema.arguments().size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue &value = torch::jit::peek(*stack, i, count);
+    if (!value.isTensor() || !value.toTensor().defined() ||
+        value.toTensor().scalar_type() != narrow_)
+      continue;
+    const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
+    at::Tensor narrow = value.toTensor();
+    at::Tensor wide = narrow.to(wide_);
+    copies_.push_back({narrow, wide, alias && alias->isWrite()});
+    value = wide;
+  }
+}
+
+void Widening::NarrowResults(const c10::FunctionSchema &schema,
+                             torch::jit::Stack *stack) const {
+  for (const Copy &copy : copies_)
+    if (copy.written) copy.narrow.resize_(copy.wide.sizes()).copy_(copy.wide);
+  size_t count = schema.returns().size();
+  for (size_t i = 0; i < count; ++i) {
+    c10::IValue &value = torch::jit::peek(*stack, i, count);
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    auto copy = std::find_if(
+        copies_.begin(), copies_.end(),
+        [&](const Copy &copy) { return copy.wide.is_same(value.toTensor()); });
+    if (copy != copies_.end())
+      value = copy->narrow;
+    else if (value.toTensor().scalar_type() == wide_)
+      value = value.toTensor().to(narrow_);
+  }
+}
+
+}  // namespace mps_emulator

@@ -1,0 +1,499 @@
+"""torch's own lists of what a Mac's mps device can do, as the judge of this one.
+
+    python tests/oracle.py                # all operators
+    python tests/oracle.py add linalg.qr  # some
+
+torch's wheel has samples for each operator (OpInfo), the dtypes that mps has
+of it, and the cases in which its tests expect a Mac to fail (common_mps).
+Each operator runs with each dtype, forward and backward:
+
+- What the lists say a Mac runs has to run here and agree with the CPU.
+- What the lists say fails on a Mac, a dtype that mps lacks among that, has to
+  fail here, with at least one sample.
+
+`oracle.toml` has the cases that are otherwise, with the reasons.  A case that
+is otherwise and not there fails, and so does an entry there that is not, or
+no longer, otherwise.
+
+Everything is emulated: the CPU's kernels are behind both sides, so equality
+shows that the device, its copies, views and refusals are right, not what a
+GPU computes.
+"""
+
+import argparse
+import collections
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import platform
+import re
+import resource
+import selectors
+import signal
+import sys
+import time
+import traceback
+import unittest.mock
+import warnings
+
+import torch
+from torch.utils import _pytree as pytree
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
+
+DIFFERENCES = pathlib.Path(__file__).with_name("oracle.toml")
+
+# As torch's tests name it: some samples depend on the name.
+DEVICE = "mps:0"
+
+# The release that the emulated device reports.  The lists depend on it.
+MACOS = (15, 2)
+
+DTYPES = {
+    "bool": torch.bool,
+    "uint8": torch.uint8,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "half": torch.half,
+    "bfloat16": torch.bfloat16,
+    "float": torch.float,
+    "cfloat": torch.cfloat,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+# float64, which mps has for no operator, is not among them.
+
+# The CPU's results in these serve where its kernel lacks the dtype.
+WIDER = {
+    torch.half: torch.float,
+    torch.bfloat16: torch.float,
+    **dict.fromkeys(
+        (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64), torch.double
+    ),
+}
+
+# Of each case that has to run: some have hundreds.
+_MOST_SAMPLES = 50
+
+_RANDOM = re.compile(
+    "empty|rand|dropout|bernoulli|normal|multinomial|uniform|exponential|cauchy|geometric"
+)
+
+
+# ---- the lists
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    operator: str
+    direction: str  # "forward" or "backward"
+    dtype: str
+    on_a_mac: str  # "runs" or "fails"
+
+
+def _load():
+    """torch's OpInfos and common_mps, read as a Mac with MACOS reads them."""
+    newer = torch.backends.mps.is_macos_or_newer
+    assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another"
+    release = ".".join(map(str, MACOS))
+    with (
+        unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        import torch.testing._internal.common_methods_invocations as invocations
+        import torch.testing._internal.common_mps as lists
+    assert lists.MACOS_VERSION == float(release), "imported before with another release"
+    return invocations.op_db, lists
+
+
+def _name(op):
+    return op.name + ("." + op.variant_test_name if op.variant_test_name else "")
+
+
+def _mark(op, suite, test, dtype):
+    """What the decorators of a test of torch's say of it: None, "skip" or "fails"."""
+
+    def target(*_):
+        pass
+
+    for decorator in op.get_decorators(suite, test, "mps", dtype, {}):
+        target = decorator(target)
+    if getattr(target, "__unittest_skip__", False):
+        return "skip"
+    return "fails" if getattr(target, "__unittest_expecting_failure__", False) else None
+
+
+def read_lists():
+    """The OpInfos by name, and the Cases."""
+    op_db, lists = _load()
+    cases = []
+
+    def add(op, direction, dtype, mark, supported, exact):
+        # A dtype that mps lacks is in none of torch's tests but that of dtypes.
+        if (supported and mark != "skip") or (not supported and exact):
+            on_a_mac = "runs" if supported and mark is None else "fails"
+            cases.append(Case(_name(op), direction, NAMES[dtype], on_a_mac))
+
+    # What TestCommon.test_dtypes proves on a Mac: the dtypes are those and no
+    # others, unless it is expected to fail.
+    exact = {_name(op): _mark(op, "TestCommon", "test_dtypes", None) is None for op in op_db}
+    op_db = lists.mps_ops_modifier(op_db)
+    for op in op_db:
+        supported = op.supported_dtypes("mps")
+        for dtype in DTYPES.values():
+            mark = _mark(op, "TestConsistency", "test_output_match", dtype)
+            add(op, "forward", dtype, mark, dtype in supported, exact[_name(op)])
+    for op in lists.mps_ops_grad_modifier(op_db):
+        supported = op.supported_dtypes("mps") & op.supported_backward_dtypes("mps")
+        for dtype in (torch.half, torch.bfloat16, torch.float, torch.cfloat):
+            mark = _mark(op, "TestConsistency", "test_output_grad_match", dtype)
+            add(op, "backward", dtype, mark, dtype in supported, False)
+    return {_name(op): op for op in op_db}, cases
+
+
+# ---- one case
+
+
+class Difference(Exception):
+    """A result that is not the CPU's."""
+
+
+class Slow(Exception):
+    """The time for one case is over."""
+
+
+class NoSample(Exception):
+    """The CPU cannot run the sample either, or there is nothing to compare."""
+
+
+def _tensors(values):
+    return [leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def _on_cpu(values, dtypes=None):
+    """A copy of a sample's arguments, leaves of autograd again.
+
+    dtypes: those to change, to which.
+    """
+    dtypes = dtypes or {}
+
+    def move(value):
+        if isinstance(value, torch.Tensor):
+            copy = value.detach().to("cpu", dtypes.get(value.dtype, value.dtype), copy=True)
+            return copy.requires_grad_(value.requires_grad)
+        if isinstance(value, torch.dtype):
+            return dtypes.get(value, value)
+        if isinstance(value, torch.device) and value.type == "mps":
+            return torch.device("cpu")
+        if isinstance(value, str) and value in ("mps", DEVICE):
+            return "cpu"
+        return value
+
+    return pytree.tree_map(move, values)
+
+
+def _run(op, sample, backward):
+    """The results, or the gradients, of one sample."""
+    input, args, kwargs = sample
+    torch.manual_seed(0)
+    results = op(input, *args, **kwargs)
+    if not backward:
+        return _tensors(results) or [results]
+    inputs = [tensor for tensor in _tensors(sample) if tensor.requires_grad]
+    outputs = [tensor for tensor in _tensors(results) if tensor.requires_grad]
+    if not inputs or not outputs:
+        raise NoSample
+    torch.manual_seed(1)
+    seeds = [torch.randn(output.shape).to(output.device, output.dtype) for output in outputs]
+    return torch.autograd.grad(outputs, inputs, seeds, allow_unused=True)
+
+
+def _expected(op, sample, backward, dtype):
+    try:
+        return _run(op, _on_cpu(sample), backward), False
+    except NoSample:
+        raise
+    except Exception as error:
+        if dtype not in WIDER or "not implemented for" not in str(error):
+            raise NoSample from None
+    try:
+        return _run(op, _on_cpu(sample, {dtype: WIDER[dtype]}), backward), True
+    except Exception:
+        raise NoSample from None
+
+
+def _compare(found, expected, with_values, widened):
+    if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
+        if found != expected and found == found:
+            raise Difference(f"{found} instead of {expected}")
+        return
+    if found.shape != expected.shape:
+        raise Difference(f"a shape of {tuple(found.shape)} instead of {tuple(expected.shape)}")
+    if found.dtype != expected.dtype and not widened:
+        raise Difference(f"a dtype of {found.dtype} instead of {expected.dtype}")
+    if not with_values:
+        return
+    # The same kernels run on both sides, on copies of other alignment: vector
+    # instructions may begin elsewhere and add in another order.
+    close = {torch.float: dict(rtol=1e-5, atol=1e-5), torch.cfloat: dict(rtol=1e-5, atol=1e-5)}
+    try:
+        torch.testing.assert_close(
+            found.cpu(), expected.to(found.dtype), equal_nan=True, **close.get(found.dtype, {})
+        )
+    except AssertionError as error:
+        raise Difference(" ".join(str(error).split())) from None
+
+
+def _samples(op, dtype, device):
+    floating = dtype.is_floating_point or dtype.is_complex
+    conjugated = dtype.is_complex and op.test_conjugated_samples
+    for sample in op.sample_inputs(
+        device, dtype, requires_grad=floating, include_conjugated_inputs=conjugated
+    ):
+        yield (sample.input, sample.args, sample.kwargs)
+
+
+def _judge_sample(op, case, sample):
+    """Returns whether there was something to compare; raises what mps raises, or Difference."""
+    backward = case.direction == "backward"
+    try:
+        expected, widened = _expected(op, sample, backward, DTYPES[case.dtype])
+    except NoSample:
+        if case.on_a_mac == "runs":
+            return False
+        expected = None
+    try:
+        found = _run(op, sample, backward)
+    except NoSample:
+        return False
+    if expected is None:
+        return True
+    # Unless the sample says otherwise, or has nothing that is on the device.
+    on_mps = bool(_tensors(sample)) and "device" not in sample[2]
+    if len(found) != len(expected):
+        raise Difference("another number of results")
+    for a, b in zip(found, expected):
+        if on_mps and isinstance(a, torch.Tensor) and a.device.type != "mps":
+            raise Difference(f"a result on {a.device}")
+        _compare(a, b, _RANDOM.search(case.operator) is None, widened)
+    return True
+
+
+def judge(op, case):
+    """(outcome, detail): "same", "different", "refused" or "no sample"."""
+    dtype = DTYPES[case.dtype]
+    compared = 0
+    try:
+        most = _MOST_SAMPLES if case.on_a_mac == "runs" else None
+        for sample in itertools.islice(_samples(op, dtype, DEVICE), most):
+            compared += _judge_sample(op, case, sample)
+    except Difference as error:
+        return "different", str(error)
+    except Slow:
+        raise
+    except Exception as error:
+        detail = f"{type(error).__name__}: {_first_line(error)}"
+        if not compared and not _has_samples(op, dtype):
+            return "no sample", detail
+        return "refused", detail
+    return ("same", "") if compared else ("no sample", "")
+
+
+def _has_samples(op, dtype):
+    """Whether there are samples on the CPU."""
+    try:
+        return next(_samples(op, dtype, "cpu"), None) is not None
+    except Exception:
+        return False
+
+
+def _first_line(error):
+    return str(error).split("\n")[0][:200]
+
+
+# ---- all of them, each operator in a process of its own
+
+
+def _on_timer(*_):
+    raise Slow
+
+
+def _judge_all(op, cases, pipe, log, seconds):
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    warnings.simplefilter("ignore")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, _on_timer)
+    for case in cases:
+        # The processor's time, so that a busy machine makes no difference.
+        # Where the case is stuck in C++ the second limit ends the process.
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        limit = int(time.process_time()) + 2 * seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        try:
+            outcome = judge(op, case)
+        except Slow:
+            outcome = ("slow", f"took more than {seconds} s")
+        except Exception:
+            outcome = ("broken", traceback.format_exc())
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        os.write(pipe, (json.dumps(outcome) + "\n").encode())
+    os._exit(0)
+
+
+# In seconds: what waits for ever uses no processor.
+_LONGEST_SILENCE = 900
+
+
+class _Child:
+    """A process that judges cases of one operator."""
+
+    def __init__(self, op, cases, seconds):
+        self.cases = cases
+        self.said = b""
+        self.last_word = time.monotonic()
+        self.reader, pipe = os.pipe()
+        self.log = os.memfd_create("log")
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _judge_all(op, cases, pipe, self.log, seconds)
+            finally:
+                os._exit(1)
+        os.close(pipe)
+
+    def at_end(self):
+        """Reads what the child says; whether it has ended."""
+        data = os.read(self.reader, 1 << 16)
+        self.said += data
+        self.last_word = time.monotonic()
+        return not data
+
+    def end_if_silent(self):
+        if time.monotonic() - self.last_word > _LONGEST_SILENCE:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def outcomes(self):
+        """Of the cases that it came to; the last one may have ended the child."""
+        _, status = os.waitpid(self.pid, 0)
+        outcomes = [tuple(json.loads(line)) for line in self.said.splitlines()]
+        if len(outcomes) < len(self.cases):
+            log = os.pread(self.log, 1 << 20, 0).decode(errors="replace").strip()
+            outcomes.append(("ended", f"status {status}: " + log.split("\n")[-1]))
+        os.close(self.reader)
+        os.close(self.log)
+        return dict(zip(self.cases, outcomes))
+
+
+def run(operators, cases, seconds=60, jobs=None):
+    """Yields (Case, (outcome, detail)), as they come."""
+    torch.set_num_threads(1)  # and none that a fork would lose
+    waiting = collections.defaultdict(list)
+    for case in cases:
+        waiting[case.operator].append(case)
+    children = {}
+    with selectors.DefaultSelector() as selector:
+        while waiting or children:
+            while waiting and len(children) < (jobs or os.cpu_count()):
+                name, mine = waiting.popitem()
+                child = _Child(operators[name], mine, seconds)
+                children[child.reader] = child
+                selector.register(child.reader, selectors.EVENT_READ)
+            for child in children.values():
+                child.end_if_silent()
+            for key, _ in selector.select(timeout=10):
+                child = children[key.fd]
+                if not child.at_end():
+                    continue
+                selector.unregister(key.fd)
+                del children[key.fd]
+                judged = child.outcomes()
+                yield from judged.items()
+                left = child.cases[len(judged) :]
+                if left:
+                    waiting[left[0].operator] = left
+
+
+# ---- the differences
+
+
+def differs(case, outcome):
+    """What is otherwise than on a Mac: None, "accepted", "refused", "different" ..."""
+    if case.on_a_mac == "fails":
+        return "accepted" if outcome == "same" else None
+    return None if outcome in ("same", "no sample") else outcome
+
+
+_DIRECTIONS = {"forward": ["forward"], "backward": ["backward"], "both": ["forward", "backward"]}
+
+
+def read_differences(path=DIFFERENCES):
+    """{(operator, direction, dtype): what} from the file.
+
+    An entry's dtypes are those of DTYPES, divided by spaces.
+    """
+    with open(path, "rb") as file:
+        groups = tomllib.load(file)["difference"]
+    differences = {}
+    for group in groups:
+        assert group["reason"].strip()
+        for title, directions in _DIRECTIONS.items():
+            for operator, dtypes in group.get(title, {}).items():
+                for key in itertools.product([operator], directions, dtypes.split()):
+                    assert key not in differences, f"{key} stands in the file twice"
+                    differences[key] = group["found"]
+    return differences
+
+
+def complaints(outcomes, differences):
+    """What is otherwise than the lists and the file say, one line for each case."""
+    lines = []
+    for case, (outcome, detail) in outcomes.items():
+        found = differs(case, outcome)
+        stated = differences.get((case.operator, case.direction, case.dtype))
+        if found != stated:
+            lines.append(
+                f"{case.operator} {case.direction} {case.dtype}: {case.on_a_mac} on a Mac; "
+                f"here {outcome}{detail and ': ' + detail}; stated: {stated or 'no difference'}"
+            )
+    return lines
+
+
+def strangers(cases, differences):
+    """Entries of the file that are no case of the lists, one line for each."""
+    known = {(case.operator, case.direction, case.dtype) for case in cases}
+    return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - known]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("operators", nargs="*")
+    parser.add_argument("--seconds", type=int, default=60, help="of the processor, for each case")
+    parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
+    options = parser.parse_args()
+    operators, cases = read_lists()
+    if options.operators:
+        unknown = set(options.operators) - set(operators)
+        if unknown:
+            parser.error("not in torch's lists: " + " ".join(sorted(unknown)))
+    chosen = [c for c in cases if not options.operators or c.operator in options.operators]
+    outcomes = dict(run(operators, chosen, options.seconds, options.jobs))
+    differences = read_differences()
+    lines = complaints(outcomes, differences) + strangers(cases, differences)
+    print(*lines, sep="\n")
+    table = collections.Counter((case.on_a_mac, outcomes[case][0]) for case in outcomes)
+    print(f"\n{'on a Mac':<12} {'here (emulated)':<20} {'cases':>8}")
+    for (on_a_mac, outcome), number in sorted(table.items()):
+        print(f"{on_a_mac:<12} {outcome:<20} {number:8d}")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""The device against torch's own lists, for a sample of the operators (oracle.py)."""
+
+import pathlib
+import subprocess
+import sys
+
+# Of those that refuse, widen, differ, crash or hang most easily.
+SAMPLE = """
+    __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse histc
+    index_put linalg.inv linalg.qr linalg.solve linalg.svd matmul normal.in_place
+    nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d
+    nn.functional.conv_transpose3d log_softmax nn.functional.linear
+    scatter_reduce.amax sort special.bessel_j0 sum var where
+""".split()
+
+
+def test_the_sample_is_as_the_lists_and_the_file_say():
+    # A fresh interpreter: it forks, and this one may have threads.
+    judged = subprocess.run(
+        [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],
+        capture_output=True,
+        text=True,
+    )
+    assert judged.returncode == 0, judged.stdout + judged.stderr
