@@ -65,7 +65,8 @@ struct MutualInformationDispatches {
   std::vector<MutualInformationParams> params;  // of each dispatch
 };
 
-/* Divides the work of a kernel among as few dispatches as take the least time.
+/* Divides the work of a kernel among the dispatches that take the least time,
+   by an estimate; kernels/mutual_information_schedule.h says what they do.
 
    @param [in] params      S, T, t_offset, has_boundary and num_sequences.
    @param [in] max_strips  Of 32 rows that a threadgroup can do at once.

@@ -37,10 +37,10 @@ using namespace metal;
 //           may be anything, and what is not finite stands for no gradient.
 // ans       [B], the score of s_end, t_end
 // scratch   [B][scratch_stride].  For several bands: the last row of a band,
-//           [scratch_columns] of up to two floats, and what a dispatch leaves
-//           to the next one, [strips of all bands][kMiSavedSize].  Then for the
-//           recursion by diagonals: [3][S + 1], ..., and one element, not 0 if
-//           that has to do the sequence, by which bands tell each other.
+//           [scratch_columns][2], and what a dispatch leaves to the next one,
+//           [strips of all bands][kMiSavedSize].  For the recursion by
+//           diagonals, at the end: [4][S + 1], of which the last element tells
+//           bands, if it is not 0, that the sequence is done by diagonals.
 //
 // A threadgroup has kMiThreadsPerStrip threads for each strip of a band.
 // kBands: whether there are several bands; if not, there is one dispatch.
@@ -86,7 +86,7 @@ kernel void mutual_information_forward(
     if (me.index == 0 && (is_first || is_unusual))
       *seen = is_unusual ? 1.0f : 0.0f;
     threadgroup_barrier(mem_flags::mem_device);
-    // All that the last band needs is done before its last round.
+    // Where the last band ends, earlier dispatches have ended all others.
     is_unusual = !schedule.has_next && !schedule.continues && *seen != 0.0f;
   }
   if (is_unusual) ForwardByDiagonals(sequence, schedule, me);

@@ -140,6 +140,8 @@ struct Strip {
   BandMemory<Entry, State> band;
 };
 
+// tiles, rings  [kMiMaxStrips][kStripTiles] and [kMiMaxStrips + 1][kRing]
+// scratch       of the sequence
 template <typename Direction>
 inline Strip<Direction> GetStrip(constant MutualInformationParams &params,
                                  Thread me, Schedule schedule,
@@ -264,8 +266,10 @@ METAL_FUNC void DoRounds(Strip<Direction> strip, thread Direction &direction) {
     }
   }
 
-  // Fetching begins two rounds before the first chunk is placed; the last one
-  // is computed one round later, and drained two rounds later.
+  // Loads begin two rounds before the first chunk is placed; the last chunk is
+  // drained two rounds after it is placed.  Strips take turns in two orders, so
+  // that each scheduler of a core, which get simdgroups one after another, has
+  // some that fetch and some that drain.
   const int num_rounds = schedule.end - schedule.begin + 4;
   int chunk = schedule.begin - me.strip * schedule.lag - 2;
   for (int round = 0; round < num_rounds; ++round, ++chunk) {
@@ -274,7 +278,7 @@ METAL_FUNC void DoRounds(Strip<Direction> strip, thread Direction &direction) {
         Chain(strip, chunk - 1, state);
         direction.EndChunk(schedule, strip.me, chunk - 1, state);
       }
-    } else if ((round + me.mover + me.strip) % 2 == 0) {
+    } else if ((round + me.mover + me.strip / 2) % 2 == 0) {
       Fetch(strip, chunk, direction);
     } else if (strip.chunks.Have(chunk - 2)) {
       Drain(strip, chunk - 2, direction);
