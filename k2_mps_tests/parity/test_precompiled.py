@@ -1,6 +1,5 @@
 """A compiled Metal library that the system does not load."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import _k2
 import pytest
 
-PATCHES = Path(__file__).resolve().parents[2] / "patches" / "files"
+from k2_mps_tests.kernels import sources
 
 # Registers the kernels once more, as cmake/embed_metal.cmake makes k2 do it
 # where there is a metallib, before any of them is used.
@@ -37,14 +36,6 @@ print('equal')
 """
 
 
-def source():
-    """The text of the kernels with its includes in their place."""
-    text = (PATCHES / "k2/csrc/mps/kernels/mutual_information.metal").read_text()
-    return re.sub(
-        r'#include "([^"\n]+)"[^\n]*', lambda match: (PATCHES / match[1]).read_text(), text
-    )
-
-
 def run(text, metallib):
     [library] = Path(_k2.__file__).parent.glob("libk2context.*")
     return subprocess.run(
@@ -58,7 +49,7 @@ def run(text, metallib):
 
 @pytest.mark.parametrize("metallib", [b"MTLB", b"not one at all"])
 def test_the_text_is_compiled_instead(metallib):
-    result = run(source(), metallib)
+    result = run(sources.text("mutual_information"), metallib)
     assert result.returncode == 0, result.stdout
     assert result.stdout.endswith("\nequal\n")
     assert (
@@ -70,7 +61,7 @@ def test_the_text_is_compiled_instead(metallib):
 
 
 def test_there_is_no_word_of_it_without_a_compiled_library():
-    result = run(source(), b"")
+    result = run(sources.text("mutual_information"), b"")
     assert result.returncode == 0, result.stdout
     assert result.stdout == "equal\n"
 
