@@ -37,7 +37,7 @@
 //
 //   share[s][t] = exp(score[s - 1][t + o] + px[s - 1][t + o] - score[s][t]),
 //
-// and the gradient flows back by shares, from the last cell to the first:
+// and the gradient of ans, that of the last cell, flows back by shares:
 //
 //   grad[s][t]    = px_grad[s][t] + py_grad[s][t]
 //   px_grad[s][t] = share[s + 1][t - o] * grad[s + 1][t - o]
@@ -54,14 +54,14 @@
 //          lane above it, whose cell it gets by a shuffle.
 //   band   The strips that a threadgroup computes at once, kMiMaxStrips or
 //          less.  A strip gets the last row of the strip above it through a
-//          ring of threadgroup memory, the first strip of a band gets that of
-//          the band above through device memory.
+//          ring of threadgroup memory.  The first strip of a band gets the last
+//          row of the band above through device memory.
 //   chunk  kMiColumns steps of a strip.  What the chain reads and writes in a
 //          chunk are two tiles of threadgroup memory.  It touches no other
 //          memory: other simdgroups, the movers of the strip, fill the tiles of
 //          the next chunk and store those of the last one.
-//   round  What a threadgroup does from one barrier to the next: a chunk of
-//          each strip, which is `lag` chunks behind the strip above it.
+//   round  What a threadgroup does from one barrier to the next: one chunk of
+//          each strip.  A strip is `lag` chunks behind the strip above it.
 //
 // Threadgroups cannot wait for each other, so a dispatch does only some rounds
 // of a band, and the next dispatch continues.  A band that is `delay` rounds
