@@ -25,7 +25,6 @@ from two_steps import download, main
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from k2_mps_tests.kernels import sources  # noqa: E402
-from k2_mps_tests.kernels.slices import slices  # noqa: E402
 
 # B, S, T
 SHAPES = [
@@ -37,7 +36,12 @@ SHAPES = [
     (32, 500, 1000),
 ]
 VARIANTS = ["plain", "boundary", "modified", "-inf", "float16", "bfloat16"]
+# The index of the member in MutualInformationParams.
+SCRATCH_STRIDE = 6
 PTX = "mutual_information.ptx"
+DISPATCHES = "dispatches.json"
+# Of an H200, which a sequence of several bands is divided for.
+CORES = 132
 
 BINDING = """
 #include "fast_rnnt/csrc/mutual_information.h"
@@ -53,6 +57,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 def prepare(folder, libdevice):
     """Fills the folder: PTX and upstream's source."""
+    (folder / DISPATCHES).write_text(json.dumps(dispatches()))
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         kernels = sources.compile_to_ptx("mutual_information", folder / PTX, libdevice, "sm_90")
@@ -75,6 +80,24 @@ def prepare(folder, libdevice):
     )
 
 
+def dispatches():
+    """What k2 asks of the GPU for each shape and variant, by _key()."""
+    from _k2 import mps_mutual_information_dispatches
+
+    return {
+        _key(shape, offset, has_boundary): mps_mutual_information_dispatches(
+            *shape, offset, has_boundary, CORES
+        )
+        for shape in SHAPES
+        for offset in (0, -1)
+        for has_boundary in (False, True)
+    }
+
+
+def _key(shape, offset, has_boundary):
+    return str([*shape, offset, has_boundary])
+
+
 class Ours:
     """The kernels of a PTX file, launched as mutual_information.cu does."""
 
@@ -82,6 +105,7 @@ class Ours:
         from ptx_module import PtxModule
 
         self._module = PtxModule(folder / PTX)
+        self._dispatches = json.loads((folder / DISPATCHES).read_text())
 
     def launcher(self, px, py, boundary):
         """Returns forward and backward, and the tensors that they write.
@@ -93,14 +117,13 @@ class Ours:
 
         B, S = px.shape[:2]
         T = py.shape[2]
-        cores = torch.cuda.get_device_properties("cuda").multi_processor_count
-        plan = slices(B, S, T, cores)
-        scratch = torch.empty(B, plan.scratch_stride, device="cuda")
-        params = [
-            (groups, torch.tensor(values, dtype=torch.int32, device="cuda"))
-            for groups, values in plan.params(B, S, T, px.shape[2] - T - 1, boundary is not None)
-        ]
-        suffix = {torch.float16: "_half", torch.bfloat16: "_bfloat"}.get(px.dtype, "") + plan.suffix
+        key = _key((B, S, T), px.shape[2] - T - 1, boundary is not None)
+        groups, threads, plan = self._dispatches[key]
+        params = [torch.tensor(values, dtype=torch.int32, device="cuda") for values in plan]
+        suffix = {torch.float16: "_half", torch.bfloat16: "_bfloat"}.get(px.dtype, "")
+        # A dispatch of one band has a threadgroup for each sequence.
+        suffix += "_bands" if groups > B else ""
+        scratch = torch.empty(B, plan[0][SCRATCH_STRIDE], device="cuda")
         p = torch.empty(B, S + 1, T + 1, device="cuda")
         ans, ans_grad = p.new_empty(B), p.new_ones(B)
         px_grad, py_grad = torch.zeros_like(px), torch.zeros_like(py)
@@ -109,9 +132,9 @@ class Ours:
         def all_of(name, tensors):
             dispatches = [
                 self._module.launcher(
-                    "mutual_information_" + name + suffix, groups, plan.threads, tensors + [values]
+                    "mutual_information_" + name + suffix, groups, threads, tensors + [values]
                 )
-                for groups, values in params
+                for values in params
             ]
 
             def run():

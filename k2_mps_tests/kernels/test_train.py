@@ -42,11 +42,11 @@ def test_the_tool_starts_it(monkeypatch, said):
 
 def test_a_wrong_kernel_is_noticed(monkeypatch, said):
     text = sources.text("mutual_information")
-    right = "m_from_above);"
+    right = "above_is_larger ? ratio : 1.0f, x);"
     assert text.count(right) == 1
     monkeypatch.setattr(train.MutualInformation, "library", None)
     monkeypatch.setattr(
-        sources, "text", lambda name: text.replace(right, "m_from_above * 1.001f);")
+        sources, "text", lambda name: text.replace(right, right.replace("x)", "x * 1.001f)"))
     )
     assert train.main(["--steps", "2"], said.append) == 1
     assert said[-1].startswith("error: a result is off by ")
@@ -103,7 +103,7 @@ def test_the_reference_sums_over_all_paths(size):
 
 @pytest.mark.parametrize("size", [*SIZES[1:], (2, 30, 40), (1, 100, 7), (2, 140, 150)])
 def test_the_kernel_in_autograd(size):
-    """Also where passes over a sequence follow one another."""
+    """Also where a sequence has several bands."""
     px, py, boundary = inputs(*size)
     reference = [x.clone().requires_grad_() for x in (px, py)]
     on_mps = [x.float().to("mps").requires_grad_() for x in (px, py)]

@@ -18,8 +18,7 @@ import torch
 from torch import nn
 
 from examples.common import speech
-from k2_mps_tests.kernels import sources
-from k2_mps_tests.kernels.slices import slices
+from k2_mps_tests.kernels import bands, sources
 
 BLANK = 0
 DIM = 32
@@ -53,17 +52,16 @@ class MutualInformation(torch.autograd.Function):
         """Runs a kernel with scratch and parameters behind its arguments."""
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
-        # One core: without knowing the GPU, sequences are not split for more.
-        plan = slices(*shape, cores=1)
         B, S, T = shape
+        plan = bands.dispatches(B, S, T, offset=0, has_boundary=True)
         scratch = torch.empty(B, plan.scratch_stride, device="mps")
         kernel = getattr(cls.library, name + plan.suffix)
-        for groups, params in plan.params(B, S, T, offset=0, has_boundary=True):
+        for params in plan.params:
             kernel(
                 *arguments,
                 scratch,
                 torch.tensor(params, dtype=torch.int32, device="mps"),
-                threads=groups * plan.threads,
+                threads=plan.threadgroups * plan.threads,
                 group_size=plan.threads,
             )
 

@@ -21,9 +21,9 @@ import math
 
 import numpy as np
 
+from k2_mps_tests.kernels.bands import ALL, BAND_ROWS, TUNING, dispatches
 from k2_mps_tests.kernels.case import Buffer, Case
 from k2_mps_tests.kernels.runner import values
-from k2_mps_tests.kernels.slices import TUNING, slices
 
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
@@ -31,15 +31,12 @@ NEVER = -math.inf
 UNTOUCHED = 9.0
 
 STRIP = TUNING["kMiRows"]
-MAX_STRIPS = TUNING["kMiMaxStrips"]
 COLUMNS = TUNING["kMiColumns"]
-# How many rows, S + 1, a threadgroup does at once.
-ROWS = MAX_STRIPS * STRIP
 # Where the first cell of a sequence has this, its shares may be NaN.
 NOT_ALL_FINITE = 2.0
 
-# S, T: the smallest, around a strip's rows, a tile's columns and the rows that
-# are done at once, and with several passes.
+# S, T: the smallest, around the rows of a strip and of a band and the columns of
+# a chunk, and with several bands.
 SHAPES = [
     (0, 0),
     (0, 1),
@@ -51,10 +48,10 @@ SHAPES = [
     (STRIP - 1, COLUMNS),
     (STRIP, COLUMNS + 1),
     (STRIP + 1, 5 * COLUMNS),
-    (ROWS - 2, 20),
-    (ROWS - 1, 37),
-    (ROWS, 9),
-    (2 * ROWS + 3, 30),
+    (BAND_ROWS - 2, 20),
+    (BAND_ROWS - 1, 37),
+    (BAND_ROWS, 9),
+    (2 * BAND_ROWS + 3, 30),
 ]
 
 
@@ -114,7 +111,7 @@ def cases():
             _make(len(boundary), S, T, modified),
             boundary,
         )
-    for S, T in ((40, 50), (ROWS + 10, 60)):
+    for S, T in ((40, 50), (BAND_ROWS + 10, 60)):
         yield from _both(f"S {S}, T {T}, pruned", _pruned(2, S, T))
     yield from _both("large scores", _make(1, 50, 40, scale=300.0))
     S, T = STRIP + 9, 40
@@ -129,31 +126,31 @@ def cases():
             )
         yield from _both("pruned", _pruned(2, S, T), kind=kind)
         yield from _both("without a path", _make(1, 5, 3, modified=True), kind=kind)
-    yield from _sliced()
+    yield from _divided()
 
 
-def _sliced():
-    """Long enough for slices of passes, several of which are done at once."""
-    cores = 64
-    S, T = 2 * ROWS + 3, 640
-    assert len(slices(1, S, T, cores).dispatches) > 3
-    for modified in (False, True):
-        yield from _both(f"sliced{modified * ', modified'}", _make(1, S, T, modified), cores=cores)
+def _divided():
+    """Long enough for dispatches that do rounds of several bands."""
+    S, T = 2 * BAND_ROWS + 3, 640
+    for length in (7, 30):
+        for modified in (False, True):
+            name = f"rounds by {length}{modified * ', modified'}"
+            yield from _both(name, _make(1, S, T, modified), length=length)
     for kind in (HALF, BFLOAT):
-        yield from _both("sliced", _make(1, S, T), cores=cores, kind=kind)
+        yield from _both("rounds by 30", _make(1, S, T), length=30, kind=kind)
     boundary = np.array(
         [
             [5, 7, S - 1, T - 2],
-            [ROWS - 3, 1, S - 2, T],
+            [BAND_ROWS - 3, 1, S - 2, T],
             [0, 510, S, T],
             [9, 0, 9, T],
-            [3, 4, ROWS + 20, 4],
+            [3, 4, BAND_ROWS + 20, 4],
         ]
     )
-    yield from _both("sliced, boundary", _make(len(boundary), S, T), boundary, cores)
+    yield from _both("rounds by 30, boundary", _make(len(boundary), S, T), boundary, 30)
     px, py, modified = _pruned(2, S, T)
     px[1, S - 5] = NEVER
-    yield from _both("sliced, pruned and without a path", (px, py, modified), cores=cores)
+    yield from _both("rounds by 30, pruned and without a path", (px, py, modified), length=30)
 
 
 def _make(B, S, T, modified=False, scale=1.0):
@@ -172,10 +169,10 @@ def _pruned(B, S, T):
     return px, py, modified
 
 
-def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
+def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
     """The two kernels on the same sequences.
 
-    cores: of the GPU that the launches are for.
+    length: the rounds of a dispatch.
     kind: the type of px and py.
     """
     px, py, modified = inputs
@@ -202,7 +199,7 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
         py,
         offset,
         boundary,
-        cores,
+        length,
         lambda scratch: [
             Buffer(_some(px_bits, shares.shape)),
             Buffer(_some(py_bits, shares.shape)),
@@ -228,7 +225,7 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
         py,
         offset,
         boundary,
-        cores,
+        length,
         lambda scratch: [
             _boundary(boundary),
             Buffer(p),
@@ -239,25 +236,22 @@ def _both(name, inputs, boundary=None, cores=1, kind=FLOAT):
     )
 
 
-def _case(name, kernel, px, py, offset, boundary, cores, buffers):
-    """The launches that mutual_information.cu makes.
+def _case(name, kernel, px, py, offset, boundary, length, buffers):
+    """A kernel in dispatches of so many rounds.
 
     buffers: gives all but the last from the one for scratch.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
-    plan = slices(B, S, T, cores)
+    plan = dispatches(B, S, T, offset, boundary is not None, length)
     scratch = np.full((B, plan.scratch_stride), UNTOUCHED, np.float32)
-    (groups, first), *more = [
-        (groups, Buffer(np.array(params, np.int32)))
-        for groups, params in plan.params(B, S, T, offset, boundary is not None)
-    ]
+    first, *more = [Buffer(np.array(params, np.int32)) for params in plan.params]
     return Case(
         name,
         kernel + plan.suffix,
-        B,
+        plan.threadgroups,
         plan.threads,
         buffers(Buffer.scratch(scratch)) + [first],
-        more,
+        [(plan.threadgroups, params) for params in more],
     )
 
 

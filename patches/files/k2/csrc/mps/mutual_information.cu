@@ -16,17 +16,17 @@
  * limitations under the License.
  */
 
-#include "k2/csrc/mps/mutual_information.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "k2/csrc/macros.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/mutual_information.h"
 #include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/mutual_information.h"
 #include "k2/csrc/nvtx.h"
 
 namespace k2 {
@@ -38,7 +38,7 @@ constexpr const char *kSource = "mutual_information";
 using Params = MutualInformationParams;
 
 // Checks types and shapes, and returns what the kernels need to know of them;
-// the members for slices are 0.
+// those that describe dispatches are 0.
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
@@ -67,10 +67,10 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       ". Given: ", p.sizes());
   // The kernels also compute indexes of cells behind the last, which they then
   // limit.
-  TORCH_CHECK(
-      (S + 2 * kMiMaxStrips * kMiRows) * (T + 1) + T + kMiScratchMargin <=
-          std::numeric_limits<int32_t>::max(),
-      "A sequence pair of lengths ", S, " and ", T, " has too many cells");
+  TORCH_CHECK((S + 2 * kMiMaxStrips * kMiRows) * (T + 1) + T + 2 * kMiColumns <=
+                  std::numeric_limits<int32_t>::max(),
+              "A sequence pair of lengths ", S, " and ", T,
+              " has too many cells");
   if (boundary.has_value()) {
     TORCH_CHECK(boundary->is_mps() && boundary->scalar_type() == torch::kLong &&
                     boundary->sizes() == torch::IntArrayRef({B, 4}),
@@ -97,50 +97,49 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
   return tensor.numel() != 0 ? tensor : p;
 }
 
-// What each dispatch does of each pass; mutual_information.metal says what the
-// words mean.  All are rounds but `dispatches`.
-struct Slices {
-  int64_t length, delay, dispatches;
-};
-
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* Returns the slices that take the least time, estimated in rounds.
+/* Sets length and delay, in rounds, so that all dispatches take the least time,
+   by an estimate, and returns how many there are.
 
-   A slice takes its rounds and kMiRoundsToStart, and dispatches come one after
+   A dispatch takes its rounds and kMiRoundsToStart.  Dispatches come one after
    another, each in as many waves as its threadgroups need for the GPU's cores.
-   Without slices, passes come one after another.
+   Either a dispatch does all rounds of one band, or it does rounds of several.
 
-   @param [in] B        Number of sequences.
-   @param [in] rounds   Of a pass.
-   @param [in] passes   Over the rows of a sequence.
-   @param [in] behind   Rounds that a pass must at least be behind what has been
-                        done of the one above it.
+   @param [in] bands   Of a sequence.
+   @param [in] rounds  Of a band, at most.
+   @param [in] behind  Rounds that a band must at least be behind what has been
+                       done of the band above it.
+   @param [in] cores   Of the GPU.
  */
-Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind) {
-  const Slices whole = {rounds, rounds, passes};
-  if (passes == 1) return whole;
+int64_t DivideRounds(int64_t bands, int64_t rounds, int64_t behind,
+                     int64_t cores, Params *params) {
+  params->length = params->delay = static_cast<int>(rounds);
+  if (bands == 1) return 1;
 
-  Slices ans;
   // Where the estimate for GPUs with enough cores has its minimum.
-  ans.length = static_cast<int64_t>(std::sqrt(
-      kMiRoundsToStart * (rounds + (passes - 1) * behind) / (passes - 1)));
-  ans.delay = ans.length + behind;
-  if (ans.delay >= rounds) return whole;
-  ans.dispatches = CeilDiv(rounds + (passes - 1) * ans.delay, ans.length);
-  const int64_t cores = mps::NumCores(),
-                at_once = std::min(passes, CeilDiv(rounds, ans.delay)),
-                time = ans.dispatches * (ans.length + kMiRoundsToStart) *
+  const int64_t length = static_cast<int64_t>(
+                    std::sqrt(kMiRoundsToStart *
+                              (rounds + (bands - 1) * behind) / (bands - 1))),
+                delay = length + behind;
+  if (delay >= rounds) return bands;
+  const int64_t B = params->num_sequences,
+                dispatches = CeilDiv(rounds + (bands - 1) * delay, length),
+                at_once = std::min(bands, CeilDiv(rounds, delay)),
+                time = dispatches * (length + kMiRoundsToStart) *
                        CeilDiv(B * at_once, cores),
                 time_of_whole =
-                    passes * (rounds + kMiRoundsToStart) * CeilDiv(B, cores);
-  return time < time_of_whole ? ans : whole;
+                    bands * (rounds + kMiRoundsToStart) * CeilDiv(B, cores);
+  if (time >= time_of_whole) return bands;
+  params->length = static_cast<int>(length);
+  params->delay = static_cast<int>(delay);
+  return dispatches;
 }
 
 /* Encodes a kernel for all sequences: one dispatch if a threadgroup has threads
-   for all strips of a sequence, else several (see GetSlices()).
+   for all strips of a sequence, else several.
 
-   @param [in] kernel     Its name for torch.float32 and without slices.
+   @param [in] kernel     Its name for torch.float32 and without bands.
    @param [in] type       Of px and py.
    @param [in] p          As above.
    @param [in] arguments  All but the last two, scratch and params.
@@ -149,7 +148,6 @@ Slices GetSlices(int64_t B, int64_t rounds, int64_t passes, int64_t behind) {
 void LaunchAll(const std::string &kernel, torch::ScalarType type,
                const torch::Tensor &p, std::vector<mps::Argument> arguments,
                Params params) {
-  const int64_t B = p.size(0), strips = params.S / kMiRows + 1;
   std::string name = kernel + (type == torch::kHalf       ? "_half"
                                : type == torch::kBFloat16 ? "_bfloat"
                                                           : "");
@@ -157,45 +155,54 @@ void LaunchAll(const std::string &kernel, torch::ScalarType type,
     return std::min<int64_t>(
         kMiMaxStrips, mps::MaxUnits(kSource, name, p, kMiThreadsPerStrip));
   };
+  const int64_t B = p.size(0), all_strips = params.S / kMiRows + 1;
   int64_t most = most_of();
-  if (most < strips) {
-    name += "_slice";
+  if (most < all_strips) {
+    name += "_bands";
     most = most_of();
   }
-  const int64_t passes = CeilDiv(strips, most),
-                at_once = CeilDiv(strips, passes),
-                rounds =
-                    (params.T + kMiColumns - 1 + kMiMaxCarry) / kMiColumns + 1 +
-                    (at_once - 1) * kMiMaxLag;
-  const Slices slices = GetSlices(B, rounds, passes, at_once * kMiMaxLag);
   params.num_sequences = static_cast<int>(B);
-  params.scratch_columns = passes > 1 ? params.T + kMiScratchMargin : 0;
-  params.scratch_stride =
-      2 * params.scratch_columns +
-      (passes > 1 ? static_cast<int>(passes * at_once) * kMiSavedSize : 0) +
-      3 * (params.S + 1) + 1;
-  params.length = static_cast<int>(slices.length);
-  params.delay = static_cast<int>(slices.delay);
-  arguments.push_back(torch::empty({B, params.scratch_stride}, p.options()));
-  for (int64_t i = 0; i != slices.dispatches; ++i) {
-    const int64_t begin = i * slices.length,
-                  first_pass = std::max<int64_t>(
-                      0, CeilDiv(begin - rounds + 1, slices.delay)),
-                  last_pass = std::min(
-                      passes - 1, (begin + slices.length - 1) / slices.delay);
-    params.first_pass = static_cast<int>(first_pass);
-    params.begin = static_cast<int>(begin);
-    params.is_last = i + 1 == slices.dispatches;
+  const MutualInformationDispatches dispatches =
+      GetMutualInformationDispatches(params, most, mps::NumCores());
+  arguments.push_back(
+      torch::empty({B, dispatches.params[0].scratch_stride}, p.options()));
+  for (const Params &dispatch : dispatches.params) {
     std::vector<mps::Argument> all = arguments;
-    all.push_back(params);
+    all.push_back(dispatch);
     mps::Launch(kSource, name,
-                {static_cast<uint32_t>(B * (last_pass - first_pass + 1)),
-                 static_cast<uint32_t>(at_once * kMiThreadsPerStrip)},
+                {static_cast<uint32_t>(dispatches.threadgroups),
+                 static_cast<uint32_t>(dispatches.threads)},
                 all);
   }
 }
 
 }  // namespace
+
+MutualInformationDispatches GetMutualInformationDispatches(
+    MutualInformationParams params, int64_t max_strips, int64_t cores) {
+  const int64_t all_strips = params.S / kMiRows + 1,
+                bands = CeilDiv(all_strips, max_strips),
+                strips = CeilDiv(all_strips, bands),
+                behind = strips * kMiMaxLag;
+  params.scratch_stride = 4 * (params.S + 1);
+  if (bands > 1) {
+    params.scratch_columns = params.T + kMiColumns;
+    params.scratch_stride += 2 * params.scratch_columns +
+                             static_cast<int>(bands * strips) * kMiSavedSize;
+  }
+  // Of a strip: the last of its lanes is kMiRows - 1 columns behind the first,
+  // and padding may be kMiColumns - 1.
+  const int64_t chunks =
+      (params.T + kMiColumns - 1 + kMiRows - 1) / kMiColumns + 1;
+  const int64_t count = DivideRounds(bands, chunks + (strips - 1) * kMiMaxLag,
+                                     behind, cores, &params);
+  MutualInformationDispatches ans = {params.num_sequences * bands,
+                                     strips * kMiThreadsPerStrip,
+                                     std::vector<Params>(count, params)};
+  for (int64_t i = 0; i != count; ++i)
+    ans.params[i].begin = static_cast<int>(i * params.length);
+  return ans;
+}
 
 torch::Tensor MutualInformationMps(
     torch::Tensor px, torch::Tensor py,

@@ -21,6 +21,7 @@
 
 #include <vector>
 
+#include "k2/csrc/mps/kernels/mutual_information.h"
 #include "k2/csrc/mps/mps_context.h"
 #include "torch/all.h"
 
@@ -57,6 +58,22 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     torch::Tensor px, torch::Tensor py,
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad);
+
+// Dispatches of one of the kernels, for all sequences.
+struct MutualInformationDispatches {
+  int64_t threadgroups, threads;  // of each dispatch, and of a threadgroup
+  std::vector<MutualInformationParams> params;  // of each dispatch
+};
+
+/* Divides the work of a kernel among the dispatches that take the least time,
+   by an estimate; kernels/mutual_information_schedule.h says what they do.
+
+   @param [in] params      S, T, t_offset, has_boundary and num_sequences.
+   @param [in] max_strips  Of 32 rows that a threadgroup can do at once.
+   @param [in] cores       Of the GPU.
+ */
+MutualInformationDispatches GetMutualInformationDispatches(
+    MutualInformationParams params, int64_t max_strips, int64_t cores);
 
 #if !K2_WITH_MPS
 
