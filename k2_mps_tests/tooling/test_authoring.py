@@ -208,7 +208,7 @@ def test_move_over_what_it_builds_on(sandbox, k2):
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(24, "move", "more", "--before", MPS)
-    assert "patches/more.patch builds on what would not be before it" in (message)
+    assert "patches/more.patch needs patches that would come after it" in (message)
     sandbox.fails(24, "move", MPS, "--after", "more")
     sandbox.fails(24, "move", MPS, "--after", MPS)
     assert sandbox.run("move", MPS).returncode == 2

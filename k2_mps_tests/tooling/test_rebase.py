@@ -142,7 +142,7 @@ def test_abort(sandbox, k2):
 
 def test_continue(sandbox, k2):
     onto, _ = conflict(sandbox)
-    assert "under way" in sandbox.fails(19, "rebase", "--onto", onto)
+    assert "in progress" in sandbox.fails(19, "rebase", "--onto", onto)
     assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
     resolve(sandbox)
     sandbox.ok("rebase", "--continue")
@@ -213,7 +213,7 @@ def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
     message = sandbox.fails(19, *command)
-    assert "a rebase is under way" in message
+    assert "a rebase is in progress" in message
     assert (snapshot(k2), patches(sandbox)) == before
 
 

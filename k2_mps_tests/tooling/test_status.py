@@ -168,7 +168,7 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
     for out in (sandbox.ok("status"), sandbox.ok()):
         assert "next: k2mps rebase --continue, or --abort" in out
     out = sandbox.ok("status")
-    assert f"a rebase is under way in {worktree}" in out
+    assert f"a rebase is in progress in {worktree}" in out
     assert str(worktree) in status(sandbox)["rebase"]
 
 

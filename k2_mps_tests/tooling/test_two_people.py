@@ -125,7 +125,7 @@ def test_two_new_patches_conflict_in_the_order_only(project):
     assert merge(project, "a").returncode == 1
     order = project.root / "patches/series"
     message = project.fails(4, "lock")
-    assert "git merge has left a conflict there" in message
+    assert "git merge has left a conflict in that line" in message
     order.write_text(
         "".join(
             f"{line}\n" for line in order.read_text().split("\n") if line and line[0] not in "<=>"

@@ -248,7 +248,7 @@ class Builder:
             raise errors.CompileError(
                 "cmake could not configure k2",
                 why=_cmake_errors(outcome.lines),
-                next_command=f"read {log}; k2mps doctor tells what is missing",
+                next_command=f"read {log}; k2mps doctor lists missing parts",
             )
         plan.note_configured()
 
@@ -282,7 +282,7 @@ class Builder:
             raise errors.CompileError(
                 f"k2 does not build for {plan.name}",
                 why=_first_failure(log),
-                next_command=f"read {log}; k2mps build goes on where it stopped",
+                next_command=f"read {log}; k2mps build continues where it stopped",
             )
         return steps
 
@@ -402,7 +402,7 @@ def demonstrate(project: Project, reporter: Reporter) -> None:
         raise errors.DemoError(
             "the demonstration failed",
             why=f"python -m k2mps.build.demo ended with status {outcome.status}",
-            next_command="k2mps test, to see what else fails",
+            next_command="k2mps test, to see which tests fail",
         )
 
 
@@ -605,7 +605,7 @@ def _check_space(outcome: process.Outcome) -> None:
                 "no space left while building",
                 why=line,
                 next_command="free some space or k2mps clean, then run the"
-                " same command again: it goes on where it stopped",
+                " same command again: it continues where it stopped",
             )
 
 

@@ -68,7 +68,7 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
     if held:
         raise errors.RefusedError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
-            why="deleting it would lose that",
+            why="deleting it would lose this work",
             next_command=f"k2mps export, push or move it; or delete {checkout.directory} yourself",
         )
 

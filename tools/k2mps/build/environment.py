@@ -77,7 +77,7 @@ class Environment:
         if not found:
             raise errors.RequirementMissingError(
                 f"{self.directory} is not a virtual environment",
-                next_command="make build makes it anew once you have removed it",
+                next_command="remove it, then make build",
             )
         return found[-1]
 
@@ -190,8 +190,8 @@ class Environment:
             return
         version = str(self.version_of("torch")).split("+")[0]
         raise errors.RequirementMissingError(
-            f"torch {version} is the one for CUDA {found[1]}",
-            why="with it, CMake asks for CUDA's toolkit, which is not"
+            f"torch {version} is built for CUDA {found[1]}",
+            why="with this torch, CMake asks for CUDA's toolkit, which is not"
             " installed; k2 on mps does not need it",
             next_command=f"{self.python} -m pip install --force-reinstall"
             f" torch=={version} --index-url {TORCH_WITHOUT_CUDA}",

@@ -446,7 +446,7 @@ def note_availability(site: Path) -> None:
         raise errors.RequirementMissingError(
             f"{_LIBCXX} is not configured as expected",
             why=f"{site.name} has no line {switch}",
-            next_command=f"apt-cache policy {_LIBCXX}, and tell us the version",
+            next_command=f"apt-cache policy {_LIBCXX}, and report the version",
         )
     site.write_text(text.replace(switch, ""))
 

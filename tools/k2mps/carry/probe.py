@@ -158,7 +158,7 @@ class _Way:
         if not forward and not checkout.is_ancestor(last, first):
             raise errors.CommitMissingError(
                 f"neither of {start} and {end} is an ancestor of the other",
-                why="a patch is probed along one line of commits",
+                why="probe follows one line of commits",
                 next_command="probe to their common ancestor, then from there on",
             )
         old, new = (first, last) if forward else (last, first)

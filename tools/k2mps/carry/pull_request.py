@@ -140,7 +140,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
     if not name or not email:
         raise errors.RefusedError(
             "git does not know who you are",
-            why="a pull request names who sends it",
+            why="a pull request names its author",
             next_command=f"git config --global user.{'email' if name else 'name'} ...",
         )
     return {
@@ -183,7 +183,7 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
         raise errors.RefusedError(
-            f"{name!r} is no name for a branch", next_command="choose another name"
+            f"{name!r} is not a name for a branch", next_command="choose another name"
         )
     if checkout.commit_of(ref):
         raise errors.RefusedError(

@@ -216,18 +216,18 @@ class _Rebase:
         except FileNotFoundError:
             raise errors.RebaseStoppedError(
                 f"the rebase in {project.rebase} was killed as it began",
-                next_command="k2mps rebase --abort, then begin it again",
+                next_command="k2mps rebase --abort, then begin again",
             ) from None
         try:
             state = _State(**json.loads(text))
         except TypeError:
             raise errors.RebaseStoppedError(
-                "the rebase under way was begun by another version of k2mps",
-                next_command="k2mps rebase --abort, then begin it again",
+                "another version of k2mps began the rebase in progress",
+                next_command="k2mps rebase --abort, then begin again",
             ) from None
         if state.checkout != str(checkout.directory):
             raise errors.RebaseStoppedError(
-                f"the rebase under way is of the checkout {state.checkout}",
+                f"the rebase in progress is of the checkout {state.checkout}",
                 next_command=f"give --k2 {state.checkout} as when it began",
             )
         return _Rebase(project, checkout, state)
@@ -251,10 +251,10 @@ class _Rebase:
         if changed:
             raise errors.RebaseStoppedError(
                 f"{', '.join(changed[:5])} changed since the rebase began",
-                why="going on would write over that",
+                why="going on would overwrite these changes",
                 next_command="git stash push --include-untracked patches"
                 " upstream.toml, then k2mps rebase --continue, then git stash"
-                " pop; or k2mps rebase --abort, and begin it again",
+                " pop; or k2mps rebase --abort, and begin again",
             )
 
     def run(self, drop_upstreamed: bool) -> Rebased:
@@ -465,7 +465,7 @@ class _Rebase:
     def _became_empty(self, commit: Commit) -> errors.RebaseStoppedError:
         lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
         return errors.RebaseStoppedError(
-            f"{self._place(commit)} changes nothing any more on {self._state.onto[:12]}",
+            f"{self._place(commit)} no longer changes anything on {self._state.onto[:12]}",
             why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
             next_command="k2mps rebase --continue --drop-upstreamed, to drop"
             f" it; or edit {self._project.rebase} and k2mps rebase"
@@ -510,7 +510,7 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
 
 def _no_rebase() -> errors.RebaseStoppedError:
     return errors.RebaseStoppedError(
-        "there is no rebase under way", next_command="k2mps rebase --onto REV"
+        "no rebase is in progress", next_command="k2mps rebase --onto REV"
     )
 
 

@@ -76,8 +76,7 @@ class Store:
             except OSError as error:
                 raise errors.FileAccessError(
                     f"{path}: {error.strerror or error}",
-                    next_command="see to it that the file can be written, then"
-                    " run the same command again",
+                    next_command="make the file writable, then run the same command again",
                 ) from None
         return True
 

@@ -1,7 +1,6 @@
 """The command line: reads options, calls the library, prints, exits.
 
-Each command imports what it needs when it runs, so that the quick ones are
-quick.
+Each command imports its modules when it runs, so that quick commands stay quick.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class _Grouped(click.Group):
 def main(context: click.Context, verbose: bool) -> None:
     """k2 with an Apple MPS backend: patch it, build it, test it.
 
-    Without a command: how things stand, and what to do next.
+    Without a command, print the state of the checkout and the next step.
     """
     context.obj = Session(verbose)
     if context.invoked_subcommand is None:
@@ -110,13 +109,13 @@ def _overview(session: Session) -> None:
 
 
 def _next(found, built: Path | None) -> str:
-    """What brings the user on.
+    """The next command for the user.
 
     Args:
       found: the status of the checkout.
       built: the build that is registered, if any.
     """
-    # What status advises before a first build, that does by itself.
+    # A build does by itself what status advises before a first build.
     by_build = found.state.before_build and not found.patch_changes and not found.rebase
     if found.next_command and not by_build:
         return found.next_command
@@ -158,7 +157,7 @@ def apply_command(session: Session, k2: str | None) -> None:
 @json_option
 @click.pass_obj
 def status_command(session: Session, k2: str | None, as_json: bool) -> None:
-    """Tell what state the checkout and the patches are in."""
+    """Print the state of the checkout and of the patches."""
     from k2mps.stack import status
 
     directory = session.locate(k2)
@@ -177,7 +176,7 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
         more = f" and {len(untracked) - 3} more" if untracked[3:] else ""
         show(
             f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
-            " new and fold take what is named"
+            " new and fold take files that you name"
         )
     if result.rebase:
         show(f"  {result.rebase}")
@@ -197,7 +196,7 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
 @click.option(
     "--or-kernels",
     is_flag=True,
-    help="where k2 cannot be had, train with a kernel of the backend instead",
+    help="if k2 cannot be cloned, train with a kernel of the backend instead",
 )
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
@@ -246,7 +245,7 @@ def demo_command(session: Session) -> None:
 @json_option
 @click.pass_obj
 def doctor_command(session: Session, device: str, torch: str | None, as_json: bool) -> None:
-    """Tell what a build needs, what is found, and how to get the rest."""
+    """List what a build needs, what is found, and how to install the rest."""
     from k2mps.build import doctor
 
     checks = doctor.examine(
@@ -257,7 +256,7 @@ def doctor_command(session: Session, device: str, torch: str | None, as_json: bo
         session.console.info(json.dumps(facts, indent=2))
     else:
         session.console.table(
-            ("", "what", "found", "wanted", "how to get it"),
+            ("", "what", "found", "wanted", "how to install it"),
             [
                 (
                     check.verdict,
@@ -294,9 +293,9 @@ def test_command(
     only_list: bool,
     words: tuple[str, ...],
 ) -> None:
-    """Build what the suites need and run them; default all suites.
+    """Build k2 as the suites need it, and run them; default: all suites.
 
-    What follows `--` goes to pytest.
+    Arguments after `--` go to pytest.
     """
     from k2mps.run import suites, testing
 
@@ -324,7 +323,7 @@ def test_command(
 @torch_option
 @jobs_option
 @click.option(
-    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="for how long"
+    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="how long to run"
 )
 @click.option(
     "--seed", type=int, default=1, show_default=True, help="the same seed makes the same cases"
@@ -341,7 +340,7 @@ def fuzz_command(
 ) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
-    A case that differs is shrunk and printed as a program that shows it.
+    The fuzzer shrinks a case that differs, and prints a program that shows it.
     """
     from k2mps.build import builder
     from k2mps.run import program
@@ -358,7 +357,7 @@ def fuzz_command(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="for table, plot and JSON; default build/bench",
+    help="the folder for table, plot and JSON; default build/bench",
 )
 @click.option(
     "--compare",
@@ -373,7 +372,7 @@ def bench_command(
 ) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
-    On Linux mps is emulated: such times tell nothing of a GPU.
+    On Linux mps is emulated: its times say nothing about a GPU.
     """
     from k2mps.build import builder
     from k2mps.run import program
@@ -386,7 +385,7 @@ def bench_command(
 @main.command("mac-report")
 @k2_option
 @jobs_option
-@click.option("--quick", is_flag=True, help="a little of each step")
+@click.option("--quick", is_flag=True, help="do a little of each step")
 @click.option(
     "--output",
     metavar="FILE",
@@ -398,7 +397,7 @@ def bench_command(
     "to_read",
     metavar="FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="name what differs in somebody's report from the one made here",
+    help="list the differences of this report and the one made here",
 )
 @click.pass_obj
 def mac_report_command(
@@ -409,12 +408,12 @@ def mac_report_command(
     output: Path | None,
     to_read: Path | None,
 ) -> None:
-    """Try all of it on this machine, and write one file for an issue.
+    """Run everything on this machine, and write one file for an issue.
 
-    Doctor, build, each kernel alone with Metal's own checks, every suite, the
-    tests of threads many times, benchmark, calibration. What fails is in the
-    report and does not end it. On Linux, where mps is emulated, it makes what
-    the report of a Mac is compared with.
+    The steps: doctor, build, each kernel alone with Metal's own checks, every
+    suite, the tests of threads many times, benchmark, calibration. A failed
+    step is in the report and does not stop the others. On Linux, where mps is
+    emulated, the report is for comparison with that of a Mac.
     """
     from k2mps.run import mac_report
 
@@ -445,20 +444,20 @@ def mac_report_command(
     show(f"wrote {target}; attach it to an issue")
     if wrong:
         raise errors.TestsFailedError(
-            f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has all of it"
+            f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has the details"
         )
 
 
 @main.command("recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--undo", is_flag=True, help="give the checkout back as it was")
+@click.option("--undo", is_flag=True, help="take the changes back")
 @click.pass_obj
 def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
-    """Make a checkout of icefall ready for mps, or take that back.
+    """Rewrite a checkout of icefall for mps, or take that back.
 
-    Its calls for CUDA's device, mixed precision and memory are rewritten to
-    k2.mps.gpu, which also serves CUDA. docs/icefall.md tells the rest.
+    Calls of CUDA's device, mixed precision and memory become calls of
+    k2.mps.gpu, which also works with CUDA. See docs/icefall.md.
     """
     from k2mps.run.recipes import Recipes
 
@@ -498,9 +497,9 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
 def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path) -> None:
     """Make a folder that checks the series on a machine with CUDA.
 
-    Its run.sh builds k2 there with and without the series, runs k2's own
-    tests, and compares times.  The folder is all that the machine needs,
-    besides CUDA's compiler, torch, pybind11, cmake, ninja and pytest.
+    The folder's run.sh builds k2 with and without the series, runs k2's own
+    tests, and compares times.  Besides the folder, the machine needs CUDA's
+    compiler, torch, pybind11, cmake, ninja and pytest.
     """
     from k2mps.run import cuda
 
@@ -522,13 +521,13 @@ def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path
     "--prepare",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="only make a folder whose run.py checks on another machine's GPU",
+    help="only make a folder whose run.py checks the kernels on another machine's GPU",
 )
 @click.option(
     "--run",
     metavar="DIR",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="run such a folder",
+    help="run a folder that --prepare made",
 )
 @click.option(
     "--libdevice",
@@ -543,14 +542,14 @@ def kernels_command(session: Session, **options: object) -> None:
     from k2mps.run import program
 
     if options["prepare"] and options["run"]:
-        raise click.UsageError("--prepare and --run are two steps")
+        raise click.UsageError("give --prepare or --run, not both")
     program.kernels(session.project, session.upstream, session.console, **options)
 
 
 @main.command("docs")
 @click.pass_obj
 def docs_command(session: Session) -> None:
-    """Write the tables of docs/ anew, and build the site."""
+    """Write the generated tables of docs/, and build the site."""
     from k2mps.run import docs
 
     for page in docs.write(session.project):
@@ -563,7 +562,7 @@ def docs_command(session: Session) -> None:
 @click.argument("shell", type=click.Choice(completion.SHELLS))
 @click.pass_obj
 def completion_command(session: Session, shell: str) -> None:
-    """Print what makes SHELL complete k2mps's commands and their words.
+    """Print the script with which SHELL completes k2mps's commands.
 
     \b
     bash:  eval "$(k2mps completion bash)"                in ~/.bashrc
@@ -575,7 +574,7 @@ def completion_command(session: Session, shell: str) -> None:
 
 @main.command("clean")
 @click.option(
-    "--all", "everything", is_flag=True, help="the clones of k2 as well, unless they hold work"
+    "--all", "everything", is_flag=True, help="also delete clones of k2 without work in them"
 )
 @click.pass_obj
 def clean_command(session: Session, everything: bool) -> None:
@@ -627,6 +626,5 @@ def _as_error(error: OSError) -> errors.K2mpsError:
             what, next_command="free some space, then run the same command again"
         )
     return errors.FileAccessError(
-        what,
-        next_command="see to it that it can be read and written, then run the same command again",
+        what, next_command="make it readable and writable, then run the same command again"
     )

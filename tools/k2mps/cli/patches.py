@@ -1,4 +1,4 @@
-"""The commands that look after patches/ and carry it to newer k2."""
+"""The commands that change patches/ and carry it to a newer k2."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _show_written(session: Session, result) -> None:
     "form",
     type=click.Choice(("text", "json", "github")),
     default="text",
-    help="how findings are printed; github makes annotations of them",
+    help="how to print findings; github prints annotations",
 )
 @click.pass_obj
 def lint_command(session: Session, form: str) -> None:
@@ -72,7 +72,7 @@ def lint_command(session: Session, form: str) -> None:
 def report_command(
     session: Session, k2: str | None, form: str, as_json: bool, offline: bool
 ) -> None:
-    """Tell how much the patches touch, and how far upstream has moved."""
+    """Count the lines that the patches touch, and upstream's commits since the pin."""
     from k2mps.carry import report
 
     form = "json" if as_json else form
@@ -123,8 +123,8 @@ def probe_command(session: Session, k2: str | None, form: str, as_json: bool, co
 def undo_command(session: Session, k2: str | None, only_list: bool, operation: str | None) -> None:
     """Undo the last command that changed a branch or patches/.
 
-    OPERATION, an id that --list shows, undoes that one and all after it.
-    Undoing is an operation too: a second `k2mps undo` brings all back.
+    With OPERATION, an id that --list shows, undo that command and all later
+    ones.  Undoing is an operation too: a second `k2mps undo` reverts it.
     """
     from k2mps.stack import operations, undo
 
@@ -142,10 +142,10 @@ def undo_command(session: Session, k2: str | None, only_list: bool, operation: s
 
 @click.command("rebase")
 @k2_option
-@click.option("--onto", metavar="REV", help="the upstream commit to go to")
-@click.option("--continue", "go_on", is_flag=True, help="after a stop")
-@click.option("--abort", is_flag=True, help="end it; all is as before")
-@click.option("--drop-upstreamed", is_flag=True, help="drop patches that change nothing any more")
+@click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
+@click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
+@click.option("--abort", is_flag=True, help="end the rebase and change nothing")
+@click.option("--drop-upstreamed", is_flag=True, help="drop patches that no longer change anything")
 @click.pass_obj
 def rebase_command(
     session: Session,
@@ -185,10 +185,12 @@ def rebase_command(
 
 
 _WORDS = (
-    click.option("--why", "body", metavar="TEXT", help="what its body says"),
-    click.option("--status", metavar="TEXT", help="its Upstream-Status"),
-    click.option("--author", metavar="'NAME <EMAIL>'", help="who wrote it"),
-    click.option("--date", metavar="DATE", help="when, as 'Tue, 14 Nov 2023 23:13:20 +0100'"),
+    click.option("--why", "body", metavar="TEXT", help="the body of the message"),
+    click.option("--status", metavar="TEXT", help="the Upstream-Status of the patch"),
+    click.option("--author", metavar="'NAME <EMAIL>'", help="the author of the patch"),
+    click.option(
+        "--date", metavar="DATE", help="the author's date, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
+    ),
 )
 
 
@@ -247,7 +249,7 @@ def new_command(session: Session, k2: str | None, paths: tuple[str, ...], **word
 @_paths_argument
 @click.pass_obj
 def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str, ...]) -> None:
-    """Make the edits in the checkout a part of PATCH.
+    """Add the edits in the checkout to PATCH.
 
     Of new files, those that git tracks or that are named as FILE.
     """
@@ -258,12 +260,12 @@ def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str,
 
 @click.command("edit")
 @k2_option
-@click.option("--subject", metavar="TEXT", help="its first line")
+@click.option("--subject", metavar="TEXT", help="the first line of the message")
 @_words_options
 @_patch_argument()
 @click.pass_obj
 def edit_command(session: Session, k2: str | None, patch: str, **words: str | None) -> None:
-    """Change what PATCH says of itself; without options, in your editor."""
+    """Change the header of PATCH; without options, in your editor."""
     from k2mps.stack import authoring
 
     session.tidy()
@@ -280,7 +282,7 @@ def edit_command(session: Session, k2: str | None, patch: str, **words: str | No
 @_patch_argument()
 @click.pass_obj
 def drop_command(session: Session, k2: str | None, patch: str) -> None:
-    """Take PATCH out of the series, and its changes out of the checkout."""
+    """Remove PATCH from the series, and its changes from the checkout."""
     _change(session, session.to_change(k2), "drop", patch)
 
 
@@ -290,7 +292,7 @@ def drop_command(session: Session, k2: str | None, patch: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def rename_command(session: Session, k2: str | None, patch: str, name: str) -> None:
-    """Give PATCH another file name."""
+    """Rename the file of PATCH."""
     _change(session, session.to_change(k2), "rename", patch, name)
 
 
@@ -298,7 +300,7 @@ def _anchor_option(name: str):
     return click.option(
         name,
         metavar="PATCH",
-        help=f"its place is {name[2:]} this one",
+        help=f"move PATCH to the place {name[2:]} this patch",
         shell_complete=completion.patches,
     )
 
@@ -312,7 +314,7 @@ def _anchor_option(name: str):
 def move_command(
     session: Session, k2: str | None, before: str | None, after: str | None, patch: str
 ) -> None:
-    """Give PATCH another place in the series."""
+    """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
     checkout = session.to_change(k2)
@@ -322,12 +324,12 @@ def move_command(
 @click.command("export")
 @k2_option
 @click.option(
-    "--prune", is_flag=True, help="delete patches and new files that the branch has no longer"
+    "--prune", is_flag=True, help="delete patches and new files that the branch does not have"
 )
-@click.option("--overwrite", is_flag=True, help="write over edits of patches/ that are not locked")
+@click.option("--overwrite", is_flag=True, help="overwrite edits of patches/ that are not locked")
 @click.pass_obj
 def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
-    """Make patches/ from the commits on branch k2-mps, and lock it."""
+    """Write the commits of branch k2-mps to patches/, and lock it."""
     from k2mps.stack import export
 
     result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
@@ -342,7 +344,7 @@ def export_command(session: Session, k2: str | None, prune: bool, overwrite: boo
 @k2_option
 @click.pass_obj
 def lock_command(session: Session, k2: str | None) -> None:
-    """Lock patches/ as it is, also after a merge: write its hashes."""
+    """Write the hashes of patches/ to upstream.toml, also after a merge."""
     from k2mps.core import pins
     from k2mps.stack import export
 
@@ -359,20 +361,20 @@ def lock_command(session: Session, k2: str | None) -> None:
 @click.command("upstream")
 @k2_option
 @click.option(
-    "--group", metavar="NAME", help="one group of patches/series, on top of those before it"
+    "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
-@click.option("--branch", metavar="NAME", help="make a branch of it")
+@click.option("--branch", metavar="NAME", help="write the commits to this branch")
 @click.option(
     "--mailbox",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="write it as mail, the cover letter first",
+    help="write the commits as mail, the cover letter first",
 )
 @click.option(
     "--check",
     is_flag=True,
     help="build each commit, run k2's own tests with K2_WITH_MPS off, import"
-    " k2 with it on; takes minutes a commit, and goes on where it was stopped",
+    " k2 with it on; takes minutes a commit, and continues where it stopped",
 )
 @click.option(
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
@@ -389,7 +391,7 @@ def upstream_command(
     quick: bool,
     patches: tuple[str, ...],
 ) -> None:
-    """Make a pull request to k2 of the series, of a group or some patches.
+    """Make a pull request to k2 of the series, a group or some patches.
 
     The cover letter is printed, with the figures of the last `k2mps test`.
     """
@@ -414,9 +416,9 @@ def upstream_command(
         )
         if bad:
             raise errors.TestsFailedError(
-                f"{len(bad)} of {len(rows)} commits are not well: {'; '.join(bad)}",
+                f"{len(bad)} of {len(rows)} commits fail: {'; '.join(bad)}",
                 next_command="k2mps fold the fix into the patch, then k2mps"
-                " upstream --check again: what was well is not tried again",
+                " upstream --check again: it skips commits that have passed",
             )
     if branch:
         pull_request.branch(checkout, made, branch)

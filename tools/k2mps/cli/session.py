@@ -1,4 +1,4 @@
-"""What the commands start from: the project, upstream.toml, the checkout."""
+"""The project, upstream.toml and the checkout, which all commands use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEVICES = ("mps", "cpu")
 
 
 class Session:
-    """What the commands start from; looked up when first asked for."""
+    """The project, upstream.toml and the checkout; each is read on first use."""
 
     def __init__(self, verbose: bool):
         self.console = Console(verbose)
@@ -38,7 +38,7 @@ class Session:
         return self.project.upstream()
 
     def tidy(self) -> None:
-        """Mends what a killed run left of the project's files."""
+        """Finishes or reverts a killed run's changes of the project's files."""
         if self.project.staging.exists():
             from k2mps.stack import operations
 
@@ -72,7 +72,7 @@ class Session:
         return found
 
     def build(self, k2: str | None, request):
-        """What `builder.Builder` makes of a request, cloned if need be."""
+        """Builds a request by `builder.Builder`, with a clone of k2 if there is none."""
         from k2mps.build import builder
 
         return builder.Builder(self.project, self.upstream, self.obtain(k2), self.console).build(
@@ -80,7 +80,7 @@ class Session:
         )
 
     def prepare_wheels(self) -> None:
-        """Installs what looking into wheels needs."""
+        """Installs the packages that read wheels."""
         from k2mps.build.environment import Environment
 
         environment = Environment(self.project, self.console)
@@ -98,12 +98,15 @@ torch_option = click.option(
     "--torch", metavar="VERSION", help="a torch version that upstream.toml supports"
 )
 jobs_option = click.option(
-    "-j", "--jobs", type=click.IntRange(1), help="compilers at once; default what fits"
+    "-j",
+    "--jobs",
+    type=click.IntRange(1),
+    help="compilers at once; default: as many as processors and memory allow",
 )
 device_option = click.option(
     "--device",
     type=click.Choice(_DEVICES),
     default="mps",
-    help="what to build for; on Linux mps is emulated",
+    help="the device to build for; on Linux mps is emulated",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")

@@ -34,7 +34,7 @@ _python_option = click.option(
     help="the system that the wheel is for",
 )
 @_python_option
-@click.option("--release", is_flag=True, help="refuse unless all of k2-mps is as committed")
+@click.option("--release", is_flag=True, help="refuse if k2-mps has uncommitted edits")
 @click.pass_context
 def wheel_command(
     context: click.Context,
@@ -47,7 +47,7 @@ def wheel_command(
 ) -> None:
     """Make a wheel of the patched k2 and verify it.
 
-    One for this machine is also imported, in a clean environment.  One that
+    A wheel for this machine is also imported, in a clean environment.  One that
     is cross-built can be for another Python than .venv's: that Python must be
     here with its headers, and nothing of k2 or torch runs in it.
     """
@@ -85,7 +85,7 @@ def wheel_command(
 @_wheel_argument("wheel", "FILE")
 @click.pass_obj
 def verify_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
-    """Take a wheel apart and check it against the patched k2 and torch."""
+    """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
 
     verify.check(
@@ -99,7 +99,7 @@ def verify_command(session: Session, k2: str | None, python: str | None, wheel: 
 @_wheel_argument("second", "SECOND")
 @click.pass_obj
 def compare_command(session: Session, first: Path, second: Path) -> None:
-    """Name what differs between two wheels."""
+    """List the differences of two wheels."""
     from k2mps.core import errors
     from k2mps.wheel import differences
 
@@ -134,7 +134,7 @@ def sbom_command(session: Session, wheel: Path) -> None:
 )
 @click.pass_obj
 def index_command(session: Session, base_url: str, directory: Path) -> None:
-    """Write DIR/index.html, a page of its wheels for pip's --find-links."""
+    """Write DIR/index.html, a page of DIR's wheels for pip's --find-links."""
     from k2mps.wheel import index
 
     session.console.info(str(index.write(directory, base_url)))

@@ -1,1 +1,1 @@
-"""What everything else stands on: git, processes, files, errors; knows no command."""
+"""The base of all other packages: git, processes, files, errors; independent of commands."""

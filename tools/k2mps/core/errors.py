@@ -1,13 +1,12 @@
-"""Every failure the tool reports, one class and one exit code per kind.
+"""Every kind of failure that the tool reports: one class and one exit code each.
 
-An error carries three things and is printed as such: what failed, why that
-probably happened, and the command to run next.  The library raises these;
-only the command line prints them and turns them into exit codes.  `k2mps docs`
-makes a table of the kinds.
+An error has three parts: what failed, the probable cause, and the command to run
+next.  The library raises errors; only the command line prints them and turns them
+into exit codes.  `k2mps docs` writes the table of the kinds.
 
 Exit codes are part of the interface: scripts and CI may branch on them, so a
-number is never given a second meaning (15, 25, 28, 29, 31, 35 and 40 had one).  0 is success, 1 an
-unforeseen error, 2 a wrong command line.
+number never gets a second meaning; 15, 25, 28, 29, 31, 35 and 40 are retired.  0 is
+success, 1 an unforeseen error, 2 a wrong command line.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class K2mpsError(Exception):
 def _kind(
     name: str, code: int, meaning: str, remedy: str, base: type[K2mpsError] = K2mpsError
 ) -> type[K2mpsError]:
-    """A kind of error: its exit code, what it means, what helps against it."""
+    """A kind of error with its exit code, meaning and remedy."""
     facts = {"__doc__": meaning, "__module__": __name__, "exit_code": code, "remedy": remedy}
     return type(name, (base,), facts)
 
@@ -76,7 +75,7 @@ LockMismatchError = _kind(
     "If the change of patches/ is meant, `k2mps lock`; else `git checkout patches upstream.toml`.",
 )
 LintError = _kind(
-    "LintError", 7, "`k2mps lint` has findings.", "Correct what it lists, then `k2mps lock`."
+    "LintError", 7, "`k2mps lint` has findings.", "Correct the findings, then `k2mps lock`."
 )
 CheckoutMissingError = _kind(
     "CheckoutMissingError",
@@ -88,8 +87,7 @@ DirtyCheckoutError = _kind(
     "DirtyCheckoutError",
     11,
     "The checkout has uncommitted edits or an operation in progress.",
-    "Commit or stash your edits in the checkout, or end the operation of git that is in "
-    "progress there.",
+    "Commit or stash your edits in the checkout, or finish git's operation there.",
 )
 WrongCommitError = _kind(
     "WrongCommitError",
@@ -101,39 +99,39 @@ UserCommitsError = _kind(
     "UserCommitsError",
     13,
     "Branch k2-mps holds commits that the tool did not make.",
-    "`k2mps export` makes patches of them; or move them to another branch.",
+    "`k2mps export` makes patches of these commits; or move them to another branch.",
 )
 PatchConflictError = _kind(
     "PatchConflictError",
     14,
     "A patch does not apply.",
-    "Read the hunk that is shown. `k2mps rebase --onto` resolves conflicts with a newer k2 in "
-    "a worktree of its own.",
+    "Read the printed hunk. `k2mps rebase --onto` resolves conflicts with a newer k2 in a "
+    "worktree of its own.",
 )
 ObstructedError = _kind(
     "ObstructedError",
     16,
     "A file that git does not track stands where a new file must go.",
-    "Move the file that is named out of the checkout.",
+    "Move the named file out of the checkout.",
 )
 BusyError = _kind(
     "BusyError",
     17,
     "Another run of the tool, or of git, holds the checkout.",
-    "Wait for the other run to end. A lock goes with its process and never has to be removed.",
+    "Wait for the other run to end. A lock ends with its process; never remove it.",
 )
 BranchElsewhereError = _kind(
     "BranchElsewhereError",
     18,
     "Branch k2-mps is checked out in another worktree.",
-    "`git worktree list` tells where; remove that worktree or switch its branch.",
+    "`git worktree list` names the worktree; remove it or switch its branch.",
 )
 RebaseStoppedError = _kind(
     "RebaseStoppedError",
     19,
-    "A rebase needs a decision before it can go on, or there is none.",
-    "Resolve what `git -C build/rebase status` lists, then `k2mps rebase --continue`, or "
-    "`--abort`.",
+    "A rebase waits for a decision, or no rebase is in progress.",
+    "Resolve the conflicts that `git -C build/rebase status` lists, then "
+    "`k2mps rebase --continue`, or `--abort`.",
 )
 UnreachableError = _kind(
     "UnreachableError",
@@ -162,51 +160,51 @@ GitError = _kind(
 RefusedError = _kind(
     "RefusedError",
     24,
-    "What is asked would lose or garble something, or cannot be done as asked.",
-    "Follow the message; `k2mps status` shows how things stand. Nothing was written.",
+    "The command would lose or garble something, or cannot do what it was told.",
+    "Follow the message; `k2mps status` shows the state. Nothing was written.",
 )
 FileAccessError = _kind(
     "FileAccessError",
     26,
     "A file or directory cannot be read or written.",
-    "Check owner, permissions and kind of the file that is named.",
+    "Check owner, permissions and kind of the named file.",
 )
 RequirementMissingError = _kind(
     "RequirementMissingError",
     30,
     "Something that the build needs is not installed.",
-    "Run the command that the message ends with; `k2mps doctor` lists all that is missing.",
+    "Run the command at the end of the message; `k2mps doctor` lists all missing parts.",
 )
 CompileError = _kind(
     "CompileError",
     32,
-    "k2 does not configure, compile or link.",
-    "Read the log that the message names; `k2mps doctor` tells what is missing. After an "
-    "edit, `k2mps build` goes on where it stopped.",
+    "k2 cannot be configured, compiled or linked.",
+    "Read the log that the message names; `k2mps doctor` lists missing parts. After an edit, "
+    "`k2mps build` continues where it stopped.",
 )
 DemoError = _kind(
     "DemoError",
     33,
-    "k2 was built, but the demonstration fails.",
-    "`k2mps test` shows what else fails.",
+    "k2 was built, but the demonstration failed.",
+    "`k2mps test` shows which tests fail.",
 )
 TestsFailedError = _kind(
     "TestsFailedError",
     34,
-    "A suite has failures, or has collected nothing.",
-    "Read the log in build/tests that is named; `k2mps test SUITE -- -k NAME` repeats one test.",
+    "A suite has failures, or no tests.",
+    "Read the named log in build/tests; `k2mps test SUITE -- -k NAME` repeats one test.",
 )
 NoGpuError = _kind(
     "NoGpuError",
     36,
-    "There is no NVIDIA GPU where one was asked for.",
-    "`k2mps kernels --prepare DIR` makes a folder that runs where there is one.",
+    "`--device cuda` needs an NVIDIA GPU, and there is none.",
+    "`k2mps kernels --prepare DIR` makes a folder to run on a machine with a GPU.",
 )
 BenchmarkError = _kind(
     "BenchmarkError",
     37,
-    "The benchmark does not run, or is compared with another machine's.",
-    "Read the message; compare only runs of one machine.",
+    "The benchmark fails, or `--compare` names a file of another machine.",
+    "Read the message; compare runs of the same machine only.",
 )
 IndexUnreachableError = _kind(
     "IndexUnreachableError",
@@ -217,20 +215,20 @@ IndexUnreachableError = _kind(
 WheelVerificationError = _kind(
     "WheelVerificationError",
     41,
-    "A wheel is not what it should be, or cannot be installed or imported.",
-    "Do not publish the wheel. Each finding names file and check; `k2mps wheel` makes it anew.",
+    "A wheel fails a check, or cannot be installed or imported.",
+    "Do not publish the wheel. Each finding names file and check; `k2mps wheel` makes a new one.",
 )
 WheelsDifferError = _kind(
     "WheelsDifferError",
     42,
     "Two wheels that should be the same are not.",
-    "`k2mps wheel compare FIRST SECOND` names what differs.",
+    "`k2mps wheel compare FIRST SECOND` lists the differences.",
 )
 DocsError = _kind(
     "DocsError",
     43,
     "The documentation does not build without warnings.",
-    "Correct the page that is named, then `k2mps docs`.",
+    "Correct the named page, then `k2mps docs`.",
 )
 
 
@@ -239,8 +237,8 @@ class InterruptedRunError(K2mpsError):
 
     exit_code = 130
     remedy = (
-        "Run the same command again: what was under way is as before it or"
-        " completed, never between."
+        "Run the same command again: each step of the interrupted run was either"
+        " completed or not done at all."
     )
 
     def __init__(self, signal_number: int):

@@ -79,7 +79,7 @@ _FIXED = {
     "submodule.recurse": "false",
 }
 
-# What git does to a file's bytes between the working tree and a blob.
+# Git's conversions of a file's bytes between the working tree and a blob.
 _NO_CONVERSION = {
     "core.attributesFile": os.devnull,
     "core.autocrlf": "false",
@@ -140,7 +140,7 @@ _ENVIRONMENT = {
     "TZ": "UTC",
 }
 
-# What is fixed for clone and fetch: nothing of how upstream is reached.
+# The settings of clone and fetch: none of them changes how upstream is reached.
 _NETWORK = {
     "core.hooksPath": os.devnull,
     "gc.auto": "0",
@@ -202,7 +202,7 @@ class Git:
         work_tree: bool = False,
         environment: Mapping[str, str] | None = None,
     ) -> Result:
-        """Runs a local command and returns its result whatever it is.
+        """Runs a local command and returns its result, also a failed one.
 
         Args:
           args: the command, without the leading "git".
@@ -335,7 +335,7 @@ class Result:
 
 
 def split_z(output: bytes) -> list[str]:
-    """Splits what a command wrote under -z into its fields."""
+    """Splits the output of a command with -z into its fields."""
     return [os.fsdecode(field) for field in output.split(b"\0")[:-1]]
 
 
@@ -362,7 +362,7 @@ def _started(args: Sequence[str], **how) -> subprocess.Popen:
             raise
         raise errors.RequirementMissingError(
             "there is no git on the PATH",
-            why="all that k2mps does with k2 is done by git",
+            why="k2mps uses git for all that it does with k2",
             next_command="install git, by apt install git, dnf install git or"
             " xcode-select --install; then run the same command again",
         ) from None

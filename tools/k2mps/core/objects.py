@@ -1,7 +1,7 @@
-"""Git objects made here and handed to git all at once.
+"""Git objects that are made here and written to git all at once.
 
-Starting git for every patch, tree and commit is most of what applying a series
-costs: for 35 patches it takes six times as long as this.  The objects are
+To start git for every patch, tree and commit would take most of the time of an apply: for 35
+patches, six times as long as this module.  The objects are
 plain: their ids are computed here, and one git command stores them all,
 checking each.
 """
@@ -38,7 +38,7 @@ class Store:
         return id_
 
     def write(self, repository: git.Git) -> None:
-        """Gives all of them to git."""
+        """Writes all objects to git."""
         if not self._objects:
             return
         pack = bytearray(struct.pack(">4sII", b"PACK", 2, len(self._objects)))
@@ -66,7 +66,7 @@ class Tree:
     """A tree of files, which can be changed and written."""
 
     def __init__(self) -> None:
-        # Of each directory, what is in it: mode and id by name.
+        # The entries of each directory: mode and id by name.
         self._entries: dict[str, dict[str, tuple[str, str]]] = {"": {}}
         self._stale: set[str] = set()
 

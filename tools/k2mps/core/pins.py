@@ -45,7 +45,7 @@ _HEADER = re.compile(r"\s*\[+\s*([^\]\s.]+)")
 _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 
 
-# What helps where a line of the file is wrong.
+# The next command after an error in a line of the file.
 _CORRECT = "correct it in upstream.toml; git checkout upstream.toml brings the committed file back"
 
 
@@ -69,13 +69,13 @@ class Torch:
 
     @property
     def untested(self) -> tuple[str, ...]:
-        """What may be chosen without any suite having run with it."""
+        """The supported versions with which no suite has run."""
         return tuple(version for version in self.supported if version not in self.tested)
 
 
 @dataclasses.dataclass(frozen=True)
 class Lock:
-    """What patches/ was when it was last locked.
+    """The hashes of patches/ when it was last locked.
 
     Attributes:
       series: sha256 of patches/series.
@@ -88,7 +88,7 @@ class Lock:
     files: Mapping[str, str]
 
     def differences(self, other: Lock) -> list[str]:
-        """Names what differs in `other`, one short line each."""
+        """Lists the differences of `other`, one short line each."""
         lines = []
         if self.series != other.series:
             lines.append("series: changed")
@@ -126,7 +126,7 @@ def sha256(content: bytes) -> str:
 
 
 def digest(content: bytes, executable: bool) -> str:
-    """What the lock says of a new file."""
+    """The lock's entry of a new file."""
     return sha256(content) + (" executable" if executable else "")
 
 

@@ -87,7 +87,7 @@ def run(
 
 
 def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
-    """What a short command prints; empty where it fails or is missing."""
+    """The output of a short command; empty if the command fails or is missing."""
     argv = [str(word) for word in argv]
     reporter.command(argv)
     try:
@@ -101,7 +101,7 @@ def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
 
 @contextlib.contextmanager
 def _ended(process: subprocess.Popen) -> Iterator[None]:
-    """Ends a command and what it has started if the context ends early.
+    """Ends a command and its child processes if the context ends early.
 
     A build tool that is asked to end takes its compilers with it and removes
     half-written outputs; one that does not is killed.

@@ -1,4 +1,4 @@
-"""What the library tells: its progress, with a silent default, and results.
+"""Progress and results of the library, with a silent default.
 
 The library never prints.  Functions that have something to say take a
 `Reporter`; the command line passes one that writes to the terminal.

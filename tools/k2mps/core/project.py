@@ -1,4 +1,4 @@
-"""Where things are: a clone of k2-mps and what the tool makes in it."""
+"""Paths: a clone of k2-mps and the folders that the tool makes in it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Project:
 
     @property
     def build_root(self) -> Path:
-        """What the tool makes: the default checkout and the build trees."""
+        """The folder of the default checkout and the build trees."""
         return self.root / "build"
 
     @property
@@ -46,7 +46,7 @@ class Project:
 
     @property
     def rebase(self) -> Path:
-        """The worktree of k2 in which a rebase is under way."""
+        """The worktree of k2 in which a rebase is in progress."""
         return self.build_root / "rebase"
 
     @property
@@ -100,8 +100,8 @@ def exclusive(directory: Path, what: str) -> Iterator[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise errors.BusyError(
-                f"another k2mps is working on {what}",
-                next_command="wait for it to end, then run the same command again",
+                f"another k2mps uses {what}",
+                next_command="wait until it ends, then run the same command again",
             ) from None
         yield descriptor
     finally:

@@ -89,7 +89,7 @@ class FileTransaction:
                 break
 
     def roll_back(self) -> None:
-        """Puts everything back as it was at `begin`."""
+        """Restores all files as they were at `begin`."""
         _undo(self._area, self._root, self._entries)
 
     def complete(self) -> None:
@@ -97,7 +97,7 @@ class FileTransaction:
         (self._area / "journal").unlink()
 
     def close(self) -> None:
-        """Removes what the transaction needed; what was done stays done."""
+        """Removes the transaction's own files; its changes stay."""
         _forget(self._area)
 
     def _kept(self, number: int) -> Path:
@@ -112,7 +112,7 @@ class FileTransaction:
 
 
 class Leftover:
-    """What a killed process left of a transaction.
+    """The unfinished transaction of a killed process.
 
     Attributes:
       note: what the caller of `begin` noted.
@@ -150,7 +150,7 @@ class Leftover:
 
 
 def leftover(area: Path) -> Leftover | None:
-    """What a killed process left in `area`, or None.
+    """The unfinished transaction in `area`, or None.
 
     What such a process had only staged is removed here.
     """

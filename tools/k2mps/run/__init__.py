@@ -1,1 +1,1 @@
-"""Running what stands on a build: suites, fuzz, benchmarks, kernels, pages."""
+"""Everything that uses a build: suites, fuzzer, benchmarks, kernels, pages."""

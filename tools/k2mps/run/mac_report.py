@@ -28,7 +28,7 @@ from k2mps.run import program, suites, testing
 
 SCHEMA = 1
 
-# Metal's own checks of what a host asks and of where a kernel reads and writes.
+# Metal's own checks of a host's calls, and of a kernel's reads and writes.
 VALIDATION = {"MTL_DEBUG_LAYER": "1", "MTL_SHADER_VALIDATION": "1"}
 
 # Tests in which threads, processes and the GPU work on the same memory.
@@ -86,7 +86,7 @@ class MacReport:
         self._built: Built | None = None
 
     def make(self) -> dict:
-        """Does all of it; what was found, without anything personal."""
+        """Does all steps; returns their results, without personal data."""
         steps = {}
         for name, step in (
             ("doctor", self._doctor),
@@ -114,7 +114,7 @@ class MacReport:
         return _without_names(report, self._names())
 
     def _names(self) -> dict[str, str]:
-        """What a report must not have, to what stands in its place."""
+        """Texts that a report must not contain, with their replacements."""
         found = {str(self._project.root): "<project>", str(Path.home()): "<home>"}
         for name, instead in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
             # "root" and "runner" are everybody's, and words besides.
@@ -158,7 +158,7 @@ class MacReport:
         )
 
     def _json(self, module: str, *words: object, **how) -> dict:
-        """What a program prints as its last line.
+        """The last line that a program prints.
 
         Raises:
           RefusedError: it ended in another way.
@@ -335,7 +335,7 @@ def read(file: Path) -> dict:
 
 
 def differences(theirs: dict, ours: dict) -> list[str]:
-    """What differs in a report from ours, each a line; what matters most first."""
+    """The differences of a report from ours, one a line, the most important first."""
     lines = []
     if theirs["quick"] and not ours["quick"]:
         lines.append("it is a quick one: much was not run there")

@@ -125,7 +125,7 @@ def kernels(project: Project, upstream: Upstream, reporter: Reporter, **options:
         "k2_mps_tests.kernels",
         _words(options),
         reporter,
-        # What the error says need not be said twice.
+        # The error repeats this text, so it is left out here.
         on_line=lambda line: None if line.startswith("no GPU: ") else reporter.info(line),
     )
     last = outcome.lines[-1] if outcome.lines else "it said nothing"

@@ -25,13 +25,13 @@ from k2mps.run import rewriting
 
 _STATE = "k2mps-recipes"
 _RECORD = "record.json"
-# What every icefall has.
+# A folder that every icefall has.
 _SIGNS = ("icefall/utils.py", "egs")
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What was done to a checkout.
+    """The changes of a checkout.
 
     Attributes:
       changed: the files that were written.
@@ -112,7 +112,7 @@ class Recipes:
         return Result(tuple(written), left=left)
 
     def undo(self) -> Result:
-        """Gives back what `apply` rewrote: all of it, or nothing changes.
+        """Restores the files that `apply` rewrote: all of them, or nothing changes.
 
         Raises:
           RefusedError: nothing is rewritten, or edits since are in the way.

@@ -23,7 +23,7 @@ from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.run import program
 
-# What pytest says in one process, and in several.
+# pytest's lines of progress, in one process and in several.
 _COLLECTED = re.compile(r"(?:collected |workers? \[)(\d+) items?")
 _OUTCOME = "(?:PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)"
 _DONE = re.compile(rf"\[gw\d+\] \[ *\d+%\] {_OUTCOME} (\S+)|(\S+) {_OUTCOME}\b")
@@ -139,7 +139,7 @@ SUITES = (
         "{k2}/k2/python/tests",
         device=Device.CPU,
         arguments=("-p", "k2_mps_tests.upstream.seed"),
-        # Nothing of the mps device may be there, not even emulated.
+        # The mps device must be absent, also the emulated one.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
         spread="worksteal",
     ),
@@ -175,7 +175,7 @@ SUITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """How a suite went.
+    """The result of a suite.
 
     Attributes:
       suite: which.
@@ -235,7 +235,7 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
 
 
 def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
-    """Installs what only this suite needs.
+    """Installs the packages that only this suite needs.
 
     Raises:
       RequirementMissingError, IndexUnreachableError: it cannot be had.
@@ -267,7 +267,7 @@ def run(
     report = folder / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     target = suite.tests
-    # What was measured on this machine decides nothing in a suite.
+    # Measurements of this machine must not influence a suite.
     variables = {"K2_MPS_COSTS": "", **suite.variables}
     without_k2 = suite.on_k2 and not built
     if suite.cpp and built:

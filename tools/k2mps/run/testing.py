@@ -64,7 +64,7 @@ def run_all(
 
 
 def report(results: Sequence[Result], reporter: Reporter) -> None:
-    """Shows what failed, then the summary.
+    """Shows the failures, then the summary.
 
     Raises:
       TestsFailedError: something failed, a suite collected nothing, or no

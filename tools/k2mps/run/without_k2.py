@@ -1,4 +1,4 @@
-"""What `make build` does where k2 itself cannot be had.
+"""`make build` without access to k2.
 
 The environment and the emulator need nothing of k2, nor do the backend's
 Metal kernels: a small transducer is trained by one of them.  Nothing of this

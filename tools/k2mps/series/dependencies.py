@@ -1,4 +1,4 @@
-"""What a patch needs of the patches before it, found by reading.
+"""The earlier patches that a patch needs, found by reading the texts.
 
 Each commit of the series must build and import by itself.  What stands in a
 new file, or in the lines that a patch adds to upstream's files, may thus name
@@ -59,7 +59,7 @@ class Text:
 
 @dataclasses.dataclass(frozen=True)
 class Lack:
-    """Something that a commit cannot have.
+    """A name that no earlier patch provides.
 
     Attributes:
       place, line: where it is asked for.
@@ -72,7 +72,7 @@ class Lack:
 
 
 def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
-    """What a patch brings: its new files, and its lines in others."""
+    """The additions of a patch: its new files, and its lines in other files."""
     for path in patch.new_files:
         if path in files:
             lines = files[path].decode("utf-8", "replace").split("\n")
@@ -89,7 +89,7 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
 
 
 def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack]:
-    """What patches name that only later ones bring.
+    """Names in patches that only later patches provide.
 
     Args:
       patches: in order.

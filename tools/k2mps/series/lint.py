@@ -129,7 +129,7 @@ class _Reader:
         self.complete = False
 
     def read(self) -> list[Finding]:
-        """Reads; what is wrong with the form of what is read."""
+        """Reads patches/; returns the findings about its form."""
         names = self._try("patches/series", self._read_order) or ()
         for name in names:
             patch = self._try(f"patches/{name}", self._read_patch, name)
@@ -141,7 +141,7 @@ class _Reader:
             self._try(f"patches/files/{path}", self._read_new_file, path)
         self.complete = owned is not None and len(self.patches) == len(names)
         if self.complete:
-            # A patch that cannot be read does not tell what it owns.
+            # The new files of an unreadable patch are unknown.
             self._try(
                 "patches/series",
                 patch_folder.check_nothing_unowned,
@@ -170,7 +170,7 @@ class _Reader:
         self.digests[path] = file.digest
 
     def _try(self, path: str, function, *args):
-        """What the function returns, or None and a finding."""
+        """The function's result, or None and a finding."""
         try:
             return function(*args)
         except errors.SeriesError as error:
@@ -273,7 +273,7 @@ def _new_file(path: str, content: bytes) -> Iterator[Finding]:
 
 
 def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
-    """Names that are one file where upper and lower case are the same."""
+    """Names that are the same file on a system that ignores case."""
     known: dict[str, str] = {}
     for path in paths:
         other = known.setdefault(path.casefold(), path)

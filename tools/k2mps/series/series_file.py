@@ -27,7 +27,7 @@ def parse_order(order: bytes) -> list[str]:
     """The patch names in patches/series.
 
     Raises:
-      SeriesError: a name is not one of a patch file, or stands twice.
+      SeriesError: a name is not one of a patch file, or is listed twice.
     """
     names: list[str] = []
     for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
@@ -37,8 +37,8 @@ def parse_order(order: bytes) -> list[str]:
         check_name(name, f"patches/series:{number}")
         if name in names:
             raise errors.SeriesError(
-                f"patches/series:{number}: {name} stands twice",
-                next_command="delete one of the two lines, then k2mps lock",
+                f"patches/series:{number}: {name} is listed twice",
+                next_command="delete one of these lines, then k2mps lock",
             )
         names.append(name)
     return names
@@ -111,13 +111,13 @@ def check_name(name: str, where: str) -> None:
     """
     if re.match(r"[<=>|]{7}", name):
         raise errors.SeriesError(
-            f"{where}: {name!r} is no patch name",
-            why="git merge has left a conflict there",
+            f"{where}: {name!r} is not a patch name",
+            why="git merge has left a conflict in that line",
             next_command="put the patches in their order in patches/series, then k2mps lock",
         )
     if not PATCH_NAME.fullmatch(name):
         raise errors.SeriesError(
-            f"{where}: {name!r} is no patch name",
+            f"{where}: {name!r} is not a patch name",
             why="a patch is a file in patches/ whose name has letters, digits,"
             " dots and dashes and ends in .patch",
             next_command="give it another name",

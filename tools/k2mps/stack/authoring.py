@@ -297,7 +297,7 @@ class _Author:
             raise self._not_at_series()
         if checkout.unexported(self._pin.commit, self._head.commit):
             raise errors.RefusedError(
-                f"{checkout.directory} is not at the series",
+                f"{checkout.directory} does not have the series applied",
                 why=f"branch {BRANCH} has commits that are not in patches/",
                 next_command="k2mps export",
             )
@@ -309,7 +309,7 @@ class _Author:
 
     def _not_at_series(self) -> errors.RefusedError:
         return errors.RefusedError(
-            f"{self._checkout.directory} is not at the series",
+            f"{self._checkout.directory} does not have the series applied",
             why=f"it is not on branch {BRANCH} with patches/ as locked",
             next_command="k2mps apply",
         )
@@ -396,7 +396,7 @@ class _Author:
             tree = moved(self._checkout, self.commits[at], tip)
             if tree is None or tree == self._checkout.tree_of(tip):
                 raise errors.RefusedError(
-                    f"patches/{patch.name} builds on what would not be before it",
+                    f"patches/{patch.name} needs patches that would come after it",
                     why="it changes the same lines, or lines next to them",
                     next_command=f"change or drop {patch.name} first",
                 )

@@ -190,7 +190,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
 def _check_removals(gone: Sequence[str], prune: bool) -> None:
     if gone and not prune:
         raise errors.RefusedError(
-            f"the branch no longer has {', '.join(gone)}",
+            f"the branch does not have {', '.join(gone)}",
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",
         )

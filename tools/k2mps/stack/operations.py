@@ -239,7 +239,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
     killed one left of them.
 
     Args:
-      rebasing: whether this is for the rebase that may be under way; nothing
+      rebasing: whether this is for the rebase that may be in progress; nothing
         else goes on beside one.
     """
     with exclusive(project.root, str(project.root)):
@@ -252,7 +252,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Refuses to change patches/ while a rebase is under way, which would
+    """Refuses to change patches/ while a rebase is in progress, which would
     write over that.
 
     Raises:
@@ -271,7 +271,7 @@ def rebase_under_way(project: Project) -> str:
     """Where the rebase stands that waits for the user; empty if none does."""
     if not project.rebase.exists():
         return ""
-    return f"a rebase is under way in {project.rebase}"
+    return f"a rebase is in progress in {project.rebase}"
 
 
 def tidy(project: Project) -> None:

@@ -51,7 +51,7 @@ class WheelFile:
             return dict(json.loads(self._of_info(provenance.FILE)))
         except (TypeError, ValueError) as error:
             raise errors.WheelVerificationError(
-                f"{self.path.name} does not say where it comes from",
+                f"{self.path.name} does not name its origin",
                 why=f"{provenance.FILE}: {error}",
                 next_command="k2mps wheel makes one that does",
             ) from None

@@ -113,7 +113,7 @@ def refuse_dirt(project: Project) -> None:
     if found is None:
         raise errors.DirtyCheckoutError(
             "a release is made from a git clone of k2-mps",
-            why=f"{project.root} is not one, so nobody can tell whether it was edited",
+            why=f"{project.root} is not one, so it is not known whether it was edited",
             next_command="git clone k2-mps, or k2mps wheel without --release",
         )
     if found:
