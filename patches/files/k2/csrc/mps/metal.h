@@ -19,12 +19,12 @@
 #ifndef K2_CSRC_MPS_METAL_H_
 #define K2_CSRC_MPS_METAL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "k2/csrc/mps/kernel_source.h"
 #include "torch/all.h"
 
 // All that k2 says to Metal.  A kernel is a function of a file of
@@ -36,20 +36,6 @@
 
 namespace k2 {
 namespace mps {
-
-// Registers a file of kernels under its name.  Made as a static object; what
-// the pointers point to must last.
-class KernelSource {
- public:
-  /*
-     @param [in] name      The name of the file without its extension.
-     @param [in] text      What is in it, with its includes in their place.
-     @param [in] metallib  The same, compiled; may be null.
-     @param [in] size      Its number of bytes.
-   */
-  KernelSource(const char *name, const char *text,
-               const unsigned char *metallib = nullptr, size_t size = 0);
-};
 
 // The size of a dispatch.  Each threadgroup has all of its threads.
 struct Grid {
