@@ -17,6 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from k2_mps_tests.tooling import tool_server
+
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 
 IDENTITY = {
@@ -179,15 +181,8 @@ class Sandbox:
 
     def run(self, *args: str, env: dict | None = None) -> subprocess.CompletedProcess:
         """Runs the tool to its end."""
-        return subprocess.run(
-            self.command(*args),
-            cwd=self.root,
-            env={**self.environment, **(env or {})},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        environment = {**self.environment, **(env or {})}
+        return tool_server.run(list(map(str, args)), self.root, environment)
 
     def ok(self, *args: str, env: dict | None = None) -> str:
         """Runs the tool, which must succeed; what it prints."""

@@ -55,7 +55,7 @@ struct KernelSource {
 """
 SHOW = """\
 #include <cstdio>
-#include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/kernel_source.h"
 k2::mps::KernelSource::KernelSource(const char *name, const char *text,
                                     const unsigned char *metallib,
                                     size_t size) {
@@ -88,7 +88,7 @@ class Tree:
             {
                 "CMakeLists.txt": CMAKE,
                 "show.cc": SHOW,
-                "k2/csrc/mps/metal.h": HEADER,
+                "k2/csrc/mps/kernel_source.h": HEADER,
                 "k2/csrc/mps/kernels/add.metal": KERNEL,
                 "k2/csrc/mps/kernels/add.h": "#define ONE 1\n",
                 **{f"cmake/{path.name}": path.read_text() for path in FILES.iterdir()},

@@ -27,13 +27,22 @@ build = [
 """
 
 
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """A project with an environment, for copies."""
+    root = tmp_path_factory.mktemp("made") / "project"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(PYPROJECT)
+    environment.Environment(Project(root)).create()
+    return root
+
+
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def made(made_once, tmp_path, monkeypatch):
     """A project with an environment of its own, whose pip looks for packages
     in one folder and nowhere else."""
     root = tmp_path / "project"
-    root.mkdir()
-    (root / "pyproject.toml").write_text(PYPROJECT)
+    shutil.copytree(made_once, root, symlinks=True)
     for name in list(os.environ):
         if name.startswith("PIP_"):
             monkeypatch.delenv(name)
@@ -43,7 +52,6 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(wheels))
     found = environment.Environment(Project(root))
-    found.create()
     found.wheels = wheels
     return found
 

@@ -15,7 +15,7 @@
 # limitations under the License.
 
 # Run with cmake -P.  Writes a C++ source that registers one Metal file under
-# its name (see k2/csrc/mps/metal.h).
+# its name (see k2/csrc/mps/kernel_source.h).
 #
 #   NAME       the name, e.g. mutual_information
 #   SOURCE     the .metal file
@@ -66,7 +66,7 @@ if(METALLIB)
 endif()
 
 file(WRITE "${OUTPUT}" "// Made from ${NAME}.metal by embed_metal.cmake.
-#include \"k2/csrc/mps/metal.h\"
+#include \"k2/csrc/mps/kernel_source.h\"
 
 ${array}static const k2::mps::KernelSource k2_kernel_source(
     \"${NAME}\",

@@ -19,12 +19,12 @@
 #ifndef K2_CSRC_MPS_METAL_H_
 #define K2_CSRC_MPS_METAL_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "k2/csrc/mps/kernel_source.h"
 #include "torch/all.h"
 
 // k2's interface to Metal.  A kernel is a function in a file of
@@ -37,20 +37,6 @@
 
 namespace k2 {
 namespace mps {
-
-// Registers a file of kernels under its name.  Each is a static object; text
-// and metallib must live as long as the process.
-class KernelSource {
- public:
-  /*
-     @param [in] name      The name of the file without its extension.
-     @param [in] text      The text of the file, with includes expanded.
-     @param [in] metallib  The compiled file; may be null.
-     @param [in] size      The bytes of metallib.
-   */
-  KernelSource(const char *name, const char *text,
-               const unsigned char *metallib = nullptr, size_t size = 0);
-};
 
 // The size of a dispatch.  All threadgroups have the same number of threads.
 struct Grid {
