@@ -72,9 +72,10 @@ def _on_mps(function):
     torch.accelerator.reset_peak_memory_stats()
     with mps_emulator.trace() as trace, profiler(activities=[ProfilerActivity.CPU]) as profiled:
         begin = time.perf_counter()
-        with mps_emulator.counters() as counted:
-            function()
-        torch.mps.synchronize()
+        with mps_emulator.counters() as timed:
+            with mps_emulator.counters() as counted:
+                function()
+            torch.mps.synchronize()
         wall = time.perf_counter() - begin
     # Those that an operator had run are in its time.
     kernels = sum(d.end - d.begin for d in trace.dispatches if not d.during) / 1e9
@@ -87,7 +88,7 @@ def _on_mps(function):
         / 1e6
     )
     return {
-        "host": wall - kernels - operators - counted.upkeep / 1e9,
+        "host": wall - kernels - operators - timed.upkeep / 1e9,
         "peak": torch.accelerator.max_memory_allocated() - before,
         "dispatches": len(trace.dispatches),
         "waits": counted.waits_with_work,

@@ -691,6 +691,7 @@ char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all) {
 void UsedBlocks::Publish() {
   Memory &memory = Memory::Get();
   Memory::Lock lock(&memory);
+  Upkeep upkeep;
   for (Block *block : blocks_) {
     memory.Publish(block);
     --block->listings;

@@ -86,9 +86,11 @@ OperatorScope::~OperatorScope() {
 
 const char *CurrentOperator() { return operator_name; }
 
-void SynchronizeInQueue() {
+void SynchronizeInQueue(const char *for_operator) {
   SerialQueue::Turn turn(&StreamDispatchQueue());
+  operator_name = for_operator;
   SynchronizeStream();
+  operator_name = "";
 }
 
 void CommitInQueue() {

@@ -77,8 +77,9 @@ class OperatorScope {
 const char *CurrentOperator();
 
 // Commits and waits inside the stream's queue, as a blocking copy does.  The
-// calling thread must not be in an OperatorScope.
-void SynchronizeInQueue();
+// calling thread must not be in an OperatorScope.  `for_operator` names the
+// operator whose time the wait is a part of.
+void SynchronizeInQueue(const char *for_operator = "");
 
 // Commits inside the stream's queue.
 void CommitInQueue();

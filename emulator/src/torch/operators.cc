@@ -185,7 +185,7 @@ Tensor &CopyImplementation(Tensor &self, const Tensor &source,
         to_device ? aliases.Make(self, true, CoversStorage(self)) : self;
     destination.copy_(from_device ? aliases.Make(from, false) : from);
   }
-  if (to_device != from_device) SynchronizeInQueue();
+  if (to_device != from_device) SynchronizeInQueue("aten::copy_");
   return self;
 }
 
@@ -219,7 +219,7 @@ Scalar LocalScalarDense(const Tensor &self) {
     at::AutoDispatchBelowADInplaceOrView guard;
     value = at::_local_scalar_dense(aliases.Make(self, false));
   }
-  SynchronizeInQueue();
+  SynchronizeInQueue("aten::_local_scalar_dense");
   return value;
 }
 
