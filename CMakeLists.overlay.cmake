@@ -40,6 +40,11 @@ list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
 set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 set(PYBIND11_FINDPYTHON ON)
+# By default pybind11 has the linker optimize `_k2`.  That is one process, which
+# takes longer than the rest of a build from ccache.  Only wheels keep it.
+if(NOT K2_FOR_WHEEL)
+  set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
+endif()
 find_package(pybind11 CONFIG REQUIRED)
 
 # The names under which k2 expects what its own pybind11 module would find.
