@@ -19,7 +19,7 @@ from k2mps.core.progress import Reporter
 from packaging.requirements import Requirement
 
 from k2_mps_tests.tooling import support, wheel_for_tests
-from k2_mps_tests.tooling.test_environment import made  # noqa: F401
+from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
 
 ROOT = support.TOOLS.parent
 CLANG = f"clang-{doctor.CLANG}"

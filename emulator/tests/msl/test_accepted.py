@@ -14,6 +14,8 @@ PROGRAMS = [
     (
         # 1e8 + 1 is no float.
         "literals_in_templates_are_floats",
+        # Fast math would cancel the sum, whatever the literals are.
+        "\n#pragma METAL fp math_mode(safe)\n"
         "template <typename T> T f(T v)"
         " { return T((v + 100000000.0) - 1e8); }"
         "template <typename T> T g(float v) { return T(v * 1.5); }",

@@ -39,7 +39,13 @@ while(text MATCHES "(^|\n)#include \"([^\"\n]+)\"[^\n]*")
     endif()
     file(READ "${ROOT}/${header}" body)
   endif()
-  string(REPLACE "${line}" "\n${body}" text "${text}")
+  # The first such line only: of a later one nothing is left.
+  string(FIND "${text}" "${line}" begin)
+  string(LENGTH "${line}" length)
+  math(EXPR end "${begin} + ${length}")
+  string(SUBSTRING "${text}" 0 ${begin} before)
+  string(SUBSTRING "${text}" ${end} -1 behind)
+  set(text "${before}\n${body}${behind}")
 endwhile()
 
 # Compilers limit the length of one literal (65,536 characters by the
