@@ -16,6 +16,9 @@
  * limitations under the License.
  */
 
+#include <algorithm>
+#include <vector>
+
 #include "k2/csrc/mps/ctc.h"
 #include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/kernels/ctc.h"

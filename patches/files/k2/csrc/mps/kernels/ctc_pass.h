@@ -90,8 +90,8 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
 // product that is added elsewhere stands in an fma(), so that contraction does
 // not change a bit.
 inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
-  return metal::fma(float(t - ((info.num_rows - 1) >> 1)), params.penalty,
-                    0.0f);
+  return metal::fma(static_cast<float>(t - ((info.num_rows - 1) >> 1)),
+                    params.penalty, 0.0f);
 }
 
 // The score of the best path.  A sum of one term, so to say.
@@ -198,8 +198,8 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
                b_scores,
                kept,
                WordOf(index, fsa, 0),
-               int(thread_index),
-               int(num_threads)};
+               static_cast<int>(thread_index),
+               static_cast<int>(num_threads)};
 }
 
 struct Direction {
@@ -507,6 +507,7 @@ METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
   for (int block = last; block >= first; --block) {
     const int begin = block * rows_of_block;
     while (end > begin) {
+      // NOLINTNEXTLINE
       keep.begin = metal::max(begin, end - (memory.num_rows - needed + 1));
       keep.end = end - 1 + needed;
       Resume<Sum>(input,

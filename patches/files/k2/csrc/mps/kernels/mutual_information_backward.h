@@ -79,6 +79,7 @@ struct Backward {
 #pragma unroll
     for (int i = 0; i < kMoves; ++i)
       shares[i] =
+          // NOLINTNEXTLINE
           p[-long(metal::min(uint(p_begin + step + i * p_apart), last_p))];
   }
 

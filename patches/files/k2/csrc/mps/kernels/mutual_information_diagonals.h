@@ -38,13 +38,13 @@ struct Diagonal {
 
 inline Diagonal GetDiagonal(Schedule schedule, int number) {
   return Diagonal{metal::max(0, number - schedule.T),
-                  metal::min(number, schedule.S)};
+                  metal::min(number, schedule.S)};  // NOLINT
 }
 
 template <typename Input>
 inline float FromAbove(Forward<Input> sequence, int s, int t) {
   return sequence.p[(s - 1) * sequence.p_stride + t] +
-         float(sequence.px[(s - 1) * sequence.px_stride + t]);
+         static_cast<float>(sequence.px[(s - 1) * sequence.px_stride + t]);
 }
 
 // Leaves scores in p.
@@ -63,7 +63,8 @@ inline void ScoresByDiagonals(Forward<Input> sequence, Schedule schedule,
         score = t_offset != 0 ? -INFINITY : FromAbove(sequence, s, t);
       } else if (t > 0) {
         const float from_left =
-            cell[-1] + float(sequence.py[s * sequence.py_stride + t - 1]);
+            cell[-1] +
+            static_cast<float>(sequence.py[s * sequence.py_stride + t - 1]);
         score = s == 0
                     ? from_left
                     : LogAdd(FromAbove(sequence, s, t + t_offset), from_left);

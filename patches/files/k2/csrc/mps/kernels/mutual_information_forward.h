@@ -48,8 +48,8 @@ struct alignas(8) Score {
 
 // Moves powers of two from m, which is positive, to r.
 inline Score Normalize(Score score) {
-  const int exponent = int(as_type<uint>(score.m) >> 23) - 127;
-  return Score{metal::fma(float(exponent), kLog2, score.r),
+  const int exponent = static_cast<int>(as_type<uint>(score.m) >> 23) - 127;
+  return Score{metal::fma(static_cast<float>(exponent), kLog2, score.r),
                as_type<float>(as_type<uint>(score.m) - (uint(exponent) << 23))};
 }
 
@@ -134,7 +134,8 @@ struct Forward {
 #pragma unroll
     for (int i = 0; i < kMoves; ++i) {
       // Without a branch, unlike &&.
-      const float this_x = float(x[i]), this_y = float(y[i]);
+      const float this_x = static_cast<float>(x[i]),
+                  this_y = static_cast<float>(y[i]);
       usual = usual & (this_x <= kLargestInput) & (this_y <= kLargestInput);
       x_tile[4 * i * kRowsApart] = metal::max(this_x, kNever);
       y_tile[4 * i * kRowsApart] = metal::max(this_y, kNever);
@@ -155,14 +156,14 @@ struct Forward {
                 t = elements.t + step - i * kRowsApart * schedule.skew;
       const bool exists = row <= schedule.S && t <= schedule.T;
       threadgroup float *tile = tiles + elements.at + 4 * i * kRowsApart;
-      if (!(float(LoadX(step, i)) <= kLargestInput)) {
+      if (!(static_cast<float>(LoadX(step, i)) <= kLargestInput)) {
         if (exists && row > 0 && t + t_offset >= 0)
           metal::atomic_store_explicit(unusual, 1u,
                                        metal::memory_order_relaxed);
         else
           tile[0] = kNever;
       }
-      if (!(float(LoadY(step, i)) <= kLargestInput)) {
+      if (!(static_cast<float>(LoadY(step, i)) <= kLargestInput)) {
         if (exists && t > 0)
           metal::atomic_store_explicit(unusual, 1u,
                                        metal::memory_order_relaxed);
@@ -180,7 +181,7 @@ struct Forward {
                 ratio = metal::fast::exp(-metal::abs(diff));
     const bool above_is_larger = diff > 0.0f;
     x = above.m * (above_is_larger ? 1.0f : ratio);
-    state.r = metal::max(from_above, from_left);
+    state.r = metal::max(from_above, from_left);  // NOLINT
     state.m = metal::fma(state.m, above_is_larger ? ratio : 1.0f, x);
     y = state.m;
   }

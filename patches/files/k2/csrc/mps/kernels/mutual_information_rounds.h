@@ -85,8 +85,8 @@ struct Elements {
 
 inline Elements GetElements(Schedule schedule, Thread me) {
   const int row = me.lane / kMiColumns +
-                  kRowsOfAccess * (metal::max(me.mover, 0) / 2),
-            column = me.lane % kMiColumns;
+                  kRowsOfAccess * (metal::max(me.mover, 0) / 2),  // NOLINT
+      column = me.lane % kMiColumns;
   return Elements{TileElement(row, column),
                   schedule.first_row + me.strip * kMiRows + row,
                   column - row * schedule.skew - schedule.pad, row == 0};
@@ -207,11 +207,10 @@ inline void Chain(thread const Strip<Direction> &strip, int chunk,
   float4 first[kVectors], second[kVectors];
   Entry ring[kMiColumns];
 #pragma unroll
-  for (int vector = 0; vector < kVectors; ++vector) {
-    first[vector] = tiles[vector * kVectorsApart];
-    second[vector] = Direction::kTwoInputs
-                         ? tiles[kTile + vector * kVectorsApart]
-                         : float4(0.0f);
+  for (int i = 0; i < kVectors; ++i) {
+    first[i] = tiles[i * kVectorsApart];
+    second[i] =
+        Direction::kTwoInputs ? tiles[kTile + i * kVectorsApart] : float4(0.0f);
   }
 #pragma unroll
   for (int i = 0; i < kMiColumns; ++i)
@@ -230,9 +229,9 @@ inline void Chain(thread const Strip<Direction> &strip, int chunk,
   }
 
 #pragma unroll
-  for (int vector = 0; vector < kVectors; ++vector) {
-    if (Direction::kTwoInputs) tiles[vector * kVectorsApart] = first[vector];
-    tiles[kTile + vector * kVectorsApart] = second[vector];
+  for (int i = 0; i < kVectors; ++i) {
+    if (Direction::kTwoInputs) tiles[i * kVectorsApart] = first[i];
+    tiles[kTile + i * kVectorsApart] = second[i];
   }
 }
 

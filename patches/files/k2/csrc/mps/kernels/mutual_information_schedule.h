@@ -76,13 +76,13 @@ struct Boundary {
 };
 
 inline Boundary GetBoundary(constant MutualInformationParams &params,
-                            device const long *boundary, uint b) {
+                            device const long *boundary, uint b) {  // NOLINT
   Boundary ans = {0, 0, params.S, params.T};
   if (params.has_boundary) {
-    ans.s_begin = int(boundary[4 * b]);
-    ans.t_begin = int(boundary[4 * b + 1]);
-    ans.s_end = int(boundary[4 * b + 2]);
-    ans.t_end = int(boundary[4 * b + 3]);
+    ans.s_begin = static_cast<int>(boundary[4 * b]);
+    ans.t_begin = static_cast<int>(boundary[4 * b + 1]);
+    ans.s_end = static_cast<int>(boundary[4 * b + 2]);
+    ans.t_end = static_cast<int>(boundary[4 * b + 3]);
   }
   return ans;
 }
@@ -100,10 +100,10 @@ struct Thread {
 inline Thread GetThread(constant MutualInformationParams &params, uint group,
                         uint thread_index, uint num_threads) {
   Thread ans;
-  ans.sequence = int(group) % params.num_sequences;
-  ans.band = int(group) / params.num_sequences;
-  ans.index = int(thread_index);
-  ans.num_threads = int(num_threads);
+  ans.sequence = static_cast<int>(group) % params.num_sequences;
+  ans.band = static_cast<int>(group) / params.num_sequences;
+  ans.index = static_cast<int>(thread_index);
+  ans.num_threads = static_cast<int>(num_threads);
   ans.strips = ans.num_threads / kMiThreadsPerStrip;
   ans.lane = ans.index % kMiRows;
   const int simdgroup = ans.index / kMiRows, mover = simdgroup - ans.strips;
@@ -182,7 +182,7 @@ inline Chunks GetChunks(Schedule schedule, int strip) {
   const int behind = strip * schedule.lag,
             first = metal::max(schedule.begin - behind, 0),
             end = metal::min(schedule.end - behind, schedule.chunks);
-  return Chunks{first, uint(metal::max(end - first, 0))};
+  return Chunks{first, uint(metal::max(end - first, 0))};  // NOLINT
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_MUTUAL_INFORMATION_SCHEDULE_H_
