@@ -12,8 +12,10 @@ import subprocess
 import time
 
 import pytest
+from k2mps.carry import style
 from k2mps.core import project
 from k2mps.series import patch_folder
+from k2mps.stack.checkout import Checkout
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -93,6 +95,18 @@ def test_applying_gives_the_tree_of_the_series(clone):
     assert result.returncode == 0, result.stderr
     tree = git(clone.k2, "rev-parse", "HEAD^{tree}")
     assert f"tree {tree[:12]}, as before" in clone("lock").stdout
+
+
+def test_k2s_style_checkers_find_nothing(clone):
+    restore(clone)
+    assert clone("apply").returncode == 0
+    pin = REAL.upstream().pin.commit
+    found = []
+    for commit in git(clone.k2, "rev-list", "--reverse", f"{pin}..HEAD").split():
+        git(clone.k2, "checkout", "--quiet", "--detach", commit)
+        found += style.findings(Checkout(clone.k2), commit)
+    git(clone.k2, "checkout", "--quiet", "k2-mps")
+    assert found == []
 
 
 def test_exporting_what_was_applied_changes_no_byte(clone):
