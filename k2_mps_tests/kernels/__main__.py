@@ -19,6 +19,19 @@ def main():
         "no GPU, 4 a check or a file that it needs is missing.",
     )
     parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="FILE",
+        help="files of kernels to check on mps, without .metal (default: all)",
+    )
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=2,
+        metavar="COUNT",
+        help="launch each case so often on mps; all runs must give the same bits (default: 2)",
+    )
+    parser.add_argument(
         "--device",
         choices=("cpu", "cuda"),
         default="cpu",
@@ -45,6 +58,8 @@ def main():
         help="CUDA's libdevice.10.bc; default: the installed toolkit's",
     )
     options = parser.parse_args()
+    if options.names and (options.run or options.prepare or options.device == "cuda"):
+        parser.error("names of files are for checks on mps")
     try:
         sys.exit(_run(options))
     except LookupError as error:
@@ -58,9 +73,12 @@ def _run(options):
     if options.prepare is not None:
         return _prepare(options.prepare, options)
     if options.device == "cpu":
-        from k2_mps_tests.kernels import on_mps
+        from k2_mps_tests.kernels import on_mps, sources
 
-        return on_mps.run()
+        unknown = set(options.names) - set(sources.names())
+        if unknown:
+            raise LookupError(f"no file of kernels is called {', '.join(sorted(unknown))}")
+        return on_mps.run(names=options.names, runs=options.runs)
     try:
         runner.Gpu()
     except runner.NoGpu as error:

@@ -9,15 +9,18 @@ import torch
 from k2_mps_tests.kernels import runner, sources
 
 
-def run(say=print):
-    """Runs all checks; returns an exit status.
+def run(say=print, names=(), runs=2):
+    """Runs the checks; returns an exit status.
 
+    Args:
+      names: files of kernels, without .metal; empty for all.
+      runs: how often to launch each case.
     Raises:
       LookupError: a file or a kernel has no check.
     """
 
     def outcomes():
-        for name in sources.names():
+        for name in names or sources.names():
             library = torch.mps.compile_shader(sources.text(name))
             cases = sources.cases(name)
             sources.require_all(name, cases, dir(library))
@@ -27,6 +30,7 @@ def run(say=print):
                     lambda *how: launch(library, *how),
                     {"kernel": case.kernel, "launches": case.launches(), "threads": case.threads},
                     buffers,
+                    runs,
                 )
                 yield case.kernel, case.name, found
 

@@ -163,8 +163,8 @@ class Gpu:
                 self._cuda.cuMemFree_v2(address)
 
 
-def check(launch, case, buffers):
-    """Launches a case twice.
+def check(launch, case, buffers, runs=2):
+    """Launches a case, and compares the results.
 
     Args:
       launch: a function of kernel, launches, threads and arrays; returns what
@@ -172,6 +172,7 @@ def check(launch, case, buffers):
       case: {"kernel", "launches", "threads"}, the launches as case.Case has
         them.
       buffers: as differences() takes them.
+      runs: how often to launch; each run must give the bits of the first.
     Returns:
       A list of messages, empty if all is as expected.
     """
@@ -179,10 +180,10 @@ def check(launch, case, buffers):
     how = case["kernel"], case["launches"], case["threads"], contents
     results = launch(*how)
     found = differences(buffers, results)
-    again = launch(*how)
-    for index, (first, second) in enumerate(zip(results, again)):
-        if first.tobytes() != second.tobytes():
-            found.append(f"buffer {index} has other bits after a second run")
+    for _ in range(runs - 1):
+        for index, (first, other) in enumerate(zip(results, launch(*how))):
+            if first.tobytes() != other.tobytes():
+                found.append(f"buffer {index} has other bits after another run")
     return found
 
 

@@ -25,12 +25,16 @@ def test_all_kernels(capsys):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
-@pytest.mark.parametrize(
-    "variable", ["MPS_EMULATOR_CHECK_RACES=1", "MPS_EMULATOR_SCHEDULE=random:1"]
-)
-def test_no_kernel_has_a_race(variable):
-    name, value = variable.split("=")
-    status, said = program(**{name: value})
+@pytest.mark.parametrize("name", sources.names())
+def test_no_kernel_has_a_race(name):
+    # The checker follows every access, so a second run would find nothing new.
+    status, said = program(name, "--runs", 1, MPS_EMULATOR_CHECK_RACES="1")
+    assert status == 0, said
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
+def test_no_result_depends_on_the_schedule():
+    status, said = program(MPS_EMULATOR_SCHEDULE="random:1")
     assert status == 0, said
 
 
@@ -170,7 +174,7 @@ def test_bits_that_change_between_runs_are_noticed():
     found = runner.check(
         launch, {"kernel": "k", "launches": [], "threads": 1}, [(zeros, zeros, 0.1)]
     )
-    assert found == ["buffer 0 has other bits after a second run"]
+    assert found == ["buffer 0 has other bits after another run"]
 
 
 def test_no_cases_are_no_success():
@@ -282,6 +286,15 @@ def test_prepared_folder(tmp_path):
         text=True,
     )
     assert done.returncode == runner.NO_GPU, done.stdout + done.stderr
+
+
+def test_names_of_files():
+    status, said = program("two_float")
+    assert status == 0 and "two_float" in said and "ctc" not in said, said
+    status, said = program("two_floats")
+    assert status == 4 and "no file of kernels is called two_floats" in said
+    status, said = program("two_float", "--device", "cuda")
+    assert status == 2 and "for checks on mps" in said
 
 
 def test_without_libdevice(tmp_path):
