@@ -20,8 +20,8 @@
 
 #include <stdexcept>
 
-#include "ATen/detail/MPSHooksInterface.h"
 #include "k2/csrc/mps/metal.h"
+#include "k2/csrc/mps/mps_context.h"
 #include "torch/all.h"
 
 namespace k2 {
@@ -57,8 +57,7 @@ struct Params {
 class MetalTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!at::detail::getMPSHooks().hasMPS())
-      GTEST_SKIP() << "There is no mps device.";
+    if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
     auto options = torch::dtype(torch::kInt).device(torch::kMPS);
     x_ = torch::arange(1000, options);
     y_ = torch::ones({1000}, options);

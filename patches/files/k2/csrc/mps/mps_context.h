@@ -31,10 +31,13 @@
 // after Context::WaitForHost() has waited for the GPU.  A tensor becomes a
 // Region, and a Region a tensor, without a copy.
 //
-// In a build without K2_WITH_MPS, GetMpsContext() dies with an explanation, and
-// the other functions are never reached.
+// In a build without K2_WITH_MPS, HasMps() is false, GetMpsContext() dies with
+// an explanation, and the other functions are never reached.
 
 namespace k2 {
+
+// Returns whether k2 was built with K2_WITH_MPS and torch finds an mps device.
+bool HasMps();
 
 /* Returns the context of torch's mps device (there is one such device).
 
@@ -74,6 +77,8 @@ torch::Tensor MpsReinterpret(const torch::Tensor &tensor,
 void *MpsHostPtr(const torch::Tensor &tensor, torch::ScalarType dtype);
 
 #if !K2_WITH_MPS
+
+inline bool HasMps() { return false; }
 
 inline ContextPtr GetMpsContext() {
   K2_LOG(FATAL) << "k2 was not built with MPS. Please build it with "

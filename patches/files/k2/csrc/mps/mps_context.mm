@@ -143,10 +143,12 @@ class PytorchMpsContext : public Context {
   at::Allocator *allocator_;  // NOT owned here
 };
 
+bool HasMps() { return at::detail::getMPSHooks().hasMPS(); }
+
 ContextPtr GetMpsContext() {
   // Never destroyed, since Regions may outlive static objects.
   static ContextPtr *context = [] {
-    K2_CHECK(at::detail::getMPSHooks().hasMPS())
+    K2_CHECK(HasMps())
         << "torch finds no mps device. torch.backends.mps.is_available() "
            "tells whether there is one, and "
            "torch.backends.mps.is_built() whether torch can use it.";
@@ -156,8 +158,6 @@ ContextPtr GetMpsContext() {
 }
 
 RegionPtr NewMpsRegion(const torch::Tensor &tensor) {
-  K2_CHECK(tensor.is_mps())
-      << "Expected a tensor on mps. Given: " << tensor.device();
   const c10::Storage &storage = tensor.storage();
   size_t offset = tensor.storage_offset() * tensor.itemsize();
   char *base = static_cast<char *>(HostAddress(storage));

@@ -21,7 +21,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "ATen/detail/MPSHooksInterface.h"
 #include "k2/csrc/array.h"
 #include "k2/csrc/array_ops.h"
 #include "k2/csrc/fsa.h"
@@ -39,14 +38,6 @@ class MpsContextTest : public ::testing::Test {
   void SetUp() override {
     if (!HasMps()) GTEST_SKIP() << "There is no mps device.";
     mps_ = GetMpsContext();
-  }
-
-  static bool HasMps() {
-#if K2_WITH_MPS
-    return at::detail::getMPSHooks().hasMPS();
-#else
-    return false;
-#endif
   }
 
   ContextPtr cpu_ = GetCpuContext();

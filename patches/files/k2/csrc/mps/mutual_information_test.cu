@@ -22,19 +22,11 @@
 #include <limits>
 #include <vector>
 
-#include "ATen/detail/MPSHooksInterface.h"
+#include "k2/csrc/mps/mps_context.h"
 #include "k2/csrc/mps/mutual_information.h"
 #include "torch/all.h"
 
 namespace k2 {
-
-static bool HasMps() {
-#if K2_WITH_MPS
-  return at::detail::getMPSHooks().hasMPS();
-#else
-  return false;
-#endif
-}
 
 // Returns the score of (S, T), [B], by float64 on the CPU and ATen's autograd.
 static torch::Tensor Reference(torch::Tensor px, torch::Tensor py) {

@@ -19,22 +19,18 @@
 #ifndef K2_PYTHON_CSRC_TORCH_MPS_H_
 #define K2_PYTHON_CSRC_TORCH_MPS_H_
 
-#include <limits>
 #include <vector>
 
 #include "k2/csrc/array.h"
 #include "k2/csrc/mps/mps_context.h"
-#include "k2/csrc/torch_util.h"
 #include "k2/python/csrc/torch.h"
+#include "k2/python/csrc/torch/scores.h"
 
 namespace k2 {
 
 // A tensor of torch.float32 on mps, written by the host.
 inline torch::Tensor MpsZeros(const std::vector<int64_t> &sizes) {
-  int64_t n = c10::multiply_integers(sizes);
-  K2_CHECK_LE(n, std::numeric_limits<int32_t>::max());
-  Array1<float> zeros(GetMpsContext(), static_cast<int32_t>(n), 0.0f);
-  return ToTorch(zeros).view(sizes);
+  return HostZeros(sizes, torch::device(torch::kMPS));
 }
 
 }  // namespace k2
