@@ -6,176 +6,168 @@ nothing converts from `device` to `constant`, program scope is constant,
 kernels have certain parameters, nothing calls itself.
 """
 
-from ..diagnostics import Diagnostic
-from .address_spaces import AddressSpaces
-from .clang_errors import ClangErrors
-from .clang_types import ClangTypes
-from .functions import Functions
-from .kernels import Kernels
+from clang.cindex import CursorKind
+
+from .address_spaces import check_cast, check_conversion, check_pointers, check_variable
+from .clang_types import annotations_of
+from .functions import CALLABLE, Functions, definition_of
+from .kernels import read_kernel
+from .report import Report
+
+_FUNCTIONS = (*CALLABLE, CursorKind.FUNCTION_TEMPLATE, CursorKind.DESTRUCTOR)
+_CASTS = (
+    CursorKind.CSTYLE_CAST_EXPR,
+    CursorKind.CXX_FUNCTIONAL_CAST_EXPR,
+    CursorKind.CXX_REINTERPRET_CAST_EXPR,
+    CursorKind.CXX_STATIC_CAST_EXPR,
+)
+_VARIABLES = (CursorKind.VAR_DECL, CursorKind.PARM_DECL, CursorKind.FIELD_DECL)
+_REFERENCES = (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER_REF_EXPR)
 
 
-class Analysis(ClangErrors, ClangTypes, AddressSpaces, Functions, Kernels):
+class Analysis:
     """One parse of a rewritten program.
 
-    cindex:        the module clang.cindex.
-    unit:          the translation unit.
-    main_file:     the name of the rewritten text.
-    rewritten:     the diagnostics.RewrittenMap.
-    source_map:    the diagnostics.SourceMap.
-    rewriter:      the rewriter.Rewriter.
-    language:      the language.Language.
+    unit:       the translation unit.
+    main_file:  the name of the rewritten text.
+    rewritten:  the diagnostics.RewrittenMap.
+    source_map: the diagnostics.SourceMap.
+    rewriter:   the rewriter.Rewriter.
+    language:   the language.Language.
 
     `errors`, `kernels` and `suspending_calls` are the results.
     """
 
-    def __init__(self, cindex, unit, main_file, rewritten, source_map, text, language):
-        self._cindex = cindex
-        self._kinds = cindex.CursorKind
-        self._types = cindex.TypeKind
-        self._unit = unit
-        self._main_file = main_file
-        self._rewritten = rewritten
-        self._source_map = source_map
-        self._rewriter = text
+    def __init__(self, unit, main_file, rewritten, source_map, rewriter, language):
+        self._rewriter = rewriter
         self._language = language
-        self.errors = []
+        self._report = Report(main_file, rewritten, source_map)
+        self._functions = Functions(self._report, language)
+        self._instances = {}  # number of an instantiation: cursor
+        self.errors = self._report.errors
         self.kernels = []
         self.suspending_calls = []
-        self._reported = set()
-        self._functions = {}  # hash: _Function
-        self._report_clang_errors()
-        if self.errors:
-            return
-        self._instances = {}
-        self._examine_program()
+        self._report.add_clang_errors(unit.diagnostics, language)
         if not self.errors:
-            self._check_calls()
+            self._examine_program(unit)
+        if not self.errors:
+            self._functions.check_calls()
+            self.suspending_calls = self._functions.suspending_calls()
+            self._note_what_kernels_reach()
 
-    def _is_users(self, cursor):
-        """Whether a cursor stands in the program, not in our headers."""
-        file = cursor.location.file
-        return file is not None and file.name == self._main_file
-
-    def _locate(self, offset):
-        return self._source_map.locate(*self._rewritten.token_at(offset))
-
-    def _location(self, cursor):
-        return self._locate(cursor.location.offset)
-
-    def _error(self, cursor, message):
-        location = self._location(cursor)
-        key = (str(location), message)
-        if key not in self._reported:
-            self._reported.add(key)
-            self.errors.append(Diagnostic(location, message))
-        return self.errors[-1]
-
-    def _examine_program(self):
-        for cursor in self._unit.cursor.get_children():
-            if self._is_users(cursor):
+    def _examine_program(self, unit):
+        for cursor in unit.cursor.get_children():
+            if self._report.is_of_program(cursor.location):
                 self._examine(cursor)
         self._find_kernels()
         # Functions that templates were instantiated to are found from their
         # callers, and may have callees of that kind themselves.
-        done = set()
-        while True:
-            todo = [k for k in self._functions if k not in done]
-            if not todo:
-                break
-            for key in todo:
-                done.add(key)
-                function = self._functions[key]
-                if not function.examined:
-                    function.examined = True
-                    self._examine_function(function.cursor)
+        while todo := [f for f in self._functions.all() if not f.examined]:
+            for function in todo:
+                self._examine_function(function)
+
+    def _find_kernels(self):
+        found = [(f, None) for f in self._functions.all() if f.is_kernel and not f.is_template]
+        for instantiation in self._rewriter.instantiations:
+            cursor = self._instances.get(instantiation.number)
+            if cursor is None:
+                continue
+            if "kernel" in annotations_of(cursor):
+                found.append((self._functions.of(cursor), instantiation))
+            else:
+                self._report.error(cursor, "this function is not a kernel")
+        by_name = {}
+        for function, instantiation in found:
+            self._examine_function(function)
+            kernel = read_kernel(self._report, function, instantiation)
+            other = by_name.setdefault(kernel.name, kernel)
+            if other is not kernel:
+                error = self._report.error(
+                    kernel.cursor, f"two kernels have the name '{kernel.name}'"
+                )
+                error.add_note(self._report.locate(other.cursor.location), "the other one is here")
+            self.kernels.append(kernel)
+
+    def _note_what_kernels_reach(self):
+        for kernel in self.kernels:
+            function = self._functions.of(kernel.cursor)
+            kernel.suspends = function.suspends
+            kernel.function_constants = [
+                self._rewriter.constants[number] for number in sorted(function.function_constants)
+            ]
+
+    # ---- The walk over the program
+
+    def _examine_function(self, function):
+        if function.examined:
+            return
+        function.examined = True
+        cursor = function.cursor
+        if cursor.kind not in (CursorKind.CONSTRUCTOR, CursorKind.DESTRUCTOR):
+            check_pointers(self._report, cursor, cursor.type.get_result())
+        for child in cursor.get_children():
+            self._examine(child, function)
 
     def _examine(self, cursor, function=None, role=None):
         """Checks a cursor and everything in it.
 
-        function: the _Function in whose body it stands.
+        function: the functions.Function in whose body it stands.
         role:     "cast" for the operand of a cast, "object" for what a member
                   is called on, else None.
         """
         kind = cursor.kind
-        kinds = self._kinds
-        child_role = role if kind == kinds.UNEXPOSED_EXPR else None
-        if kind == kinds.FUNCTION_TEMPLATE or kind in (
-            kinds.FUNCTION_DECL,
-            kinds.CXX_METHOD,
-            kinds.CONSTRUCTOR,
-            kinds.DESTRUCTOR,
-            kinds.CONVERSION_FUNCTION,
-        ):
-            found = self._function(cursor)
-            if not found.examined:
-                found.examined = True
-                self._examine_function(cursor)
+        if kind in _FUNCTIONS:
+            self._examine_function(self._functions.of(cursor))
             return
-        if kind in (kinds.VAR_DECL, kinds.PARM_DECL, kinds.FIELD_DECL):
-            self._examine_variable(cursor, function)
-        elif kind == kinds.STATIC_ASSERT:
-            self._examine_assertion(cursor)
-        elif kind in (kinds.TYPEDEF_DECL, kinds.TYPE_ALIAS_DECL):
-            self._check_pointers(cursor, cursor.underlying_typedef_type)
-        elif kind == kinds.LAMBDA_EXPR:
+        child_role = None
+        if kind in _VARIABLES:
+            check_variable(self._report, cursor, function, self._rewriter.is_constant)
+        elif kind == CursorKind.STATIC_ASSERT:
+            self._find_instance(cursor)
+        elif kind in (CursorKind.TYPEDEF_DECL, CursorKind.TYPE_ALIAS_DECL):
+            check_pointers(self._report, cursor, cursor.underlying_typedef_type)
+        elif kind == CursorKind.LAMBDA_EXPR:
             if not self._language.has_lambdas:
-                self._error(cursor, "lambda expressions are not supported in Metal")
-        elif kind == kinds.UNEXPOSED_EXPR:
-            self._examine_conversion(cursor, role)
-        elif kind in (
-            kinds.CSTYLE_CAST_EXPR,
-            kinds.CXX_FUNCTIONAL_CAST_EXPR,
-            kinds.CXX_REINTERPRET_CAST_EXPR,
-            kinds.CXX_STATIC_CAST_EXPR,
-        ):
-            if not self._examine_cast(cursor):
+                self._report.error(cursor, "lambda expressions are not supported in Metal")
+        elif kind == CursorKind.UNEXPOSED_EXPR:
+            check_conversion(self._report, cursor, role)
+            child_role = role
+        elif kind in _CASTS:
+            if not check_cast(self._report, cursor):
                 return
             child_role = "cast"
-        elif kind == kinds.MEMBER_REF_EXPR:
+        elif kind == CursorKind.MEMBER_REF_EXPR:
             child_role = "object"
-        if function is not None and kind in (
-            kinds.CALL_EXPR,
-            kinds.DECL_REF_EXPR,
-            kinds.MEMBER_REF_EXPR,
-        ):
-            self._note_reference(cursor, function)
-        children = cursor.get_children()
-        if kind == kinds.CALL_EXPR and self._is_operator_of_class(cursor):
-            children = list(children)
-            self._examine(children[0], function, "object")
-            children = children[1:]
+        if function is not None and kind in _REFERENCES:
+            self._functions.note_reference(cursor, function)
+        children = list(cursor.get_children())
+        if kind == CursorKind.CALL_EXPR and _is_operator_of_class(cursor):
+            self._examine(children.pop(0), function, "object")
         for child in children:
             self._examine(child, function, child_role)
 
-    def _is_operator_of_class(self, call):
-        """Whether an operator is called whose left operand is the object."""
-        referenced = call.referenced
-        return (
-            referenced is not None
-            and referenced.kind == self._kinds.CXX_METHOD
-            and referenced.spelling.startswith("operator")
-            and next(call.get_children()).kind != self._kinds.MEMBER_REF_EXPR
-        )
-
-    def _examine_function(self, cursor):
-        function = self._function(cursor)
-        if cursor.kind not in (self._kinds.CONSTRUCTOR, self._kinds.DESTRUCTOR):
-            self._check_pointers(cursor, cursor.type.get_result())
-        for child in cursor.get_children():
-            self._examine(child, function)
-
-    def _examine_assertion(self, cursor):
-        """Behind an explicit instantiation, leads to the instance."""
+    def _find_instance(self, cursor):
+        """Of the assertion that the rewriter puts behind an explicit instantiation."""
         children = list(cursor.get_children())
         if len(children) != 2:
             return
-        message = children[1].spelling.strip('"')
-        if not message.startswith("msl.instance:"):
+        prefix, _, number = children[1].spelling.strip('"').partition("msl.instance:")
+        if prefix or not number:
             return
-        number = int(message.split(":")[1])
         for inner in children[0].walk_preorder():
-            if inner.kind == self._kinds.DECL_REF_EXPR:
+            if inner.kind == CursorKind.DECL_REF_EXPR:
                 referenced = inner.referenced
-                if referenced is not None and referenced.kind == self._kinds.FUNCTION_DECL:
-                    self._instances[number] = self._definition(referenced)
+                if referenced is not None and referenced.kind == CursorKind.FUNCTION_DECL:
+                    self._instances[int(number)] = definition_of(referenced)
                     return
+
+
+def _is_operator_of_class(call):
+    """Whether an operator is called whose left operand is the object."""
+    referenced = call.referenced
+    return (
+        referenced is not None
+        and referenced.kind == CursorKind.CXX_METHOD
+        and referenced.spelling.startswith("operator")
+        and next(call.get_children()).kind != CursorKind.MEMBER_REF_EXPR
+    )

@@ -1,8 +1,11 @@
-"""What clang says of types and declarations, as far as the analysis asks."""
+"""What libclang says of types and declarations, as far as the analysis asks."""
 
 import re
 
+from clang.cindex import CursorKind, TypeKind
+
 from ..diagnostics import in_metal_words
+from ..rewriting.names import ANNOTATION
 
 # clang::LangAS, which libclang returns as a number.
 DEFAULT = 0
@@ -12,102 +15,98 @@ THREAD = 4
 GENERIC = 5
 DEVICE = 6  # opencl_global_device
 
-_SPACE_NAMES = {
-    CONSTANT: "constant",
-    THREADGROUP: "threadgroup",
-    THREAD: "thread",
-    DEVICE: "device",
-}
-
 # clang's name of bfloat, which libclang has no kind for.
-_BFLOAT = "__bf16"
+BFLOAT = "__bf16"
+
+REFERENCES = (TypeKind.LVALUEREFERENCE, TypeKind.RVALUEREFERENCE)
+_ARRAYS = (
+    TypeKind.CONSTANTARRAY,
+    TypeKind.INCOMPLETEARRAY,
+    TypeKind.DEPENDENTSIZEDARRAY,
+    TypeKind.VARIABLEARRAY,
+)
 
 
-class ClangTypes:
-    """Questions to the types of one parse."""
-
-    def _type_kind(self, checked):
-        try:
-            return checked.kind
-        except ValueError:
-            return None
-
-    def _address_space(self, checked):
-        # libclang dereferences a null pointer for what has no type.
-        if self._type_kind(checked) == self._types.INVALID:
-            return DEFAULT
-        return checked.get_address_space()
-
-    def _space(self, checked):
-        """The address space that a pointer points to or a glvalue lies in."""
-        if self._type_kind(checked) == self._types.POINTER:
-            return self._address_space(checked.get_pointee())
-        return self._address_space(checked)
-
-    def _is_array(self, checked):
-        return self._type_kind(checked) in (
-            self._types.CONSTANTARRAY,
-            self._types.INCOMPLETEARRAY,
-            self._types.DEPENDENTSIZEDARRAY,
-            self._types.VARIABLEARRAY,
-        )
-
-    def _element_type(self, checked):
-        """The type of what an array, of arrays perhaps, is made of."""
-        checked = checked.get_canonical()
-        while self._is_array(checked):
-            checked = checked.get_array_element_type().get_canonical()
-        return checked
-
-    def _space_of_elements(self, checked):
-        # clang gives an array the qualifiers of its elements, and libclang
-        # loses them on the way to the elements.
-        return (
-            self._address_space(checked)
-            or self._address_space(checked.get_canonical())
-            or self._address_space(self._element_type(checked))
-        )
-
-    def _has_const_elements(self, checked):
-        return (
-            checked.is_const_qualified()
-            or checked.get_canonical().is_const_qualified()
-            or self._element_type(checked).is_const_qualified()
-        )
+def kind_of(checked):
+    """A type's kind; None for a kind that the package clang does not know."""
+    try:
+        return checked.kind
+    except ValueError:
+        return None
 
 
-def _annotations(cursor, kinds):
-    """The rewriter's annotations of a declaration, {name: value}."""
-    found = {}
-    for child in cursor.get_children():
-        if child.kind == kinds.ANNOTATE_ATTR:
-            text = child.spelling
-            if text.startswith("msl."):
-                name, _, value = text[len("msl.") :].partition(":")
-                found[name] = value
-    return found
+def is_array(checked):
+    return kind_of(checked) in _ARRAYS
 
 
-def _plain_type(checked):
+def _element_type(checked):
+    """The type of what an array, of arrays perhaps, is made of."""
+    checked = checked.get_canonical()
+    while is_array(checked):
+        checked = checked.get_array_element_type().get_canonical()
+    return checked
+
+
+def _address_space(checked):
+    # libclang dereferences a null pointer for what has no type.
+    return DEFAULT if kind_of(checked) == TypeKind.INVALID else checked.get_address_space()
+
+
+def space_of(checked):
+    """The address space that a pointer points to or a glvalue lies in."""
+    is_pointer = kind_of(checked) == TypeKind.POINTER
+    return _address_space(checked.get_pointee() if is_pointer else checked)
+
+
+def space_of_elements(checked):
+    # clang gives an array the qualifiers of its elements, and libclang loses
+    # them on the way to the elements.
+    return (
+        _address_space(checked)
+        or _address_space(checked.get_canonical())
+        or _address_space(_element_type(checked))
+    )
+
+
+def has_const_elements(checked):
+    forms = (checked, checked.get_canonical(), _element_type(checked))
+    return any(form.is_const_qualified() for form in forms)
+
+
+def pointers_of(checked):
+    """The pointers and references that a type consists of, the outermost first.
+
+    Pointers to functions end them.
+    """
+    while True:
+        checked = _element_type(checked)
+        if kind_of(checked) not in (TypeKind.POINTER, *REFERENCES):
+            return
+        pointee = checked.get_pointee()
+        if kind_of(pointee) in (TypeKind.FUNCTIONPROTO, TypeKind.FUNCTIONNOPROTO):
+            return
+        yield checked
+        checked = pointee
+
+
+def plain_type(checked):
     """A parameter's type as the program has it."""
     return in_metal_words(checked.spelling.replace("__private ", ""))
 
 
+def annotations_of(cursor):
+    """The rewriter's annotations of a declaration, {name: value}."""
+    texts = [c.spelling for c in cursor.get_children() if c.kind == CursorKind.ANNOTATE_ATTR]
+    parts = [t[len(ANNOTATION) :].partition(":") for t in texts if t.startswith(ANNOTATION)]
+    return {name: value for name, _, value in parts}
+
+
 # clang's names of types, without qualifiers.
 _NUMBERS = {
-    "float": "float",
-    "half": "half",
-    _BFLOAT: "bfloat",
-    "bool": "bool",
-    "char": "char",
+    **{name: name for name in "float half bool char short int long".split()},
+    **{"unsigned " + name: "u" + name for name in "char short int long".split()},
     "signed char": "char",
-    "unsigned char": "uchar",
-    "short": "short",
-    "unsigned short": "ushort",
-    "int": "int",
-    "unsigned int": "uint",
-    "long": "long",
-    "unsigned long": "ulong",
+    BFLOAT: "bfloat",
 }
 _COMPOUND = re.compile(r"(?:metal::_atomic|__msl::packed_vector)<([\w ]+)(?:, \d)?>")
 _QUALIFIER = re.compile(
@@ -116,8 +115,8 @@ _QUALIFIER = re.compile(
 )
 
 
-def _numbers(element):
-    """See Parameter.numbers."""
+def numbers_of(element):
+    """The kernels.Parameter.numbers of a type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     compound = _COMPOUND.fullmatch(name)
@@ -125,6 +124,6 @@ def _numbers(element):
     if known is not None:
         return known
     if element.get_array_size() >= 0:
-        return _numbers(element.element_type)
-    fields = {_numbers(field.type) for field in element.get_fields()}
+        return numbers_of(element.element_type)
+    fields = {numbers_of(field.type) for field in element.get_fields()}
     return fields.pop() if len(fields) == 1 else None

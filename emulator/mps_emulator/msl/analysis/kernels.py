@@ -1,14 +1,29 @@
 """Kernels: their names, parameters and limits."""
 
+import dataclasses
+
+from clang.cindex import Cursor, CursorKind, TypeKind
+
 from ..diagnostics import in_metal_words
 from ..rewriting import names
-from .clang_types import CONSTANT, DEVICE, THREAD, THREADGROUP, _annotations, _numbers, _plain_type
+from . import clang_types as types
 
 MAX_BUFFERS = 31
 MAX_THREADGROUP_BYTES = 32768
 MAX_THREADS_PER_THREADGROUP = 1024
 
+# Built-in parameters whose types have to be the same.
+_OF_ONE_TYPE = (
+    ("thread_position_in_grid", "threads_per_grid"),
+    (
+        "thread_position_in_threadgroup",
+        "threads_per_threadgroup",
+        "dispatch_threads_per_threadgroup",
+    ),
+)
 
+
+@dataclasses.dataclass
 class Parameter:
     """One parameter of a kernel.
 
@@ -26,23 +41,23 @@ class Parameter:
         one kind of them.
     """
 
-    def __init__(self, name, kind):
-        self.name = name
-        self.kind = kind
-        self.index = None
-        self.builtin = None
-        self.components = 0
-        self.scalar = None
-        self.writable = False
-        self.by_reference = False
-        self.active = True
-        self.constant = False
-        self.element_size = 0
-        self.alignment = 1
-        self.numbers = None
-        self.type_spelling = ""
+    name: str
+    kind: str
+    type_spelling: str
+    index: int | None = None
+    builtin: str | None = None
+    components: int = 0
+    scalar: str | None = None
+    writable: bool = False
+    by_reference: bool = False
+    active: bool = True
+    constant: bool = False
+    element_size: int = 0
+    alignment: int = 1
+    numbers: str | None = None
 
 
+@dataclasses.dataclass
 class Kernel:
     """A kernel function, or one instance of a kernel template.
 
@@ -51,306 +66,227 @@ class Kernel:
     limits_threads: whether the source says max_total_threads.
     """
 
-    def __init__(self, name, function, cursor):
-        self.name = name
-        self.function = function
-        self.cursor = cursor
-        self.instantiation = None
-        self.parameters = []
-        self.max_total_threads = MAX_THREADS_PER_THREADGROUP
-        self.limits_threads = False
-        self.static_threadgroup_bytes = 0
-        self.function_constants = []
-        self.suspends = False
+    name: str
+    function: str
+    cursor: Cursor
+    instantiation: int | None = None
+    parameters: list[Parameter] = dataclasses.field(default_factory=list)
+    max_total_threads: int = MAX_THREADS_PER_THREADGROUP
+    limits_threads: bool = False
+    static_threadgroup_bytes: int = 0
+    function_constants: list = dataclasses.field(default_factory=list)
+    suspends: bool = False
 
 
-class Kernels:
-    """Reads the kernels out of the program."""
+def read_kernel(report, function, instantiation):
+    """The Kernel of a functions.Function that has been examined.
 
-    def _find_kernels(self):
-        names = {}
-        for function in list(self._functions.values()):
-            if function.is_kernel and not function.is_template:
-                kernel = self._new_kernel(function.cursor, None)
-                self._add_kernel(kernel, names)
-        for instantiation in self._rewriter.instantiations:
-            cursor = self._instances.get(instantiation.number)
-            if cursor is None:
-                continue
-            if "kernel" not in _annotations(cursor, self._kinds):
-                self._error(cursor, "this function is not a kernel")
-                continue
-            self._function(cursor)
-            kernel = self._new_kernel(cursor, instantiation)
-            self._add_kernel(kernel, names)
+    instantiation: the rewriter.Instantiation that it comes from, or None.
+    """
+    cursor = function.cursor
+    annotations = types.annotations_of(cursor)
+    qualified = _qualified_name(cursor)
+    name = annotations.get("host_name") or qualified
+    if instantiation is None:
+        kernel = Kernel(name, "&::" + qualified, cursor)
+    else:
+        kernel = Kernel(instantiation.host_name or name, instantiation.expression, cursor)
+        kernel.instantiation = instantiation.number
+    result = cursor.type.get_result()
+    if types.kind_of(result.get_canonical()) != TypeKind.VOID:
+        report.error(
+            cursor, f"invalid return type '{in_metal_words(result.spelling)}' for kernel function"
+        )
+    if cursor.kind == CursorKind.CXX_METHOD:
+        report.error(cursor, "kernel function cannot be a member function")
+    values = _values(cursor)
+    limit = annotations.get("max_total_threads")
+    if limit is not None:
+        kernel.limits_threads = True
+        kernel.max_total_threads = min(_number(limit, values), MAX_THREADS_PER_THREADGROUP)
+    kernel.static_threadgroup_bytes = function.threadgroup_bytes
+    if kernel.static_threadgroup_bytes > MAX_THREADGROUP_BYTES:
+        report.error(
+            cursor,
+            f"Threadgroup memory size ({kernel.static_threadgroup_bytes}) exceeds the maximum "
+            f"threadgroup memory allowed ({MAX_THREADGROUP_BYTES}) in kernel '{kernel.name}'",
+        )
+    _read_parameters(report, kernel, values)
+    return kernel
 
-    def _add_kernel(self, kernel, names):
-        if kernel.name in names:
-            error = self._error(kernel.cursor, f"two kernels have the name '{kernel.name}'")
-            error.add_note(self._location(names[kernel.name].cursor), "the other one is here")
-        names[kernel.name] = kernel
-        self.kernels.append(kernel)
 
-    def _new_kernel(self, cursor, instantiation):
-        annotations = _annotations(cursor, self._kinds)
-        name = annotations.get("host_name") or self._qualified_name(cursor)
-        if instantiation is None:
-            function = "&::" + self._qualified_name(cursor)
-        else:
-            name = instantiation.host_name or name
-            function = instantiation.expression
-        kernel = Kernel(name, function, cursor)
-        if instantiation is not None:
-            kernel.instantiation = instantiation.number
-        function = self._function(cursor)
-        if not function.examined:
-            function.examined = True
-            self._examine_function(cursor)
-        values = self._values(cursor)
-        self._check_kernel(kernel, cursor)
-        limit = annotations.get("max_total_threads")
-        if limit is not None:
-            kernel.limits_threads = True
-            kernel.max_total_threads = min(_number(limit, values), MAX_THREADS_PER_THREADGROUP)
-        kernel.static_threadgroup_bytes = function.threadgroup_bytes
-        if kernel.static_threadgroup_bytes > MAX_THREADGROUP_BYTES:
-            self._error(
-                cursor,
-                (
-                    f"Threadgroup memory size ({kernel.static_threadgroup_bytes}) exceeds the "
-                    "maximum threadgroup "
-                    f"memory allowed ({MAX_THREADGROUP_BYTES}) in kernel '{kernel.name}'"
-                ),
-            )
-        self._read_parameters(kernel, cursor, values)
-        return kernel
+def _qualified_name(cursor):
+    parts = [cursor.spelling]
+    parent = cursor.semantic_parent
+    while parent is not None and parent.kind == CursorKind.NAMESPACE:
+        if parent.spelling and not parent.is_anonymous():
+            parts.append(parent.spelling)
+        parent = parent.semantic_parent
+    return "::".join(reversed(parts))
 
-    def _qualified_name(self, cursor):
-        parts = [cursor.spelling]
-        parent = cursor.semantic_parent
-        while parent is not None and parent.kind == self._kinds.NAMESPACE:
-            if parent.spelling and not parent.is_anonymous():
-                parts.append(parent.spelling)
-            parent = parent.semantic_parent
-        return "::".join(reversed(parts))
 
-    def _check_kernel(self, kernel, cursor):
-        result = cursor.type.get_result()
-        if self._type_kind(result.get_canonical()) != self._types.VOID:
-            self._error(
-                cursor,
-                f"invalid return type '{in_metal_words(result.spelling)}' for kernel function",
-            )
-        if cursor.kind == self._kinds.CXX_METHOD:
-            self._error(cursor, "kernel function cannot be a member function")
-
-    def _values(self, cursor):
-        """The enumerators that the rewriter put into a function's body."""
-        values = {}
-        for child in cursor.get_children():
-            if child.kind != self._kinds.COMPOUND_STMT:
-                continue
-            for inner in child.walk_preorder():
-                if inner.kind == self._kinds.ENUM_CONSTANT_DECL:
-                    if inner.spelling.startswith("__msl_value_"):
-                        values[inner.spelling] = inner.enum_value
-        return values
-
-    def _read_parameters(self, kernel, cursor, values):
-        taken = {"buffer": {}, "threadgroup": {}}
-        for child in cursor.get_children():
-            if child.kind != self._kinds.PARM_DECL:
-                continue
-            parameter = self._read_parameter(child, values)
-            if parameter is None:
-                continue
-            kernel.parameters.append(parameter)
-            if parameter.index is not None:
-                self._claim_index(child, parameter, taken[parameter.kind])
-        self._assign_indices(kernel, cursor, taken)
-        self._check_builtin_types(kernel, cursor)
-
-    def _read_parameter(self, cursor, values):
-        annotations = _annotations(cursor, self._kinds)
-        if "unsupported" in annotations:
-            self._error(
-                cursor,
-                "Metal has '{}' parameters, the emulator has not".format(
-                    annotations["unsupported"]
-                ),
-            )
-            return None
-        if "builtin" in annotations:
-            return self._read_builtin(cursor, annotations["builtin"])
-        checked = cursor.type.get_canonical()
-        pointee = self._pointee(checked)
-        if pointee is None:
-            attribute = next((a for a in ("buffer", "threadgroup") if a in annotations), None)
-            if attribute is None:
-                self._error(
-                    cursor,
-                    f"invalid type '{_plain_type(cursor.type)}' for input declaration in a kernel "
-                    "function",
-                )
-            else:
-                self._error(
-                    cursor,
-                    f"type '{_plain_type(cursor.type)}' is not valid for attribute '{attribute}'",
-                )
-            return None
-        space = self._space_of_elements(pointee)
-        wanted = "threadgroup" if space == THREADGROUP else "buffer"
-        given = "threadgroup" if "threadgroup" in annotations else "buffer"
-        if space not in (DEVICE, CONSTANT, THREADGROUP):
-            if space == THREAD:
-                self._error(
-                    cursor,
-                    "invalid address space qualification for buffer pointee "
-                    f"type '{in_metal_words(pointee.spelling)}': a kernel takes device, constant "
-                    "and "
-                    "threadgroup pointers",
-                )
-            return None
-        if annotations.keys() & {"buffer", "threadgroup"} and given != wanted:
-            self._error(
-                cursor,
-                f"invalid address space qualification for {given} pointee type "
-                f"'{in_metal_words(pointee.spelling)}'",
-            )
-            return None
-        parameter = Parameter(names.original(cursor.spelling), wanted)
-        parameter.by_reference = self._type_kind(checked) == self._types.LVALUEREFERENCE
-        parameter.writable = space == DEVICE and not self._has_const_elements(pointee)
-        element = pointee
-        if self._is_array(checked):
-            element = pointee.get_array_element_type()
-        parameter.constant = space == CONSTANT
-        parameter.element_size = max(element.get_size(), 0)
-        parameter.alignment = max(element.get_align(), 1)
-        parameter.numbers = _numbers(element)
-        parameter.type_spelling = _plain_type(cursor.type)
-        if wanted in annotations:
-            parameter.index = _number(annotations[wanted], values)
-        if "if" in annotations:
-            parameter.active = _number(annotations["if"], values) != 0
-        return parameter
-
-    def _pointee(self, checked):
-        """What a parameter of a type points to, None if it does not.
-
-        A parameter written as an array, which libclang shows as that, points
-        to the first element; then the array is the answer.
-        """
-        if self._is_array(checked):
-            space = self._space_of_elements(checked)
-            return checked if space not in (0, THREAD) else None
-        if self._type_kind(checked) in (self._types.POINTER, self._types.LVALUEREFERENCE):
-            return checked.get_pointee()
-        return None
-
-    def _claim_index(self, cursor, parameter, taken):
-        if not 0 <= parameter.index < MAX_BUFFERS:
-            self._error(
-                cursor,
-                (
-                    f"'{parameter.kind}' attribute parameter is out of bounds: must be between 0 "
-                    f"and {MAX_BUFFERS - 1}"
-                ),
-            )
-            parameter.index = 0
-            return
-        if not parameter.active:
-            return
-        other = taken.setdefault(parameter.index, parameter)
-        if other is not parameter:
-            self._error(
-                cursor,
-                (
-                    f"cannot reserve '{parameter.kind}' resource location at index "
-                    f"{parameter.index}: parameter "
-                    f"'{other.name}' has it"
-                ),
-            )
-
-    def _assign_indices(self, kernel, cursor, taken):
-        """Parameters that name no index get the lowest free ones."""
-        for parameter in kernel.parameters:
-            if parameter.kind == "builtin" or parameter.index is not None:
-                continue
-            used = taken[parameter.kind]
-            index = 0
-            while index in used:
-                index += 1
-            if index >= MAX_BUFFERS:
-                self._error(
-                    cursor,
-                    f"kernel '{kernel.name}' has more than {MAX_BUFFERS} {parameter.kind} "
-                    "parameters",
-                )
-                index = 0
-            parameter.index = index
-            used[index] = parameter
-
-    def _read_builtin(self, cursor, attribute):
-        parameter = Parameter(names.original(cursor.spelling), "builtin")
-        parameter.builtin = attribute
-        checked = cursor.type.get_canonical()
-        scalar = checked
-        components = 1
-        if self._type_kind(checked) == self._types.EXTVECTOR:
-            scalar = checked.element_type.get_canonical()
-            components = checked.element_count
-        one_dimension = attribute in names.BUILTINS_OF_ONE_DIMENSION
-        if (
-            self._type_kind(scalar) not in (self._types.USHORT, self._types.UINT)
-            or components > 3
-            or (one_dimension and components > 1)
-        ):
-            self._error(
-                cursor,
-                f"type '{_plain_type(cursor.type)}' is not valid for attribute '{attribute}'",
-            )
-            return None
-        parameter.components = components
-        is_short = self._type_kind(scalar) == self._types.USHORT
-        parameter.scalar = "ushort" if is_short else "uint"
-        parameter.type_spelling = _plain_type(cursor.type)
-        return parameter
-
-    def _check_builtin_types(self, kernel, cursor):
-        """The rules by which Metal wants types to match."""
-        by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
-        vectors = {
-            name: by_name[name]
-            for name in names.BUILTINS_OF_THREE_DIMENSIONS
-            if name in by_name and by_name[name].components > 1
-        }
-        self._require_same(cursor, list(vectors.items()), lambda p: p.components)
-        for group in (
-            ("thread_position_in_grid", "threads_per_grid"),
-            (
-                "thread_position_in_threadgroup",
-                "threads_per_threadgroup",
-                "dispatch_threads_per_threadgroup",
-            ),
-        ):
-            self._require_same(
-                cursor,
-                [(name, by_name[name]) for name in group if name in by_name],
-                lambda p: p.type_spelling,
-            )
-
-    def _require_same(self, cursor, named, key):
-        for name, parameter in named[1:]:
-            if key(parameter) != key(named[0][1]):
-                self._error(
-                    cursor,
-                    f"the types of '{named[0][0]}' ({named[0][1].type_spelling}) and '{name}' "
-                    f"({parameter.type_spelling}) need to match",
-                )
-                return
+def _values(cursor):
+    """{name: value} of the enumerators that the rewriter put into a function's body."""
+    return {
+        inner.spelling: inner.enum_value
+        for child in cursor.get_children()
+        if child.kind == CursorKind.COMPOUND_STMT
+        for inner in child.walk_preorder()
+        if inner.kind == CursorKind.ENUM_CONSTANT_DECL and inner.spelling.startswith("__msl_value_")
+    }
 
 
 def _number(text, values):
     """A number, or the value of an enumerator of the rewriter's."""
     return values[text] if text in values else int(text, 0)
+
+
+# ---- Parameters
+
+
+def _read_parameters(report, kernel, values):
+    taken = {"buffer": {}, "threadgroup": {}}
+    for cursor in kernel.cursor.get_children():
+        if cursor.kind != CursorKind.PARM_DECL:
+            continue
+        parameter = _read_parameter(report, cursor, values)
+        if parameter is None:
+            continue
+        kernel.parameters.append(parameter)
+        if parameter.index is not None:
+            _claim_index(report, cursor, parameter, taken[parameter.kind])
+    _assign_indices(report, kernel, taken)
+    _check_builtin_types(report, kernel)
+
+
+def _read_parameter(report, cursor, values):
+    annotations = types.annotations_of(cursor)
+    if "unsupported" in annotations:
+        what = annotations["unsupported"]
+        return report.refuse(cursor, f"Metal has '{what}' parameters, the emulator has not")
+    if "builtin" in annotations:
+        return _read_builtin(report, cursor, annotations["builtin"])
+    checked = cursor.type.get_canonical()
+    pointee = _pointee(checked)
+    given = next((a for a in ("buffer", "threadgroup") if a in annotations), None)
+    if pointee is None:
+        error = f"is not valid for attribute '{given}'"
+        if given is None:
+            error = "for input declaration in a kernel function"
+        prefix = "invalid type" if given is None else "type"
+        return report.refuse(cursor, f"{prefix} '{types.plain_type(cursor.type)}' {error}")
+    space = types.space_of_elements(pointee)
+    named = in_metal_words(pointee.spelling)
+    if space == types.THREAD:
+        return report.refuse(
+            cursor,
+            f"invalid address space qualification for buffer pointee type '{named}': a kernel "
+            "takes device, constant and threadgroup pointers",
+        )
+    if space not in (types.DEVICE, types.CONSTANT, types.THREADGROUP):
+        return None  # check_pointers() refuses it
+    kind = "threadgroup" if space == types.THREADGROUP else "buffer"
+    if given is not None and given != kind:
+        return report.refuse(
+            cursor, f"invalid address space qualification for {given} pointee type '{named}'"
+        )
+    element = pointee.get_array_element_type() if types.is_array(checked) else pointee
+    return Parameter(
+        names.original(cursor.spelling),
+        kind,
+        types.plain_type(cursor.type),
+        index=_number(annotations[kind], values) if given else None,
+        writable=space == types.DEVICE and not types.has_const_elements(pointee),
+        by_reference=types.kind_of(checked) == TypeKind.LVALUEREFERENCE,
+        active="if" not in annotations or _number(annotations["if"], values) != 0,
+        constant=space == types.CONSTANT,
+        element_size=max(element.get_size(), 0),
+        alignment=max(element.get_align(), 1),
+        numbers=types.numbers_of(element),
+    )
+
+
+def _pointee(checked):
+    """What a parameter of a type points to, None if it does not.
+
+    A parameter written as an array, which libclang shows as that, points to the
+    first element; then the array is the answer.
+    """
+    if types.is_array(checked):
+        return checked if types.space_of_elements(checked) not in (0, types.THREAD) else None
+    if types.kind_of(checked) in (TypeKind.POINTER, TypeKind.LVALUEREFERENCE):
+        return checked.get_pointee()
+    return None
+
+
+def _claim_index(report, cursor, parameter, taken):
+    kind, index = parameter.kind, parameter.index
+    if not 0 <= index < MAX_BUFFERS:
+        report.error(
+            cursor,
+            f"'{kind}' attribute parameter is out of bounds: must be between 0 "
+            f"and {MAX_BUFFERS - 1}",
+        )
+        parameter.index = 0
+    elif parameter.active and taken.setdefault(index, parameter) is not parameter:
+        report.error(
+            cursor,
+            f"cannot reserve '{kind}' resource location at index {index}: parameter "
+            f"'{taken[index].name}' has it",
+        )
+
+
+def _assign_indices(report, kernel, taken):
+    """Parameters that name no index get the lowest free ones."""
+    for parameter in kernel.parameters:
+        if parameter.kind == "builtin" or parameter.index is not None:
+            continue
+        used = taken[parameter.kind]
+        free = set(range(MAX_BUFFERS)) - used.keys()
+        if not free:
+            report.error(
+                kernel.cursor,
+                f"kernel '{kernel.name}' has more than {MAX_BUFFERS} {parameter.kind} parameters",
+            )
+        parameter.index = min(free, default=0)
+        used[parameter.index] = parameter
+
+
+def _read_builtin(report, cursor, attribute):
+    scalar, components = cursor.type.get_canonical(), 1
+    if types.kind_of(scalar) == TypeKind.EXTVECTOR:
+        components = scalar.element_count
+        scalar = scalar.element_type.get_canonical()
+    most = 1 if attribute in names.BUILTINS_OF_ONE_DIMENSION else 3
+    known = {TypeKind.USHORT: "ushort", TypeKind.UINT: "uint"}.get(types.kind_of(scalar))
+    spelling = types.plain_type(cursor.type)
+    if known is None or components > most:
+        return report.refuse(cursor, f"type '{spelling}' is not valid for attribute '{attribute}'")
+    return Parameter(
+        names.original(cursor.spelling),
+        "builtin",
+        spelling,
+        builtin=attribute,
+        components=components,
+        scalar=known,
+    )
+
+
+def _check_builtin_types(report, kernel):
+    """The rules by which Metal wants types to match."""
+    by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
+
+    def of(group):
+        return [by_name[name] for name in group if name in by_name]
+
+    vectors = [p for p in of(names.BUILTINS_OF_THREE_DIMENSIONS) if p.components > 1]
+    groups = [(vectors, "components"), *((of(group), "type_spelling") for group in _OF_ONE_TYPE)]
+    for group, key in groups:
+        for other in group[1:]:
+            if getattr(other, key) != getattr(group[0], key):
+                report.error(
+                    kernel.cursor,
+                    f"the types of '{group[0].builtin}' ({group[0].type_spelling}) and "
+                    f"'{other.builtin}' ({other.type_spelling}) need to match",
+                )
+                break
