@@ -52,7 +52,7 @@ def description(kernel):
 
     max_threads is None where the source does not limit a threadgroup.
     numbers has what each buffer consists of, by index; see
-    analysis.Parameter.
+    analysis.kernels.Parameter.
     """
     return {
         "name": kernel.name,

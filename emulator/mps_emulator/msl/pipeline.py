@@ -5,7 +5,6 @@ import re
 import tempfile
 
 from . import codegen, lexer, nvptx, toolchain
-from .analysis import Analysis
 from .diagnostics import Diagnostic, Location, SourceMap, render
 from .errors import Refused, ToolError
 from .repairs import Repairs
@@ -182,6 +181,9 @@ class Program:
 
     def _parse(self, text, source_map):
         cindex = toolchain.load_libclang()
+        # Imports the package clang, which load_libclang() has looked for.
+        from .analysis import Analysis
+
         options = toolchain.dialect_options(self.language, self.fast_math)
         options += ["-Wpre-c++17-compat", "-ferror-limit=100"]
         options.remove("-w")
@@ -196,7 +198,7 @@ class Program:
             encoded = source.encode(errors="surrogateescape")
             if not repairs.apply(unit, _PARSED_FILE, encoded, rewritten_map):
                 break
-        return Analysis(cindex, unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
+        return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
 
     def _with_entries(self, text, kernels, entry):
         """(text, what has to stand behind it) with the entries of kernels.

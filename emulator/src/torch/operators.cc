@@ -446,6 +446,13 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
 
 // ---- what the CPU has otherwise, or not at all
 
+// On a Mac torch copies to the CPU and back, and autograd follows the copies.
+std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
+    const Tensor &self, bool full_matrices, optional<std::string_view> driver) {
+  auto [u, s, vh] = at::linalg_svd(self.cpu(), full_matrices, driver);
+  return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
+}
+
 // The counts have the type of the weights; the CPU's are float or double.
 Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
                 SymInt min_length) {
@@ -547,6 +554,7 @@ constexpr OwnKernel kOwnKernels[] = {
     {"set_.source_Storage_storage_offset", MakeKernel<&SetStorageOffset>},
     {"set_.source_Tensor", MakeKernel<&SetTensor>},
 
+    {"linalg_svd", MakeKernel<&LinalgSvd>},
     {"bincount", MakeKernel<&Bincount>},
     {"_convert_weight_to_int4pack", MakeKernel<&ConvertWeightToInt4Pack>},
     {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},

@@ -1,0 +1,173 @@
+"""Reads kernels out of clang's AST and refuses what Metal refuses.
+
+clang itself has already refused most of what is wrong.  What is left are rules
+that C++ for OpenCL does not have: every pointer names its address space,
+nothing converts from `device` to `constant`, program scope is constant,
+kernels have certain parameters, nothing calls itself.
+"""
+
+from clang.cindex import CursorKind
+
+from .address_spaces import check_cast, check_conversion, check_pointers, check_variable
+from .clang_types import annotations_of
+from .functions import CALLABLE, Functions, definition_of
+from .kernels import read_kernel
+from .report import Report
+
+_FUNCTIONS = (*CALLABLE, CursorKind.FUNCTION_TEMPLATE, CursorKind.DESTRUCTOR)
+_CASTS = (
+    CursorKind.CSTYLE_CAST_EXPR,
+    CursorKind.CXX_FUNCTIONAL_CAST_EXPR,
+    CursorKind.CXX_REINTERPRET_CAST_EXPR,
+    CursorKind.CXX_STATIC_CAST_EXPR,
+)
+_VARIABLES = (CursorKind.VAR_DECL, CursorKind.PARM_DECL, CursorKind.FIELD_DECL)
+_REFERENCES = (CursorKind.CALL_EXPR, CursorKind.DECL_REF_EXPR, CursorKind.MEMBER_REF_EXPR)
+
+
+class Analysis:
+    """One parse of a rewritten program.
+
+    unit:       the translation unit.
+    main_file:  the name of the rewritten text.
+    rewritten:  the diagnostics.RewrittenMap.
+    source_map: the diagnostics.SourceMap.
+    rewriter:   the rewriter.Rewriter.
+    language:   the language.Language.
+
+    `errors`, `kernels` and `suspending_calls` are the results.
+    """
+
+    def __init__(self, unit, main_file, rewritten, source_map, rewriter, language):
+        self._rewriter = rewriter
+        self._language = language
+        self._report = Report(main_file, rewritten, source_map)
+        self._functions = Functions(self._report, language)
+        self._instances = {}  # number of an instantiation: cursor
+        self.errors = self._report.errors
+        self.kernels = []
+        self.suspending_calls = []
+        self._report.add_clang_errors(unit.diagnostics, language)
+        if not self.errors:
+            self._examine_program(unit)
+        if not self.errors:
+            self._functions.check_calls()
+            self.suspending_calls = self._functions.suspending_calls()
+            self._note_what_kernels_reach()
+
+    def _examine_program(self, unit):
+        for cursor in unit.cursor.get_children():
+            if self._report.is_of_program(cursor.location):
+                self._examine(cursor)
+        self._find_kernels()
+        # Functions that templates were instantiated to are found from their
+        # callers, and may have callees of that kind themselves.
+        while todo := [f for f in self._functions.all() if not f.examined]:
+            for function in todo:
+                self._examine_function(function)
+
+    def _find_kernels(self):
+        found = [(f, None) for f in self._functions.all() if f.is_kernel and not f.is_template]
+        for instantiation in self._rewriter.instantiations:
+            cursor = self._instances.get(instantiation.number)
+            if cursor is None:
+                continue
+            if "kernel" in annotations_of(cursor):
+                found.append((self._functions.of(cursor), instantiation))
+            else:
+                self._report.error(cursor, "this function is not a kernel")
+        by_name = {}
+        for function, instantiation in found:
+            self._examine_function(function)
+            kernel = read_kernel(self._report, function, instantiation)
+            other = by_name.setdefault(kernel.name, kernel)
+            if other is not kernel:
+                error = self._report.error(
+                    kernel.cursor, f"two kernels have the name '{kernel.name}'"
+                )
+                error.add_note(self._report.locate(other.cursor.location), "the other one is here")
+            self.kernels.append(kernel)
+
+    def _note_what_kernels_reach(self):
+        for kernel in self.kernels:
+            function = self._functions.of(kernel.cursor)
+            kernel.suspends = function.suspends
+            kernel.function_constants = [
+                self._rewriter.constants[number] for number in sorted(function.function_constants)
+            ]
+
+    # ---- The walk over the program
+
+    def _examine_function(self, function):
+        if function.examined:
+            return
+        function.examined = True
+        cursor = function.cursor
+        if cursor.kind not in (CursorKind.CONSTRUCTOR, CursorKind.DESTRUCTOR):
+            check_pointers(self._report, cursor, cursor.type.get_result())
+        for child in cursor.get_children():
+            self._examine(child, function)
+
+    def _examine(self, cursor, function=None, role=None):
+        """Checks a cursor and everything in it.
+
+        function: the functions.Function in whose body it stands.
+        role:     "cast" for the operand of a cast, "object" for what a member
+                  is called on, else None.
+        """
+        kind = cursor.kind
+        if kind in _FUNCTIONS:
+            self._examine_function(self._functions.of(cursor))
+            return
+        child_role = None
+        if kind in _VARIABLES:
+            check_variable(self._report, cursor, function, self._rewriter.is_constant)
+        elif kind == CursorKind.STATIC_ASSERT:
+            self._find_instance(cursor)
+        elif kind in (CursorKind.TYPEDEF_DECL, CursorKind.TYPE_ALIAS_DECL):
+            check_pointers(self._report, cursor, cursor.underlying_typedef_type)
+        elif kind == CursorKind.LAMBDA_EXPR:
+            if not self._language.has_lambdas:
+                self._report.error(cursor, "lambda expressions are not supported in Metal")
+        elif kind == CursorKind.UNEXPOSED_EXPR:
+            check_conversion(self._report, cursor, role)
+            child_role = role
+        elif kind in _CASTS:
+            if not check_cast(self._report, cursor):
+                return
+            child_role = "cast"
+        elif kind == CursorKind.MEMBER_REF_EXPR:
+            child_role = "object"
+        if function is not None and kind in _REFERENCES:
+            self._functions.note_reference(cursor, function)
+        children = list(cursor.get_children())
+        if kind == CursorKind.CALL_EXPR and _is_operator_of_class(cursor):
+            self._examine(children.pop(0), function, "object")
+        for child in children:
+            self._examine(child, function, child_role)
+
+    def _find_instance(self, cursor):
+        """Of the assertion that the rewriter puts behind an explicit instantiation."""
+        children = list(cursor.get_children())
+        if len(children) != 2:
+            return
+        prefix, _, number = children[1].spelling.strip('"').partition("msl.instance:")
+        if prefix or not number:
+            return
+        for inner in children[0].walk_preorder():
+            if inner.kind == CursorKind.DECL_REF_EXPR:
+                referenced = inner.referenced
+                if referenced is not None and referenced.kind == CursorKind.FUNCTION_DECL:
+                    self._instances[int(number)] = definition_of(referenced)
+                    return
+
+
+def _is_operator_of_class(call):
+    """Whether an operator is called whose left operand is the object."""
+    referenced = call.referenced
+    return (
+        referenced is not None
+        and referenced.kind == CursorKind.CXX_METHOD
+        and referenced.spelling.startswith("operator")
+        and next(call.get_children()).kind != CursorKind.MEMBER_REF_EXPR
+    )

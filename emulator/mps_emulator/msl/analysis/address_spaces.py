@@ -1,0 +1,143 @@
+"""Metal's rules on where variables are, and on pointers and conversions between address spaces.
+
+Each function takes the report.Report that it adds errors to.
+"""
+
+from clang.cindex import CursorKind, StorageClass, TypeKind
+
+from ..diagnostics import in_metal_words
+from . import clang_types as types
+
+# How far apart the emulator lays threadgroup variables, in bytes.
+_THREADGROUP_ALIGNMENT = 16
+_PROGRAM_SCOPES = (
+    CursorKind.TRANSLATION_UNIT,
+    CursorKind.NAMESPACE,
+    CursorKind.STRUCT_DECL,
+    CursorKind.CLASS_DECL,
+    CursorKind.CLASS_TEMPLATE,
+    CursorKind.CLASS_TEMPLATE_PARTIAL_SPECIALIZATION,
+)
+
+
+def check_variable(report, cursor, function, is_constant):
+    """A variable, parameter or field.
+
+    function:    the functions.Function in whose body it stands, or None.
+    is_constant: Rewriter.is_constant.
+    """
+    if cursor.kind == CursorKind.VAR_DECL:
+        if cursor.spelling.startswith(("__range", "__begin", "__end")):
+            return  # of a range-based for statement
+        annotations = types.annotations_of(cursor)
+        if "threadgroup" in annotations:
+            _place_in_threadgroup_memory(report, cursor, function)
+        if cursor.semantic_parent.kind in _PROGRAM_SCOPES:
+            _check_program_scope(report, cursor, annotations, is_constant)
+        elif cursor.storage_class == StorageClass.STATIC:
+            report.error(cursor, "variables in function scope cannot be declared static")
+    check_pointers(report, cursor, cursor.type)
+
+
+def _check_program_scope(report, cursor, annotations, is_constant):
+    if annotations.keys() & {"builtin", "buffer", "threadgroup"}:
+        report.error(
+            cursor,
+            "Metal has bindings at program scope, the emulator has not: "
+            f"make '{cursor.spelling}' a parameter of the kernel",
+        )
+    # clang puts such a variable into constant memory, whatever the program says.
+    elif types.space_of_elements(cursor.type) != types.CONSTANT or not is_constant(
+        report.token_at(cursor.location.offset)
+    ):
+        report.error(cursor, "program scope variable must reside in constant address space")
+
+
+def _place_in_threadgroup_memory(report, cursor, function):
+    if function is None or not function.is_kernel:
+        report.error(
+            cursor,
+            "a variable in threadgroup address space can only be declared in a kernel function",
+        )
+        return
+    pointee = cursor.type.get_pointee()
+    size = pointee.get_size()
+    if size >= 0:  # dependent types have none yet
+        alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
+        begin = -(-function.threadgroup_bytes // alignment) * alignment
+        function.threadgroup_bytes = begin + size
+
+
+def check_pointers(report, cursor, checked):
+    """Every pointer and reference of a type says where it points."""
+    for pointer in types.pointers_of(checked):
+        pointee = pointer.get_pointee()
+        what = "pointer" if types.kind_of(pointer) == TypeKind.POINTER else "reference"
+        # Metal's compiler takes `device float *&p`, a reference to a pointer in
+        # thread memory.
+        if what == "reference" and types.kind_of(pointee.get_canonical()) == TypeKind.POINTER:
+            continue
+        if types.space_of_elements(pointee) in (types.DEFAULT, types.GENERIC):
+            report.error(cursor, f"{what} type must have explicit address space qualifier")
+            return
+
+
+def check_conversion(report, cursor, role):
+    """An expression that may be an implicit conversion.
+
+    role: what the expression is for, see Analysis._examine().
+    """
+    children = list(cursor.get_children())
+    if len(children) != 1:
+        return
+    to, origin = cursor.type, children[0].type
+    # A member function for device objects is one for constant objects too, see
+    # the rewriter; clang chose among those that the program has.
+    if (
+        role != "object"
+        and types.space_of(to) == types.CONSTANT
+        and types.space_of(origin) == types.DEVICE
+    ):
+        report.error(
+            cursor,
+            f"cannot convert from '{in_metal_words(origin.spelling)}' to "
+            f"'{in_metal_words(to.spelling)}': the address spaces differ",
+        )
+    plain = origin.get_canonical()
+    if (
+        role != "cast"
+        and to.get_canonical().spelling.split()[-1:] == [types.BFLOAT]
+        and types.kind_of(plain) in (TypeKind.FLOAT, TypeKind.HALF)
+    ):
+        report.error(
+            cursor, f"'{in_metal_words(plain.spelling)}' cannot be implicitly converted to 'bfloat'"
+        )
+
+
+def check_cast(report, cursor):
+    """An explicit cast; returns False where it is refused."""
+    if types.kind_of(cursor.type) != TypeKind.POINTER:
+        return True
+    check_pointers(report, cursor, cursor.type)
+    to = types.space_of(cursor.type)
+    spaces = (types.CONSTANT, types.THREADGROUP, types.THREAD, types.DEVICE)
+    for child in cursor.get_children():
+        if not child.kind.is_expression():
+            continue
+        while child.kind == CursorKind.UNEXPOSED_EXPR:
+            inner = list(child.get_children())
+            if len(inner) != 1:
+                break
+            child = inner[0]
+        origin = types.space_of(child.type)
+        if types.kind_of(child.type) != TypeKind.POINTER or origin == to:
+            continue
+        if origin in spaces and to in spaces:
+            report.error(
+                cursor,
+                f"cast from '{in_metal_words(child.type.spelling)}' to "
+                f"'{in_metal_words(cursor.type.spelling)}' converts between mismatching "
+                "address spaces",
+            )
+            return False
+    return True

@@ -1,0 +1,188 @@
+"""The program's functions, and what they call and use."""
+
+import dataclasses
+
+from clang.cindex import CursorKind, TypeKind
+
+from .clang_types import REFERENCES, annotations_of, kind_of
+
+CALLABLE = (
+    CursorKind.FUNCTION_DECL,
+    CursorKind.CXX_METHOD,
+    CursorKind.CONSTRUCTOR,
+    CursorKind.CONVERSION_FUNCTION,
+)
+
+
+class Function:
+    """What is known of one function of the program."""
+
+    def __init__(self, cursor):
+        self.cursor = cursor
+        self.key = cursor.hash
+        self.is_kernel = "kernel" in annotations_of(cursor)
+        self.is_template = cursor.kind == CursorKind.FUNCTION_TEMPLATE
+        self.examined = False
+        self.calls = {}  # key: (Function, cursor of a call)
+        self.sites = []  # (Function, cursor) of every call
+        self.suspends = False  # whether it reaches a barrier or a simdgroup function
+        self.threadgroup_bytes = 0
+        self.function_constants = set()  # their numbers
+
+
+@dataclasses.dataclass
+class Call:
+    """A call of a function that suspends its thread.
+
+    first, last: the tokens of the call expression.
+    is_void:     whether it has no value.
+    """
+
+    first: int
+    last: int
+    is_void: bool
+
+
+class Functions:
+    """The functions that were met, and which calls which."""
+
+    def __init__(self, report, language):
+        self._report = report
+        self._language = language
+        self._functions = {}  # hash: Function
+
+    def of(self, cursor):
+        function = self._functions.get(cursor.hash)
+        if function is None:
+            function = self._functions[cursor.hash] = Function(cursor)
+        return function
+
+    def all(self):
+        return list(self._functions.values())
+
+    def note_reference(self, cursor, function):
+        """A cursor in the body of `function` that may name a function or variable."""
+        referenced = cursor.referenced
+        if referenced is None:
+            return
+        if referenced.kind in CALLABLE:
+            callee = definition_of(referenced)
+            if _is_implicit(callee):
+                return
+            if self._report.is_of_program(callee.location):
+                self._note_callee(cursor, function, self.of(callee))
+            elif "suspends" in annotations_of(callee):
+                function.suspends = True
+        elif self._is_variable(referenced):
+            self._note_variable(referenced, function, set())
+
+    def _note_callee(self, cursor, function, called):
+        function.calls.setdefault(called.key, (called, cursor))
+        if cursor.kind == CursorKind.CALL_EXPR:
+            function.sites.append((called, cursor))
+            if called.is_kernel:
+                self._report.error(cursor, "a kernel cannot be called from a function")
+
+    def _is_variable(self, referenced):
+        return (
+            referenced is not None
+            and referenced.kind == CursorKind.VAR_DECL
+            and self._report.is_of_program(referenced.location)
+        )
+
+    def _note_variable(self, variable, function, seen):
+        """Function constants that a program-scope variable depends on."""
+        if variable.hash in seen:
+            return
+        seen.add(variable.hash)
+        number = annotations_of(variable).get("function_constant")
+        if number is not None:
+            function.function_constants.add(int(number))
+        elif variable.semantic_parent.kind in (CursorKind.TRANSLATION_UNIT, CursorKind.NAMESPACE):
+            for inner in variable.walk_preorder():
+                if inner.kind == CursorKind.DECL_REF_EXPR and self._is_variable(inner.referenced):
+                    self._note_variable(inner.referenced, function, seen)
+
+    def check_calls(self):
+        """Refuses recursion; hands to each function what those that it calls reach."""
+        state = {}
+
+        def visit(function):
+            state[function.key] = "open"
+            for called, call in function.calls.values():
+                if state.get(called.key) == "open":
+                    if called is function and self._is_a_loop(function):
+                        continue
+                    self._report.error(
+                        call,
+                        f"recursive call of '{called.cursor.spelling}': a GPU needs a pipeline "
+                        "with a larger maxCallStackDepth for it, and the emulator "
+                        "does not support it",
+                    )
+                elif called.key not in state:
+                    visit(called)
+                function.suspends = function.suspends or called.suspends
+                function.function_constants |= called.function_constants
+            state[function.key] = "done"
+
+        for function in self.all():
+            if function.key not in state:
+                visit(function)
+
+    def _is_a_loop(self, function):
+        """Whether a function calls itself as the last thing it does.
+
+        Compilers make a loop of that, and Metal's takes it from 2.4 on.
+        """
+        if self._language.version < (2, 4):
+            return False
+        last = {cursor.hash for cursor in _last_calls(function.cursor)}
+        return all(cursor.hash in last for called, cursor in function.sites if called is function)
+
+    def suspending_calls(self):
+        """[Call] of those whose value, where there is one, is no reference."""
+        # The instances of a template share their text.
+        found = {}
+        for function in self.all():
+            for called, cursor in function.sites:
+                result = kind_of(cursor.type)
+                if not called.suspends or result in REFERENCES:
+                    continue
+                place = (
+                    self._report.token_at(cursor.extent.start.offset),
+                    self._report.token_at(cursor.extent.end.offset - 1),
+                )
+                is_void = result == TypeKind.VOID
+                call = found.setdefault(place, Call(*place, is_void))
+                if call.is_void != is_void:
+                    call.is_void = None  # both, in different instances
+        return [call for call in found.values() if call.is_void is not None]
+
+
+def definition_of(cursor):
+    return cursor.get_definition() or cursor
+
+
+def _is_implicit(cursor):
+    """Whether it is a member that clang wrote, at the place of its class."""
+    parent = cursor.semantic_parent
+    return parent is not None and cursor.location.offset == parent.location.offset
+
+
+def _last_calls(cursor):
+    """The calls behind which nothing stands in a function or statement."""
+    children = list(cursor.get_children())
+    kind = cursor.kind
+    if kind == CursorKind.CALL_EXPR:
+        return [cursor]
+    if kind == CursorKind.IF_STMT:
+        branches = children[1:]
+    elif kind.is_declaration() or kind in (
+        CursorKind.RETURN_STMT,
+        CursorKind.UNEXPOSED_EXPR,
+        CursorKind.COMPOUND_STMT,
+    ):
+        branches = children[-1:]
+    else:
+        return []
+    return [call for branch in branches for call in _last_calls(branch)]
