@@ -19,6 +19,7 @@ class Merger:
     """Reads blobs and merges them, each once."""
 
     def __init__(self, checkout: Checkout):
+        self._checkout = checkout
         self._git = checkout.git
         self._contents: dict[str, bytes] = {}
         self._merged: dict[tuple[str, str, str], str | None] = {}
@@ -32,12 +33,7 @@ class Merger:
 
     def blobs(self, commit: str, paths: Iterable[str]) -> dict[str, str]:
         """The blob ids of those of these files that a commit has."""
-        output = self._git.bytes("ls-tree", "-z", commit, "--", *paths)
-        found = {}
-        for line in split_z(output):
-            facts, path = line.split("\t", 1)
-            found[path] = facts.split(" ")[2]
-        return found
+        return {path: id_ for path, (_, id_) in self._checkout.entries(commit, paths).items()}
 
     def renames(self, old: str, new: str) -> Mapping[str, str]:
         """Where files of one commit lie in another, if git can tell."""

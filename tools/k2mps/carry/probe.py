@@ -289,7 +289,7 @@ class _Prober:
                 # A patch of a later group may edit them.
                 for path in patch.new_files:
                     file = found.files[path]
-                    blob = objects.object_id("blob", file.source.read_bytes())
+                    blob = objects.blob_id(file.content)
                     index.bytes(
                         "update-index", "--add", "--cacheinfo", f"{file.mode},{blob},{path}"
                     )

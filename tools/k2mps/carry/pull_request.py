@@ -229,7 +229,7 @@ def _cover(
     counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
-    new_lines = sum(len(found.files[path].source.read_bytes().splitlines()) for path in new_files)
+    new_lines = sum(len(found.files[path].content.splitlines()) for path in new_files)
     lines = [
         "An Apple MPS backend for k2"
         if len(chosen) == len(found.patches)
@@ -287,7 +287,7 @@ def _notes(
     """What k2's own conventions say of the new files."""
     paths = [path for patch in chosen for path in patch.new_files]
     for path in paths:
-        head = found.files[path].source.read_bytes()[:400]
+        head = found.files[path].content[:400]
         if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in head:
             yield f"{path} has no copyright header"
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
@@ -295,7 +295,7 @@ def _notes(
         for path in paths:
             target = root / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(found.files[path].source.read_bytes())
+            target.write_bytes(found.files[path].content)
         for name in (".clang-format", ".flake8"):
             text = checkout.git.run("cat-file", "blob", f"{pin}:{name}")
             # An empty .flake8 is one without settings, an empty

@@ -66,6 +66,7 @@ _FIXED = {
     "diff.renames": "false",
     "diff.submodule": "short",
     "diff.suppressBlankEmpty": "false",
+    "fastimport.unpackLimit": "100",
     "gc.auto": "0",
     "i18n.commitEncoding": "UTF-8",
     "i18n.logOutputEncoding": "UTF-8",
@@ -73,6 +74,7 @@ _FIXED = {
     "log.mailmap": "false",
     "log.showSignature": "false",
     "maintenance.auto": "false",
+    "pack.compression": "1",
     "status.relativePaths": "false",
     "status.renames": "false",
     "status.showUntrackedFiles": "no",
@@ -222,6 +224,9 @@ class Git:
             if args[0] in _WITHOUT_INDEX:
                 none = self.directory / ".k2mps-no-index"
                 variables["GIT_INDEX_FILE"] = str(none)
+            elif args[0] == "fast-import":
+                # Two paths of a tree are two files, whatever the file system says.
+                settings["core.ignoreCase"] = "false"
         if self.index is not None:
             variables["GIT_INDEX_FILE"] = str(self.index)
         variables.update(environment or {})

@@ -125,11 +125,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def digest(content: bytes, executable: bool) -> str:
-    """The lock's entry of a new file."""
-    return sha256(content) + (" executable" if executable else "")
-
-
 def load(path: Path, locked: bool = True) -> Upstream:
     """Reads upstream.toml.
 

@@ -191,9 +191,10 @@ class Checkout:
         """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
-    def tree_if_any(self, commit: str) -> str | None:
-        """The tree id of a commit; None where the repository lacks it."""
-        result = self.git.run("rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}")
+    def commit_of(self, name: str, kind: str = "commit") -> str | None:
+        """The id of the commit that a revision names, or of its tree; None
+        where the repository lacks it."""
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
@@ -228,37 +229,38 @@ class Checkout:
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
-        return self._status("no")[0]
+        return self.changed_files(untracked=False)[0]
 
-    def changed_files(self) -> tuple[list[str], list[str]]:
+    def changed_files(self, untracked: bool = True) -> tuple[list[str], list[str]]:
         """As `edited_files`; and files, or whole directories, that git neither
-        tracks nor ignores."""
-        return self._status("normal")
-
-    def _status(self, untracked_files: str) -> tuple[list[str], list[str]]:
+        tracks nor ignores, where they are asked for."""
         output = self.git.bytes(
             "status",
             "--porcelain=v1",
             "-z",
             "--no-renames",
-            f"--untracked-files={untracked_files}",
+            f"--untracked-files={'normal' if untracked else 'no'}",
             "--ignore-submodules=none",
             work_tree=True,
         )
-        edited, untracked = [], []
-        for entry in git.split_z(output):
-            kind = untracked if entry.startswith("??") else edited
-            kind.append(entry[3:])
-        return edited, untracked
+        entries = git.split_z(output)
+        return (
+            [entry[3:] for entry in entries if not entry.startswith("??")],
+            [entry[3:] for entry in entries if entry.startswith("??")],
+        )
 
     def untracked_files(self) -> list[str]:
         """Files that git neither tracks nor ignores."""
         output = self.git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         return git.split_z(output)
 
-    def operation_in_progress(self) -> str | None:
-        """What git operation the user is amid, in words, or None."""
-        return self._in_progress()[0]
+    def operation_in_progress(self) -> tuple[str, str]:
+        """What git operation the user is amid, in words, and the commands that
+        end it; or empty texts."""
+        for name, (words, command) in _IN_PROGRESS.items():
+            if (self.git_dir / name).exists():
+                return words, f"git -C {self.directory} {command} --continue, or --abort"
+        return "", ""
 
     def check_at_rest(self, edits_too: bool = True) -> None:
         """Refuses to work beside an operation of git's, or on edits.
@@ -266,31 +268,17 @@ class Checkout:
         Raises:
           DirtyCheckoutError: names what there is.
         """
-        found = self.operation_in_progress()
-        edited = self.edited_files() if edits_too and not found else []
-        if found:
-            what = f"{found} in progress"
-        elif edited:
-            more = f" and {len(edited) - 3} more" if edited[3:] else ""
-            what = f"uncommitted edits in {', '.join(edited[:3])}{more}"
-        else:
-            return
-        raise errors.DirtyCheckoutError(
-            f"{self.directory} has {what}",
-            next_command=f"git -C {self.directory} status; finish, commit or stash"
-            " that, then run the same command again",
-        )
-
-    def end_of_operation(self) -> str:
-        """The commands that end the operation that the user is amid."""
-        command = self._in_progress()[1]
-        return f"git -C {self.directory} {command} --continue, or --abort"
-
-    def _in_progress(self) -> tuple[str | None, str]:
-        for name, words in _IN_PROGRESS.items():
-            if (self.git_dir / name).exists():
-                return words
-        return None, ""
+        operation, _ = self.operation_in_progress()
+        edited = self.edited_files() if edits_too and not operation else []
+        if operation or edited:
+            what = f"{operation} in progress"
+            if edited:
+                what = f"uncommitted edits in {errors.some(edited, 3)}"
+            raise errors.DirtyCheckoutError(
+                f"{self.directory} has {what}",
+                next_command=f"git -C {self.directory} status; finish, commit or stash"
+                " that, then run the same command again",
+            )
 
     def commits(self, *revisions: str) -> list[Commit]:
         """Commits that `git log` lists for these arguments, oldest first,
@@ -387,11 +375,6 @@ class Checkout:
                 found[name] = commit
         return found
 
-    def commit_of(self, name: str) -> str | None:
-        """The commit that a revision names, or None."""
-        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return os.fsdecode(result.stdout).strip() or None
-
     def other_worktree_on_branch(self) -> str | None:
         """The directory of another worktree that is on k2-mps, or None."""
         if not (self.git_dir / "commondir").exists() and not (self.git_dir / "worktrees").exists():
@@ -411,16 +394,29 @@ class Checkout:
 
     def changes(self, old: str, new: str) -> list[Change]:
         """What differs between two commits or trees."""
+        output = self.git.bytes("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new)
+        return _parse_changes(git.split_z(output))
+
+    def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
+        """What each commit changes, by its id."""
         output = self.git.bytes(
-            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", old, new
+            "diff-tree",
+            "--stdin",
+            "--always",
+            "-r",
+            "-z",
+            "--no-renames",
+            "--raw",
+            stdin=stdin_of(commits),
         )
-        fields = git.split_z(output)
-        found = []
-        for facts, path in zip(fields[0::2], fields[1::2]):
-            old_mode, new_mode, *ids, kind = facts[1:].split(" ")
-            found.append(
-                Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
-            )
+        found: dict[str, list[Change]] = {}
+        changes: list[Change] = []
+        fields = iter(git.split_z(output))
+        for field in fields:
+            if field.startswith(":"):
+                changes += _parse_changes([field, next(fields)])
+            else:
+                changes = found[field] = []
         return found
 
     def commit_tree(
@@ -639,10 +635,16 @@ class Checkout:
         # A small letter is assume-unchanged, S is skip-worktree.
         return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
 
-    def files_of(self, commit: str) -> set[str]:
-        """The paths of all files of a commit."""
-        output = self.git.bytes("ls-tree", "-r", "-z", "--name-only", commit)
-        return set(git.split_z(output))
+    def entries(self, commit: str, paths: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
+        """Mode and id of the files of a commit, or of those of these paths that
+        it has."""
+        output = self.git.bytes("ls-tree", "-r", "-z", commit, "--", *paths)
+        found = {}
+        for line in git.split_z(output):
+            facts, path = line.split("\t", 1)
+            mode, _, id_ = facts.split(" ")
+            found[path] = (mode, id_)
+        return found
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
@@ -729,6 +731,21 @@ class _Index:
                 self._lock.unlink()
         except FileNotFoundError:
             pass
+
+
+def stdin_of(commits: Sequence[Commit]) -> bytes:
+    """Commits and their first parents, for `git diff-tree --stdin`."""
+    return "".join(f"{commit.id} {commit.parents[0]}\n" for commit in commits).encode()
+
+
+def _parse_changes(fields: Sequence[str]) -> list[Change]:
+    found = []
+    for facts, path in zip(fields[0::2], fields[1::2]):
+        old_mode, new_mode, *ids, kind = facts[1:].split(" ")
+        found.append(
+            Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
+        )
+    return found
 
 
 def _same_directory(one: str, other: Path) -> bool:

@@ -64,7 +64,7 @@ def obtain(
             if not directory.exists():
                 _clone(url, pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    tree = checkout.tree_if_any(pin.commit)
+    tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
         if not managed:
             raise errors.CommitMissingError(
