@@ -40,16 +40,10 @@ _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
 # With the base between the sides a conflict tells what upstream changed.
 _PICK = (
-    "-c",
-    "merge.conflictStyle=diff3",
-    "-c",
-    "merge.renames=true",
-    "-c",
-    "merge.directoryRenames=false",
-    "-c",
-    "rerere.enabled=false",
-    "cherry-pick",
-    "--no-commit",
+    *(
+        "-c merge.conflictStyle=diff3 -c merge.renames=true -c "
+        "merge.directoryRenames=false -c rerere.enabled=false cherry-pick --no-commit"
+    ).split(),
 )
 
 
@@ -600,10 +594,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
         try:
             empty.network(
                 f"asking upstream for {commit[:12]}",
-                "fetch",
-                "--no-tags",
-                "--depth=1",
-                "--filter=tree:0",
+                *"fetch --no-tags --depth=1 --filter=tree:0".split(),
                 pin.url,
                 commit,
             )

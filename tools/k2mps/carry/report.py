@@ -219,12 +219,7 @@ def _recent_changes(
     if checkout is None or not paths or not checkout.has(pin.commit):
         return None
     output = checkout.git.bytes(
-        "log",
-        "-z",
-        "--format=",
-        "--name-only",
-        "--first-parent",
-        "--diff-merges=first-parent",
+        *"log -z --format= --name-only --first-parent --diff-merges=first-parent".split(),
         f"--max-count={RECENT_COMMITS}",
         pin.commit,
     )

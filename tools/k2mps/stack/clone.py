@@ -90,14 +90,11 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             # every blob is there.
             here.network(
                 f"cloning {git.redacted(url)}",
-                "clone",
-                "--no-checkout",
-                "--no-filter",
-                "--template=",
-                "--origin=origin",
-                "--config=core.autocrlf=false",
-                "--config=core.eol=lf",
-                "--config=core.symlinks=true",
+                *(
+                    "clone --no-checkout --no-filter --template= --origin=origin "
+                    "--config=core.autocrlf=false --config=core.eol=lf "
+                    "--config=core.symlinks=true"
+                ).split(),
                 f"--config=core.attributesFile={os.devnull}",
                 url,
                 str(partial),

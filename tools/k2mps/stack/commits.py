@@ -12,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import tempfile
 from collections.abc import Container, Mapping
 from pathlib import Path
 
@@ -204,6 +203,8 @@ def _edit_exactly(patch: Patch, edit: Edit, file: File) -> tuple[bool, File | No
 
 def _place(checkout: Checkout, patch: Patch, before: Mapping[str, File]) -> dict[str, File | None]:
     """Lets git place the hunks of a patch, in a folder of its own."""
+    import tempfile  # It takes time to import, and this is rare.
+
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name)
         for path, file in before.items():

@@ -311,23 +311,12 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     which line depends on the user's attributes.  Here that line goes.
     """
     output = checkout.git.bytes(
-        "diff-tree",
-        "--stdin",
-        "-r",
-        "-p",
-        "-U1",
-        "--full-index",
-        "--no-renames",
-        "--no-color",
-        "--no-ext-diff",
-        "--no-textconv",
-        "--text",
-        "--diff-filter=a",
-        "--src-prefix=a/",
-        "--dst-prefix=b/",
-        "--diff-algorithm=myers",
-        "--indent-heuristic",
-        "--inter-hunk-context=0",
+        *(
+            "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color "
+            "--no-ext-diff --no-textconv --text --diff-filter=a --src-prefix=a/ "
+            "--dst-prefix=b/ --diff-algorithm=myers --indent-heuristic "
+            "--inter-hunk-context=0"
+        ).split(),
         stdin=stdin_of(commits),
     )
     # A line of content starts with a blank, a plus, a minus or a backslash.

@@ -268,7 +268,7 @@ def recover(project: Project) -> None:
     if left is None:
         return
     if _took_effect(left.note):
-        left.forget()
+        left.close()
         return
     edited = left.edited_since()
     if edited:
