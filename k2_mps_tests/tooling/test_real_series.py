@@ -100,12 +100,11 @@ def test_applying_gives_the_tree_of_the_series(clone):
 def test_k2s_style_checkers_find_nothing(clone):
     restore(clone)
     assert clone("apply").returncode == 0
+    checkout = Checkout(clone.k2)
     pin = REAL.upstream().pin.commit
     found = []
-    for commit in git(clone.k2, "rev-list", "--reverse", f"{pin}..HEAD").split():
-        git(clone.k2, "checkout", "--quiet", "--detach", commit)
-        found += style.findings(Checkout(clone.k2), commit)
-    git(clone.k2, "checkout", "--quiet", "k2-mps")
+    for commit in checkout.commits(f"{pin}..HEAD"):
+        found += style.findings(checkout, commit.parents[0], commit.id)
     assert found == []
 
 

@@ -78,7 +78,12 @@ def test_a_patch_is_read_in_full():
         "empty.cu",
         "late.cu",
     ]
-    assert [edit.hunks for edit in patch.edits] == [(3, 9), (), (1,), (), (1,)]
+    assert [(hunk.path, hunk.first) for hunk in patch.hunks] == [
+        ("k2/csrc/context.h", 2),
+        ("k2/csrc/context.h", 8),
+        ("old file.cu", 0),
+        ("late.cu", 0),
+    ]
     assert [edit.deletes for edit in patch.edits] == [False, False, True, True, False]
     assert patch.edits[1].new_mode == "100644"
 

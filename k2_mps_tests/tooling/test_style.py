@@ -33,7 +33,7 @@ def test_only_lines_of_the_commit_count(tmp_path):
             "c.metal": LONG,
         },
     )
-    found = list(style.findings(Checkout(tmp_path), new))
+    found = list(style.findings(Checkout(tmp_path), f"{new}~", new))
     assert {one.split(": ")[0] for one in found} == {"a.py:2", "b.cu:4", "k2/a.h:5"}
     text = "\n".join(found)
     assert "static_cast<int>" in text

@@ -166,6 +166,6 @@ def test_notes_on_conventions(sandbox, k2):
     notes = sandbox.run("upstream").stderr
     assert "k2/csrc/mps/context.mm has no copyright header" in notes
     assert "wide.py has no copyright" not in notes
-    assert "wide.py:2:1: F401 'os' imported but unused" in notes
+    assert "wide.py:2: F401 'os' imported but unused" in notes
     assert "untidy.h is not as k2's clang-format has it" in notes
     assert "/tidy.h is not" not in notes

@@ -139,11 +139,7 @@ class Explainer:
 
     def _hunks(self, commit: Commit, path: str) -> list[Hunk]:
         diff = self._checkout.git.bytes(
-            "diff-tree",
-            "-p",
-            "-U1",
-            "--no-renames",
-            "--text",
+            *"diff-tree -p -U1 --no-renames --text".split(),
             commit.parents[0],
             commit.id,
             "--",
@@ -183,11 +179,7 @@ class Explainer:
 
     def _grep(self, line: bytes, commit: str) -> list[str]:
         result = self._checkout.git.run(
-            "grep",
-            "--name-only",
-            "--fixed-strings",
-            "-z",
-            "-e",
+            *"grep --name-only --fixed-strings -z -e".split(),
             line.decode("utf-8", "surrogateescape"),
             commit,
             "--",
@@ -228,13 +220,7 @@ class Explainer:
         if only:
             options.append(f"--diff-filter={only}")
         output = self._checkout.git.bytes(
-            "log",
-            "--first-parent",
-            "--diff-merges=first-parent",
-            "-p",
-            "-U0",
-            "--no-renames",
-            "--text",
+            *"log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text".split(),
             *options,
             "--format=%x01%H%x02%an%x02%cs%x02%s",
             range_,

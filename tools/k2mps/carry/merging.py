@@ -6,6 +6,7 @@ before the patch is the base, the file after it one side, upstream's the other.
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,9 @@ class Merger:
         self._git = checkout.git
         self._contents: dict[str, bytes] = {}
         self._merged: dict[tuple[str, str, str], str | None] = {}
-        self._renames: dict[tuple[str, str], dict[str, str]] = {}
+        # A probe comes to the same commits with each patch.
+        self._entries = functools.cache(checkout.entries)
+        self.renames = functools.cache(self._renames)
 
     def content(self, blob: str) -> bytes:
         """The bytes of a blob."""
@@ -32,30 +35,14 @@ class Merger:
 
     def blobs(self, commit: str, paths: Iterable[str]) -> dict[str, str]:
         """The blob ids of those of these files that a commit has."""
-        output = self._git.bytes("ls-tree", "-z", commit, "--", *paths)
-        found = {}
-        for line in split_z(output):
-            facts, path = line.split("\t", 1)
-            found[path] = facts.split(" ")[2]
-        return found
+        entries = self._entries(commit)
+        return {path: entries[path][1] for path in paths if path in entries}
 
-    def renames(self, old: str, new: str) -> Mapping[str, str]:
+    def _renames(self, old: str, new: str) -> dict[str, str]:
         """Where files of one commit lie in another, if git can tell."""
-        key = (old, new)
-        if key not in self._renames:
-            output = self._git.bytes(
-                "diff-tree",
-                "-r",
-                "-z",
-                "--find-renames",
-                "--diff-filter=R",
-                "--name-status",
-                old,
-                new,
-            )
-            fields = split_z(output)
-            self._renames[key] = dict(zip(fields[1::3], fields[2::3]))
-        return self._renames[key]
+        options = "diff-tree -r -z --find-renames --diff-filter=R --name-status"
+        fields = split_z(self._git.bytes(*options.split(), old, new))
+        return dict(zip(fields[1::3], fields[2::3]))
 
     def merge(self, ours: str, base: str, theirs: str) -> str | None:
         """Merges blobs; the id of the result, or None for a conflict.

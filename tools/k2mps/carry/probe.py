@@ -178,8 +178,9 @@ class _Prober:
         self._commits = {extraction.name_of(one): one for one in commits}
         self._changes: dict[str, Sequence[Change]] = {}
         self._builds_on: dict[str, tuple[str, ...]] = {}
+        changes = checkout.changes_of(commits)
         for name, commit in self._commits.items():
-            self._changes[name] = checkout.changes(commit.parents[0], commit.id)
+            self._changes[name] = changes[commit.id]
             self._builds_on[name] = self._find_builds_on(name)
 
     def probe(self, commit: Commit, found: patch_folder.Series) -> Probed:
@@ -212,7 +213,7 @@ class _Prober:
         files = self._merger.blobs(target, sorted(paths))
         renames: dict[str, str] = {}
         if len(files) < len(paths):
-            renames = dict(self._merger.renames(self._pin, target))
+            renames = self._merger.renames(self._pin, target)
             there = [renames[path] for path in paths if path in renames]
             if there:
                 files.update(self._merger.blobs(target, there))
@@ -270,29 +271,24 @@ class _Prober:
             index.bytes("read-tree", target)
             for one in (*self._builds_on[name], name):
                 patch = patches[one]
-                there = (
-                    self._merger.blobs(target, [edit.path for edit in patch.edits])
-                    if patch.edits
-                    else {}
-                )
+                paths = [edit.path for edit in patch.edits]
+                there = self._merger.blobs(target, paths)
                 gone = {
-                    edit.path: renames[edit.path]
-                    for edit in patch.edits
-                    if edit.path not in there and edit.path in renames
+                    path: renames[path] for path in paths if path not in there and path in renames
                 }
                 if patch.diff and not index.succeeds(
                     "apply", "--cached", "--3way", "-", stdin=_renamed(patch.diff, gone)
                 ):
                     return False
-                if patch.new_files and self._merger.blobs(target, patch.new_files):
+                if self._merger.blobs(target, patch.new_files):
                     return False
                 # A patch of a later group may edit them.
-                for path in patch.new_files:
-                    file = found.files[path]
-                    blob = objects.object_id("blob", file.source.read_bytes())
-                    index.bytes(
-                        "update-index", "--add", "--cacheinfo", f"{file.mode},{blob},{path}"
-                    )
+                files = {path: found.files[path] for path in patch.new_files}
+                lines = "".join(
+                    f"{file.mode} {objects.blob_id(file.content)}\t{path}\0"
+                    for path, file in files.items()
+                )
+                index.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
         return True
 
 

@@ -9,13 +9,11 @@ the last run.
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
+from k2mps.carry import style
 from k2mps.carry.probe import needs
 from k2mps.core import errors
 from k2mps.core.project import Project
@@ -38,9 +36,6 @@ _TITLES = {
     "kernels": "Operations of k2 in Metal",
     "extras": "Provenance, counters, signposts and a check for MPS",
 }
-# To clang-format, .mm is another language, and .cu has no header of its own.
-_CXX = (".h", ".cc")
-_WITH_COPYRIGHT = (*_CXX, ".cu", ".mm", ".py", ".cmake", ".metal")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,12 +90,16 @@ def make(
                 tip = _commit(checkout, commits, patch, tip, sender)
             if patch in below:
                 base = tip
+    new_files = [path for patch in chosen for path in patch.new_files]
     return Submission(
         base,
         tip,
         chosen,
         _cover(project, found, chosen, group),
-        tuple(_notes(checkout, found, chosen, pinned.pin.commit)),
+        (
+            *style.conventions(checkout, tip, new_files),
+            *style.findings(checkout, base, tip, with_cpplint=False),
+        ),
     )
 
 
@@ -199,22 +198,13 @@ def mailbox(checkout: Checkout, made: Submission) -> bytes:
     sender = _sender(checkout)
     name, email = sender["GIT_COMMITTER_NAME"], sender["GIT_COMMITTER_EMAIL"]
     output = checkout.git.bytes(
-        "format-patch",
-        "--stdout",
-        "--cover-letter",
-        "--no-signature",
+        *"format-patch --stdout --cover-letter --no-signature".split(),
         f"--from={name} <{email}>",
-        "-U3",
-        "--no-attach",
-        "--no-thread",
-        "--no-to",
-        "--no-cc",
-        "--no-add-header",
-        "--subject-prefix=PATCH",
-        "--numbered",
-        "--cover-from-description=none",
-        "--full-index",
-        "--binary",
+        *(
+            "-U3 --no-attach --no-thread --no-to --no-cc --no-add-header "
+            "--subject-prefix=PATCH --numbered --cover-from-description=none --full-index "
+            "--binary"
+        ).split(),
         f"--base={made.base}",
         f"{made.base}..{made.tip}",
         environment=sender,
@@ -229,7 +219,7 @@ def _cover(
     counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
-    new_lines = sum(len(found.files[path].source.read_bytes().splitlines()) for path in new_files)
+    new_lines = sum(len(found.files[path].content.splitlines()) for path in new_files)
     lines = [
         "An Apple MPS backend for k2"
         if len(chosen) == len(found.patches)
@@ -279,60 +269,3 @@ def _figures(project: Project) -> Iterator[str]:
         )
     if first:
         yield "Tests: no results of this series are at hand (k2mps test)."
-
-
-def _notes(
-    checkout: Checkout, found: patch_folder.Series, chosen: Sequence[Patch], pin: str
-) -> Iterator[str]:
-    """What k2's own conventions say of the new files."""
-    paths = [path for patch in chosen for path in patch.new_files]
-    for path in paths:
-        head = found.files[path].source.read_bytes()[:400]
-        if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in head:
-            yield f"{path} has no copyright header"
-    with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-        root = Path(folder)
-        for path in paths:
-            target = root / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(found.files[path].source.read_bytes())
-        for name in (".clang-format", ".flake8"):
-            text = checkout.git.run("cat-file", "blob", f"{pin}:{name}")
-            # An empty .flake8 is one without settings, an empty
-            # .clang-format an error.
-            if text.status == 0 or name == ".flake8":
-                (root / name).write_bytes(text.stdout)
-        yield from _clang_format(root, [path for path in paths if path.endswith(_CXX)])
-        yield from _flake8(root, [path for path in paths if path.endswith(".py")])
-
-
-def _clang_format(root: Path, paths: Sequence[str]) -> Iterator[str]:
-    # That of this tool's environment, whose version is pinned.
-    program = Path(sys.executable).parent / "clang-format"
-    for path in paths:
-        try:
-            formatted = subprocess.run(
-                [program, "--style=file", path], cwd=root, capture_output=True, check=True
-            ).stdout
-        except (OSError, subprocess.CalledProcessError):
-            yield "clang-format does not run here: C++ was not checked"
-            return
-        if formatted != (root / path).read_bytes():
-            yield f"{path} is not as k2's clang-format has it"
-
-
-def _flake8(root: Path, paths: Sequence[str]) -> Iterator[str]:
-    if not paths:
-        return
-    result = subprocess.run(
-        [sys.executable, "-m", "flake8", "--config=.flake8", "--no-show-source", *paths],
-        cwd=root,
-        capture_output=True,
-        text=True,
-    )
-    if "No module named" in result.stderr:
-        yield "flake8 is not installed: Python was not checked"
-        return
-    for line in result.stdout.splitlines():
-        if line.startswith(tuple(paths)):
-            yield line

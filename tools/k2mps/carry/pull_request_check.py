@@ -144,7 +144,7 @@ class _Known:
 
 
 def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
-    found = list(style.findings(worktree, commit.id))
+    found = list(style.findings(worktree, commit.parents[0], commit.id))
     return "\n".join(found) or "well", not found
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 from k2mps.carry import resolutions
 from k2mps.carry.conflict import Explainer, Place
 from k2mps.carry.merging import Merger
-from k2mps.core import errors, git, interrupts, pins
+from k2mps.core import errors, git, interrupts
+from k2mps.core.objects import File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text
@@ -39,16 +40,10 @@ _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
 # With the base between the sides a conflict tells what upstream changed.
 _PICK = (
-    "-c",
-    "merge.conflictStyle=diff3",
-    "-c",
-    "merge.renames=true",
-    "-c",
-    "merge.directoryRenames=false",
-    "-c",
-    "rerere.enabled=false",
-    "cherry-pick",
-    "--no-commit",
+    *(
+        "-c merge.conflictStyle=diff3 -c merge.renames=true -c "
+        "merge.directoryRenames=false -c rerere.enabled=false cherry-pick --no-commit"
+    ).split(),
 )
 
 
@@ -437,12 +432,12 @@ class _Rebase:
             tuple(self._state.resolved),
         )
 
-    def _learnt(self) -> dict[str, operations.File]:
+    def _learnt(self) -> dict[str, File]:
         """The resolutions of this rebase, by their path in the project."""
         kept = _git_dir(self._project) / _RESOLUTIONS
         into = self._project.resolutions.relative_to(self._project.root)
         return {
-            (into / path.relative_to(kept)).as_posix(): operations.File(path.read_bytes())
+            (into / path.relative_to(kept)).as_posix(): File(path.read_bytes())
             for path in sorted(kept.rglob("*"))
             if path.is_file()
         }
@@ -480,11 +475,8 @@ class _Rebase:
 
 
 def _hashes(project: Project) -> dict[str, str]:
-    """The SHA-256 of what a rebase writes, by path."""
-    return {
-        path: pins.sha256((project.root / path).read_bytes())
-        for path in operations.project_files(project)
-    }
+    """The hashes of what a rebase writes, by path."""
+    return {path: file.digest for path, file in operations.project_files(project).items()}
 
 
 def _git_dir(project: Project) -> Path:
@@ -602,10 +594,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
         try:
             empty.network(
                 f"asking upstream for {commit[:12]}",
-                "fetch",
-                "--no-tags",
-                "--depth=1",
-                "--filter=tree:0",
+                *"fetch --no-tags --depth=1 --filter=tree:0".split(),
                 pin.url,
                 commit,
             )

@@ -133,7 +133,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> PatchFigure
         patch.subject,
         patch.status,
         len(patch.new_files),
-        sum(len(found.files[path].source.read_bytes().splitlines()) for path in patch.new_files),
+        sum(len(found.files[path].content.splitlines()) for path in patch.new_files),
         sum(edit.path not in found.files for edit in patch.edits),
         added,
         removed,
@@ -194,7 +194,7 @@ def _hot_spots(
 ) -> tuple[HotSpot, ...]:
     by_path: dict[str, list[tuple[str, hunks.Hunk]]] = {}
     for patch in found.patches:
-        for hunk in hunks.split(patch.diff):
+        for hunk in patch.hunks:
             if hunk.path not in found.files:
                 by_path.setdefault(hunk.path, []).append((patch.name, hunk))
     commits = _recent_changes(pin, checkout, list(by_path))
@@ -219,12 +219,7 @@ def _recent_changes(
     if checkout is None or not paths or not checkout.has(pin.commit):
         return None
     output = checkout.git.bytes(
-        "log",
-        "-z",
-        "--format=",
-        "--name-only",
-        "--first-parent",
-        "--diff-merges=first-parent",
+        *"log -z --format= --name-only --first-parent --diff-merges=first-parent".split(),
         f"--max-count={RECENT_COMMITS}",
         pin.commit,
     )

@@ -1,8 +1,8 @@
-"""Whether what a commit adds is as k2's own style checkers want it.
+"""Whether the lines that commits add are as k2's own style checkers want them.
 
 k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over
-the C++ of the last commit.  Here both look at the files of a commit, and what
-they find on lines that the commit adds counts: k2's own lines are k2's.
+the C++ of the last commit.  Here both read the files that commits change, and
+what they find on added lines counts: k2's own lines are k2's.
 """
 
 from __future__ import annotations
@@ -10,57 +10,97 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors
+from k2mps.core import objects
+from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
 _CXX = (".h", ".cc", ".cu")
+# To clang-format, .mm is another language, and .cu has no header of its own.
+_FORMATTED = (".h", ".cc")
+_WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
 # k2's script edits cpplint so that it allows this.
-_ALLOWED = re.compile(r"__host__ __device__ \(")
-_CPPLINT = re.compile(r"(.+?):(\d+):  (.+)")
-_FLAKE8 = re.compile(r"(.+?):(\d+):\d+: (.+)")
-_HUNK = re.compile(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@")
+_ALLOWED = b"__host__ __device__ ("
+_FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 
 
-def findings(checkout: Checkout, commit: str) -> Iterator[str]:
-    """What the checkers say of the lines of a commit, as path:line: text.
+def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True) -> Iterator[str]:
+    """What flake8 and cpplint say of the lines that lead from one commit to
+    another, as path:line: text.
 
     Args:
-      checkout: where this commit is checked out.
+      with_cpplint: cpplint takes 20 s for the whole series.
     """
-    added = _added(checkout, commit)
-    cxx = [path for path in added if path.endswith(_CXX)]
-    python = [path for path in added if path.endswith(".py")]
-    for module, pattern, options, paths in (
-        ("cpplint", _CPPLINT, (f"--repository={checkout.directory}", "--quiet"), cxx),
-        ("flake8", _FLAKE8, ("--no-show-source",), python),
-    ):
-        for line in _run(module, options, paths, checkout.directory):
-            match = pattern.fullmatch(line)
-            if match and int(match[2]) in added.get(match[1], ()):
-                path, number = checkout.directory / match[1], int(match[2])
-                text = path.read_text(encoding="utf-8").splitlines()[number - 1]
-                if not _ALLOWED.search(text):
-                    yield f"{match[1]}:{number}: {match[3].strip()}"
+    added: dict[str, set[int]] = {}
+    options = "diff-tree -r -p -U0 --no-renames --diff-filter=AM"
+    for hunk in hunks.split(checkout.git.bytes(*options.split(), base, tip)):
+        lines = range(hunk.new_start, hunk.new_start + hunk.new_count)
+        added.setdefault(hunk.path, set()).update(lines)
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
+        folder = Path(name).resolve()
+        contents = _write(checkout, tip, [*added, ".flake8"], folder)
+        cxx = [path for path in contents if with_cpplint and path.endswith(_CXX)]
+        python = [path for path in contents if path.endswith(".py")]
+        for module, options, paths in (
+            ("cpplint", (f"--repository={folder}", "--quiet"), cxx),
+            ("flake8", ("--config=.flake8", "--no-show-source"), python),
+        ):
+            for line in _run(module, options, paths, folder):
+                match = _FINDING.fullmatch(line)
+                if not match:
+                    if "No module named" in line:
+                        yield f"{module} is not installed: nothing was checked with it; make build"
+                    continue
+                path, number = match[1], int(match[2])
+                if number not in added.get(path, ()):
+                    continue
+                if _ALLOWED not in contents[path].splitlines()[number - 1]:
+                    yield f"{path}:{number}: {match[3]}"
 
 
-def _added(checkout: Checkout, commit: str) -> dict[str, set[int]]:
-    """The lines that a commit adds, by file."""
-    found: dict[str, set[int]] = {}
-    diff = checkout.git.bytes(
-        "diff-tree", "-r", "-p", "-U0", "--no-renames", "--diff-filter=AM", f"{commit}~", commit
-    )
-    lines: set[int] = set()
-    for line in diff.decode("utf-8", "replace").splitlines():
-        if line.startswith("+++ b/"):
-            lines = found.setdefault(line[len("+++ b/") :], set())
-        match = _HUNK.match(line)
-        if match:
-            first, count = int(match[1]), int(match[2] or 1)
-            lines.update(range(first, first + count))
-    return found
+def conventions(checkout: Checkout, tip: str, paths: Sequence[str]) -> Iterator[str]:
+    """What new files lack that k2's own have: a copyright header, and the form
+    that clang-format gives C++.
+
+    Args:
+      tip: a commit that has these files.
+    """
+    # The clang-format of the tool's environment, whose version is pinned.
+    program = Path(sys.executable).parent / "clang-format"
+    with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
+        folder = Path(name)
+        contents = _write(checkout, tip, [*paths, ".clang-format"], folder)
+        for path in paths:
+            if path.endswith(_WITH_COPYRIGHT) and b"Copyright" not in contents[path][:400]:
+                yield f"{path} has no copyright header"
+        for path in filter(lambda one: one.endswith(_FORMATTED), paths):
+            try:
+                formatted = subprocess.run(
+                    [program, "--style=file", path], cwd=folder, capture_output=True, check=True
+                ).stdout
+            except (OSError, subprocess.CalledProcessError):
+                yield "clang-format does not run here: C++ was not checked"
+                return
+            if formatted != contents[path]:
+                yield f"{path} is not as k2's clang-format has it"
+
+
+def _write(
+    checkout: Checkout, commit: str, paths: Sequence[str], folder: Path
+) -> Mapping[str, bytes]:
+    """Writes those of these files that a commit has; their contents by path."""
+    entries = checkout.entries(commit, paths)
+    blobs = objects.read(checkout.git, (id_ for _, id_ in entries.values()))
+    contents = {path: blobs[id_] for path, (_, id_) in entries.items()}
+    # Without settings of k2's, flake8's own.
+    for path, content in {".flake8": b"", **contents}.items():
+        target = folder / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    return contents
 
 
 def _run(module: str, options: Sequence[str], paths: Sequence[str], folder: Path) -> list[str]:
@@ -73,8 +113,4 @@ def _run(module: str, options: Sequence[str], paths: Sequence[str], folder: Path
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if "No module named" in result.stdout:
-        raise errors.RequirementMissingError(
-            f"{module} is not installed", next_command="make build"
-        )
     return result.stdout.splitlines()

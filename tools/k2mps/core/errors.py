@@ -11,6 +11,8 @@ success, 1 an unforeseen error, 2 a wrong command line.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class K2mpsError(Exception):
     """Base of all errors that the tool foresees.
@@ -37,6 +39,12 @@ class K2mpsError(Exception):
         if self.next_command:
             lines.append(f"next: {self.next_command}")
         return "\n".join(lines)
+
+
+def some(names: Sequence[str], count: int) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - count} more" if names[count:] else ""
+    return ", ".join(names[:count]) + more
 
 
 def _kind(

@@ -19,15 +19,16 @@ compared and committed is always the blob.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import os
 import re
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, interrupts
+from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 
 # What `git apply --cached --3way` needs.
@@ -66,6 +67,7 @@ _FIXED = {
     "diff.renames": "false",
     "diff.submodule": "short",
     "diff.suppressBlankEmpty": "false",
+    "fastimport.unpackLimit": "100",
     "gc.auto": "0",
     "i18n.commitEncoding": "UTF-8",
     "i18n.logOutputEncoding": "UTF-8",
@@ -73,6 +75,7 @@ _FIXED = {
     "log.mailmap": "false",
     "log.showSignature": "false",
     "maintenance.auto": "false",
+    "pack.compression": "1",
     "status.relativePaths": "false",
     "status.renames": "false",
     "status.showUntrackedFiles": "no",
@@ -222,6 +225,9 @@ class Git:
             if args[0] in _WITHOUT_INDEX:
                 none = self.directory / ".k2mps-no-index"
                 variables["GIT_INDEX_FILE"] = str(none)
+            elif args[0] == "fast-import":
+                # Two paths of a tree are two files, whatever the file system says.
+                settings["core.ignoreCase"] = "false"
         if self.index is not None:
             variables["GIT_INDEX_FILE"] = str(self.index)
         variables.update(environment or {})
@@ -229,11 +235,7 @@ class Git:
         if any(sign in result.stderr for sign in _DISK_FULL) or (
             "unable to write file" in result.stderr and _is_full(self.directory)
         ):
-            raise errors.DiskFullError(
-                f"no space left while running git {args[0]}",
-                why=result.stderr,
-                next_command="free some space, then run the same command again",
-            )
+            raise _disk_full(args[0], result.stderr)
         return result
 
     def bytes(self, *args: str, **kwargs) -> bytes:
@@ -271,29 +273,23 @@ class Git:
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
-        with contextlib.ExitStack() as stack:
-            with interrupts.deferred():
-                process = _started(
-                    [*_options(_NETWORK), command, "--progress", *rest],
-                    cwd=self.directory,
-                    env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE,
-                )
-                stack.enter_context(_ended(process))
-            task = stack.enter_context(self._reporter.task(title))
-            stderr = _follow_progress(process, task)
-        status = process.returncode
+        with (
+            _started(
+                [*_options(_NETWORK), command, "--progress", *rest],
+                cwd=self.directory,
+                env={**os.environ, "LANGUAGE": "C", "LC_ALL": "C"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ) as command_run,
+            self._reporter.task(title) as task,
+        ):
+            stderr = _follow_progress(command_run, task)
         if any(sign in stderr for sign in _DISK_FULL):
-            raise errors.DiskFullError(
-                f"no space left while running git {command}",
-                why=stderr,
-                next_command="free some space, then run the same command again",
-            )
-        if status != 0:
+            raise _disk_full(command, stderr)
+        if command_run.returncode != 0:
             raise errors.UnreachableError(
-                f"git {command} failed: {_last_line(stderr)}",
+                f"git {command} failed: {stderr.splitlines()[-1] if stderr else 'no message'}",
                 why=stderr,
                 next_command="check the network and the url in upstream.toml,"
                 " then run the same command again",
@@ -301,37 +297,26 @@ class Git:
 
     def _execute(self, options, args, stdin, variables) -> Result:
         self._reporter.command(["git", *map(redacted, args)])
-        with contextlib.ExitStack() as stack:
-            # A signal must not come between the start of the process and the
-            # promise to end it.
-            with interrupts.deferred():
-                process = _started(
-                    [*options, *args],
-                    cwd=self.directory,
-                    env={**os.environ, **variables},
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    start_new_session=True,
-                )
-                stack.enter_context(_ended(process))
-            stdout, stderr = _communicate(process, stdin)
-        return Result(process.returncode, stdout, stderr.decode("utf-8", "replace").strip())
+        with _started(
+            [*options, *args],
+            cwd=self.directory,
+            env={**os.environ, **variables},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as command:
+            stdout, stderr = _communicate(command, stdin)
+        return Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
 
 
+@dataclasses.dataclass(frozen=True)
 class Result:
-    """How a command ended.
+    """How a command ended: its exit status, what it wrote, and its messages."""
 
-    Attributes:
-      status: its exit status.
-      stdout: the bytes it wrote.
-      stderr: its messages, decoded.
-    """
-
-    def __init__(self, status: int, stdout: bytes, stderr: str):
-        self.status = status
-        self.stdout = stdout
-        self.stderr = stderr
+    status: int
+    stdout: bytes
+    stderr: str
 
 
 def split_z(output: bytes) -> list[str]:
@@ -349,14 +334,24 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
 
 
-def _started(args: Sequence[str], **how) -> subprocess.Popen:
+def _disk_full(command: str, stderr: str) -> errors.DiskFullError:
+    return errors.DiskFullError(
+        f"no space left while running git {command}",
+        why=stderr,
+        next_command="free some space, then run the same command again",
+    )
+
+
+@contextlib.contextmanager
+def _started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
     """A git process.
 
     Raises:
       RequirementMissingError: there is no git.
     """
     try:
-        return subprocess.Popen(["git", *args], **how)
+        with process.started(["git", *args], grace=10, **how) as started:
+            yield started
     except FileNotFoundError as error:
         if error.filename != "git":
             raise
@@ -391,22 +386,6 @@ def _communicate(process: subprocess.Popen, stdin: bytes) -> tuple[bytes, bytes]
     output = process.communicate()
     feeder.join()
     return output
-
-
-@contextlib.contextmanager
-def _ended(process: subprocess.Popen):
-    """Leaves no process behind when an exception ends the context."""
-    try:
-        yield
-    except BaseException:
-        # Asked politely, git removes its lock files and its own children.
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        raise
 
 
 def _follow_progress(process: subprocess.Popen, task) -> str:
@@ -444,11 +423,6 @@ def _is_full(directory: Path) -> bool:
     except OSError as error:
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return False
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
 
 
 def redacted(text: str) -> str:

@@ -1,154 +1,123 @@
-"""Git objects that are made here and written to git all at once.
+"""Git objects: commits that `git fast-import` makes, and blobs that one process reads.
 
-To start git for every patch, tree and commit would take most of the time of an apply: for 35
-patches, six times as long as this module.  The objects are
-plain: their ids are computed here, and one git command stores them all,
-checking each.
+One process makes all commits of a series: a process for each patch, tree and
+commit would take most of the time of an apply.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
-import struct
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
-from k2mps.core import git
+from k2mps.core import errors, git
 
-_PACK_TYPES = {"commit": 1, "tree": 2, "blob": 3}
-
-
-def object_id(kind: str, content: bytes) -> str:
-    """The id of an object."""
-    head = f"{kind} {len(content)}\0".encode()
-    return hashlib.sha1(head + content).hexdigest()
+FILE_MODE = "100644"
+EXECUTABLE_MODE = "100755"
+MODES = (FILE_MODE, EXECUTABLE_MODE)
+# fast-import wants a ref for its commits; the last command of a stream keeps
+# it from being written.
+_REF = b"refs/k2mps/import"
 
 
-class Store:
-    """Objects that git does not have yet."""
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A regular file: its bytes, and whether it is executable."""
 
-    def __init__(self) -> None:
-        self._objects: dict[str, tuple[str, bytes]] = {}
+    content: bytes
+    executable: bool = False
 
-    def add(self, kind: str, content: bytes) -> str:
-        """Takes an object; its id."""
-        id_ = object_id(kind, content)
-        self._objects[id_] = (kind, content)
-        return id_
+    @property
+    def mode(self) -> str:
+        """As git writes it."""
+        return EXECUTABLE_MODE if self.executable else FILE_MODE
 
-    def write(self, repository: git.Git) -> None:
-        """Writes all objects to git."""
-        if not self._objects:
-            return
-        pack = bytearray(struct.pack(">4sII", b"PACK", 2, len(self._objects)))
-        for kind, content in self._objects.values():
-            pack += _entry_head(_PACK_TYPES[kind], len(content))
-            pack += zlib.compress(content, 0)
-        pack += hashlib.sha1(pack).digest()
-        repository.bytes("unpack-objects", "-q", stdin=bytes(pack))
+    @property
+    def digest(self) -> str:
+        """The lock's entry: the sha256, and " executable" where that is so."""
+        return hashlib.sha256(self.content).hexdigest() + " executable" * self.executable
 
 
-def _entry_head(kind: int, size: int) -> bytes:
-    """Type and size of a pack's entry: 4 bits of the size, then 7 each."""
-    byte = kind << 4 | size & 15
-    size >>= 4
-    head = bytearray()
-    while size:
-        head.append(byte | 128)
-        byte = size & 127
-        size >>= 7
-    head.append(byte)
-    return bytes(head)
-
-
-class Tree:
-    """A tree of files, which can be changed and written."""
+class Import:
+    """Commits that are made together."""
 
     def __init__(self) -> None:
-        # The entries of each directory: mode and id by name.
-        self._entries: dict[str, dict[str, tuple[str, str]]] = {"": {}}
-        self._stale: set[str] = set()
+        self._stream: list[bytes] = []
+        self._count = 0
 
-    @staticmethod
-    def of(repository: git.Git, commit: str) -> Tree:
-        """The tree of a commit."""
-        tree = Tree()
-        tree._read(repository.bytes("ls-tree", "-r", "-t", "-z", commit))
-        return tree
+    def commit(
+        self,
+        message: str,
+        author: str,
+        committer: str,
+        parents: Sequence[str],
+        changes: Mapping[str, File | None],
+        anew: bool = False,
+    ) -> str:
+        """Adds a commit.
 
-    def _read(self, output: bytes) -> None:
-        for line in git.split_z(output):
-            facts, path = line.split("\t", 1)
-            mode, kind, id_ = facts.split(" ")
-            folder, _, name = path.rpartition("/")
-            self._entries.setdefault(folder, {})[name] = (mode, id_)
-            if kind == "tree":
-                self._entries.setdefault(path, {})
+        Args:
+          author, committer: "NAME <EMAIL> SECONDS ZONE".
+          parents: commit ids, or what this function returned for earlier commits.
+          changes: files by path; None removes one.
+          anew: whether these are all files; else they change the first parent's.
+        Returns:
+          What stands for the commit among the parents of later ones.
+        """
+        self._count += 1
+        first, *others = parents
+        lines = [
+            f"commit {os.fsdecode(_REF)}",
+            f"mark :{self._count}",
+            f"author {author}",
+            f"committer {committer}",
+        ]
+        self._lines(lines)
+        self._data(os.fsencode(message))
+        self._lines([f"from {first}", *(f"merge {other}" for other in others)])
+        if anew:
+            self._lines(["deleteall"])
+        for path, file in changes.items():
+            if file is None:
+                self._lines([f"D {path}"])
+            else:
+                self._lines([f"M {file.mode} inline {path}"])
+                self._data(file.content)
+        return f":{self._count}"
 
-    def get(self, path: str) -> tuple[str, str] | None:
-        """Mode and id of a file or a directory, or None."""
-        folder, _, name = path.rpartition("/")
-        return self._entries.get(folder, {}).get(name)
+    def run(self, repository: git.Git) -> tuple[str, str]:
+        """Makes the commits; no ref names them yet.
 
-    def files(self) -> Iterator[str]:
-        """The paths of all files."""
-        for folder, entries in self._entries.items():
-            above = f"{folder}/" if folder else ""
-            for name, (mode, _) in entries.items():
-                if mode != "040000":
-                    yield above + name
+        Returns:
+          The ids of the last commit and of its tree.
+        """
+        last = f":{self._count}"
+        self._lines([f"get-mark {last}", f'ls {last} ""', f"reset {os.fsdecode(_REF)}", "", "done"])
+        try:
+            output = repository.text(
+                "fast-import", "--quiet", "--done", "--depth=0", stdin=b"".join(self._stream)
+            )
+        except errors.K2mpsError:
+            # fast-import leaves a report of what it read.
+            folder = Path(repository.text("rev-parse", "--absolute-git-dir"))
+            for report in folder.glob("fast_import_crash_*"):
+                report.unlink(missing_ok=True)
+            raise
+        commit, entry = output.split("\n")
+        return commit, entry.split()[2]
 
-    def set(self, path: str, mode: str, blob: str) -> None:
-        """Puts a file there."""
-        folder, _, name = path.rpartition("/")
-        self._entries.setdefault(folder, {})[name] = (mode, blob)
-        self._touch(folder)
+    def _lines(self, lines: Iterable[str]) -> None:
+        self._stream.append(os.fsencode("".join(f"{line}\n" for line in lines)))
 
-    def remove(self, path: str) -> None:
-        """Takes a file away."""
-        folder, _, name = path.rpartition("/")
-        del self._entries[folder][name]
-        self._touch(folder)
-
-    def _touch(self, folder: str) -> None:
-        while True:
-            self._stale.add(folder)
-            if not folder:
-                break
-            folder = folder.rpartition("/")[0]
-
-    def write(self, store: Store) -> str:
-        """Adds the directories that have changed to `store`; the tree's
-        id."""
-        deepest_first = sorted(self._stale, key=lambda folder: folder.count("/"), reverse=True)
-        for folder in deepest_first:
-            if folder:
-                self._write_folder(store, folder)
-        self._stale.clear()
-        return store.add("tree", _content(self._entries[""]))
-
-    def _write_folder(self, store: Store, folder: str) -> None:
-        above, _, name = folder.rpartition("/")
-        entries = self._entries[folder]
-        if not entries:
-            self._entries.setdefault(above, {}).pop(name, None)
-            return
-        id_ = store.add("tree", _content(entries))
-        self._entries.setdefault(above, {})[name] = ("040000", id_)
+    def _data(self, content: bytes) -> None:
+        self._stream.append(b"data %d\n%s\n" % (len(content), content))
 
 
-def _content(entries: Mapping[str, tuple[str, str]]) -> bytes:
-    """A tree object; git sorts a directory as if its name ended in "/"."""
-
-    lines = []
-    for name, (mode, id_) in entries.items():
-        encoded = os.fsencode(name)
-        order = encoded + b"/" if mode == "040000" else encoded
-        lines.append(
-            (order, b"%s %s\0%s" % (mode.lstrip("0").encode(), encoded, bytes.fromhex(id_)))
-        )
-    return b"".join([line for _, line in sorted(lines)])
+def blob_id(content: bytes) -> str:
+    """The id of a blob."""
+    return hashlib.sha1(b"blob %d\0%s" % (len(content), content)).hexdigest()
 
 
 def read(repository: git.Git, ids: Iterable[str]) -> dict[str, bytes]:

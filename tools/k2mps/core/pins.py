@@ -30,7 +30,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from k2mps.core import errors
@@ -125,11 +125,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def digest(content: bytes, executable: bool) -> str:
-    """The lock's entry of a new file."""
-    return sha256(content) + (" executable" if executable else "")
-
-
 def load(path: Path, locked: bool = True) -> Upstream:
     """Reads upstream.toml.
 
@@ -158,21 +153,34 @@ def load(path: Path, locked: bool = True) -> Upstream:
         raise errors.ConfigError(
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
-    reader = _Reader(path.name, document)
+    read = _Reader(path.name, document)
+    default = read.text("torch", "default")
+    torch = Torch(
+        default,
+        tuple(read.value("torch", "supported", _is_texts, "a list of texts", [])),
+        tuple(read.value("torch", "tested", _is_texts, "a list of texts", [default])),
+    )
+    if not {default, *torch.tested} <= set(torch.supported):
+        raise errors.ConfigError(
+            f"{path.name}: [torch] supported must contain the default and all of tested",
+            next_command=_CORRECT,
+        )
     return Upstream(
         pin=Pin(
-            url=reader.text("upstream", "url"),
-            commit=reader.object_id("upstream", "commit"),
-            tree=reader.object_id("upstream", "tree"),
-            version=reader.text("upstream", "version"),
+            url=read.text("upstream", "url"),
+            commit=read.object_id("upstream", "commit"),
+            tree=read.object_id("upstream", "tree"),
+            version=read.text("upstream", "version"),
         ),
-        torch=reader.torch(),
+        torch=torch,
         lock=Lock(
-            series=reader.text("lock", "series"),
-            patches=reader.table("lock", "patches"),
-            files=reader.table("lock", "files"),
+            series=read.text("lock", "series"),
+            patches=read.value("lock", "patches", _is_table, "a table of texts", {}),
+            files=read.value("lock", "files", _is_table, "a table of texts", {}),
         ),
-        budget=reader.budget(),
+        budget=read.value("budget", "lines", lambda value: type(value) is int, "a number")
+        if "budget" in document
+        else None,
     )
 
 
@@ -228,8 +236,16 @@ def with_pin(text: str, pin: Pin) -> str:
     return tomlkit.dumps(document)
 
 
+def _is_texts(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict) and _is_texts([*value.values()])
+
+
 class _Reader:
-    """Takes typed values out of a parsed document, or says what is wrong.
+    """Takes values out of a parsed document, or says what is wrong.
 
     Raises:
       ConfigError: a value is missing, or of another kind.
@@ -239,13 +255,21 @@ class _Reader:
         self._name = name
         self._document = document
 
-    def text(self, table: str, key: str) -> str:
-        value = self._table(table).get(key)
-        if not isinstance(value, str) or not value:
+    def value(self, table: str, key: str, fits: Callable, kind: str, default: object = None):
+        """A value that `fits` accepts."""
+        found = self._document.get(table)
+        if not isinstance(found, dict):
+            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
+        value = found.get(key, default)
+        if not fits(value):
             raise errors.ConfigError(
-                f"{self._name}: [{table}] {key} must be a text", next_command=_CORRECT
+                f"{self._name}: [{table}] {key} must be {kind}",
+                next_command="k2mps lock" if table == "lock" else _CORRECT,
             )
         return value
+
+    def text(self, table: str, key: str) -> str:
+        return self.value(table, key, lambda value: value and isinstance(value, str), "a text")
 
     def object_id(self, table: str, key: str) -> str:
         value = self.text(table, key)
@@ -255,49 +279,4 @@ class _Reader:
                 why=f"it is {value!r}",
                 next_command=_CORRECT,
             )
-        return value
-
-    def table(self, table: str, key: str) -> dict[str, str]:
-        value = self._table(table).get(key, {})
-        if not isinstance(value, dict) or not all(
-            isinstance(entry, str) for entry in value.values()
-        ):
-            raise errors.ConfigError(
-                f"{self._name}: [{table}.{key}] must map names to texts", next_command="k2mps lock"
-            )
-        return value
-
-    def torch(self) -> Torch:
-        default = self.text("torch", "default")
-        supported = self._versions("supported", [])
-        tested = self._versions("tested", [default])
-        if default not in supported or not set(tested) <= set(supported):
-            raise errors.ConfigError(
-                f"{self._name}: [torch] supported must contain the default and all of tested",
-                next_command=_CORRECT,
-            )
-        return Torch(default, supported, tested)
-
-    def _versions(self, key: str, default: list) -> tuple[str, ...]:
-        found = self._table("torch").get(key, default)
-        if not isinstance(found, list) or not all(isinstance(entry, str) for entry in found):
-            raise errors.ConfigError(
-                f"{self._name}: [torch] {key} must be a list of texts", next_command=_CORRECT
-            )
-        return tuple(found)
-
-    def budget(self) -> int | None:
-        if "budget" not in self._document:
-            return None
-        lines = self._table("budget").get("lines")
-        if not isinstance(lines, int) or isinstance(lines, bool):
-            raise errors.ConfigError(
-                f"{self._name}: [budget] lines must be a number", next_command=_CORRECT
-            )
-        return lines
-
-    def _table(self, table: str) -> dict:
-        value = self._document.get(table)
-        if not isinstance(value, dict):
-            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
         return value

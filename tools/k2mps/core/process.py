@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import signal
 import subprocess
@@ -57,24 +58,21 @@ def run(
     argv = [str(word) for word in argv]
     reporter.command(argv)
     tail: list[str] = []
-    with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(open(log or os.devnull, "w", encoding="utf-8"))
-        # A signal must not come between the start of the process and the
-        # promise to end it.
-        with interrupts.deferred():
-            process = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env={**os.environ, **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=tuple(keep_open),
-                text=True,
-                errors="replace",
-            )
-            stack.enter_context(_ended(process))
+    with (
+        open(log or os.devnull, "w", encoding="utf-8") as sink,
+        started(
+            argv,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=tuple(keep_open),
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
         with process.stdout:
             for line in process.stdout:
                 sink.write(line)
@@ -100,21 +98,39 @@ def output(argv: Sequence[str], reporter: Reporter = Reporter()) -> str:
 
 
 @contextlib.contextmanager
-def _ended(process: subprocess.Popen) -> Iterator[None]:
-    """Ends a command and its child processes if the context ends early.
+def started(
+    argv: Sequence[str], grace: float = _GRACE_SECONDS, **how
+) -> Iterator[subprocess.Popen]:
+    """A process, which ends with the context if that ends early.
 
-    A build tool that is asked to end takes its compilers with it and removes
-    half-written outputs; one that does not is killed.
+    A process that is asked to end removes its locks and half-written outputs
+    and ends its own children; one that does not end is killed.
+
+    Args:
+      grace: how many seconds it may take to end.
+      how: arguments of `subprocess.Popen`.
     """
+    # A signal must not come between the start of the process and the promise
+    # to end it.
+    with contextlib.ExitStack() as stack:
+        with interrupts.deferred():
+            process = subprocess.Popen(argv, **how)
+            stack.enter_context(_ended(process, grace, how.get("start_new_session", False)))
+        yield process
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen, grace: float, with_children: bool) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        end = functools.partial(os.killpg, process.pid) if with_children else process.send_signal
         try:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait(_GRACE_SECONDS)
+            end(signal.SIGTERM)
+            process.wait(grace)
         except ProcessLookupError:
             pass
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            end(signal.SIGKILL)
         process.wait()
         raise

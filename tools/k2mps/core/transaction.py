@@ -4,16 +4,17 @@ The new contents are staged first, where running out of space harms nothing.
 Then a journal is written, each file that will go is kept by a hard link, and
 the new files are moved to their places.  An error or a signal on the way puts
 the old files back; a process that is killed outright leaves the journal, and
-the next run does the same from it (`Leftover`).  Files that are not named in
+the next run does the same from it (`leftover`).  Files that are not named in
 the transaction are never touched, and one that is put back is the same file,
 with its old times.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,14 +24,21 @@ class FileTransaction:
 
     Args:
       area: a directory for staged files and the journal, on the file system
-        of the files that are replaced.  It is made here, and must not exist.
+        of the files that are replaced.  It is made here, and must not exist,
+        unless there is a journal.
       root: the directory that the paths are relative to.
+      journal: what a killed process has left.
+    Attributes:
+      note: what the caller of `begin` noted.
     """
 
-    def __init__(self, area: Path, root: Path):
+    def __init__(self, area: Path, root: Path, journal: dict | None = None):
         self._area = area
         self._root = root
-        area.mkdir(parents=True)
+        self._entries: list[dict] = journal["entries"] if journal else []
+        self.note: dict = journal["note"] if journal else {}
+        if not journal:
+            area.mkdir(parents=True)
 
     @property
     def staged(self) -> Path:
@@ -53,6 +61,7 @@ class FileTransaction:
           note: what the caller needs to undo what it does besides.
         """
         entries = []
+        missing = functools.cache(self._missing_parents)
         for number, path in enumerate(paths):
             target = self._root / path
             existed = os.path.lexists(target)
@@ -63,7 +72,7 @@ class FileTransaction:
                     "path": path,
                     "existed": existed,
                     "new": _fingerprint(self.staged / path),
-                    "new_parents": self._missing_parents(target),
+                    "new_parents": missing(os.path.dirname(path)),
                 }
             )
         journal = {"root": str(self._root), "entries": entries, "note": note or {}}
@@ -81,48 +90,9 @@ class FileTransaction:
     def remove(self, path: str) -> None:
         """Removes `path`, and directories that are empty without it."""
         (self._root / path).unlink()
-        for parent in Path(path).parents:
-            try:
-                if parent.name:
-                    (self._root / parent).rmdir()
-            except OSError:
-                break
-
-    def roll_back(self) -> None:
-        """Restores all files as they were at `begin`."""
-        _undo(self._area, self._root, self._entries)
-
-    def complete(self) -> None:
-        """Declares that nothing is to be undone any more."""
-        (self._area / "journal").unlink()
-
-    def close(self) -> None:
-        """Removes the transaction's own files; its changes stay."""
-        _forget(self._area)
-
-    def _kept(self, number: int) -> Path:
-        return self._area / "old" / str(number)
-
-    def _missing_parents(self, target: Path) -> list[str]:
-        return [
-            str(parent)
-            for parent in target.parents
-            if self._root in parent.parents and not parent.exists()
-        ]
-
-
-class Leftover:
-    """The unfinished transaction of a killed process.
-
-    Attributes:
-      note: what the caller of `begin` noted.
-    """
-
-    def __init__(self, area: Path, journal: dict):
-        self._area = area
-        self._root = Path(journal["root"])
-        self._entries = journal["entries"]
-        self.note = journal["note"]
+        with contextlib.suppress(OSError):
+            for parent in list(Path(path).parents)[:-1]:
+                (self._root / parent).rmdir()
 
     def edited_since(self) -> list[str]:
         """Paths that are neither as before nor as the transaction left them:
@@ -130,61 +100,69 @@ class Leftover:
         edited = []
         for number, entry in enumerate(self._entries):
             target = self._root / entry["path"]
-            kept = self._area / "old" / str(number)
             as_before = (
-                _same_file(kept, target) if entry["existed"] else not os.path.lexists(target)
+                _same_file(self._kept(number), target)
+                if entry["existed"]
+                else not os.path.lexists(target)
             )
-            found = _fingerprint(target)
-            if not as_before and found not in (None, entry["new"]):
+            if not as_before and _fingerprint(target) not in (None, entry["new"]):
                 edited.append(entry["path"])
         return edited
 
+    def roll_back(self) -> None:
+        """Restores all files as they were at `begin`."""
+        restored = self._area / "restored"
+        for number, entry in enumerate(self._entries):
+            target = self._root / entry["path"]
+            if not entry["existed"]:
+                target.unlink(missing_ok=True)
+            elif not _same_file(self._kept(number), target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                restored.unlink(missing_ok=True)
+                keep(self._kept(number), restored)
+                os.replace(restored, target)
+        for entry in self._entries:
+            with contextlib.suppress(OSError):  # in use, or already gone
+                for parent in entry["new_parents"]:
+                    os.rmdir(parent)
+
     def undo(self) -> None:
-        """Puts the files back and forgets the transaction."""
-        _undo(self._area, self._root, self._entries)
-        _forget(self._area)
+        """Restores all files, and removes the transaction's own."""
+        self.roll_back()
+        self.close()
 
-    def forget(self) -> None:
-        """Leaves the files as they are and forgets the transaction."""
-        _forget(self._area)
+    def complete(self) -> None:
+        """Declares that nothing is to be undone any more."""
+        (self._area / "journal").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Removes the transaction's own files; its changes stay."""
+        self.complete()
+        _remove(self._area)
+
+    def _kept(self, number: int) -> Path:
+        return self._area / "old" / str(number)
+
+    def _missing_parents(self, folder: str) -> list[str]:
+        """The directories of `folder` that do not exist, the deepest first."""
+        missing = []
+        while folder and not os.path.exists(self._root / folder):
+            missing.append(str(self._root / folder))
+            folder = os.path.dirname(folder)
+        return missing
 
 
-def leftover(area: Path) -> Leftover | None:
-    """The unfinished transaction in `area`, or None.
+def leftover(area: Path) -> FileTransaction | None:
+    """The unfinished transaction of a killed process in `area`, or None.
 
     What such a process had only staged is removed here.
     """
     try:
         journal = json.loads((area / "journal").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        _forget(area)
+        _remove(area)
         return None
-    return Leftover(area, journal)
-
-
-def _forget(area: Path) -> None:
-    (area / "journal").unlink(missing_ok=True)
-    shutil.rmtree(area, ignore_errors=True)
-
-
-def _undo(area: Path, root: Path, entries: list[dict]) -> None:
-    for number, entry in enumerate(entries):
-        target = root / entry["path"]
-        kept = area / "old" / str(number)
-        if not entry["existed"]:
-            target.unlink(missing_ok=True)
-        elif not _same_file(kept, target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            restored = area / "restored"
-            restored.unlink(missing_ok=True)
-            keep(kept, restored)
-            os.replace(restored, target)
-    for entry in entries:
-        for parent in entry["new_parents"]:
-            try:
-                os.rmdir(parent)
-            except OSError:
-                break  # in use, or already gone
+    return FileTransaction(area, Path(journal["root"]), journal)
 
 
 def keep(target: Path, kept: Path) -> None:
@@ -196,7 +174,15 @@ def keep(target: Path, kept: Path) -> None:
         raise
     except OSError:
         # Not every file system has hard links.
+        import shutil
+
         shutil.copy2(target, kept, follow_symlinks=False)
+
+
+def _remove(area: Path) -> None:
+    import shutil  # It takes time to import, and `k2mps status` does without.
+
+    shutil.rmtree(area, ignore_errors=True)
 
 
 def _same_file(one: Path, other: Path) -> bool:

@@ -21,7 +21,6 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from k2mps.series import hunks
 from k2mps.series.patch_text import Patch
 
 _CXX = (".h", ".cc", ".cu", ".mm", ".metal")
@@ -78,7 +77,7 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
             lines = files[path].decode("utf-8", "replace").split("\n")
             yield Text(path, f"patches/files/{path}", tuple(enumerate(lines, start=1)), whole=True)
     added: dict[str, list[tuple[int, str]]] = {}
-    for hunk in hunks.split(patch.diff):
+    for hunk in patch.hunks:
         for offset, line in enumerate(hunk.body, start=1):
             if line[:1] == b"+":
                 added.setdefault(hunk.path, []).append(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 
 from k2mps.core import errors
-from k2mps.core.pins import Lock, Upstream, sha256
+from k2mps.core.pins import Lock, Upstream
 from k2mps.core.project import Project
-from k2mps.series import dependencies, hunks, patch_folder, patch_text, series_file
+from k2mps.series import dependencies, hunks, patch_folder
+from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 
 _SUBJECT_LENGTH = 72
@@ -49,30 +49,29 @@ class Finding:
 
 def lint(project: Project) -> list[Finding]:
     """Checks the project's patches/ and upstream.toml."""
-    findings: list[Finding] = []
-    config = "upstream.toml"
+    pinned: Upstream | None = None
+    found, problems = patch_folder.examine(project.patches)
+    findings = []
     try:
-        pinned: Upstream | None = project.upstream()
+        pinned = project.upstream()
     except errors.ConfigError as error:
-        findings.append(Finding(config, 1, "config", error.what))
-        pinned = None
-    reader = _Reader(project.patches)
-    findings += reader.read()
-    for patch in reader.patches:
+        findings.append(Finding("upstream.toml", 1, "config", error.what))
+    findings += [_refusal(path, error) for path, error in problems]
+    for patch in found.patches:
         findings += _patch(patch)
-    for path, content in reader.files.items():
+    files = {path: file.content for path, file in found.files.items()}
+    for path, content in files.items():
         findings += _new_file(path, content)
-    findings += _collisions([*reader.raw, *reader.files])
-    for check, found in (
-        ("order", dependencies.lacks(reader.patches, reader.files)),
-        ("cuda", dependencies.misnamed(reader.files)),
+    findings += _collisions([*found.lock.patches, *files])
+    for check, lacks in (
+        ("order", dependencies.lacks(found.patches, files)),
+        ("cuda", dependencies.misnamed(files)),
     ):
-        for lack in found:
-            findings.append(Finding(lack.place, lack.line, check, lack.message))
-    findings += _fixes(reader)
+        findings += [Finding(lack.place, lack.line, check, lack.message) for lack in lacks]
+    findings += _fixes(found, files)
     if pinned:
-        findings += _lock(pinned.lock, reader)
-        findings += _budget(pinned, reader)
+        findings += _lock(pinned.lock, found)
+        findings += _budget(pinned, found)
     return findings
 
 
@@ -104,90 +103,16 @@ def _escaped(text: str, more: str = "") -> str:
     return text
 
 
-class _Reader:
-    """Reads as much of patches/ as can be read.
-
-    Attributes:
-      order: the bytes of patches/series.
-      raw: the bytes of each patch file by name.
-      patches: those that are well formed.
-      groups: the group of each by its name, where there are groups.
-      files: the bytes of each new file, by path in k2's tree.
-      digests: what the lock would say of each.
-      complete: whether it is known which new files there are.
-    """
-
-    def __init__(self, directory: Path):
-        self._directory = directory
-        self._findings: list[Finding] = []
-        self.order = b""
-        self.raw: dict[str, bytes] = {}
-        self.patches: list[Patch] = []
-        self.groups: dict[str, str] = {}
-        self.files: dict[str, bytes] = {}
-        self.digests: dict[str, str] = {}
-        self.complete = False
-
-    def read(self) -> list[Finding]:
-        """Reads patches/; returns the findings about its form."""
-        names = self._try("patches/series", self._read_order) or ()
-        for name in names:
-            patch = self._try(f"patches/{name}", self._read_patch, name)
-            if patch:
-                self.patches.append(patch)
-        self.groups = self._try("patches/series", series_file.parse_groups, self.order) or {}
-        owned = self._try("patches/series", patch_folder.owners, self.patches, self.groups)
-        for path in owned or ():
-            self._try(f"patches/files/{path}", self._read_new_file, path)
-        self.complete = owned is not None and len(self.patches) == len(names)
-        if self.complete:
-            # The new files of an unreadable patch are unknown.
-            self._try(
-                "patches/series",
-                patch_folder.check_nothing_unowned,
-                self._directory,
-                set(names),
-                set(owned),
-            )
-        return self._findings
-
-    def _read_order(self) -> list[str]:
-        """The names; each that is one, where a line is wrong."""
-        self.order = patch_folder.read(self._directory / "series")
-        names = self._try("patches/series", series_file.parse_order, self.order)
-        if names is not None:
-            return names
-        lines = self.order.decode("utf-8", "replace").split("\n")
-        return list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, map(str.strip, lines))))
-
-    def _read_patch(self, name: str) -> Patch:
-        self.raw[name] = patch_folder.read(self._directory / name)
-        return patch_text.parse(name, self.raw[name])
-
-    def _read_new_file(self, path: str) -> None:
-        file = patch_folder.read_new_file(self._directory / "files", path)
-        self.files[path] = file.source.read_bytes()
-        self.digests[path] = file.digest
-
-    def _try(self, path: str, function, *args):
-        """The function's result, or None and a finding."""
-        try:
-            return function(*args)
-        except errors.SeriesError as error:
-            unsafe = isinstance(error, errors.UnsafePathError)
-            self._findings.append(_refusal(path, error, "path" if unsafe else "form"))
-        except OSError as error:
-            self._findings.append(Finding(path, 1, "form", error.strerror or str(error)))
-        return None
-
-
-def _refusal(path: str, error: errors.SeriesError, check: str) -> Finding:
+def _refusal(path: str, error: Exception) -> Finding:
     """What reading raised, at the line that its message begins with."""
+    if isinstance(error, OSError):
+        return Finding(path, 1, "form", error.strerror or str(error))
     match = re.match(r"(patches/[^:]+):(\d+): ", error.what)
     message = error.what[match.end() :] if match else error.what
     if not match and error.why:
         message += f": {error.why}"
     line = int(match[2]) if match else 1
+    check = "path" if isinstance(error, errors.UnsafePathError) else "form"
     return Finding(match[1] if match else path, line, check, message)
 
 
@@ -217,7 +142,7 @@ def _patch(patch: Patch) -> Iterator[Finding]:
             )
         if line != line.rstrip():
             yield Finding(path, number, "whitespace", "trailing white space")
-    for hunk in hunks.split(patch.diff):
+    for hunk in patch.hunks:
         at = patch.diff_line + hunk.line - 1
         for offset, check, message in (*_context(hunk), *_added(hunk)):
             yield Finding(path, at + offset, check, message)
@@ -283,12 +208,12 @@ def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
             )
 
 
-def _fixes(reader: _Reader) -> Iterator[Finding]:
+def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
     """Words of the device in what helps k2 without it."""
-    for patch in reader.patches:
-        if reader.groups.get(patch.name) != "fixes":
+    for patch in found.patches:
+        if found.groups.get(patch.name) != "fixes":
             continue
-        for text in dependencies.texts(patch, reader.files):
+        for text in dependencies.texts(patch, files):
             for number, line in text.lines:
                 match = _DEVICE.search(line)
                 if match:
@@ -301,15 +226,13 @@ def _fixes(reader: _Reader) -> Iterator[Finding]:
                     )
 
 
-def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
+def _lock(lock: Lock, found: Series) -> Iterator[Finding]:
     """Compares the hashes, also of patches that are malformed."""
-    found = Lock(
-        series=sha256(reader.order),
-        patches={name: sha256(raw) for name, raw in reader.raw.items()},
-        # Those that nobody can be asked for are not missing.
-        files=reader.digests if reader.complete else {**lock.files, **reader.digests},
-    )
-    for difference in lock.differences(found):
+    now = found.lock
+    if not found.complete:
+        # A file that only an unreadable patch names is not missing.
+        now = dataclasses.replace(now, files={**lock.files, **now.files})
+    for difference in lock.differences(now):
         yield Finding(
             f"patches/{difference.split(': ')[0]}",
             1,
@@ -319,8 +242,8 @@ def _lock(lock: Lock, reader: _Reader) -> Iterator[Finding]:
         )
 
 
-def _budget(pinned: Upstream, reader: _Reader) -> Iterator[Finding]:
-    touched = sum(sum(hunks.count(patch.diff, without=reader.files)) for patch in reader.patches)
+def _budget(pinned: Upstream, found: Series) -> Iterator[Finding]:
+    touched = sum(sum(hunks.count(patch.diff, without=found.files)) for patch in found.patches)
     if pinned.budget is not None and touched > pinned.budget:
         yield Finding(
             "upstream.toml",

@@ -11,28 +11,12 @@ import dataclasses
 import os
 import stat
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, pins
+from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
-
-
-@dataclasses.dataclass(frozen=True)
-class NewFile:
-    """A file that a patch adds to k2's tree.
-
-    Attributes:
-      path: where it goes in k2's tree, with forward slashes.
-      mode: FILE_MODE or EXECUTABLE_MODE.
-      source: where it lies, under patches/files.
-      digest: what the lock says of it.
-    """
-
-    path: str
-    mode: str
-    source: Path
-    digest: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +29,14 @@ class Series:
       groups: the group of each patch by its name; empty where the order file
         has none.
       lock: what upstream.toml says of these bytes.
+      complete: whether the new files of all patches are known.
     """
 
     patches: tuple[patch_text.Patch, ...]
-    files: dict[str, NewFile]
+    files: dict[str, File]
     groups: dict[str, str]
     lock: pins.Lock
+    complete: bool = True
 
 
 def load(directory: Path) -> Series:
@@ -60,20 +46,53 @@ def load(directory: Path) -> Series:
       SeriesError: a file is missing, malformed or belongs to no patch.
       UnsafePathError: a path is one that a patch must not touch.
     """
-    order = read(directory / "series")
-    names = series_file.parse_order(order)
-    groups = series_file.parse_groups(order)
-    raw = {name: read(directory / name) for name in names}
-    patches = tuple(patch_text.parse(name, raw[name]) for name in names)
-    owned = owners(patches, groups)
-    files = {path: read_new_file(directory / "files", path) for path in sorted(owned)}
-    check_nothing_unowned(directory, set(names), set(owned))
+    found, problems = examine(directory)
+    for _, error in problems:
+        raise error
+    return found
+
+
+def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
+    """Reads as much of patches/ as can be read.
+
+    Returns:
+      The series; and each error with the file that it is about.
+    """
+    problems: list[tuple[str, Exception]] = []
+
+    def attempt(place: str, function: Callable, *args):
+        try:
+            return function(*args)
+        except (errors.SeriesError, OSError) as error:
+            problems.append((f"patches/{place}", error))
+            return None
+
+    order = attempt("series", read, directory / "series") or b""
+    names = attempt("series", series_file.parse_order, order)
+    if names is None:
+        lines = map(str.strip, order.decode("utf-8", "replace").split("\n"))
+        names = list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, lines)))
+    groups = attempt("series", series_file.parse_groups, order) or {}
+    raw = {name: attempt(name, read, directory / name) for name in names}
+    raw = {name: content for name, content in raw.items() if content is not None}
+    parsed = [attempt(name, patch_text.parse, name, content) for name, content in raw.items()]
+    patches = tuple(filter(None, parsed))
+    owned = attempt("series", owners, patches, groups)
+    files = {}
+    for path in sorted(owned or ()):
+        file = attempt(f"files/{path}", read_new_file, directory / "files", path)
+        if file:
+            files[path] = file
+    # The new files of an unreadable patch are unknown.
+    complete = owned is not None and len(patches) == len(names)
+    if complete:
+        attempt("series", check_nothing_unowned, directory, set(names), set(owned))
     lock = pins.Lock(
         series=pins.sha256(order),
-        patches={name: pins.sha256(raw[name]) for name in names},
+        patches={name: pins.sha256(content) for name, content in raw.items()},
         files={path: file.digest for path, file in files.items()},
     )
-    return Series(patches, files, groups, lock)
+    return Series(patches, files, groups, lock, complete), problems
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
@@ -150,7 +169,7 @@ def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[
     return owned
 
 
-def read_new_file(files: Path, path: str) -> NewFile:
+def read_new_file(files: Path, path: str) -> File:
     target = files
     for part in path.split("/"):
         target = target / part
@@ -161,13 +180,7 @@ def read_new_file(files: Path, path: str) -> NewFile:
                 next_command="put the file itself there",
             )
     try:
-        executable = bool(target.stat().st_mode & stat.S_IXUSR)
-        return NewFile(
-            path,
-            patch_text.EXECUTABLE_MODE if executable else patch_text.FILE_MODE,
-            target,
-            pins.digest(target.read_bytes(), executable),
-        )
+        return File(target.read_bytes(), bool(target.stat().st_mode & stat.S_IXUSR))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise errors.SeriesError(
             f"patches/files/{path} does not exist",

@@ -42,18 +42,19 @@ Everything here is read as hostile: a path that leaves the tree, reaches into
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import unicodedata
 from collections.abc import Sequence
 
 from k2mps.core import errors, git
+from k2mps.core.objects import EXECUTABLE_MODE, FILE_MODE
+from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
 DEFAULT_STATUS = "Pending"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
-FILE_MODE = "100644"
-EXECUTABLE_MODE = "100755"
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
 _DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
@@ -71,7 +72,6 @@ class Edit:
       new_id: blob id after, all zeros for a deletion, None as above.
       old_mode: mode before where the diff gives it, else None.
       new_mode: mode after, as above; None for a deletion.
-      hunks: first line, before the patch, of each hunk.
     """
 
     path: str
@@ -79,7 +79,6 @@ class Edit:
     new_id: str | None
     old_mode: str | None
     new_mode: str | None
-    hunks: tuple[int, ...]
 
     @property
     def deletes(self) -> bool:
@@ -115,6 +114,11 @@ class Patch:
     def render(self) -> bytes:
         """The patch file."""
         return self._head() + self.diff
+
+    @functools.cached_property
+    def hunks(self) -> list[Hunk]:
+        """The hunks of its diff, in order."""
+        return split(self.diff)
 
     @property
     def subject_line(self) -> int:
@@ -361,12 +365,13 @@ class _DiffReader:
             old_id, new_id = match[1].decode(), match[2].decode()
             if match[3]:
                 old_mode = new_mode = self._mode(match[3])
-        hunks = self._hunks(path, deletes) if match else ()
+        if match:
+            self._hunks(path, deletes)
         if deletes != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
             raise self._error("the blob ids do not fit what is done")
-        if not hunks and old_mode == new_mode:
+        if not match and old_mode == new_mode:
             raise self._error(f"nothing is done to {path}")
-        return Edit(path, old_id, new_id, old_mode, new_mode, hunks)
+        return Edit(path, old_id, new_id, old_mode, new_mode)
 
     def _path(self) -> str:
         match = self._match(_DIFF_HEADER)
@@ -395,25 +400,23 @@ class _DiffReader:
             raise self._error(f"mode {mode} is refused: patches touch regular files only")
         return mode
 
-    def _hunks(self, path: str, deletes: bool) -> tuple[int, ...]:
+    def _hunks(self, path: str, deletes: bool) -> None:
         encoded = os.fsencode(path)
         # git ends these lines with a tab where the path has a space.
         tail = b"\t" if b" " in encoded else b""
         new_name = b"/dev/null" if deletes else b"b/" + encoded + tail
         if deletes and self._at_next_file():
-            return ()  # an empty file has no hunks to delete
+            return  # an empty file has no hunks to delete
         for line in (b"--- a/" + encoded + tail, b"+++ " + new_name):
             if self.at_end() or self._lines[self._at] != line:
                 raise self._error(f"'{os.fsdecode(line)}' is expected")
             self._at += 1
-        hunks = []
-        while not self.at_end() and self._lines[self._at].startswith(b"@@"):
-            hunks.append(self._hunk())
-        if not hunks:
+        if self.at_end() or not self._lines[self._at].startswith(b"@@"):
             raise self._error("a hunk is expected")
-        return tuple(hunks)
+        while not self.at_end() and self._lines[self._at].startswith(b"@@"):
+            self._hunk()
 
-    def _hunk(self) -> int:
+    def _hunk(self) -> None:
         match = self._match(_HUNK)
         if not match:
             raise self._error("the hunk header is malformed")
@@ -429,7 +432,6 @@ class _DiffReader:
             self._skip_no_newline()
         if old < 0 or new < 0:
             raise self._error("the hunk does not fit its header")
-        return int(match[1])
 
     def _skip_no_newline(self) -> None:
         marker = b"\\ No newline at end of file"

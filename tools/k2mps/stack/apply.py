@@ -15,7 +15,7 @@ from k2mps.core.project import Project
 from k2mps.series.patch_folder import Series, load
 from k2mps.stack import operations, status
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
-from k2mps.stack.commits import Planned, say_series
+from k2mps.stack.commits import make
 from k2mps.stack.status import State, Status
 
 
@@ -52,28 +52,18 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     check_lock(upstream, found)
     with checkout.exclusive():
         checkout.recover()
-        planned = Planned(checkout, upstream.pin, found)
-        now = status.of_checkout(project, upstream, checkout, planned)
-        if _is_applied(project, upstream, checkout, planned, now):
+        made = make(checkout, upstream.pin, found)
+        now = status.of_checkout(project, upstream, checkout, made)
+        if now.state is State.APPLIED:
             return Applied(now.head.commit, moved=False)
         refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
         _check_movable(upstream, checkout, now, refs[BRANCH_REF])
-        if planned.tip == now.head.commit:
-            return Applied(planned.tip, moved=False)
-        # The commits and the entry of the log are made together.
-        log = operations.record(
-            project,
-            checkout,
-            "apply",
-            BRANCH_REF,
-            head=now.head,
-            store=planned.to_write(),
-            refs=refs,
-        )
-        tip = planned.tip
-        written = checkout.move_to(Move.of_series(tip, log), "apply", now.head, refs)
-        planned.remember()
-    return Applied(tip, True, tuple(written))
+        if made.tip == now.head.commit:
+            return Applied(made.tip, moved=False)
+        log = operations.record(project, checkout, "apply", BRANCH_REF, head=now.head, refs=refs)
+        move = Move.of_series(made.tip, log)
+        written = checkout.move_to(move, "apply", now.head, refs)
+    return Applied(made.tip, True, tuple(written))
 
 
 def check_lock(upstream: Upstream, found: Series) -> None:
@@ -90,19 +80,6 @@ def check_lock(upstream: Upstream, found: Series) -> None:
             next_command="k2mps lock, if the change is meant; else git"
             " checkout patches upstream.toml",
         )
-
-
-def _is_applied(
-    project: Project, upstream: Upstream, checkout: Checkout, planned: Planned, now: Status
-) -> bool:
-    """Whether nothing is to be done: the files are those of the series, and
-    on branch k2-mps so are the commits."""
-    if now.state is not State.APPLIED:
-        return False
-    if now.head.branch != BRANCH_REF or now.head.commit == planned.tip:
-        return True
-    tip = planned.make()
-    return say_series(project, checkout, upstream.pin, now.head.commit, tip)
 
 
 def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -58,14 +58,14 @@ class Author:
     date: str
 
     def variables(self) -> dict[str, str]:
-        """The environment in which git makes such a commit."""
+        """The environment in which git makes a commit by this author."""
         name, _, email = self.who[:-1].rpartition(" <")
         return {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": self.date}
 
 
 @dataclasses.dataclass(frozen=True)
 class Commit:
-    """A commit, as far as the tool looks at one."""
+    """A commit."""
 
     id: str
     parents: tuple[str, ...]
@@ -75,7 +75,7 @@ class Commit:
 
     @property
     def ours(self) -> bool:
-        """Whether the tool made it, and nobody has reworded it since."""
+        """Whether the tool made the commit: a user who amends it is its committer."""
         return self.committer == f"{git.IDENTITY_NAME} {git.IDENTITY_EMAIL}"
 
     @property
@@ -89,8 +89,8 @@ class Change:
 
     Attributes:
       kind: A, M, D or T.
-      old_mode, new_mode: zeros where it does not exist.
-      old_id, new_id: blob ids; None where it does not exist.
+      old_mode, new_mode: zeros where the file does not exist.
+      old_id, new_id: blob ids; None where the file does not exist.
     """
 
     kind: str
@@ -117,15 +117,13 @@ class Head:
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """Where a checkout is to be taken.
+    """The destination of a checkout.
 
     Attributes:
-      commit: what its files and index will be.
-      head: what HEAD will be: the full name of a branch, or `commit` itself
-        to detach it.  Both are empty where the checkout stays as it is and
-        only refs are set.
-      refs: refs to set with it, the branch of `head` among them; None
-        deletes one.
+      commit: the commit of its files and index.
+      head: HEAD: the full name of a branch, or `commit` for a detached HEAD.
+        `commit` and `head` are empty where only refs are set.
+      refs: refs to set, the branch of `head` among them; None deletes one.
     """
 
     commit: str
@@ -134,12 +132,12 @@ class Move:
 
     @staticmethod
     def stay(refs: Mapping[str, str | None]) -> Move:
-        """Nowhere: only refs are set."""
+        """Only refs are set."""
         return Move("", "", refs)
 
     @staticmethod
     def of_series(tip: str, log: str) -> Move:
-        """To branch k2-mps with the series' last commit at `tip`."""
+        """Branch k2-mps, with the last commit of the series at `tip`."""
         refs = {BRANCH_REF: tip, BASE_REF: tip, LOG_REF: log}
         return Move(tip, BRANCH_REF, refs)
 
@@ -152,8 +150,8 @@ class Checkout:
       reporter: told about commands.
     Attributes:
       directory: its top directory, resolved.
-      git_dir: its git directory; of a linked worktree, that worktree's own.
-      own: whether it is a clone that the tool has made.
+      git_dir: its git directory; a linked worktree has one of its own.
+      own: whether the tool cloned it.
       git: runs git in it.
     Raises:
       CheckoutMissingError: there is no working tree whose top is `directory`.
@@ -191,9 +189,10 @@ class Checkout:
         """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
-    def tree_if_any(self, commit: str) -> str | None:
-        """The tree id of a commit; None where the repository lacks it."""
-        result = self.git.run("rev-parse", "--verify", "--quiet", f"{commit}^{{tree}}")
+    def commit_of(self, name: str, kind: str = "commit") -> str | None:
+        """The id of the commit that a revision names, or of its tree; None
+        where the repository lacks it."""
+        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{{kind}}}")
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
@@ -228,80 +227,59 @@ class Checkout:
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
-        return self._status("no")[0]
+        return self.changed_files(untracked=False)[0]
 
-    def changed_files(self) -> tuple[list[str], list[str]]:
+    def changed_files(self, untracked: bool = True) -> tuple[list[str], list[str]]:
         """As `edited_files`; and files, or whole directories, that git neither
-        tracks nor ignores."""
-        return self._status("normal")
-
-    def _status(self, untracked_files: str) -> tuple[list[str], list[str]]:
+        tracks nor ignores, where they are asked for."""
         output = self.git.bytes(
-            "status",
-            "--porcelain=v1",
-            "-z",
-            "--no-renames",
-            f"--untracked-files={untracked_files}",
+            *"status --porcelain=v1 -z --no-renames".split(),
+            f"--untracked-files={'normal' if untracked else 'no'}",
             "--ignore-submodules=none",
             work_tree=True,
         )
-        edited, untracked = [], []
-        for entry in git.split_z(output):
-            kind = untracked if entry.startswith("??") else edited
-            kind.append(entry[3:])
-        return edited, untracked
+        entries = git.split_z(output)
+        return (
+            [entry[3:] for entry in entries if not entry.startswith("??")],
+            [entry[3:] for entry in entries if entry.startswith("??")],
+        )
 
     def untracked_files(self) -> list[str]:
         """Files that git neither tracks nor ignores."""
         output = self.git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         return git.split_z(output)
 
-    def operation_in_progress(self) -> str | None:
-        """What git operation the user is amid, in words, or None."""
-        return self._in_progress()[0]
+    def operation_in_progress(self) -> tuple[str, str]:
+        """The git operation that waits for the user, in words, and the commands
+        that end it; empty texts where there is none."""
+        for name, (words, command) in _IN_PROGRESS.items():
+            if (self.git_dir / name).exists():
+                return words, f"git -C {self.directory} {command} --continue, or --abort"
+        return "", ""
 
     def check_at_rest(self, edits_too: bool = True) -> None:
-        """Refuses to work beside an operation of git's, or on edits.
+        """Refuses a checkout with an unfinished git operation, or with edits.
 
         Raises:
           DirtyCheckoutError: names what there is.
         """
-        found = self.operation_in_progress()
-        edited = self.edited_files() if edits_too and not found else []
-        if found:
-            what = f"{found} in progress"
-        elif edited:
-            more = f" and {len(edited) - 3} more" if edited[3:] else ""
-            what = f"uncommitted edits in {', '.join(edited[:3])}{more}"
-        else:
-            return
-        raise errors.DirtyCheckoutError(
-            f"{self.directory} has {what}",
-            next_command=f"git -C {self.directory} status; finish, commit or stash"
-            " that, then run the same command again",
-        )
-
-    def end_of_operation(self) -> str:
-        """The commands that end the operation that the user is amid."""
-        command = self._in_progress()[1]
-        return f"git -C {self.directory} {command} --continue, or --abort"
-
-    def _in_progress(self) -> tuple[str | None, str]:
-        for name, words in _IN_PROGRESS.items():
-            if (self.git_dir / name).exists():
-                return words
-        return None, ""
+        operation, _ = self.operation_in_progress()
+        edited = self.edited_files() if edits_too and not operation else []
+        if operation or edited:
+            what = f"{operation} in progress"
+            if edited:
+                what = f"uncommitted edits in {errors.some(edited, 3)}"
+            raise errors.DirtyCheckoutError(
+                f"{self.directory} has {what}",
+                next_command=f"git -C {self.directory} status; finish, commit or stash"
+                " that, then run the same command again",
+            )
 
     def commits(self, *revisions: str) -> list[Commit]:
         """Commits that `git log` lists for these arguments, oldest first,
         following first parents."""
         output = self.git.bytes(
-            "log",
-            "-z",
-            "--reverse",
-            "--first-parent",
-            "--no-notes",
-            "--no-decorate",
+            *"log -z --reverse --first-parent --no-notes --no-decorate".split(),
             "--format=%H%x00%P%x00%cn %ce%x00%an <%ae>%x00%aD%x00%B",
             *revisions,
             "--",
@@ -315,23 +293,14 @@ class Checkout:
     def commits_of_series(self, tip: str) -> list[Commit]:
         """The commits at `tip` that the tool made, oldest first; empty where
         the last commit is not one of them."""
-        found: list[Commit] = []
-        step = 64
-        while True:
-            page = self.commits(f"--max-count={step}", f"--skip={len(found)}", tip)
-            for commit in reversed(page):
-                if not commit.ours:
-                    return found[::-1]
-                found.append(commit)
-            if len(page) < step:
-                return found[::-1]
+        newest_first = reversed(self.commits(tip))
+        return [*itertools.takewhile(lambda commit: commit.ours, newest_first)][::-1]
 
     def unexported(self, pin: str, tip: str) -> list[Commit]:
-        """Commits on the way to `tip` that are the user's alone: neither the
-        tool's own, nor in patches/, nor upstream's.
+        """Commits up to `tip` that only the user has: neither the tool's own, nor
+        in patches/, nor upstream's.
 
-        Where `tip` has nothing to do with the pin, the tool's own commits are
-        told by who committed them, and anything else counts as the user's.
+        Where the pin is no ancestor of `tip`, only the last commit counts.
         """
         start = self.base()
         if tip == start or self.is_ancestor(tip, pin):
@@ -366,7 +335,7 @@ class Checkout:
         """Sets refs, all or none; None deletes one.
 
         Args:
-          before: what they have to be now; default what they are.
+          before: the values that the refs must have now; default: any.
         """
         before = before or self.refs(refs)
         lines = [
@@ -378,7 +347,7 @@ class Checkout:
         )
 
     def refs(self, names: Iterable[str]) -> dict[str, str | None]:
-        """The commits that refs, given by full name, are at, or None."""
+        """The commits of refs, by full name; None for a ref that does not exist."""
         found = dict.fromkeys(names)
         output = self.git.text("for-each-ref", "--format=%(objectname) %(refname)", *found)
         for line in output.splitlines():
@@ -386,11 +355,6 @@ class Checkout:
             if name in found:
                 found[name] = commit
         return found
-
-    def commit_of(self, name: str) -> str | None:
-        """The commit that a revision names, or None."""
-        result = self.git.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
-        return os.fsdecode(result.stdout).strip() or None
 
     def other_worktree_on_branch(self) -> str | None:
         """The directory of another worktree that is on k2-mps, or None."""
@@ -411,16 +375,22 @@ class Checkout:
 
     def changes(self, old: str, new: str) -> list[Change]:
         """What differs between two commits or trees."""
+        output = self.git.bytes("diff-tree", "-r", "-z", "--no-renames", "--raw", old, new)
+        return _parse_changes(git.split_z(output))
+
+    def changes_of(self, commits: Sequence[Commit]) -> dict[str, list[Change]]:
+        """What each commit changes, by its id."""
         output = self.git.bytes(
-            "diff-tree", "-r", "-z", "--no-renames", "--raw", "--full-index", old, new
+            *"diff-tree --stdin --always -r -z --no-renames --raw".split(), stdin=stdin_of(commits)
         )
-        fields = git.split_z(output)
-        found = []
-        for facts, path in zip(fields[0::2], fields[1::2]):
-            old_mode, new_mode, *ids, kind = facts[1:].split(" ")
-            found.append(
-                Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
-            )
+        found: dict[str, list[Change]] = {}
+        changes: list[Change] = []
+        fields = iter(git.split_z(output))
+        for field in fields:
+            if field.startswith(":"):
+                changes += _parse_changes([field, next(fields)])
+            else:
+                changes = found[field] = []
         return found
 
     def commit_tree(
@@ -441,12 +411,12 @@ class Checkout:
         return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
 
     def exclusive(self) -> contextlib.AbstractContextManager[int]:
-        """A context in which no other run of the tool works here."""
+        """A context in which no other run of the tool changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
 
     @contextlib.contextmanager
     def scratch_index(self) -> Iterator[git.Git]:
-        """git with an empty index, which is thrown away afterwards.
+        """git with an empty index that lives as long as the context.
 
         The caller holds `exclusive`.
         """
@@ -487,7 +457,7 @@ class Checkout:
         if leftover is None or self._arrived(leftover.note):
             self._index.forget()
             if leftover:
-                leftover.forget()
+                leftover.close()
             return
         edited = leftover.edited_since()
         if edited:
@@ -513,16 +483,16 @@ class Checkout:
         head: Head | None = None,
         refs: Mapping[str, str | None] | None = None,
     ) -> list[str]:
-        """Takes HEAD, index, files and refs to where `move` says.
+        """Moves HEAD, index, files and refs to a destination.
 
         All or nothing: an error, Ctrl-C or a full disk leaves everything as
         it was.  Only files whose content differs are written.  The caller
-        holds `exclusive`, has seen to it that nothing is edited, and has
-        called `recover`.
+        holds `exclusive`, has checked that nothing is edited, and has called
+        `recover`.
 
         Args:
-          head: where it stands, if that is known.
-          refs: where the refs of `move` are, if that is known.
+          head: where the checkout stands, if the caller knows.
+          refs: the present values of the refs of `move`, if the caller knows.
         Returns:
           The paths that were written or removed.
         Raises:
@@ -546,7 +516,7 @@ class Checkout:
         return [path for _, path in changes]
 
     def _stage(self, files, head, commit, changes) -> None:
-        """Writes the new files and the new index where they harm nobody."""
+        """Writes the new files and the new index beside the old ones."""
         index = self.git.with_index(self._index.fresh())
         index.bytes("read-tree", "-i", "-m", head.commit, commit)
         wanted = [path for kind, path in changes if kind != "D"]
@@ -561,7 +531,7 @@ class Checkout:
         )
 
     def _swap(self, files, head, move, changes, reason, check, refs) -> None:
-        """The part that the user's tree sees; undone unless it completes."""
+        """Changes the user's tree; undoes that unless it completes."""
         note = {
             "head": head.branch or head.commit,
             "refs": dict(refs or self.refs(move.refs)),
@@ -593,7 +563,7 @@ class Checkout:
             raise
 
     def _check_unedited(self) -> None:
-        """Refuses edits that were made since the caller has looked."""
+        """Refuses edits that were made since the caller's check."""
         edited = self.edited_files()
         if edited:
             raise errors.DirtyCheckoutError(
@@ -602,7 +572,7 @@ class Checkout:
             )
 
     def _check_in_place(self, changes) -> None:
-        """Refuses to replace any byte that git could not bring back."""
+        """Refuses to replace a file that git could not restore."""
         for kind, path in changes:
             if kind == "A" and os.path.lexists(self.directory / path):
                 raise errors.ObstructedError(
@@ -639,10 +609,16 @@ class Checkout:
         # A small letter is assume-unchanged, S is skip-worktree.
         return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
 
-    def files_of(self, commit: str) -> set[str]:
-        """The paths of all files of a commit."""
-        output = self.git.bytes("ls-tree", "-r", "-z", "--name-only", commit)
-        return set(git.split_z(output))
+    def entries(self, commit: str, paths: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
+        """Mode and id of the files of a commit, or of those of these paths that
+        it has."""
+        output = self.git.bytes("ls-tree", "-r", "-z", commit, "--", *paths)
+        found = {}
+        for line in git.split_z(output):
+            facts, path = line.split("\t", 1)
+            mode, _, id_ = facts.split(" ")
+            found[path] = (mode, id_)
+        return found
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
@@ -659,10 +635,9 @@ class Checkout:
         if self.head_name() != note["head"]:
             self._set_head(note["head"], "back")
         now = self.refs(note["refs"])
-        for name, before in note["refs"].items():
-            if now[name] != before:
-                change = [name, before] if before else ["-d", name]
-                self.git.bytes("update-ref", *change)
+        changed = {name: old for name, old in note["refs"].items() if now[name] != old}
+        if changed:
+            self.set_refs(changed, "back", now)
 
 
 class _Index:
@@ -682,6 +657,8 @@ class _Index:
 
     def fresh(self) -> Path:
         """A copy of the index, to be made the new one."""
+        import shutil
+
         shutil.copy2(self._path, self.new)
         return self.new
 
@@ -729,6 +706,21 @@ class _Index:
                 self._lock.unlink()
         except FileNotFoundError:
             pass
+
+
+def stdin_of(commits: Sequence[Commit]) -> bytes:
+    """Commits and their first parents, for `git diff-tree --stdin`."""
+    return "".join(f"{commit.id} {commit.parents[0]}\n" for commit in commits).encode()
+
+
+def _parse_changes(fields: Sequence[str]) -> list[Change]:
+    found = []
+    for facts, path in zip(fields[0::2], fields[1::2]):
+        old_mode, new_mode, *ids, kind = facts[1:].split(" ")
+        found.append(
+            Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
+        )
+    return found
 
 
 def _same_directory(one: str, other: Path) -> bool:

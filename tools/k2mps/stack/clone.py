@@ -64,7 +64,7 @@ def obtain(
             if not directory.exists():
                 _clone(url, pin, directory, reporter)
     checkout = Checkout(directory, reporter)
-    tree = checkout.tree_if_any(pin.commit)
+    tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
         if not managed:
             raise errors.CommitMissingError(
@@ -90,14 +90,11 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
             # every blob is there.
             here.network(
                 f"cloning {git.redacted(url)}",
-                "clone",
-                "--no-checkout",
-                "--no-filter",
-                "--template=",
-                "--origin=origin",
-                "--config=core.autocrlf=false",
-                "--config=core.eol=lf",
-                "--config=core.symlinks=true",
+                *(
+                    "clone --no-checkout --no-filter --template= --origin=origin "
+                    "--config=core.autocrlf=false --config=core.eol=lf "
+                    "--config=core.symlinks=true"
+                ).split(),
                 f"--config=core.attributesFile={os.devnull}",
                 url,
                 str(partial),

@@ -7,17 +7,19 @@ commits.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 from collections.abc import Sequence
 
-from k2mps.core import errors, pins
+from k2mps.core import errors, objects, pins
+from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Lock, Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import Patch
-from k2mps.stack.checkout import Change, Checkout, Commit
-from k2mps.stack.operations import File
+from k2mps.stack import operations
+from k2mps.stack.checkout import Change, Checkout, Commit, stdin_of
 
 _TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
@@ -61,8 +63,6 @@ def plan(
     base = (pin or now.pin).commit
     old = _OldPatches(project)
     exporter = _Exporter(checkout, base, old, commits)
-    for commit in commits:
-        exporter.add(commit)
     contents = exporter.contents()
     fresh = _lock_of(contents)
     changed = {
@@ -74,9 +74,7 @@ def plan(
         tuple(patch.name for patch in exporter.patches),
         fresh,
         changed,
-        tuple(
-            f"patches/{name}" for name in old.files if name not in contents and not _ignored(name)
-        ),
+        tuple(f"patches/{name}" for name in old.files if name not in contents),
     )
 
 
@@ -96,115 +94,104 @@ def name_of(commit: Commit) -> str:
 class _OldPatches:
     """patches/ as it is on disk, as far as it can be understood.
 
-    Exporting must work from an empty or a broken patches/ too; what cannot be
-    read is simply not kept.
+    Export works from an empty or a broken patches/ too: it keeps nothing of what
+    it cannot read.
     """
 
     def __init__(self, project: Project):
-        directory = project.patches
-        self.files: dict[str, File] = {}
+        self.files = {
+            path.removeprefix("patches/"): file
+            for path, file in operations.project_files(project).items()
+            if path.startswith("patches/")
+        }
         self.by_name: dict[str, Patch] = {}
-        for path in sorted(directory.rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                name = path.relative_to(directory).as_posix()
-                self.files[name] = File(path.read_bytes(), bool(path.stat().st_mode & 0o100))
         for name, file in self.files.items():
             if name.endswith(".patch") and "/" not in name:
-                try:
+                with contextlib.suppress(errors.SeriesError):
                     self.by_name[name] = patch_text.parse(name, file.content)
-                except errors.SeriesError:
-                    continue
 
     def content(self, name: str) -> bytes:
         return self.files[name].content if name in self.files else b""
 
     def named(self, subject: str) -> str | None:
         """The name of the patch with this subject."""
-        for name, patch in self.by_name.items():
-            if patch.subject == subject:
-                return name
-        return None
+        names = (name for name, patch in self.by_name.items() if patch.subject == subject)
+        return next(names, None)
 
 
 class _Exporter:
-    """Turns commits into patches, one after the other."""
+    """Turns commits into patches."""
 
     def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
-        self._checkout = checkout
-        self._git = checkout.git
+        for commit in commits:
+            _check_plain(commit)
         self._old = old
         self._names = _names(commits, old)
-        self._tip = pin
-        self._upstream = checkout.files_of(pin)
+        self._upstream = checkout.entries(pin)
         self._folded = patch_folder.folded(self._upstream)
-        self._groups = series_file.parse_groups(
-            series_file.render_order(
-                old.content("series"), [self._names[commit.id] for commit in commits]
-            )
+        self._order = series_file.render_order(
+            old.content("series"), [self._names[commit.id] for commit in commits]
         )
+        self._groups = series_file.parse_groups(self._order)
+        self._changes = checkout.changes_of(commits)
+        self._diffs = _diffs(checkout, commits)
+        added = [one for changes in self._changes.values() for one in changes if one.kind == "A"]
+        self._blobs = objects.read(checkout.git, (one.new_id for one in added))
         self._owners: dict[str, Commit] = {}
-        self._new: dict[str, File] = {}
-        self._raw: dict[str, bytes] = {}
+        self._contents = {"series": File(self._order)}
         self.patches: list[Patch] = []
+        for commit in commits:
+            self._add(commit)
 
-    def add(self, commit: Commit) -> None:
+    def contents(self) -> dict[str, File]:
+        """All of patches/, by path in it."""
+        return self._contents
+
+    def _add(self, commit: Commit) -> None:
         """Makes the next patch from a commit."""
-        _check_plain(commit)
-        changes = self._changes(commit)
+        changes = self._changes[commit.id]
         if not changes:
             raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
                 next_command="git rebase -i, and drop it",
             )
-        added = sorted(change.path for change in changes if change.kind == "A")
+        for change in changes:
+            self._check(commit, change)
+        added = [change for change in changes if change.kind == "A"]
         subject, body, trailers = _split_message(commit.message)
         name = self._names[commit.id]
         known = self._old.by_name.get(name)
-        diff = self._diff(commit) if len(added) < len(changes) else b""
+        diff = self._diffs.get(commit.id, b"")
+        if b"\0" in diff:
+            raise errors.RefusedError(
+                f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
+                why="patches are text",
+                next_command="git rebase -i, and take it out of the commit",
+            )
         patch = Patch(
             name=name,
             subject=subject,
             status=trailers.get("Upstream-Status")
             or (known.status if known else patch_text.DEFAULT_STATUS),
             body=body,
-            new_files=tuple(added),
+            new_files=tuple(sorted(change.path for change in added)),
             diff=diff,
             edits=patch_text.parse_diff(name, diff),
             author=commit.author.who,
             date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
         self.patches.append(patch)
-        self._raw[name] = self._bytes_of(patch, known)
-        for change in changes:
-            if change.kind == "A":
-                self._owners[change.path] = commit
-                self._new[change.path] = File(
-                    self._git.bytes("cat-file", "blob", change.new_id),
-                    change.new_mode == patch_text.EXECUTABLE_MODE,
-                )
-        self._tip = commit.id
-
-    def contents(self) -> dict[str, File]:
-        """All of patches/, by path in it."""
-        names = [patch.name for patch in self.patches]
-        order = series_file.render_order(self._old.content("series"), names)
-        result = {"series": File(order, False)}
-        for name in names:
-            result[name] = File(self._raw[name], False)
-        for path, file in self._new.items():
-            result[f"files/{path}"] = file
-        return result
-
-    def _changes(self, commit: Commit) -> list[Change]:
-        changes = self._checkout.changes(self._tip, commit.id)
-        for change in changes:
-            self._check(commit, change)
-        return changes
+        self._contents[name] = File(self._bytes_of(patch, known))
+        for change in added:
+            self._owners[change.path] = commit
+            self._contents[f"files/{change.path}"] = File(
+                self._blobs[change.new_id], change.new_mode == EXECUTABLE_MODE
+            )
 
     def _check(self, commit: Commit, change: Change) -> None:
         """Refuses what the patch format cannot say."""
         patch_text.check_path(change.path, f"commit {commit.id[:12]}")
-        regular = (patch_text.FILE_MODE, patch_text.EXECUTABLE_MODE, "000000")
+        regular = (*objects.MODES, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
             raise errors.RefusedError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
@@ -240,35 +227,6 @@ class _Exporter:
                 f" {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
             )
-
-    def _diff(self, commit: Commit) -> bytes:
-        diff = self._git.bytes(
-            "diff-tree",
-            "-r",
-            "-p",
-            "-U1",
-            "--full-index",
-            "--no-renames",
-            "--no-color",
-            "--no-ext-diff",
-            "--no-textconv",
-            "--text",
-            "--diff-filter=a",
-            "--src-prefix=a/",
-            "--dst-prefix=b/",
-            "--diff-algorithm=myers",
-            "--indent-heuristic",
-            "--inter-hunk-context=0",
-            self._tip,
-            commit.id,
-        )
-        if b"\0" in diff:
-            raise errors.RefusedError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
-                why="patches are text",
-                next_command="git rebase -i, and take it out of the commit",
-            )
-        return _without_titles(diff)
 
     def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
         """The old bytes where they say the same, else the patch anew."""
@@ -346,22 +304,30 @@ def _split_message(message: str) -> tuple[str, str, dict[str, str]]:
     return " ".join(first.split()), "\n".join(kept).strip("\n"), trailers
 
 
-def _without_titles(diff: bytes) -> bytes:
-    """Drops what git writes after a hunk header.
+def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
+    """What each commit changes in files that it does not add, by its id.
 
-    It is a line of upstream's for orientation only, and which line depends on
-    the user's attributes.  Only header lines are looked at: a line of content
-    starts with a blank, a plus or a minus.
+    git writes a line of upstream's after a hunk header, for orientation only;
+    which line depends on the user's attributes.  Here that line goes.
     """
-    return _HUNK_TITLE.sub(rb"\1", diff)
-
-
-def _ignored(name: str) -> bool:
-    return name.rsplit("/", 1)[-1].startswith(".DS_Store")
+    output = checkout.git.bytes(
+        *(
+            "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color "
+            "--no-ext-diff --no-textconv --text --diff-filter=a --src-prefix=a/ "
+            "--dst-prefix=b/ --diff-algorithm=myers --indent-heuristic "
+            "--inter-hunk-context=0"
+        ).split(),
+        stdin=stdin_of(commits),
+    )
+    # A line of content starts with a blank, a plus, a minus or a backslash.
+    _, *parts = re.split(rb"^([0-9a-f]{40})\n", output, flags=re.MULTILINE)
+    return {
+        id_.decode(): _HUNK_TITLE.sub(rb"\1", diff) for id_, diff in zip(parts[0::2], parts[1::2])
+    }
 
 
 def _lock_of(contents: dict[str, File]) -> Lock:
-    hashes = {name: pins.digest(file.content, file.executable) for name, file in contents.items()}
+    hashes = {name: file.digest for name, file in contents.items()}
     return Lock(
         series=hashes["series"],
         patches={

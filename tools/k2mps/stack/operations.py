@@ -16,26 +16,18 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts, objects
+from k2mps.core.objects import File
 from k2mps.core.project import Project, exclusive
 from k2mps.core.transaction import FileTransaction, leftover
 from k2mps.series import patch_text
 from k2mps.stack.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
 
 _CONFIG = "upstream.toml"
-
-
-@dataclasses.dataclass(frozen=True)
-class File:
-    """Contents of a file of the project."""
-
-    content: bytes
-    executable: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +66,6 @@ def record(
     head_after: str | None = None,
     staged: bool = False,
     head: Head | None = None,
-    store: objects.Store | None = None,
     refs: Mapping[str, str | None] | None = None,
 ) -> str:
     """Writes the entry for what will be done next; no ref names it yet.
@@ -84,7 +75,6 @@ def record(
       head_after: what HEAD will be, if it changes.
       staged: as in `Operation`.
       head: where the checkout stands, if that is known.
-      store: objects that are to be written with it.
       refs: those that an entry tells of and the log's, if they are known.
     Returns:
       The id of its commit.
@@ -101,33 +91,21 @@ def record(
         "refs": refs,
         "staged": staged,
     }
-    store = store or objects.Store()
-    lines = [f"tree {_snapshot(project, store)}"]
-    lines += dict.fromkeys(
-        f"parent {commit}" for commit in (previous, head.commit, *refs.values()) if commit
-    )
+    parents = dict.fromkeys(commit for commit in (previous, head.commit, *refs.values()) if commit)
     now = f"{patch_text.FROM} {int(time.time())} +0000"
-    lines += [f"author {now}", f"committer {now}", "", command, ""]
-    lines += [json.dumps(facts), ""]
-    id_ = store.add("commit", os.fsencode("\n".join(lines)))
-    store.write(checkout.git)
-    return id_
+    imported = objects.Import()
+    message = f"{command}\n\n{json.dumps(facts)}\n"
+    imported.commit(message, now, now, list(parents), project_files(project), anew=True)
+    return imported.run(checkout.git)[0]
 
 
-def _snapshot(project: Project, store: objects.Store) -> str:
-    """Adds patches/ and upstream.toml; the id of their tree."""
-    tree = objects.Tree()
-    for path, executable in project_files(project).items():
-        blob = store.add("blob", (project.root / path).read_bytes())
-        tree.set(path, patch_text.EXECUTABLE_MODE if executable else patch_text.FILE_MODE, blob)
-    return tree.write(store)
-
-
-def project_files(project: Project) -> dict[str, bool]:
-    """The files that commands change, and whether each is executable."""
+def project_files(project: Project) -> dict[str, File]:
+    """The files that commands change, by path."""
     paths = [project.config_file, *sorted(project.patches.rglob("*"))]
     return {
-        path.relative_to(project.root).as_posix(): bool(path.stat().st_mode & 0o100)
+        path.relative_to(project.root).as_posix(): File(
+            path.read_bytes(), bool(path.stat().st_mode & 0o100)
+        )
         for path in paths
         if path.is_file() and not path.is_symlink() and path.name != ".DS_Store"
     }
@@ -157,14 +135,12 @@ def log(checkout: Checkout) -> list[Operation]:
 
 def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
     """The project's files as they were before an operation."""
-    listing = git.split_z(checkout.git.bytes("ls-tree", "-r", "-z", entry.id))
-    found = {}
-    for line in listing:
-        facts, path = line.split("\t", 1)
-        mode, _, id_ = facts.split(" ")
-        content = checkout.git.bytes("cat-file", "blob", id_)
-        found[path] = File(content, mode == patch_text.EXECUTABLE_MODE)
-    return found
+    entries = checkout.entries(entry.id)
+    blobs = objects.read(checkout.git, (id_ for _, id_ in entries.values()))
+    return {
+        path: File(blobs[id_], mode == objects.EXECUTABLE_MODE)
+        for path, (mode, id_) in entries.items()
+    }
 
 
 def carry_out(
@@ -292,7 +268,7 @@ def recover(project: Project) -> None:
     if left is None:
         return
     if _took_effect(left.note):
-        left.forget()
+        left.close()
         return
     edited = left.edited_since()
     if edited:

@@ -15,6 +15,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
+from k2mps.series.patch_folder import Series
 from k2mps.stack import commits, operations
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
 
@@ -89,9 +90,7 @@ def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
     return _read(project, upstream)[1]
 
 
-def _read(
-    project: Project, upstream: Upstream
-) -> tuple[patch_folder.Series | None, tuple[str, ...]]:
+def _read(project: Project, upstream: Upstream) -> tuple[Series | None, tuple[str, ...]]:
     """patches/, and how it differs from the lock."""
     try:
         found = patch_folder.load(project.patches)
@@ -104,47 +103,42 @@ def of_checkout(
     project: Project,
     upstream: Upstream,
     checkout: Checkout | None,
-    planned: commits.Planned | None = None,
+    made: commits.Made | None = None,
 ) -> Status:
     """The status of a checkout, or of its absence.
 
     Args:
-      planned: the commits of the locked series, where they are known.
+      made: the commits of the locked series, where they are known.
     """
-    found, changes = (None, ()) if planned else _read(project, upstream)
+    found, changes = (None, ()) if made else _read(project, upstream)
     stopped = operations.rebase_under_way(project)
     if checkout is None:
-        return Status(
-            State.ABSENT,
-            (),
-            _OF_REBASE if stopped else "k2mps apply",
-            None,
-            (),
-            (),
-            changes,
-            rebase=stopped,
-        )
+        advice = _OF_REBASE if stopped else "k2mps apply"
+        return Status(State.ABSENT, (), advice, None, (), (), changes, rebase=stopped)
     head = checkout.head()
-    untracked: tuple[str, ...] = ()
-    if planned:
-        edited = tuple(checkout.edited_files())
-    else:
-        edited, untracked = map(tuple, checkout.changed_files())
-    if found and not changes and head.commit != upstream.pin.commit:
-        planned = commits.Planned(checkout, upstream.pin, found)
-    state, users, details = _judge(project, upstream, checkout, head, edited, planned)
-    operation = checkout.operation_in_progress()
+    edited, untracked = map(tuple, checkout.changed_files(untracked=not made))
+    on_pin = head.commit == upstream.pin.commit
+    if found and not changes and not on_pin:
+        made = _made(checkout, upstream, found)
+    state, users, details = _judge(project, upstream, checkout, head, edited, made)
+    operation, end = checkout.operation_in_progress()
     if operation:
         details.append(f"{operation} is in progress")
     if edited:
-        details.append(_edits(edited))
-    if stopped:
-        advice = _OF_REBASE
-    elif operation:
-        advice = checkout.end_of_operation()
-    else:
-        advice = _next_command(state, edited, changes, head.commit == upstream.pin.commit)
+        details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited, 3)}")
+    advice = _OF_REBASE if stopped else end or _next_command(state, edited, changes, on_pin)
     return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
+
+
+def _made(checkout: Checkout, upstream: Upstream, found: Series) -> commits.Made | None:
+    """The commits of the series; None where it does not apply, or where the
+    repository cannot be written."""
+    try:
+        return commits.recall(checkout, upstream.pin, found) or commits.make(
+            checkout, upstream.pin, found
+        )
+    except (errors.PatchConflictError, errors.GitError, errors.DiskFullError):
+        return None
 
 
 def _judge(
@@ -153,19 +147,21 @@ def _judge(
     checkout: Checkout,
     head: Head,
     edited: tuple[str, ...],
-    planned: commits.Planned | None,
+    made: commits.Made | None,
 ) -> tuple[State, tuple[str, ...], list[str]]:
     """The state, the user's commits and the details.
 
     Args:
-      planned: None where patches/ is not what is locked.
+      made: None where patches/ is not what is locked, or does not apply.
     """
     pin = upstream.pin
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
-    at_tree = head.tree == (planned.tree if planned else _last_applied(checkout))
+    at_tree = head.tree == (made.tree if made else _last_applied(checkout))
     if at_tree and (
-        planned is None or head.branch != BRANCH_REF or planned.seem_said(project, head.commit)
+        made is None
+        or head.branch != BRANCH_REF
+        or commits.say_series(project, checkout, pin, head.commit, made.tip)
     ):
         return State.EDITED if edited else State.APPLIED, (), []
     ours = checkout.commits_of_series(head.commit)
@@ -175,39 +171,25 @@ def _judge(
             for commit in checkout.unexported(pin.commit, head.commit)
         )
         if users:
-            details = [f"{len(users)} commit(s) of yours on top of the pin"]
-            return State.EDITED, users, details
+            return State.EDITED, users, [f"{len(users)} commit(s) of yours on top of the pin"]
         if ours or checkout.base() == head.commit:
-            state = State.EDITED if edited else State.OTHER_SERIES
-            return (
-                state,
-                (),
-                [
-                    "the files are the same, but patches have another name, order or text by now"
-                    if at_tree
-                    else "the series was applied in another version"
-                ],
+            detail = (
+                "the files are the same, but patches have another name, order or text by now"
+                if at_tree
+                else "the series was applied in another version"
             )
+            return State.EDITED if edited else State.OTHER_SERIES, (), [detail]
     elif ours and not edited:
         base = ours[0].parents[0][:12]
         return State.OTHER_SERIES, (), [f"the series was applied to another commit, {base}"]
-    return (
-        State.OTHER_COMMIT,
-        (),
-        [f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"],
-    )
+    detail = f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"
+    return State.OTHER_COMMIT, (), [detail]
 
 
 def _last_applied(checkout: Checkout) -> str | None:
     """The tree of the series that was applied or exported last, if any."""
     base = checkout.base()
     return checkout.tree_of(base) if base else None
-
-
-def _edits(edited: tuple[str, ...]) -> str:
-    shown = ", ".join(edited[:3])
-    more = f" and {len(edited) - 3} more" if len(edited) > 3 else ""
-    return f"{len(edited)} file(s) with uncommitted edits: {shown}{more}"
 
 
 def _next_command(state: State, edited, changes, on_pin: bool) -> str:

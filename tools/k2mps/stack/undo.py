@@ -68,13 +68,7 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
 def _restore(project: Project, checkout: Checkout, entry: Operation, last: Operation) -> None:
     wanted = operations.files_before(checkout, entry)
     current = operations.project_files(project)
-    changed = {
-        path: file
-        for path, file in wanted.items()
-        if path not in current
-        or current[path] != file.executable
-        or (project.root / path).read_bytes() != file.content
-    }
+    changed = {path: file for path, file in wanted.items() if current.get(path) != file}
     head = checkout.head_name()
     uncommit = entry.staged and entry == last and head == BRANCH_REF
     move = Move(entry.head_commit, entry.head, entry.refs)

@@ -20,7 +20,7 @@ from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import Planned
+from k2mps.stack.commits import make
 
 # The local part of a version: torch, and whether anything was edited.
 LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -107,13 +107,7 @@ def gather(
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    patched = Planned(checkout, upstream.pin, patch_folder.load(project.patches)).tree
-    if not patched:
-        raise errors.WheelVerificationError(
-            "there is nothing to compare the wheel with",
-            why=f"{checkout.directory} does not have the patched tree",
-            next_command="k2mps apply",
-        )
+    patched = make(checkout, upstream.pin, patch_folder.load(project.patches)).tree
     read = _TreeReader(checkout, patched)
     names = read.names(_PACKAGE + "k2")
     python = {
