@@ -6,7 +6,6 @@ What they do there: torch/csrc/mps/Module.cpp.
 
 import ctypes
 import math
-import os
 
 # torch's MPSDevice for the emulated GPU.
 NAME = "Emulated GPU"
@@ -31,7 +30,7 @@ def install(torch, library) -> None:
         ("mps_emulator_shader_names", ctypes.c_void_p),
         ("mps_emulator_shader_kernel", ctypes.c_void_p),
         ("mps_emulator_run_shader", ctypes.c_void_p),
-        ("mps_emulator_release", None),
+        ("mps_emulator_delete_shader", None),
         ("mps_emulator_contents", ctypes.c_void_p),
     ):
         getattr(library, name).restype = result
@@ -73,7 +72,7 @@ class _mps_ShaderLibrary:
         refused = ctypes.c_int()
         message = take_text(
             self._native.mps_emulator_compile_shader(
-                source.encode(), _fast_math(), ctypes.byref(self._library), ctypes.byref(refused)
+                source.encode(), ctypes.byref(self._library), ctypes.byref(refused)
             )
         )
         if message is not None:
@@ -92,7 +91,7 @@ class _mps_ShaderLibrary:
 
     def __del__(self):
         if self.__dict__.get("_library"):
-            self._native.mps_emulator_release(self._library)
+            self._native.mps_emulator_delete_shader(self._library)
 
 
 class _mps_MetalKernel:
@@ -115,7 +114,7 @@ class _mps_MetalKernel:
     """
 
     def __init__(self, library, name):
-        self._library = library  # is not to be released before this
+        self._library = library  # has the pipeline
         self._native = library._native
         self._torch = library._torch
         self._pipeline = ctypes.c_void_p()
@@ -130,10 +129,6 @@ class _mps_MetalKernel:
         self.max_threads_per_threadgroup = limits[0]
         self.thread_execution_width = limits[1]
         self.static_thread_group_memory_length = limits[2]
-
-    def __del__(self):
-        if self.__dict__.get("_pipeline"):
-            self._native.mps_emulator_release(self._pipeline)
 
     def __call__(self, *args, threads=None, group_size=None, arg_casts=None, error_buf_idx=None):
         threads = _sizes(threads)
@@ -169,10 +164,6 @@ class _mps_MetalKernel:
         )
         if message is not None:
             raise RuntimeError(message)
-
-
-def _fast_math():
-    return os.environ.get("PYTORCH_MPS_FAST_MATH", "0") != "0"
 
 
 def _sizes(given):

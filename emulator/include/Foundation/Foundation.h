@@ -15,6 +15,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
+
+// ---- from <time.h> and <AvailabilityVersions.h> of the macOS 15 SDK
+#define __MAC_15_0 150000
+static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
+  struct timespec now;
+  clock_gettime(clock, &now);
+  return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
 
 // As in Apple's objc.h: in C++ a null of any pointer type, not of type id.
 #ifdef __cplusplus

@@ -17,6 +17,9 @@
 @protocol MTLEvent;
 @protocol MTLSharedEvent;
 @protocol MTLFence;
+// Names that torch's headers mention, without anything behind them.
+@protocol MTLArgumentEncoder;
+@class MTLCaptureManager;
 
 // ---- MTLTypes.h
 typedef struct {

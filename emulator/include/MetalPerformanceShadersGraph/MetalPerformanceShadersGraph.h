@@ -4,6 +4,20 @@
 
 #include <MetalPerformanceShaders/MetalPerformanceShaders.h>
 
-@class MPSGraph;
+MPS_EMULATOR_CLASS
+@interface MPSGraph : NSObject
+MPS_EMULATOR_NAME_ONLY("MPSGraph")
+@end
+
+MPS_EMULATOR_CLASS
+@interface MPSGraphTensor : NSObject <NSCopying>
+MPS_EMULATOR_NAME_ONLY("MPSGraph")
+@end
+
+MPS_EMULATOR_CLASS
+@interface MPSGraphTensorData : NSObject
+MPS_EMULATOR_NAME_ONLY("MPSGraph")
+@end
+
 @class MPSGraphExecutionDescriptor;
 @class MPSGraphCompilationDescriptor;

@@ -69,6 +69,18 @@ void RunMetalCheck(const std::string &name);
 // The compiler's text for a source, "" where it compiles.
 std::string CompileError(const std::string &source);
 
+// ---- operation_utils.mm
+// x = x * factor + sum of the two numbers of `added`
+void MultiplyWithHelpers(at::Tensor x, double factor,
+                         std::vector<int64_t> added);
+// x = -x, x having a multiple of 4 elements
+void NegateWithKernelFunction(at::Tensor x);
+// The names that torch's helpers have for a tensor's dtype and shape, and the
+// elements that it spans
+std::string DescribeForMps(const at::Tensor &x);
+// Calls a function that needs what the emulator has not.
+void CallClosedPart(const std::string &name);
+
 // ---- commands.mm: a case by its name, done right or wrong
 void BetweenCommands(const std::string &name, bool right);
 
