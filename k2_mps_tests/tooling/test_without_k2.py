@@ -37,8 +37,7 @@ def away(empty):
         },
     )
     # As if it had been installed.
-    settings = {"SKBUILD_BUILD_DIR": str(here.build_root / "emulator")}
-    settings.update(builder._compiler_settings(doctor.Device.MPS))
+    settings = builder.emulator_settings(here, doctor.Device.MPS)
     key = environment.tree_hash(
         empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
     )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from k2mps.cli.session import Session, jobs_option, k2_option, torch_option
+from k2mps.cli.session import EXISTING_FILE, EXISTING_FOLDER, Session, build_options, k2_option
 
 
-def _wheel_argument(name: str, metavar: str) -> Callable:
-    """An argument that is a file."""
-    return click.argument(
-        name, metavar=metavar, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-    )
+def _wheel_argument(name: str, metavar: str = "FILE"):
+    return click.argument(name, metavar=metavar, type=EXISTING_FILE)
 
 
 _python_option = click.option(
@@ -23,9 +19,7 @@ _python_option = click.option(
 
 
 @click.group("wheel", invoke_without_command=True, subcommand_metavar="[COMMAND]")
-@k2_option
-@torch_option
-@jobs_option
+@build_options
 @click.option(
     "--target",
     type=click.Choice(("native", "macos-arm64")),
@@ -36,15 +30,7 @@ _python_option = click.option(
 @_python_option
 @click.option("--release", is_flag=True, help="refuse if k2-mps has uncommitted edits")
 @click.pass_context
-def wheel_command(
-    context: click.Context,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    target: str,
-    python: str | None,
-    release: bool,
-) -> None:
+def wheel_command(context: click.Context, target: str, python: str | None, release: bool) -> None:
     """Make a wheel of the patched k2 and verify it.
 
     A wheel for this machine is also imported, in a clean environment.  One that
@@ -64,17 +50,8 @@ def wheel_command(
             "--python is for cross-built wheels; one for this machine is for"
             " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
         )
-    path = make.make(
-        session.project,
-        session.upstream,
-        session.obtain(k2),
-        chosen,
-        torch,
-        jobs,
-        release,
-        session.console,
-        python,
-    )
+    request = session.request(chosen.device.value)
+    path = make.make(session.environment, session.obtain(), chosen, request, release, python)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
 
@@ -82,15 +59,13 @@ def wheel_command(
 @wheel_command.command("verify")
 @k2_option
 @_python_option
-@_wheel_argument("wheel", "FILE")
+@_wheel_argument("wheel")
 @click.pass_obj
-def verify_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
+def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
 
-    verify.check(
-        wheel, session.project, session.upstream, session.obtain(k2), session.console, python
-    )
+    verify.check(wheel, session.environment, session.obtain(), python)
     session.console.info(f"{wheel.name}: verified")
 
 
@@ -115,7 +90,7 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
 
 
 @wheel_command.command("sbom")
-@_wheel_argument("wheel", "FILE")
+@_wheel_argument("wheel")
 @click.pass_obj
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
@@ -129,9 +104,7 @@ def sbom_command(session: Session, wheel: Path) -> None:
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
-@click.argument(
-    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@click.argument("directory", metavar="DIR", type=EXISTING_FOLDER)
 @click.pass_obj
 def index_command(session: Session, base_url: str, directory: Path) -> None:
     """Write DIR/index.html, a page of DIR's wheels for pip's --find-links."""
