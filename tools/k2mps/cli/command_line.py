@@ -23,6 +23,7 @@ from k2mps.cli.session import (
     FOLDER,
     Session,
     build_options,
+    command,
     device_option,
     jobs_option,
     json_option,
@@ -115,18 +116,14 @@ def _next(found, built: Path | None) -> str:
     return "k2mps test" if built and tree and tree in built.name else "k2mps build"
 
 
-@main.command("checkout")
-@k2_option
-@click.pass_obj
+@command(main, "checkout", k2_option)
 def checkout_command(session: Session) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
     found, pin = session.obtain(), session.upstream.pin
     session.console.info(f"{found.directory} has k2 {pin.version}, {pin.commit}")
 
 
-@main.command("apply")
-@k2_option
-@click.pass_obj
+@command(main, "apply", k2_option)
 def apply_command(session: Session) -> None:
     """Apply the patch series to the checkout, all or nothing."""
     from k2mps.stack import apply
@@ -143,10 +140,7 @@ def apply_command(session: Session) -> None:
     )
 
 
-@main.command("status")
-@k2_option
-@json_option
-@click.pass_obj
+@command(main, "status", k2_option, json_option)
 def status_command(session: Session, as_json: bool) -> None:
     """Print the state of the checkout, the patches and the build."""
     from k2mps.stack import status
@@ -159,9 +153,7 @@ def status_command(session: Session, as_json: bool) -> None:
     session.console.info(json.dumps(facts, indent=2))
 
 
-@main.command("build")
-@build_options
-@device_option
+@command(main, "build", build_options, device_option)
 @click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
 @click.option(
     "--or-kernels",
@@ -169,7 +161,6 @@ def status_command(session: Session, as_json: bool) -> None:
     help="if k2 cannot be cloned, train with a kernel of the backend instead",
 )
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_obj
 def build_command(
     session: Session, device: str, demo: bool, or_kernels: bool, cmake_arguments: tuple[str, ...]
 ) -> None:
@@ -192,8 +183,7 @@ def build_command(
         session.console.info("next: make test, or train something: examples/README.md")
 
 
-@main.command("demo")
-@click.pass_obj
+@command(main, "demo")
 def demo_command(session: Session) -> None:
     """Run the demonstration on the build that `k2mps build` made last."""
     from k2mps.build import builder
@@ -201,11 +191,7 @@ def demo_command(session: Session) -> None:
     builder.demonstrate(session.environment)
 
 
-@main.command("doctor")
-@device_option
-@torch_option
-@json_option
-@click.pass_obj
+@command(main, "doctor", device_option, torch_option, json_option)
 def doctor_command(session: Session, device: str, as_json: bool) -> None:
     """List what a build needs, what is found, and how to install the rest."""
     from k2mps.build import doctor
@@ -236,13 +222,11 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
         )
 
 
-@main.command("test")
-@build_options
+@command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument(
     "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
 )
-@click.pass_obj
 def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 
@@ -262,8 +246,7 @@ def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> N
     testing.report(results, session.console)
 
 
-@main.command("fuzz")
-@build_options
+@command(main, "fuzz", build_options)
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="how long to run"
 )
@@ -281,7 +264,6 @@ def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> N
     type=click.Choice(("host", "metal")),
     help="where mps does what both can do; default: each case draws one",
 )
-@click.pass_obj
 def fuzz_command(session: Session, **options: object) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
@@ -293,8 +275,7 @@ def fuzz_command(session: Session, **options: object) -> None:
     program.FUZZ.run(session.environment, options, built)
 
 
-@main.command("bench")
-@build_options
+@command(main, "bench", build_options)
 @click.option("--output", type=FOLDER, metavar="DIR", help="default build/bench")
 @click.option(
     "--compare",
@@ -303,7 +284,6 @@ def fuzz_command(session: Session, **options: object) -> None:
     help="a bench.json of an earlier run on this machine",
 )
 @click.option("--quick", is_flag=True, help="two small sizes only")
-@click.pass_obj
 def bench_command(session: Session, output: Path | None, **options: object) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
@@ -318,7 +298,7 @@ def bench_command(session: Session, output: Path | None, **options: object) -> N
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
 
 
-@main.command("kernels")
+@command(main, "kernels")
 @click.option(
     "--device",
     type=click.Choice(("cpu", "cuda")),
@@ -340,7 +320,6 @@ def bench_command(session: Session, output: Path | None, **options: object) -> N
     help="CUDA's libdevice.10.bc; default: the installed toolkit's",
 )
 @click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
-@click.pass_obj
 def kernels_command(session: Session, **options: object) -> None:
     """Check each Metal kernel by itself against a reference in float64."""
     from k2mps.build import builder
@@ -352,9 +331,7 @@ def kernels_command(session: Session, **options: object) -> None:
     program.KERNELS.run(session.environment, options)
 
 
-@main.command("mac-report")
-@k2_option
-@jobs_option
+@command(main, "mac-report", k2_option, jobs_option)
 @click.option("--quick", is_flag=True, help="do a little of each step")
 @click.option("--output", metavar="FILE", type=FILE, help="default build/mac-report.html")
 @click.option(
@@ -364,7 +341,6 @@ def kernels_command(session: Session, **options: object) -> None:
     type=FILE,
     help="list the differences of this report and the one made here",
 )
-@click.pass_obj
 def mac_report_command(
     session: Session, quick: bool, output: Path | None, to_read: Path | None
 ) -> None:
@@ -401,11 +377,10 @@ def mac_report_command(
         )
 
 
-@main.command("recipes")
+@command(main, "recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
 @click.argument("directory", metavar="DIR", type=FOLDER)
 @click.option("--undo", is_flag=True, help="take the changes back")
-@click.pass_obj
 def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
     """Rewrite a checkout of icefall for mps, or take that back.
 
@@ -429,8 +404,7 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
-@main.command("cuda")
-@k2_option
+@command(main, "cuda", k2_option)
 @click.option(
     "--prepare", "folder", required=True, metavar="DIR", type=FOLDER, help="the folder to make"
 )
@@ -441,7 +415,6 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     type=FOLDER,
     help="a checkout of github.com/moderngpu/moderngpu",
 )
-@click.pass_obj
 def cuda_command(session: Session, folder: Path, moderngpu: Path) -> None:
     """Make a folder that checks the series on a machine with CUDA.
 
@@ -457,8 +430,7 @@ def cuda_command(session: Session, folder: Path, moderngpu: Path) -> None:
     session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
 
 
-@main.command("docs")
-@click.pass_obj
+@command(main, "docs")
 def docs_command(session: Session) -> None:
     """Write the generated tables of docs/, and build the site."""
     from k2mps.run import docs
@@ -468,9 +440,8 @@ def docs_command(session: Session) -> None:
     session.console.info(f"built {docs.build(session.environment) / 'index.html'}")
 
 
-@main.command("completion")
+@command(main, "completion")
 @click.argument("shell", type=click.Choice(completion.SHELLS))
-@click.pass_obj
 def completion_command(session: Session, shell: str) -> None:
     """Print the script with which SHELL completes k2mps's commands.
 
@@ -482,11 +453,10 @@ def completion_command(session: Session, shell: str) -> None:
     session.console.info(completion.script(main, shell))
 
 
-@main.command("clean")
+@command(main, "clean")
 @click.option(
     "--all", "everything", is_flag=True, help="also delete clones of k2 without work in them"
 )
-@click.pass_obj
 def clean_command(session: Session, everything: bool) -> None:
     """Delete the build trees."""
     from k2mps.build import clean

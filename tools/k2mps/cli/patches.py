@@ -10,14 +10,14 @@ from pathlib import Path
 import click
 
 from k2mps.cli import completion
-from k2mps.cli.session import FILE, Session, k2_option
+from k2mps.cli.session import FILE, Session, command, k2_option
 from k2mps.core import errors
 
 COMMANDS = click.Group()
 
 
-def _format_options(command):
-    """--format, and --json for short; the command gets both as `form`."""
+def _format_options(function):
+    """--format, and --json for short.  The function gives the facts, and sections of text."""
 
     @click.option(
         "--format",
@@ -27,11 +27,11 @@ def _format_options(command):
         help="how the result is printed",
     )
     @click.option("--json", "as_json", is_flag=True, help="short for --format json")
-    @functools.wraps(command)
+    @functools.wraps(function)
     def formatted(session: Session, form: str, as_json: bool, **options: object) -> None:
         form = "json" if as_json else form
         session.console.shows_progress = form == "text"
-        facts, sections = command(session, **options)
+        facts, sections = function(session, **options)
         if form == "json":
             session.console.info(json.dumps(facts, indent=2))
         else:
@@ -47,7 +47,7 @@ def _patch_argument(name: str = "patch", **options):
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
 
 
-def _words_options(command):
+def _words_options(function):
     """The options for a patch's header, besides the subject."""
     for option in (
         click.option(
@@ -57,8 +57,8 @@ def _words_options(command):
         click.option("--status", metavar="TEXT", help="the Upstream-Status of the patch"),
         click.option("--why", "body", metavar="TEXT", help="the body of the message"),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 def _show_written(session: Session, result) -> None:
@@ -89,7 +89,7 @@ def _show_untracked(session: Session, checkout) -> None:
         )
 
 
-@COMMANDS.command("lint")
+@command(COMMANDS, "lint")
 @click.option(
     "--format",
     "form",
@@ -97,7 +97,6 @@ def _show_untracked(session: Session, checkout) -> None:
     default="text",
     help="how to print findings; github prints annotations",
 )
-@click.pass_obj
 def lint_command(session: Session, form: str) -> None:
     """Check patches/ and its lock, offline and without a checkout."""
     from k2mps.series import lint
@@ -116,10 +115,8 @@ def lint_command(session: Session, form: str) -> None:
         session.console.info("patches/ and its lock are sound")
 
 
-@COMMANDS.command("report")
-@k2_option
+@command(COMMANDS, "report", k2_option)
 @click.option("--offline", is_flag=True, help="do not ask upstream")
-@click.pass_obj
 @_format_options
 def report_command(session: Session, offline: bool):
     """Count the lines that the patches touch, and upstream's commits since the pin."""
@@ -129,10 +126,8 @@ def report_command(session: Session, offline: bool):
     return dataclasses.asdict(result), report.sections(result)
 
 
-@COMMANDS.command("probe")
-@k2_option
+@command(COMMANDS, "probe", k2_option)
 @click.argument("commits", metavar="[BASE..END]", default="..")
-@click.pass_obj
 @_format_options
 def probe_command(session: Session, commits: str):
     """Find the first upstream commit that breaks each patch.
@@ -152,11 +147,9 @@ def probe_command(session: Session, commits: str):
     return result.as_dict(), probe.sections(result)
 
 
-@COMMANDS.command("undo")
-@k2_option
+@command(COMMANDS, "undo", k2_option)
 @click.option("--list", "only_list", is_flag=True, help="list operations")
 @click.argument("operation", required=False)
-@click.pass_obj
 def undo_command(session: Session, only_list: bool, operation: str | None) -> None:
     """Undo the last command that changed a branch or patches/.
 
@@ -177,13 +170,11 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
     session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
 
 
-@COMMANDS.command("rebase")
-@k2_option
+@command(COMMANDS, "rebase", k2_option)
 @click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase and change nothing")
 @click.option("--drop-upstreamed", is_flag=True, help="drop patches that no longer change anything")
-@click.pass_obj
 def rebase_command(
     session: Session, onto: str | None, go_on: bool, abort: bool, drop_upstreamed: bool
 ) -> None:
@@ -216,12 +207,10 @@ def rebase_command(
     show("next: k2mps apply; k2mps undo takes it back")
 
 
-@COMMANDS.command("new")
-@k2_option
+@command(COMMANDS, "new", k2_option)
 @_words_options
 @click.argument("subject")
 @_paths_argument
-@click.pass_obj
 def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
     """Make a patch of the edits in the checkout.
 
@@ -234,11 +223,9 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
     _show_untracked(session, checkout)
 
 
-@COMMANDS.command("fold")
-@k2_option
+@command(COMMANDS, "fold", k2_option)
 @_patch_argument()
 @_paths_argument
-@click.pass_obj
 def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     """Add the edits in the checkout to PATCH.
 
@@ -249,12 +236,10 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     _show_untracked(session, checkout)
 
 
-@COMMANDS.command("edit")
-@k2_option
+@command(COMMANDS, "edit", k2_option)
 @click.option("--subject", metavar="TEXT", help="the first line of the message")
 @_words_options
 @_patch_argument()
-@click.pass_obj
 def edit_command(session: Session, patch: str, **words: str | None) -> None:
     """Change the header of PATCH; without options, in your editor."""
     from k2mps.stack import authoring
@@ -268,20 +253,16 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
     _change(session, session.existing(), "edit", patch, said)
 
 
-@COMMANDS.command("drop")
-@k2_option
+@command(COMMANDS, "drop", k2_option)
 @_patch_argument()
-@click.pass_obj
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
     _change(session, session.to_change(), "drop", patch)
 
 
-@COMMANDS.command("rename")
-@k2_option
+@command(COMMANDS, "rename", k2_option)
 @_patch_argument()
 @click.argument("name")
-@click.pass_obj
 def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
     _change(session, session.to_change(), "rename", patch, name)
@@ -296,12 +277,10 @@ def _anchor_option(name: str):
     )
 
 
-@COMMANDS.command("move")
-@k2_option
+@command(COMMANDS, "move", k2_option)
 @_anchor_option("--before")
 @_anchor_option("--after")
 @_patch_argument()
-@click.pass_obj
 def move_command(session: Session, before: str | None, after: str | None, patch: str) -> None:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
@@ -310,13 +289,11 @@ def move_command(session: Session, before: str | None, after: str | None, patch:
     _change(session, checkout, "move", patch, before or after, after=before is None)
 
 
-@COMMANDS.command("export")
-@k2_option
+@command(COMMANDS, "export", k2_option)
 @click.option(
     "--prune", is_flag=True, help="delete patches and new files that the branch does not have"
 )
 @click.option("--overwrite", is_flag=True, help="overwrite edits of patches/ that are not locked")
-@click.pass_obj
 def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/, and lock it."""
     from k2mps.stack import export
@@ -329,9 +306,7 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
 
 
-@COMMANDS.command("lock")
-@k2_option
-@click.pass_obj
+@command(COMMANDS, "lock", k2_option)
 def lock_command(session: Session) -> None:
     """Write the hashes of patches/ to upstream.toml, also after a merge."""
     from k2mps.core import pins
@@ -347,8 +322,7 @@ def lock_command(session: Session) -> None:
     )
 
 
-@COMMANDS.command("upstream")
-@k2_option
+@command(COMMANDS, "upstream", k2_option)
 @click.option(
     "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
@@ -366,7 +340,6 @@ def lock_command(session: Session) -> None:
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
-@click.pass_obj
 def upstream_command(
     session: Session,
     group: str | None,

@@ -119,6 +119,22 @@ class Session:
             importlib.invalidate_caches()
 
 
+def command(group: click.Group, name: str, *options):
+    """Makes a function, which gets the session, a command.
+
+    Args:
+      options: those that it shares with other commands.
+    """
+
+    def decorate(function):
+        function = click.pass_obj(function)
+        for option in reversed(options):
+            function = option(function)
+        return group.command(name)(function)
+
+    return decorate
+
+
 def _kept(*names: str, **settings):
     """An option whose value the session keeps."""
 

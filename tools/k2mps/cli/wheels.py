@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from k2mps.cli.session import EXISTING_FILE, EXISTING_FOLDER, Session, build_options, k2_option
+from k2mps.cli.session import (
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    Session,
+    build_options,
+    command,
+    k2_option,
+)
 
 
 def _wheel_argument(name: str, metavar: str = "FILE"):
@@ -56,11 +63,8 @@ def wheel_command(context: click.Context, target: str, python: str | None, relea
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
 
 
-@wheel_command.command("verify")
-@k2_option
-@_python_option
+@command(wheel_command, "verify", k2_option, _python_option)
 @_wheel_argument("wheel")
-@click.pass_obj
 def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
@@ -69,10 +73,9 @@ def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     session.console.info(f"{wheel.name}: verified")
 
 
-@wheel_command.command("compare")
+@command(wheel_command, "compare")
 @_wheel_argument("first", "FIRST")
 @_wheel_argument("second", "SECOND")
-@click.pass_obj
 def compare_command(session: Session, first: Path, second: Path) -> None:
     """List the differences of two wheels."""
     from k2mps.core import errors
@@ -89,9 +92,8 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
     session.console.info(f"{first} and {second} are the same to the byte")
 
 
-@wheel_command.command("sbom")
+@command(wheel_command, "sbom")
 @_wheel_argument("wheel")
-@click.pass_obj
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
     session.prepare_wheels()
@@ -100,12 +102,11 @@ def sbom_command(session: Session, wheel: Path) -> None:
     session.console.info(str(sbom.write(wheel)))
 
 
-@wheel_command.command("index")
+@command(wheel_command, "index")
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
 @click.argument("directory", metavar="DIR", type=EXISTING_FOLDER)
-@click.pass_obj
 def index_command(session: Session, base_url: str, directory: Path) -> None:
     """Write DIR/index.html, a page of DIR's wheels for pip's --find-links."""
     from k2mps.wheel import index

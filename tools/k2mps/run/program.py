@@ -62,6 +62,7 @@ class Program:
       next_command: what to do when it fails.
       group: a group of pyproject.toml that it needs.
       kind: the error for its failures.
+      repeated: how many of its last lines that error repeats.
       kinds: the errors, with their next commands, for statuses with which the
         program says that something is missing.
     """
@@ -71,6 +72,7 @@ class Program:
     next_command: str
     group: str = ""
     kind: type[errors.K2mpsError] = errors.TestsFailedError
+    repeated: int = 0
     kinds: Mapping[int, tuple[type[errors.K2mpsError], str]] = dataclasses.field(
         default_factory=dict
     )
@@ -96,7 +98,9 @@ class Program:
                 next_command=next_command,
             )
         raise self.kind(
-            f"the {self.what} ended with status {outcome.status}", next_command=self.next_command
+            f"the {self.what} ended with status {outcome.status}",
+            why="\n".join(outcome.lines[-self.repeated :] if self.repeated else ()),
+            next_command=self.next_command,
         )
 
 
@@ -109,6 +113,7 @@ BENCH = Program(
     "k2mps test parity, if k2 itself failed",
     group="examples",
     kind=errors.BenchmarkError,
+    repeated=5,
 )
 KERNELS = Program(
     "k2_mps_tests.kernels",
