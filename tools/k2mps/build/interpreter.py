@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from k2mps.core import errors, process
@@ -25,11 +24,6 @@ print(json.dumps({
     'library': shared if v('Py_ENABLE_SHARED')
     else os.path.realpath(sys.executable),
 }))
-"""
-_LACKS = """
-import ctypes, json, sys
-print(json.dumps([name for name in json.loads(sys.argv[1])
-                  if not hasattr(ctypes.pythonapi, name)]))
 """
 
 
@@ -76,12 +70,24 @@ class Interpreter:
                 f" Python {self.version} that was installed with its headers",
             )
 
-    def lacks(self, names: Iterable[str]) -> list[str]:
-        """The symbols among these, as C names them, that this Python does not export."""
-        found = process.output([self.program, "-I", "-c", _LACKS, json.dumps(sorted(names))])
+    def symbols(self) -> set[str]:
+        """The symbols of Python's that it exports to extensions, as C names them.
+
+        Raises:
+          RequirementMissingError: it exports none.
+        """
+        import lief
+
+        lief.logging.disable()
+        binary = lief.parse(str(self.library))
+        exported = (str(symbol.name) for symbol in binary.exported_symbols) if binary else ()
+        # A Mach-O file puts "_" before each name.
+        mach_o = isinstance(binary, lief.MachO.Binary)
+        names = (name.removeprefix("_") if mach_o else name for name in exported)
+        found = {name for name in names if re.match(r"_?Py", name)}
         if not found:
-            raise _unusable(self.program, "it cannot tell what it exports")
-        return json.loads(found)
+            raise _unusable(self.program, f"{self.library} exports nothing of Python's")
+        return found
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:

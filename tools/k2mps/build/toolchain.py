@@ -292,11 +292,9 @@ def checks() -> list[doctor.Check]:
     libclang is for the front end that checks the kernels.
     """
     result = [doctor.libclang()]
-    for program in ("clang++", "ld64.lld", "llvm-nm"):
-        package = {"clang++": "clang", "ld64.lld": "lld", "llvm-nm": "llvm"}[program]
-        found = shutil.which(f"{program}-{_CLANG}") or ""
+    for program, package in (("clang++", "clang"), ("ld64.lld", "lld")):
         name, package = f"{program}-{_CLANG}", f"{package}-{_CLANG}"
-        fix = f"sudo apt-get install {package}"
+        found, fix = shutil.which(name) or "", f"sudo apt-get install {package}"
         result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, bool(found), fix, package))
     return result
 
@@ -400,7 +398,7 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
     shutil.copytree(python.include, directory / "python")
     shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
     (directory / "python-symbols").write_text(
-        "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(python))
+        "".join(f"-Wl,-U,_{name}\n" for name in sorted(python.symbols()))
     )
     shutil.copytree(FILES / "bin", directory / "bin")
     write_python(directory / "bin" / "python", python)
@@ -432,24 +430,6 @@ def stub(library: str, symbols: Iterable[str], reexported: Iterable[str]) -> str
     if passed_on:
         text += f"reexported-libraries:\n  - {targets}\n    libraries: [ {passed_on} ]\n"
     return f"{text}exports:\n  - {targets}\n    symbols: [ {listed(sorted(symbols))} ]\n...\n"
-
-
-def python_symbols(python: Interpreter) -> list[str]:
-    """The symbols that a Python exports to extensions, sorted, as C names them.
-
-    The same names are exported on macOS: they are Python's API.
-    """
-    options = ("--dynamic", "--defined-only", "--format=just-symbols")
-    listing = process.output([f"llvm-nm-{_CLANG}", *options, python.library])
-    names = {line.split("@")[0] for line in listing.splitlines()}
-    found = sorted(name for name in names if re.match(r"_?Py", name))
-    if not found:
-        raise errors.RequirementMissingError(
-            f"{python.library} exports nothing of Python's",
-            why=f"extensions could not be loaded by {python.program}",
-            next_command="k2mps wheel --target macos-arm64 --python PROGRAM, with another Python",
-        )
-    return found
 
 
 def write_python(program: Path, python: Interpreter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import posixpath
 import re
@@ -113,14 +114,15 @@ class Images:
             elif symbol not in everywhere:
                 yield Problem("symbols", name, f"no library exports {symbol}")
         # Python's symbols are looked for anywhere.
-        pythons = {
-            symbol: symbol.removeprefix("_") for symbol in anywhere if re.match(r"__?Py", symbol)
-        }
-        lacking = set(self._reference.interpreter.lacks(pythons.values())) if pythons else ()
         for symbol in anywhere:
-            if symbol not in pythons or pythons[symbol] in lacking:
+            if symbol not in self._pythons:
                 told = f"{symbol} is looked for anywhere and is not Python's"
                 yield Problem("symbols", name, told)
+
+    @functools.cached_property
+    def _pythons(self) -> set[str]:
+        """The symbols of the Python that the wheel is for, as a Mach-O file has them."""
+        return {f"_{name}" for name in self._reference.interpreter.symbols()}
 
     def _exported(self, name: str, binary, library: str) -> set[str] | None:
         """The symbols of a library that a file of the wheel loads; None where
