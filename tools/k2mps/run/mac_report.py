@@ -105,23 +105,21 @@ def _names(root: Path) -> dict[str, str]:
     return found
 
 
+@dataclasses.dataclass
 class _Run:
     """The steps of one report.
 
     A step returns what it found; "wrong" in that says what is not right.
     """
 
-    def __init__(
-        self, environment: Environment, obtain: Callable[[], Checkout], request: Request, plan: Plan
-    ):
-        self._environment = environment
-        self._obtain = obtain
-        self._request = request
-        self._plan = plan
-        self._built: Built | None = None
+    environment: Environment
+    obtain: Callable[[], Checkout]
+    request: Request
+    plan: Plan
+    built: Built | None = None
 
     def doctor(self) -> dict:
-        checks = doctor.examine(self._environment, Device.MPS)
+        checks = doctor.examine(self.environment, Device.MPS)
         lacking = [check.name for check in doctor.lacking(checks)]
         return {
             "wrong": f"lacking: {', '.join(lacking)}" if lacking else "",
@@ -129,9 +127,9 @@ class _Run:
         }
 
     def build(self) -> dict:
-        self._built = builder.build(self._environment, self._obtain(), self._request)
-        builder.register(self._environment, self._built)
-        return {"steps": self._built.steps, "compile_seconds": round(self._built.seconds, 1)}
+        self.built = builder.build(self.environment, self.obtain(), self.request)
+        builder.register(self.environment, self.built)
+        return {"steps": self.built.steps, "compile_seconds": round(self.built.seconds, 1)}
 
     def machine(self) -> dict:
         return {"facts": self._json("k2_mps_tests.machine")}
@@ -139,7 +137,7 @@ class _Run:
     def kernels(self) -> dict:
         """Each file alone, as it is and with Metal's own checks."""
         found, wrong = {}, []
-        folder = self._environment.project.root / "patches/files/k2/csrc/mps/kernels"
+        folder = self.environment.project.root / "patches/files/k2/csrc/mps/kernels"
         for path in sorted(folder.glob("*.metal")):
             found[path.stem] = {}
             for kind, variables in (("plain", {}), ("validated", VALIDATION)):
@@ -154,28 +152,28 @@ class _Run:
         return {"wrong": f"wrong or dead: {', '.join(wrong)}" if wrong else "", "files": found}
 
     def check(self) -> dict:
-        size = ("--size", "small", "--seconds", "0") if self._plan.quick else ()
+        size = ("--size", "small", "--seconds", "0") if self.plan.quick else ()
         return self._lines("k2.mps.check", *size)
 
     def suites(self) -> dict:
-        return self._test(self._plan.suites, self._plan.arguments)
+        return self._test(self.plan.suites, self.plan.arguments)
 
     def races(self) -> dict:
-        rounds = ("--rounds", str(self._plan.rounds), "-k", " or ".join(_RACES))
+        rounds = ("--rounds", str(self.plan.rounds), "-k", " or ".join(_RACES))
         runs = [
-            self._test(("parity",), rounds)["suites"]["parity"] for _ in range(self._plan.repeats)
+            self._test(("parity",), rounds)["suites"]["parity"] for _ in range(self.plan.repeats)
         ]
         failed = [run for run in runs if not run["ok"]]
         return {
             "wrong": f"{len(failed)} of {len(runs)} runs have failures" if failed else "",
-            "rounds": self._plan.rounds,
+            "rounds": self.plan.rounds,
             "runs": runs,
         }
 
     def bench(self) -> dict:
-        folder = self._environment.project.build_root / "mac-report-bench"
-        options = {"output": folder, "quick": self._plan.quick}
-        program.BENCH.run(self._environment, options, self._of_build())
+        folder = self.environment.project.build_root / "mac-report-bench"
+        options = {"output": folder, "quick": self.plan.quick}
+        program.BENCH.run(self.environment, options, self._of_build())
         return {"bench": json.loads((folder / "bench.json").read_text(encoding="utf-8"))}
 
     def calibration(self) -> dict:
@@ -187,14 +185,14 @@ class _Run:
         Raises:
           RefusedError: there is none.
         """
-        if self._built is None:
+        if self.built is None:
             raise errors.RefusedError("k2 is not built", next_command="k2mps build")
-        return self._built
+        return self.built
 
     def _run(self, module: str, *words: str, variables: Mapping[str, str] | None = None):
         """Runs a program on the build; its outcome, and an error if it failed."""
         outcome = program.run(
-            self._environment,
+            self.environment,
             module,
             words,
             built=self._of_build(),
@@ -226,7 +224,7 @@ class _Run:
         return {"wrong": failure.what if failure else "", "lines": list(outcome.lines)}
 
     def _test(self, names: tuple[str, ...], arguments: tuple[str, ...]) -> dict:
-        results = testing.run_all(self._environment, self._obtain, self._request, names, arguments)
+        results = testing.run_all(self.environment, self.obtain, self.request, names, arguments)
         found = {
             result.suite.name: {
                 "ok": result.ok and not result.not_run,
