@@ -14,13 +14,14 @@ on another machine, with PyTorch for CUDA and nvcc but without clang.
 What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
 """
 
+import argparse
 import json
+import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
-
-from two_steps import download, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
@@ -61,7 +62,7 @@ def prepare(folder, libdevice):
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
         kernels = sources.compile_to_ptx("mutual_information", folder / PTX, libdevice, "sm_90")
-        source = download(scratch, "fast_rnnt==1.3", "--no-binary", ":all:")
+        source = _download(scratch, "fast_rnnt==1.3", "--no-binary", ":all:")
         upstream = folder / "upstream" / "fast_rnnt" / "csrc"
         upstream.mkdir(parents=True, exist_ok=True)
         with tarfile.open(source) as archive:
@@ -304,5 +305,45 @@ def run(folder, output):
         output.write_text(json.dumps(rows, indent=1) + "\n")
 
 
+def _download(folder, package, *arguments):
+    """Lets pip download one file; returns its path."""
+    before = set(folder.iterdir())
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", "--dest", str(folder), *arguments, package], check=True)
+    (new,) = set(folder.iterdir()) - before
+    return new
+
+
+def _libdevice(folder):
+    path = folder / "libdevice.10.bc"
+    with zipfile.ZipFile(_download(folder, "nvidia-cuda-nvcc-cu12")) as archive:
+        name = next(name for name in archive.namelist() if name.endswith("/libdevice.10.bc"))
+        path.write_bytes(archive.read(name))
+    return path
+
+
+def main():
+    """Does one of the two steps."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("prepare", help="make all that run needs")
+    command.add_argument("folder", type=Path)
+    command.add_argument(
+        "--libdevice", type=Path, help="CUDA's libdevice.10.bc; default: from PyPI"
+    )
+    command = commands.add_parser("run", help="measure on this GPU")
+    command.add_argument("folder", type=Path)
+    command.add_argument("--output", type=Path, help="a JSON to write")
+    options = parser.parse_args()
+    if options.command == "run":
+        run(options.folder, options.output)
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        prepare(options.folder, options.libdevice or _libdevice(Path(scratch)))
+
+
 if __name__ == "__main__":
-    main(__doc__, prepare, run)
+    main()

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 from k2mps.build import builder
+from k2mps.build.environment import Environment
 from k2mps.core import errors, project
 from k2mps.core.progress import Reporter
-from k2mps.run import without_k2
+from k2mps.run import program
 
 from k2_mps_tests.kernels import sources, train
 
@@ -32,9 +33,9 @@ def test_the_tool_starts_it(monkeypatch, said):
             said.append(text)
 
     monkeypatch.setattr(builder, "prepare", lambda *_: None)
-    here = project.find()
+    environment = Environment(project.find(), Lines())
     error = errors.UnreachableError("gone", why="no network")
-    without_k2.go_on(here, here.upstream(), builder.Request(), error, Lines())
+    program.train_without_k2(environment, builder.Request(), error)
     text = "\n".join(said)
     assert "the loss fell from" in text
     assert text.count("k2 itself is missing: gone\nwhy: no network\nnext: make build") == 2

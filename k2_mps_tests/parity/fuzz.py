@@ -33,7 +33,7 @@ MPS = torch.device("mps", 0)
 EPS = torch.finfo(torch.float32).eps
 # Makes k2 use the host, or the Metal kernel, where both can do an operation.
 FORCE = "K2_MPS_FORCE"
-PLACES = st.sampled_from(["host", "metal"])
+PLACES = ("host", "metal")
 
 
 class Difference(AssertionError):
@@ -338,7 +338,7 @@ CASES = {
             ),
             double=st.booleans(),
             log_semiring=st.booleans(),
-            place=PLACES,
+            place=st.sampled_from(PLACES),
         ),
     ),
     "unary": (unary_case, dict(specs=fsa_vecs(), name=st.sampled_from(sorted(UNARY)))),
@@ -353,7 +353,7 @@ CASES = {
             scores=dense(),
             pruned=st.booleans(),
             beam=st.floats(0.5, 20),
-            place=PLACES,
+            place=st.sampled_from(PLACES),
         ),
     ),
     "ctc_loss": (
@@ -362,7 +362,7 @@ CASES = {
             targets=st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=3),
             scores=dense(),
             reduction=st.sampled_from(["none", "sum", "mean"]),
-            place=PLACES,
+            place=st.sampled_from(PLACES),
         ),
     ),
     "ragged": (
@@ -482,8 +482,8 @@ class Tally:
         return sum(sum(c.values()) for c in self.counts.values())
 
 
-def fuzz(seconds, seed, kinds, tally):
-    """Runs cases until the time is over.
+def fuzz(seconds, seed, kinds, tally, place=None):
+    """Runs cases until the time is over, all in one place if that is given.
 
     Returns a list of (kind, arguments of the smallest failing case, text).
     """
@@ -494,7 +494,7 @@ def fuzz(seconds, seed, kinds, tally):
         for kind in list(remaining):
             if time.monotonic() > deadline:
                 return failures
-            failure = _round(kind, seed + round_number, tally)
+            failure = _round(kind, seed + round_number, tally, place)
             if failure is not None:
                 failures.append(failure)
                 # Its other failures may be the same one.
@@ -503,9 +503,12 @@ def fuzz(seconds, seed, kinds, tally):
             return failures
 
 
-def _round(kind, seed, tally, examples=50):
+def _round(kind, seed, tally, place, examples=50):
     """One run of hypothesis; returns a failure or None."""
     smallest = {}
+    arguments = dict(CASES[kind][1])
+    if place and "place" in arguments:
+        arguments["place"] = st.just(place)
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -515,7 +518,7 @@ def _round(kind, seed, tally, examples=50):
         print_blob=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @hypothesis.given(**CASES[kind][1])
+    @hypothesis.given(**arguments)
     def run(**kwargs):
         try:
             tally.counts[kind][check(kind, **kwargs)] += 1
@@ -553,12 +556,17 @@ def main(argv=None):
     parser.add_argument(
         "--kind", action="append", choices=sorted(CASES), help="only these; default all"
     )
+    parser.add_argument(
+        "--place",
+        choices=PLACES,
+        help="where mps does what both can do; default: each case draws one",
+    )
     args = parser.parse_args(argv)
 
     emulated = "" if sys.platform == "darwin" else " (emulated)"
     print(f"comparing cpu with mps{emulated} for {args.seconds:g} s, seed {args.seed}", flush=True)
     tally = Tally()
-    failures = fuzz(args.seconds, args.seed, args.kind or list(CASES), tally)
+    failures = fuzz(args.seconds, args.seed, args.kind or list(CASES), tally, args.place)
     for kind, kwargs, text in failures:
         print(f"\nfailure of {kind}: {text}\nto see it again:\n\n{_reproducer(kind, kwargs)}\n")
     print(f"{'kind':<20}{'equal':>8}{'both raised':>13}")

@@ -59,3 +59,39 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
     if not tolerance:
         tolerance = {"atol": 0, "rtol": 0}
     torch.testing.assert_close(mps.cpu(), cpu, equal_nan=True, **tolerance)
+
+
+def assert_equal(mps: object, cpu: object) -> None:
+    """Asserts that a result on mps is the one on the CPU, exactly.
+
+    Args:
+      mps, cpu: FSAs with their attributes, ragged tensors and shapes, tensors,
+        tuples of these, or other values.
+    """
+    if isinstance(cpu, tuple):
+        assert len(mps) == len(cpu)
+        for one, other in zip(mps, cpu):
+            assert_equal(one, other)
+    elif isinstance(cpu, torch.Tensor):
+        assert mps.requires_grad == cpu.requires_grad
+        assert_same(mps.detach(), cpu.detach())
+    elif isinstance(cpu, k2.RaggedTensor):
+        assert mps.dtype == cpu.dtype
+        assert_equal(mps.shape, cpu.shape)
+        assert_same(mps.values.detach(), cpu.values.detach())
+    elif isinstance(cpu, k2.RaggedShape):
+        assert mps.device == MPS
+        assert mps.num_axes == cpu.num_axes
+        for axis in range(1, cpu.num_axes):
+            assert_same(mps.row_splits(axis), cpu.row_splits(axis))
+            assert_same(mps.row_ids(axis), cpu.row_ids(axis))
+    elif isinstance(cpu, k2.Fsa):
+        assert_same(mps.arcs.values(), cpu.arcs.values())
+        assert_equal(mps.arcs.shape(), cpu.arcs.shape())
+        for attributes in (k2.Fsa.named_tensor_attr, k2.Fsa.named_non_tensor_attr):
+            ours, theirs = dict(attributes(mps)), dict(attributes(cpu))
+            assert ours.keys() == theirs.keys()
+            for name, value in theirs.items():
+                assert_equal(ours[name], value)
+    else:
+        assert mps == cpu

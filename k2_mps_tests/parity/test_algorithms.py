@@ -4,7 +4,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import assert_equal, assert_same, random_fsa_vec
 
 # Operations on an FsaVec with attributes of every kind.
 UNARY = {
@@ -56,25 +56,6 @@ def _attributed(device, requires_grad=True):
     return fsa, weight
 
 
-def _compare(mps, cpu):
-    assert mps.device == MPS
-    assert_same(mps.arcs.values(), cpu.arcs.values())
-    for axis in range(1, len(cpu.shape)):
-        assert_same(mps.arcs.shape().row_splits(axis), cpu.arcs.shape().row_splits(axis))
-    names = {name for name, _ in cpu.named_tensor_attr()}
-    assert names == {name for name, _ in mps.named_tensor_attr()}
-    for name in names:
-        a, b = getattr(mps, name), getattr(cpu, name)
-        if isinstance(b, torch.Tensor):
-            assert_same(a.detach(), b.detach())
-            assert a.requires_grad == b.requires_grad
-        else:
-            assert a.device == MPS
-            assert a.tolist() == b.tolist()
-    for name, value in cpu.named_non_tensor_attr():
-        assert getattr(mps, name) == value
-
-
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
     results = []
@@ -96,11 +77,7 @@ def test_unary(name):
         assert mps == cpu
         assert name in ("closure", "union", "convert_attr", "expand_ragged_attributes"), cpu
         return
-    _compare(mps[0], cpu[0])
-    assert_same(mps[1], cpu[1])
-    assert (mps[2] is None) == (cpu[2] is None)
-    if cpu[2] is not None:
-        assert_same(mps[2], cpu[2])
+    assert_equal(mps, cpu)
 
 
 def _epsilon_fsa(device):
@@ -133,7 +110,44 @@ def test_remove_epsilon(function):
     assert_same(tots[1][1], tots[0][1])
 
 
+def _levenshtein_scores(device):
+    refs = k2.levenshtein_graph([[1, 2, 3], [4]], device=device)
+    hyps = k2.levenshtein_graph([[1, 3], [4, 5], [6]], device=device)
+    hyp_to_ref = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
+    alignment = k2.levenshtein_alignment(
+        refs, hyps, hyp_to_ref_map=hyp_to_ref, sorted_match_ref=True
+    )
+    scores = alignment.get_tot_scores(use_double_scores=False, log_semiring=False)
+    assert scores.round().tolist() == [-1, -1, -1]
+    return scores
+
+
+def _sparse(device):
+    # k2 makes a sparse tensor of torch of it; there is no COO of float32
+    # beyond that.
+    rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
+    cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
+    made = k2.create_sparse(rows, cols, torch.tensor([1.0, 2.0, 3.0], device=device), (3, 3))
+    assert made.device.type == device
+    return made.to_dense()
+
+
+def _best_matching_stats(device):
+    """This goes through the CPU."""
+    tokens = [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]]
+    scores = torch.arange(20.0, device=device)
+    counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32, device=device)
+    ragged = k2.RaggedTensor(tokens, dtype=torch.int32, device=device)
+    return tuple(k2.get_best_matching_stats(ragged, scores, counts, 8, 0, 10, 2))
+
+
 MADE_ON_A_DEVICE = {
+    "replace_fsa": lambda d: k2.replace_fsa(
+        k2.linear_fsa([[7], [8, 9]], device=d), k2.linear_fsa([[100, 1], [101]], device=d), 100
+    ),
+    "levenshtein_scores": _levenshtein_scores,
+    "create_sparse": _sparse,
+    "best_matching_stats": _best_matching_stats,
     "linear_fsa": lambda d: k2.linear_fsa([[1, 2], [3]], device=d),
     "linear_fsa_one": lambda d: k2.linear_fsa([5, 6], device=d),
     "linear_fsa_ragged": lambda d: k2.linear_fsa(k2.RaggedTensor([[1, 2], [], [3]], device=d)),
@@ -154,32 +168,7 @@ MADE_ON_A_DEVICE = {
 @pytest.mark.parametrize("name", MADE_ON_A_DEVICE)
 def test_made_on_a_device(name):
     cpu, mps = [MADE_ON_A_DEVICE[name](d) for d in ("cpu", "mps")]
-    _compare(mps, cpu)
-
-
-def test_replace_fsa():
-    results = []
-    for device in ("cpu", "mps"):
-        src = k2.linear_fsa([[7], [8, 9]], device=device)
-        index = k2.linear_fsa([[100, 1], [101]], device=device)
-        results.append(k2.replace_fsa(src, index, 100))
-    _compare(results[1], results[0])
-
-
-def test_levenshtein_alignment():
-    results = []
-    for device in ("cpu", "mps"):
-        refs = k2.levenshtein_graph([[1, 2, 3], [4]], device=device)
-        hyps = k2.levenshtein_graph([[1, 3], [4, 5], [6]], device=device)
-        alignment = k2.levenshtein_alignment(
-            refs,
-            hyps,
-            hyp_to_ref_map=torch.tensor([0, 1, 1], dtype=torch.int32, device=device),
-            sorted_match_ref=True,
-        )
-        results.append(-alignment.get_tot_scores(use_double_scores=False, log_semiring=False))
-    assert_same(results[1], results[0])
-    assert results[0].round().tolist() == [1, 1, 1]
+    assert_equal(mps, cpu)
 
 
 def test_is_rand_equivalent_and_text():
@@ -200,19 +189,6 @@ def test_properties():
     assert fsa.shape == cpu.shape
 
 
-def test_create_sparse():
-    # k2 makes a sparse tensor of torch of it; there is no COO of float32
-    # beyond that.
-    matrices = []
-    for device in ("cpu", "mps"):
-        rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
-        cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
-        values = torch.tensor([1.0, 2.0, 3.0], device=device)
-        matrices.append(k2.create_sparse(rows, cols, values, (3, 3)))
-    assert matrices[1].device == MPS
-    assert_same(matrices[1].to_dense(), matrices[0].to_dense())
-
-
 @pytest.mark.parametrize(
     "pushing",
     [
@@ -230,19 +206,4 @@ def test_determinize_goes_through_the_cpu(pushing):
         results.append(k2.determinize(fsa, pushing))
     cpu, mps = results
     assert cpu.num_arcs < 5
-    _compare(mps, cpu)
-
-
-def test_get_best_matching_stats_goes_through_the_cpu():
-    results = []
-    for device in ("cpu", "mps"):
-        tokens = k2.RaggedTensor(
-            [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]],
-            dtype=torch.int32,
-            device=device,
-        )
-        scores = torch.arange(20.0, device=device)
-        counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32, device=device)
-        results.append(k2.get_best_matching_stats(tokens, scores, counts, 8, 0, 10, 2))
-    for m, c in zip(results[1], results[0]):
-        assert_same(m, c)
+    assert_equal(mps, cpu)

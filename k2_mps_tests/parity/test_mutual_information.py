@@ -8,15 +8,14 @@ in absolute terms.  ``TERMS`` is what a test allows of that bound: errors have
 either sign and mostly cancel.
 """
 
+import _k2
 import k2
 import pytest
 import torch
 
+from k2_mps_tests.kernels.bands import BAND_ROWS, dispatches
 from k2_mps_tests.parity.helpers import MPS
 
-# The most rows, S + 1, of a band; see
-# k2/csrc/mps/kernels/mutual_information_schedule.h.
-BAND_ROWS = 128
 EPS = torch.finfo(torch.float32).eps
 TERMS = 0.5
 
@@ -288,6 +287,23 @@ def test_dispatches_change_no_bit():
         assert dispatches > bands or _cores() < bands
         for a, expected in zip(one, whole):
             assert torch.equal(a[0], expected[b])
+
+
+@pytest.mark.parametrize(
+    "S, T", [(0, 1), (BAND_ROWS - 1, 30), (BAND_ROWS, 30), (2 * BAND_ROWS + 20, 650)]
+)
+@pytest.mark.parametrize("cores", [1, 60])
+def test_kernels_are_checked_with_the_dispatches_of_the_library(S, T, cores):
+    """k2_mps_tests/kernels/bands.py states the layout again, since it has no k2."""
+    B, offset = 2, -1
+    threadgroups, threads, params = _k2.mps_mutual_information_dispatches(
+        B, S, T, offset, True, cores
+    )
+    plan = dispatches(B, S, T, offset, True, length=params[0][8])
+    assert (plan.threadgroups, plan.threads) == (threadgroups, threads)
+    # All but length and delay, which are for speed.
+    assert [one[:8] for one in plan.params[: len(params)]] == [one[:8] for one in params]
+    assert plan.scratch_stride == params[0][6]
 
 
 @pytest.mark.parametrize("value", [-1e4, -1e9, -1e30, -3e38])

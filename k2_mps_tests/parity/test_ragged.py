@@ -5,7 +5,7 @@ import k2.ragged as k2r
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same
+from k2_mps_tests.parity.helpers import assert_equal
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 REAL = torch.float32
@@ -22,29 +22,6 @@ def random_ragged(num_axes=2, dtype=torch.float32, device="cpu", seed=0):
         return [sublist(axis + 1) for _ in range(n + 1)]
 
     return k2.RaggedTensor(sublist(0), dtype=dtype).to(device)
-
-
-def same(mps, cpu, **tolerance):
-    """Compares results of an operation: tensors, ragged tensors, tuples."""
-    if isinstance(cpu, tuple):
-        assert len(mps) == len(cpu)
-        for m, c in zip(mps, cpu):
-            same(m, c, **tolerance)
-    elif isinstance(cpu, torch.Tensor):
-        assert_same(mps.detach(), cpu.detach(), **tolerance)
-    elif isinstance(cpu, k2.RaggedTensor):
-        assert mps.device == MPS
-        assert mps.dtype == cpu.dtype
-        same(mps.shape, cpu.shape)
-        assert_same(mps.values.detach(), cpu.values.detach(), **tolerance)
-    elif isinstance(cpu, k2r.RaggedShape):
-        assert mps.device == MPS
-        assert mps.num_axes == cpu.num_axes
-        for axis in range(1, cpu.num_axes):
-            assert_same(mps.row_splits(axis), cpu.row_splits(axis))
-            assert_same(mps.row_ids(axis), cpu.row_ids(axis))
-    else:
-        assert mps == cpu
 
 
 def _index(x, *values):
@@ -93,7 +70,7 @@ ANY = {
 @pytest.mark.parametrize("name", ANY)
 def test_any_dtype(name, num_axes, dtype):
     cpu, mps = [ANY[name](random_ragged(num_axes, dtype, device)) for device in ("cpu", "mps")]
-    same(mps, cpu)
+    assert_equal(mps, cpu)
 
 
 INT = {
@@ -113,7 +90,7 @@ INT = {
 @pytest.mark.parametrize("name", INT)
 def test_int(name):
     cpu, mps = [INT[name](random_ragged(2, torch.int32, device)) for device in ("cpu", "mps")]
-    same(mps, cpu)
+    assert_equal(mps, cpu)
 
 
 @pytest.mark.parametrize("mode", ["constant", "replicate"])
@@ -121,7 +98,7 @@ def test_pad(mode):
     cpu, mps = [
         random_ragged(2, REAL, device).pad(mode=mode, padding_value=7) for device in ("cpu", "mps")
     ]
-    same(mps, cpu)
+    assert_equal(mps, cpu)
 
 
 DIFFERENTIABLE = {
@@ -148,8 +125,8 @@ def test_gradient(name, num_axes, expanded):
         results.append((y, x.grad))
     (cpu, cpu_grad), (mps, mps_grad) = results
     # exp() and log() of float32 on the same host; the order of sums agrees.
-    same(mps, cpu)
-    same(mps_grad, cpu_grad)
+    assert_equal(mps, cpu)
+    assert_equal(mps_grad, cpu_grad)
 
 
 SHAPE = {
@@ -172,7 +149,7 @@ def test_shape(name):
     cpu, mps = [
         SHAPE[name](k2r.RaggedShape("[[x x] [] [x x x]]").to(device)) for device in ("cpu", "mps")
     ]
-    same(mps, cpu)
+    assert_equal(mps, cpu)
 
 
 def test_row_ids_make_row_splits():
@@ -180,7 +157,7 @@ def test_row_ids_make_row_splits():
     for device in ("cpu", "mps"):
         row_ids = torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32, device=device)
         results.append(k2r.create_ragged_shape2(row_ids=row_ids))
-    same(results[1], results[0])
+    assert_equal(results[1], results[0])
 
 
 def test_a_million_elements():
@@ -196,7 +173,7 @@ def test_a_million_elements():
         shape = k2r.create_ragged_shape2(row_splits=row_splits.to(device))
         ragged = k2.RaggedTensor(shape, values.to(device))
         results.append((ragged.sum(), _sort(ragged)[0]))
-    same(results[1], results[0])
+    assert_equal(results[1], results[0])
 
 
 def test_tensors_of_two_devices_are_refused():

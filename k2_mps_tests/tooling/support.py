@@ -17,6 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from k2mps.build.environment import Environment
+from k2mps.core.project import Project
+
 from k2_mps_tests.tooling import tool_server
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
@@ -162,6 +165,15 @@ class Sandbox:
             "[lock.patches]\n\n"
             "[lock.files]\n"
         )
+
+    def use_installed_torch(self) -> str:
+        """Names the torch of .venv in upstream.toml; its version."""
+        torch = Environment(Project(self.root)).version_of("torch")
+        assert torch, "these tests need the environment that k2mps build makes"
+        version = torch.split("+")[0]
+        config = self.root / "upstream.toml"
+        config.write_text(config.read_text().replace("2.13.0", version))
+        return version
 
     def command(self, *args: str) -> list[str]:
         return [sys.executable, "-m", "k2mps", *map(str, args)]

@@ -18,8 +18,6 @@ import time
 from pathlib import Path
 
 import pytest
-from k2mps.build import environment
-from k2mps.core import project
 
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
@@ -111,11 +109,7 @@ def sandbox(empty):
         },
     )
     make_environment(empty.root / ".venv")
-    found = environment.Environment(project.Project(empty.root))
-    torch = found.version_of("torch")
-    assert torch, "these tests need the environment that k2mps build makes"
-    config = empty.root / "upstream.toml"
-    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
+    empty.use_installed_torch()
     work = empty.clone("authoring")
     git(work, "checkout", "--quiet", "-b", "k2-mps")
     support.commit(
@@ -132,6 +126,10 @@ def sandbox(empty):
 
 def build(sandbox, *args, env=None):
     return sandbox.ok("build", "--device", "cpu", "--no-demo", *args, env=env)
+
+
+def fails(sandbox, code, *args, env=None):
+    return sandbox.fails(code, "build", "--device", "cpu", "--no-demo", *args, env=env)
 
 
 def trees(sandbox):
@@ -202,7 +200,7 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
 def test_uncommitted_edits_of_an_unpatched_checkout_are_refused(sandbox):
     sandbox.ok("checkout")
     support.write(sandbox.checkout, {"k2/csrc/context.h": "mine\n"})
-    sandbox.fails(11, "build", "--device", "cpu", "--no-demo")
+    fails(sandbox, 11)
 
 
 def test_another_series_is_another_tree(sandbox):
@@ -261,7 +259,7 @@ def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
     support.write(
         sandbox.checkout, {"k2/csrc/answer.cc": warnings + "int Answer() { return wrong_name; }\n"}
     )
-    message = sandbox.fails(32, "build", "--device", "cpu", "--no-demo")
+    message = fails(sandbox, 32)
     assert "answer.cc:101:" in message and "wrong_name" in message
     assert "FAILED: " in message and "build.log" in message
     assert "of no interest" not in message
@@ -273,16 +271,14 @@ def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
 
 
 def test_a_failing_configuration_is_shown_and_mended(sandbox):
-    message = sandbox.fails(
-        32, "build", "--device", "cpu", "--no-demo", "--", "-DK2_BREAK_CONFIGURE=ON"
-    )
+    message = fails(sandbox, 32, "--", "-DK2_BREAK_CONFIGURE=ON")
     assert "broken on purpose" in message
     assert "configure.log" in message
     build(sandbox)
 
 
 def test_an_unsupported_torch_is_refused(sandbox):
-    message = sandbox.fails(3, "build", "--device", "cpu", "--no-demo", "--torch", "1.0")
+    message = fails(sandbox, 3, "--torch", "1.0")
     assert "torch 1.0 is not supported" in message
 
 
@@ -356,7 +352,7 @@ def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
     process.kill()
     process.communicate()
     assert alive(pid)
-    message = sandbox.fails(17, "build", "--device", "cpu", "--no-demo")
+    message = fails(sandbox, 17)
     assert "another k2mps" in message
     os.killpg(os.getpgid(pid), signal.SIGKILL)
     deadline = time.monotonic() + 20
@@ -371,7 +367,7 @@ def test_after_kill_9_the_next_build_waits_for_the_compilers(sandbox):
 
 def test_two_builds_of_one_tree_are_refused(sandbox):
     process, _ = start_slow_build(sandbox)
-    sandbox.fails(17, "build", "--device", "cpu", "--no-demo")
+    fails(sandbox, 17)
     process.send_signal(signal.SIGINT)
     process.communicate()
 
@@ -382,15 +378,7 @@ def test_a_link_error_is_shown(sandbox):
         sandbox.checkout,
         {"k2/csrc/answer.cc": "int Missing();\nint Answer() { return Missing(); }\n"},
     )
-    message = sandbox.fails(
-        32,
-        "build",
-        "--device",
-        "cpu",
-        "--no-demo",
-        "--",
-        "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--no-undefined",
-    )
+    message = fails(sandbox, 32, "--", "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--no-undefined")
     assert "Missing()" in message
 
 
@@ -405,14 +393,14 @@ add_custom_command(OUTPUT big.cc
 target_sources(_k2 PRIVATE big.cc)
 """
     )
-    message = sandbox.fails(22, "build", "--device", "cpu", "--no-demo")
+    message = fails(sandbox, 22)
     assert "no space left while building" in message
 
 
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
     """A machine without compilers, where apt-get may not be run."""
-    env = {"PATH": bare_path(tmp_path, compilers=False)}
-    message = sandbox.fails(30, "build", "--device", "cpu", "--no-demo", env=env)
+    env = {"PATH": bare_path(tmp_path)}
+    message = fails(sandbox, 30, env=env)
     assert "C++ compiler" in message
     assert message.rstrip().endswith("next: sudo apt-get install g++")
 
@@ -421,7 +409,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
     """apt-get here is a program that puts a compiler on the PATH."""
-    path = bare_path(tmp_path, compilers=False)
+    path = bare_path(tmp_path)
     log = tmp_path / "apt.log"
     tool = Path(path) / "apt-get"
     compiler = shutil.which("c++") or shutil.which("g++")
@@ -446,29 +434,12 @@ def test_root_installs_what_is_missing(sandbox, tmp_path, works):
         assert "Unable to locate package" in result.stderr
 
 
-def bare_path(tmp_path: Path, compilers: bool) -> str:
-    """A PATH with the programs that the tool and cmake start, and no more."""
+def bare_path(tmp_path: Path) -> str:
+    """A PATH with the programs that the tool and cmake start, but no compiler."""
     folder = tmp_path / "bare"
     folder.mkdir()
-    names = [
-        "git",
-        "sh",
-        "env",
-        "ln",
-        "sed",
-        "cat",
-        "touch",
-        "uname",
-        "ar",
-        "ranlib",
-        "ld",
-        "as",
-        "nm",
-        "strip",
-        "objdump",
-        "cc",
-    ]
-    for name in names if compilers else [n for n in names if n != "cc"]:
+    names = "git sh env ln sed cat touch uname ar ranlib ld as nm strip objdump".split()
+    for name in names:
         found = shutil.which(name)
         if found:
             os.symlink(found, folder / name)
@@ -490,23 +461,14 @@ def test_a_build_tells_its_time_and_what_ccache_had(sandbox, tmp_path):
 def test_doctor_says_what_is_there(sandbox):
     checks = json.loads(sandbox.ok("doctor", "--device", "cpu", "--json"))
     names = {check["name"] for check in checks}
-    assert {
-        "git",
-        "Python",
-        "Python headers",
-        "disk space",
-        "torch",
-        "cmake",
-        "ninja",
-        "pybind11",
-        "ccache",
-    } <= names
+    assert {"git", "Python", "Python headers", "disk space", "ccache"} <= names
+    assert {"torch", "cmake", "ninja", "pybind11"} <= names
     assert all(check["ok"] for check in checks if check["needed"])
     assert all(check["fix"] and check["wanted"] for check in checks)
 
 
 def test_doctor_fails_where_something_is_missing(sandbox, tmp_path):
-    env = {"PATH": bare_path(tmp_path, compilers=False)}
+    env = {"PATH": bare_path(tmp_path)}
     result = sandbox.run("doctor", "--device", "cpu", env=env)
     assert result.returncode == 30
     assert re.search(r"^MISSING\tC\+\+ compiler\tnothing", result.stdout, re.MULTILINE)

@@ -45,36 +45,7 @@ def test_every_kind_of_error_has_a_meaning_and_a_remedy():
 
 def test_help_names_every_command(empty):
     out = empty.ok("--help")
-    for name in (
-        "apply",
-        "bench",
-        "build",
-        "checkout",
-        "clean",
-        "completion",
-        "demo",
-        "docs",
-        "doctor",
-        "drop",
-        "edit",
-        "export",
-        "fold",
-        "fuzz",
-        "kernels",
-        "lint",
-        "lock",
-        "mac-report",
-        "new",
-        "probe",
-        "rebase",
-        "recipes",
-        "report",
-        "status",
-        "test",
-        "undo",
-        "upstream",
-        "wheel",
-    ):
+    for name in command_line.main.commands:
         assert re.search(rf"^  {name} +\S", out, re.MULTILINE), name
         assert "Usage: " in empty.ok(name, "--help")
     out = empty.ok("wheel", "--help")

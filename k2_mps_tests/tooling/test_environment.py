@@ -187,12 +187,11 @@ def test_what_is_registered_is_what_python_imports(made, tmp_path):
     support.write(library, {"_k2.py": "x = 'found'\n"})
     version = "1.24.4+cpu.torch2.13.0"
     built = builder.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0, version)
-    project = Project(made.directory.parent)
-    builder.register(project, dataclasses.replace(built, version="1.24.3"))
-    builder.register(project, built)
+    builder.register(made, dataclasses.replace(built, version="1.24.3"))
+    builder.register(made, built)
     target = made.site_packages / "k2mps-build.pth"
     before = target.stat().st_mtime_ns
-    builder.register(project, built)
+    builder.register(made, built)
     assert target.stat().st_mtime_ns == before
     out = subprocess.run(
         [str(made.python), "-c", "import k2; print(k2.x)"],

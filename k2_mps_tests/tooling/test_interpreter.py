@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import subprocess
@@ -48,9 +49,11 @@ def test_the_python_here():
     assert found.library.exists()
     found.check_headers()
     assert found == interpreter.find(sys.executable)
-    assert found.lacks([]) == []
-    names = ["PyLong_FromLong", "PyNo_SuchThing", "_Py_NoneStruct"]
-    assert found.lacks(names) == ["PyNo_SuchThing"]
+    symbols = found.symbols()
+    assert {"PyLong_FromLong", "_Py_NoneStruct"} < symbols
+    assert "PyNo_SuchThing" not in symbols and "malloc" not in symbols
+    # What an extension can bind here.
+    assert all(hasattr(ctypes.pythonapi, name) for name in symbols)
 
 
 def test_a_name_is_looked_up_as_a_shell_does(monkeypatch, tmp_path):
@@ -131,14 +134,12 @@ def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
     )
 
 
-def test_symbols_that_another_python_lacks(stand_in):
-    """The list to link with is of the Python that is asked for."""
-    found = interpreter.find()
-    assert "PyLong_FromLong" in toolchain.python_symbols(found)
-    empty = dataclasses.replace(found, library=Path("/bin/true"))
+@pytest.mark.parametrize("library", ["/bin/true", "/etc/passwd"])
+def test_a_library_that_is_not_pythons(library):
+    found = dataclasses.replace(interpreter.find(), library=Path(library))
     with pytest.raises(errors.RequirementMissingError) as caught:
-        toolchain.python_symbols(empty)
-    assert "exports nothing of Python's" in str(caught.value)
+        found.symbols()
+    assert f"{library} exports nothing of Python's" in str(caught.value)
 
 
 def test_a_wheel_for_this_machine_is_for_its_own_python(sandbox):

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 from k2mps.build import doctor
+from k2mps.build.builder import Request
+from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.progress import Reporter
+from k2mps.core.project import Project
 from k2mps.run import mac_report, program, suites, testing
 
-from k2_mps_tests.tooling.support import TOOLS
+from k2_mps_tests.tooling import support
 
-ROOT = TOOLS.parent
+ROOT = support.TOOLS.parent
 KERNEL = {
     "max_threads": 1024,
     "simd_width": 32,
@@ -44,37 +46,34 @@ class Machine:
         }
         self.variables = []
         self.failures = {}
-        (tmp_path / "build/tests").mkdir(parents=True)
+        self.build = lambda *args: types.SimpleNamespace(steps=0, seconds=0.0)
         (tmp_path / "patches").symlink_to(ROOT / "patches")
-        self.project = types.SimpleNamespace(root=tmp_path, build_root=tmp_path / "build")
+        self.root = tmp_path
         monkeypatch.setattr(doctor, "examine", lambda *args: [])
+        monkeypatch.setattr(mac_report.builder, "build", lambda *args: self.build())
         monkeypatch.setattr(mac_report.builder, "register", lambda *args: None)
         monkeypatch.setattr(program, "run", self._run)
-        monkeypatch.setattr(program, "bench", self._bench)
         monkeypatch.setattr(testing, "run_all", self._test)
 
-    def _run(self, project, module, words, reporter, *, built, variables=None, on_line=None):
+    def _run(self, environment, module, words, *, built, variables=None, on_line=None):
         if module == "k2_mps_tests.kernels.measure":
             self.variables.append(dict(variables))
+        if module == "k2_mps_tests.benchmarks.bench" and module not in self.answers:
+            support.write(Path(words[words.index("--output") + 1]), {"bench.json": "{}"})
+            return types.SimpleNamespace(status=0, lines=())
         status, lines = self.answers[module]
         return types.SimpleNamespace(status=status, lines=tuple(lines))
 
-    def _bench(self, project, built, reporter, folder, quick):
-        folder.mkdir()
-        (folder / "bench.json").write_text("{}")
+    def _test(self, environment, obtain, request, names, arguments):
+        (suite,) = suites.choose(("parity",))
+        failures = {f"parity.{name}": why for name, why in self.failures.items()}
+        result = suites.Result(suite, passed=7, failed=len(failures), failures=failures)
+        return [result]
 
-    def _test(self, project, upstream, k2, names, *, arguments, reporter):
-        suite = suites.choose(("parity",))[0]
-        cases = "".join(
-            f'<testcase classname="parity" name="{name}"><failure message="{why}"/></testcase>'
-            for name, why in self.failures.items()
-        )
-        file = self.project.build_root / "tests/parity.xml"
-        file.write_text(f"<testsuite>{cases}</testsuite>")
-        return [suites.Result(suite, passed=7, failed=len(self.failures))]
-
-    def report(self, build=lambda request: types.SimpleNamespace(steps=0, seconds=0.0)):
-        return mac_report.MacReport(self.project, None, build, mac_report.QUICK, Reporter()).make()
+    def report(self):
+        environment = Environment(Project(self.root))
+        environment.install_group = lambda name: False
+        return mac_report.make(environment, lambda: None, Request(), mac_report.QUICK)
 
 
 @pytest.fixture
@@ -99,10 +98,11 @@ def test_all_is_right(machine, tmp_path):
 
 
 def test_what_fails_does_not_end_it(machine):
-    def build(request):
+    def build():
         raise errors.CompileError("k2 does not build", why="because")
 
-    report = machine.report(build)
+    machine.build = build
+    report = machine.report()
     steps = report["steps"]
     assert steps["build"]["wrong"].startswith("k2 does not build")
     assert "k2 is not built" in steps["machine"]["wrong"]
@@ -110,6 +110,12 @@ def test_what_fails_does_not_end_it(machine):
     # It can be shown and read all the same.
     assert "k2 does not build" in mac_report.page(report)
     assert mac_report.differences(report, report) == []
+
+
+def test_a_benchmark_that_fails_is_quoted(machine):
+    machine.answers["k2_mps_tests.benchmarks.bench"] = (1, ["some", "the last words"])
+    wrong = machine.report()["steps"]["bench"]["wrong"]
+    assert "the benchmark ended with status 1" in wrong and "the last words" in wrong
 
 
 def test_differences_are_named(machine):
@@ -155,10 +161,10 @@ def test_nothing_personal(machine, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: Path("/Users/ada.lovelace"))
     machine.answers["k2.mps.check"] = (
         1,
-        [f"{machine.project.root}/x /Users/ada.lovelace/y", "Adas-Mac.local: ada.lovelace"],
+        [f"{machine.root}/x /Users/ada.lovelace/y", "Adas-Mac.local: ada.lovelace"],
     )
     page = mac_report.page(machine.report())
-    for name in ("ada.lovelace", "Adas-Mac", str(machine.project.root)):
+    for name in ("ada.lovelace", "Adas-Mac", str(machine.root)):
         assert name not in page
     assert (
         "<project>/x <home>/y"
@@ -182,5 +188,6 @@ def test_what_is_no_report(empty, tmp_path):
     file.write_text(mac_report._MARK + '{"schema": 99}</script>')
     with pytest.raises(errors.RefusedError, match="the form 99"):
         mac_report.read(file)
-    told = empty.fails(24, "mac-report", "--read", str(file))
+    assert "is no report" in empty.fails(24, "mac-report", "--read", str(file))
+    told = empty.fails(24, "mac-report", "--read", str(tmp_path / "gone.html"))
     assert "to compare" in told

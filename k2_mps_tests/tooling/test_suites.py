@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from k2mps.build import builder, doctor
+from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
@@ -52,31 +53,32 @@ class Lines(Reporter):
 
 
 @pytest.fixture
-def project(tmp_path):
-    """A project whose environment is the one that the tests run in."""
+def environment(tmp_path):
+    """The environment of a project, which is the one that the tests run in."""
     support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
-    return Project(tmp_path)
+    return Environment(Project(tmp_path))
 
 
-def run(project, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
-    name = f"suite{len(list(project.root.glob('suite*')))}"
+def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
+    root = environment.project.root
+    name = f"suite{len(list(root.glob('suite*')))}"
     if text is not None:
-        support.write(project.root / name, {"test_it.py": text})
+        support.write(root / name, {"test_it.py": text})
     suite = suites.Suite(name, "this", name, device, on_k2, **kwargs)
-    return suites.run(project, suite, None, (), Reporter())
+    return suites.run(environment, suite, None)
 
 
-def test_the_numbers_are_pytests(project):
-    result = run(project, MIXED)
+def test_the_numbers_are_pytests(environment):
+    result = run(environment, MIXED)
     assert (result.passed, result.failed, result.errors, result.skipped) == (2, 1, 1, 3)
     assert result.reasons == {"no Mac here": 2, "too old": 1}
     assert not result.ok and not result.broken
     assert any("assert 1 == 2" in line for line in result.output)
 
 
-def test_a_good_suite(project):
-    result = run(project, "def test_good(): pass\n")
+def test_a_good_suite(environment):
+    result = run(environment, "def test_good(): pass\n")
     assert result.ok and result.passed == 1 and result.output == ()
 
 
@@ -93,8 +95,8 @@ def test_a_good_suite(project):
         ("import os\n\ndef test_x(): os.abort()\n", "status -6"),
     ],
 )
-def test_what_only_looks_good_is_called_broken(project, text, reason):
-    result = run(project, text)
+def test_what_only_looks_good_is_called_broken(environment, text, reason):
+    result = run(environment, text)
     assert reason in result.broken
     assert not result.ok
 
@@ -113,7 +115,7 @@ class Progress(Reporter):
         self.steps.append((done, total, text))
 
 
-def test_several_processes_share_a_suite(project, monkeypatch):
+def test_several_processes_share_a_suite(environment, monkeypatch):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     # This test itself may be one of such a suite.
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
@@ -132,12 +134,13 @@ def test_bad(): assert 1 == 2
 @pytest.mark.skip(reason="no Mac here")
 def test_skipped(): pass
 """
-    support.write(project.root / "spread", {"test_it.py": text})
+    support.write(environment.project.root / "spread", {"test_it.py": text})
     suite = suites.Suite(
         "spread", "this", "spread", doctor.Device.CPU, on_k2=False, spread="worksteal"
     )
     progress = Progress()
-    result = suites.run(project, suite, None, (), progress)
+    environment.reporter = progress
+    result = suites.run(environment, suite, None)
     assert (result.passed, result.failed, result.skipped) == (6, 1, 1)
     assert any("assert 1 == 2" in line for line in result.output)
     assert [(done, total) for done, total, _ in progress.steps] == [
@@ -145,16 +148,16 @@ def test_skipped(): pass
     ]
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
     # Who looks at one test wants to see it.
-    chosen = suites.run(project, suite, None, ("-k", "test_skipped or test_it[0]"), Reporter())
+    chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
 
 
-def test_a_worker_that_dies_is_an_error(project, monkeypatch):
+def test_a_worker_that_dies_is_an_error(environment, monkeypatch):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
     text = "import os\n\ndef test_a(): os.abort()\n\ndef test_b(): pass\n"
-    assert not run(project, text, spread="worksteal").ok
+    assert not run(environment, text, spread="worksteal").ok
     text = "import os\nos._exit(0)\n"
-    assert not run(project, text, spread="worksteal").ok
+    assert not run(environment, text, spread="worksteal").ok
 
 
 def test_the_slowest_tests_are_named():
@@ -170,21 +173,21 @@ def test_the_slowest_tests_are_named():
     assert lines[-4:-1] == ["slowest of 120 seconds:", "    50  mps: d::e", "    30  tooling: a::b"]
 
 
-def test_a_module_that_cannot_be_imported_is_an_error(project):
-    result = run(project, "import nonsense_that_is_not_there\n")
+def test_a_module_that_cannot_be_imported_is_an_error(environment):
+    result = run(environment, "import nonsense_that_is_not_there\n")
     assert result.errors == 1 and not result.ok
 
 
-def test_an_old_report_is_not_read(project):
-    assert run(project, "def test_good(): pass\n").ok
-    path = project.build_root / "tests"
+def test_an_old_report_is_not_read(environment):
+    assert run(environment, "def test_good(): pass\n").ok
+    path = environment.project.build_root / "tests"
     (path / "suite1.xml").write_text((path / "suite0.xml").read_text())
-    assert not run(project, "import os\nos._exit(0)\n").ok
+    assert not run(environment, "import os\nos._exit(0)\n").ok
 
 
-def test_variables_and_arguments_arrive(project):
+def test_variables_and_arguments_arrive(environment):
     result = run(
-        project,
+        environment,
         "import os\n\ndef test_a(): assert os.environ['FLAVOUR'] == 'sweet'"
         "\n\ndef test_b(): raise SystemError\n",
         variables={"FLAVOUR": "sweet"},
@@ -193,7 +196,7 @@ def test_variables_and_arguments_arrive(project):
     assert result.ok and result.passed == 1
 
 
-def test_the_summary_says_everything_that_matters(project):
+def test_the_summary_says_everything_that_matters():
     mps = suites.Suite("parity", "", "", doctor.Device.MPS)
     cpu = suites.Suite("upstream-cpu", "", "", doctor.Device.CPU)
     tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
@@ -213,14 +216,14 @@ def test_the_summary_says_everything_that_matters(project):
     assert lines[-1] == ("203 tests ran against real k2, 10 needed none, 1 were skipped")
 
 
-def test_the_summary_says_how_many_tests_k2_is_missing_for(project):
+def test_the_summary_says_how_many_tests_k2_is_missing_for(environment):
     text = "import k2\n\ndef test_a(): pass\n\ndef test_b(): pass\n"
-    support.write(project.root / "of_k2", {"more/test_it.py": text})
+    support.write(environment.project.root / "of_k2", {"more/test_it.py": text})
     of_k2 = suites.Suite("of-k2", "", "of_k2", doctor.Device.CPU)
     within = suites.Suite("within", "", "{k2}/tests", doctor.Device.CPU)
     cpp = suites.Suite("cpp", "", "of_k2", doctor.Device.CPU, cpp=True)
     tool = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
-    away = [suites.not_run(project, suite, "gone") for suite in (of_k2, within, cpp)]
+    away = [suites.not_run(environment.project, suite, "gone") for suite in (of_k2, within, cpp)]
     assert all(result.ok for result in away)
     partly = suites.Result(of_k2, passed=4, skipped=1, without_k2=True, missed=3)
     lines = suites.summary([suites.Result(tool, passed=10), *away, partly])
@@ -232,7 +235,7 @@ def test_the_summary_says_how_many_tests_k2_is_missing_for(project):
     ]
 
 
-def test_without_k2_only_marked_tests_are_left_out(project):
+def test_without_k2_only_marked_tests_are_left_out(environment):
     text = """
 import pytest
 
@@ -246,15 +249,15 @@ def test_of_none(): pass
 """
     plugin = ROOT / "k2_mps_tests/without_k2.py"
     support.write(
-        project.root,
+        environment.project.root,
         {"k2_mps_tests/__init__.py": "", "k2_mps_tests/without_k2.py": plugin.read_text()},
     )
-    result = run(project, text, on_k2=True, marked=True)
+    result = run(environment, text, on_k2=True, marked=True)
     assert result.ok, result.output
     assert (result.passed, result.skipped, result.missed) == (1, 1, 1)
     assert result.without_k2 and result.reasons == {"no Mac here": 1}
     # A suite that needs none runs all of them.
-    assert run(project, text).failed == 1
+    assert run(environment, text).failed == 1
 
 
 def test_report_fails_where_anything_did():
@@ -292,12 +295,7 @@ def test_without_upstream_the_rest_still_runs(sandbox):
         "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"
     )
     os.symlink(sys.prefix, sandbox.root / ".venv")
-    config = sandbox.root / "upstream.toml"
-    from k2mps.build.environment import Environment
-
-    torch = Environment(Project(sandbox.root)).version_of("torch")
-    assert torch, "this test needs the environment that k2mps build makes"
-    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
+    sandbox.use_installed_torch()
     support.write(sandbox.root / "k2_mps_tests/tooling", {"test_it.py": "def test_good(): pass\n"})
     out = sandbox.ok("test", "tooling", "upstream-cpu")
     assert re.search(r"^tooling +1 +0 ", out, re.MULTILINE)

@@ -30,10 +30,7 @@ def ready(sandbox):  # noqa: F811
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE})
     sandbox.pin = pin
     sandbox.write_config(pin)
-    config = sandbox.root / "upstream.toml"
-    torch = Environment(Project(sandbox.root)).version_of("torch")
-    sandbox.torch = torch.split("+")[0]
-    config.write_text(config.read_text().replace("2.13.0", sandbox.torch))
+    sandbox.torch = sandbox.use_installed_torch()
     sandbox.ok("lock")
     return sandbox
 

@@ -13,28 +13,14 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from k2mps.build import doctor, toolchain
+from k2mps.build import toolchain
 from k2mps.core import errors
-from k2mps.core.progress import Reporter
 from packaging.requirements import Requirement
 
-from k2_mps_tests.tooling import support, wheel_for_tests
+from k2_mps_tests.tooling import macos, support, wheel_for_tests
 from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
 
 ROOT = support.TOOLS.parent
-CLANG = f"clang-{doctor.CLANG}"
-TARGET = "--target=arm64-apple-macos14.0"
-LINK = [
-    CLANG,
-    TARGET,
-    "-w",
-    "-O1",
-    "-ffreestanding",
-    "-nostdlib",
-    "-fuse-ld=lld",
-    "-mlinker-version=820",
-    "-dynamiclib",
-]
 # As zig's package has it: several documents, several targets, line breaks.
 LIB_SYSTEM = """\
 --- !tapi-tbd
@@ -59,26 +45,7 @@ OBJC = "/usr/lib/libobjc.A.dylib"
 
 @pytest.fixture(scope="module", autouse=True)
 def _linker():
-    needed = (CLANG, f"lld-{doctor.CLANG}")
-    doctor.provide(
-        [check for check in toolchain.checks() if check.package in needed and not check.ok],
-        Reporter(),
-    )
-
-
-def compiled(code: str, path: Path, *options: str) -> Path:
-    source = path.with_suffix(".c")
-    source.write_text(code)
-    command = [
-        *LINK,
-        str(source),
-        "-o",
-        str(path),
-        *options,
-        f"-Wl,-install_name,@rpath/{path.name}",
-    ]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    return path
+    macos.require_linker()
 
 
 @pytest.fixture
@@ -92,13 +59,13 @@ def packages(tmp_path):
     objc.write_text(toolchain.stub(OBJC, ["_objc_retain"], []))
     torch = tmp_path / "torch"
     (torch / "lib").mkdir(parents=True)
-    core = compiled("int core(void) { return 1; }", torch / "lib/core.dylib", str(stub))
-    compiled(
+    core = macos.link("int core(void) { return 1; }", torch / "lib/core.dylib", stub)
+    macos.link(
         "int core(void); int objc_retain(void);int rest(void) { return core() + objc_retain(); }",
         torch / "lib/rest.dylib",
-        str(core),
-        str(objc),
-        str(stub),
+        core,
+        objc,
+        stub,
     )
     return torch, zig
 
@@ -128,13 +95,13 @@ def test_a_library_exports_what_it_passes_on(tmp_path):
     outer.write_text(toolchain.stub("/usr/lib/outer.dylib", ["_flat"], ["/usr/lib/inner.dylib"]))
     system = tmp_path / "system.tbd"
     system.write_text(LIB_SYSTEM)
-    built = compiled(
+    built = macos.link(
         "int deep(void); int flat(void);int both(void) { return deep() + flat(); }",
         tmp_path / "both.dylib",
-        str(outer),
-        str(system),
+        outer,
+        system,
         "-isysroot",
-        str(tmp_path),
+        tmp_path,
     )
     found = toolchain.imports(toolchain.parse(built))
     assert "_flat" in found["/usr/lib/outer.dylib"]
@@ -145,9 +112,7 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     system = tmp_path / "system.tbd"
     system.write_text(LIB_SYSTEM)
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        compiled(
-            "int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", str(system)
-        )
+        macos.link("int gone(void); int f(void) { return gone(); }", tmp_path / "f.dylib", system)
     assert "undefined symbol: gone" in failure.value.stderr
 
 
@@ -192,9 +157,7 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
     }
     system = tmp_path / "system.tbd"
     system.write_text(toolchain.stub(toolchain.SYSTEM, {*symbols, "dyld_stub_binder"}, []))
-    built = compiled(
-        SIGNPOSTS, tmp_path / "f.dylib", str(system), "-fno-stack-protector", *os_headers
-    )
+    built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", system, "-fno-stack-protector", *os_headers)
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
     # Instruments looks there for what is not copied into each record.
@@ -204,7 +167,7 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
 
 def test_a_signpost_has_a_literal_for_a_name(tmp_path, os_headers):
     with pytest.raises(subprocess.CalledProcessError) as failure:
-        compiled(
+        macos.link(
             SIGNPOSTS.replace('"name"', "text"),
             tmp_path / "f.dylib",
             f"-I{toolchain.FILES}",

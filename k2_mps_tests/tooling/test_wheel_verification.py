@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 from k2mps.build import doctor, toolchain
+from k2mps.build.environment import Environment
 from k2mps.build.front_end import find as front_end_of
 from k2mps.core import errors
-from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.wheel import contents, expectations, images, verify
 
-from k2_mps_tests.tooling import support
+from k2_mps_tests.tooling import macos, support
 from k2_mps_tests.tooling.test_build import sandbox  # noqa: F401
 
 ROOT = support.TOOLS.parent
@@ -108,40 +108,14 @@ class Workshop:
         code: str,
         path: Path,
         *,
-        kind: str = "-dynamiclib",
-        target: str = "arm64-apple-macos14.0",
         rpaths: Sequence[str] = RPATHS,
-        name: str | None = None,
         options: Sequence[str] = (),
+        **how: str,
     ) -> bytes:
-        """Compiles and links C code."""
-        source = self._folder / "source.c"
-        source.write_text(code)
-        if kind == "-dynamiclib":
-            name = name or f"@rpath/{path.name}"
-            options = [f"-Wl,-install_name,{name}", *options]
-        subprocess.run(
-            [
-                f"clang-{doctor.CLANG}",
-                f"--target={target}",
-                "-w",
-                "-O1",
-                "-ffreestanding",
-                "-nostdlib",
-                "-fuse-ld=lld",
-                "-mlinker-version=820",
-                kind,
-                str(source),
-                "-o",
-                str(path),
-                f"-L{self._folder}",
-                "-lSystem",
-                *(f"-Wl,-rpath,{rpath}" for rpath in rpaths),
-                *options,
-            ],
-            check=True,
-        )
-        return path.read_bytes()
+        """Compiles and links C code, with libSystem."""
+        system = (f"-L{self._folder}", "-lSystem")
+        places = (f"-Wl,-rpath,{rpath}" for rpath in rpaths)
+        return macos.link(code, path, *system, *places, *options, **how).read_bytes()
 
     def stub(self, name: str, symbol: str) -> Path:
         """A library that only the linker believes in."""
@@ -152,11 +126,7 @@ class Workshop:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory) -> Workshop:
-    needed = (f"clang-{doctor.CLANG}", f"lld-{doctor.CLANG}")
-    doctor.provide(
-        [check for check in toolchain.checks() if check.package in needed and not check.ok],
-        Reporter(),
-    )
+    macos.require_linker()
     return Workshop(tmp_path_factory.mktemp("workshop"))
 
 
@@ -349,9 +319,7 @@ def damaged(case, content: bytes, name: str = CONTEXT) -> set[str]:
     return case.found()
 
 
-def test_a_path_of_the_build_machine(case, workshop):
-    code = CONTEXT_CODE + 'const char file[] = "/home/me/k2/fsa.cu";\n'
-    assert damaged(case, workshop.context(code)) == {"paths"}
+def test_a_path_of_this_machines_project(case, workshop):
     reference = case.reference
     case.files[CONTEXT] = workshop.context(
         CONTEXT_CODE + 'const char file[] = "/srv/k2-mps/k2/fsa.cu";\n'
@@ -385,19 +353,20 @@ def test_another_platform(case, workshop):
     assert damaged(case, content) == {"platform", "signature"}
 
 
-def test_a_newer_system_than_promised(case, workshop):
-    content = workshop.context(target="arm64-apple-macos15.0")
-    assert damaged(case, content) == {"minimum-os"}
-
-
-def test_an_install_name_that_is_a_path(case, workshop):
-    content = workshop.context(name="/usr/local/lib/libk2context.dylib")
-    assert damaged(case, content) == {"install-name"}
-
-
-def test_an_absolute_rpath(case, workshop):
-    content = workshop.context(rpaths=(*RPATHS, "/Library/torch/lib"))
-    assert damaged(case, content) == {"rpath"}
+@pytest.mark.parametrize(
+    "how, check",
+    [
+        ({"target": "arm64-apple-macos15.0"}, "minimum-os"),
+        ({"name": "/usr/local/lib/libk2context.dylib"}, "install-name"),
+        ({"rpaths": (*RPATHS, "/Library/torch/lib")}, "rpath"),
+        ({"rpaths": ("@loader_path",)}, "libraries"),  # without a way to torch
+        ({"options": ["-Wl,-no_adhoc_codesign"]}, "signature"),
+        ({"kernel": KERNEL.replace("add", "sub")}, "kernels"),
+        ({"code": CONTEXT_CODE + 'const char file[] = "/home/me/k2/fsa.cu";\n'}, "paths"),
+    ],
+)
+def test_a_library_that_was_linked_wrongly(case, workshop, how, check):
+    assert damaged(case, workshop.context(**how)) == {check}
 
 
 @pytest.mark.parametrize(
@@ -433,16 +402,14 @@ def test_the_same_rpath_twice(case, workshop):
     assert "rpath" in damaged(case, content)
 
 
-def test_an_rpath_that_does_not_lead_to_torch(case, workshop):
-    content = workshop.context(rpaths=("@loader_path",))
-    assert damaged(case, content) == {"libraries"}
-
-
-def test_a_library_that_is_not_known_of_macos(case, workshop):
-    code = CONTEXT_CODE + "int z(void); int y(void) { return z(); }\n"
-    stub = workshop.stub("/usr/lib/libz.1.dylib", "_z")
-    content = workshop.context(code, options=[str(stub)])
-    assert damaged(case, content) == {"libraries"}
+@pytest.mark.parametrize(
+    "library, check",
+    [("/usr/lib/libz.1.dylib", "libraries"), ("/usr/lib/libSystem.B.dylib", "symbols")],
+)
+def test_what_macos_does_not_have(case, workshop, library, check):
+    code = CONTEXT_CODE + "int gone(void); int y(void) { return gone(); }\n"
+    stub = workshop.stub(library, "_gone")
+    assert damaged(case, workshop.context(code, options=[str(stub)])) == {check}
 
 
 def test_a_symbol_that_torch_does_not_export(case, workshop, tmp_path):
@@ -453,13 +420,6 @@ def test_a_symbol_that_torch_does_not_export(case, workshop, tmp_path):
     [problem] = case.problems()
     assert problem.check == "symbols"
     assert "@rpath/libtorch.dylib does not export _newer" in str(problem)
-
-
-def test_a_symbol_that_macos_does_not_export(case, workshop):
-    code = CONTEXT_CODE + "int gone(void); int y(void) { return gone(); }\n"
-    stub = workshop.stub("/usr/lib/libSystem.B.dylib", "_gone")
-    content = workshop.context(code, options=[str(stub)])
-    assert damaged(case, content) == {"symbols"}
 
 
 def test_a_weak_symbol_that_nobody_exports(case, workshop, tmp_path):
@@ -494,11 +454,6 @@ def test_a_changed_page(case):
     assert damaged(case, bytes(content)) == {"signature"}
 
 
-def test_no_signature(case, workshop):
-    content = workshop.context(options=["-Wl,-no_adhoc_codesign"])
-    assert damaged(case, content) == {"signature"}
-
-
 def test_a_signature_that_is_cut_off_or_empty():
     header = b"\xfa\xde\x0c\xc0" + bytes(4)
     cut = images.signature_fault(header, 0)
@@ -509,17 +464,12 @@ def test_a_signature_that_is_cut_off_or_empty():
     assert other == "its signature cannot be read"
 
 
-def test_another_kernel_than_the_trees(case, workshop):
-    content = workshop.context(kernel=KERNEL.replace("add", "sub"))
-    assert damaged(case, content) == {"kernels"}
-
-
 @pytest.mark.parametrize("type_, found", [("float", set()), ("double", {"msl"})])
 def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     kernel = (
         f"#include <metal_stdlib>\nkernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
     )
-    front_end = front_end_of(Project(ROOT))
+    front_end = front_end_of(Environment(Project(ROOT)))
     assert front_end.command, front_end.absent
     case.files[CONTEXT] = workshop.context(kernel=kernel)
     case.reference = dataclasses.replace(
@@ -531,7 +481,7 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
 
 
 def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
-    found = front_end_of(Project(tmp_path))
+    found = front_end_of(Environment(Project(tmp_path)))
     assert not found.command
     assert "emulator/mps_emulator/msl is not there" in (found.absent)
 

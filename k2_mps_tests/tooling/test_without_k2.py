@@ -21,12 +21,9 @@ def away(empty):
     """A clone of k2-mps that is set up, and whose upstream is not there."""
     shutil.copy(ROOT / "pyproject.toml", empty.root)
     make_environment(empty.root / ".venv")
+    empty.use_installed_torch()
     here = project.Project(empty.root)
-    found = environment.Environment(here)
-    torch = found.version_of("torch")
-    assert torch, "these tests need the environment that k2mps build makes"
-    config = empty.root / "upstream.toml"
-    config.write_text(config.read_text().replace("2.13.0", torch.split("+")[0]))
+    torch = environment.Environment(here).version_of("torch")
     support.write(
         empty.root,
         {
@@ -37,8 +34,7 @@ def away(empty):
         },
     )
     # As if it had been installed.
-    settings = {"SKBUILD_BUILD_DIR": str(here.build_root / "emulator")}
-    settings.update(builder._compiler_settings(doctor.Device.MPS))
+    settings = builder.emulator_settings(here, doctor.Device.MPS)
     key = environment.tree_hash(
         empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
     )

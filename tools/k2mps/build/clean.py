@@ -11,33 +11,20 @@ from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
 
 
-def build_trees(project: Project) -> list[Path]:
-    """Everything under build/ that a build or a test run makes anew."""
-    if not project.build_root.is_dir():
-        return []
-    return [path for path in sorted(project.build_root.iterdir()) if not (path / ".git").exists()]
-
-
-def checkouts(project: Project) -> list[Path]:
-    """The clones of k2 under build/."""
-    if not project.build_root.is_dir():
-        return []
-    return [path for path in sorted(project.build_root.iterdir()) if (path / ".git").exists()]
-
-
 def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
-    """Deletes the build trees, and with `everything` the clones as well.
+    """Deletes the build trees under build/, and with `everything` the clones of k2 as well.
 
     Returns:
       What was deleted.
     Raises:
       RefusedError: a clone holds work; then nothing is deleted.
     """
-    doomed = build_trees(project)
+    found = sorted(project.build_root.iterdir()) if project.build_root.is_dir() else []
+    clones = [path for path in found if (path / ".git").exists()]
     if everything:
-        for path in checkouts(project):
-            check_no_work(Checkout(path), pin)
-            doomed.append(path)
+        for path in clones:
+            _check_no_work(Checkout(path), pin)
+    doomed = [path for path in found if everything or path not in clones]
     for path in doomed:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -46,25 +33,22 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
     return doomed
 
 
-def check_no_work(checkout: Checkout, pin: Pin) -> None:
+def _check_no_work(checkout: Checkout, pin: Pin) -> None:
     """Refuses a clone with anything in it that is nowhere else.
 
     Raises:
       RefusedError: names what.
     """
     held = []
-    edited = checkout.edited_files()
-    if edited:
-        held.append(f"uncommitted edits in {', '.join(edited[:3])}")
-    untracked = checkout.untracked_files()
-    if untracked:
-        held.append(f"untracked files: {', '.join(untracked[:3])}")
+    if edited := checkout.edited_files():
+        held.append(f"uncommitted edits in {errors.few(edited)}")
+    if untracked := checkout.untracked_files():
+        held.append(f"untracked files: {errors.few(untracked)}")
     if checkout.git.text("stash", "list"):
         held.append("stashed changes")
     if checkout.git.text("worktree", "list", "--porcelain").count("worktree ") > 1:
         held.append("linked worktrees")
-    for branch in _branches_with_work(checkout, pin):
-        held.append(f"commits on {branch}")
+    held += [f"commits on {branch}" for branch in _branches_with_work(checkout, pin)]
     if held:
         raise errors.RefusedError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
@@ -76,14 +60,11 @@ def check_no_work(checkout: Checkout, pin: Pin) -> None:
 def _branches_with_work(checkout: Checkout, pin: Pin) -> list[str]:
     """Branches, and HEAD, with commits that upstream, the tool and patches/
     do not have."""
-    names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").split("\n")
+    names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
     base = checkout.base()
-    known = ["--not", "--remotes", "--tags", pin.commit]
-    if base:
-        known.append(base)
-    found = []
-    for name in [*filter(None, names), "HEAD"]:
-        commits = checkout.commits(name, *known)
-        if any(not commit.ours for commit in commits):
-            found.append(name.removeprefix("refs/heads/"))
-    return found
+    known = ["--not", "--remotes", "--tags", pin.commit, *([base] if base else [])]
+    return [
+        name.removeprefix("refs/heads/")
+        for name in [*names, "HEAD"]
+        if not all(commit.ours for commit in checkout.commits(name, *known))
+    ]

@@ -1,4 +1,4 @@
-"""What `k2mps build` ends with: k2 at work, as a user would see it.
+"""The end of `k2mps build`: k2 at work, as a user would see it.
 
 A CTC-like computation: the network's output of two utterances is intersected
 with the graphs of their transcripts, and the total scores are differentiated
@@ -9,7 +9,6 @@ mps; both results are computed here and now, and compared.
 from __future__ import annotations
 
 import sys
-from typing import NamedTuple
 
 import _k2
 import k2
@@ -24,27 +23,16 @@ TRANSCRIPTS = [[1, 2, 2], [3]]
 TOLERANCE = 1e-5
 
 
-class Result(NamedTuple):
-    """What one device computed.
-
-    Attributes:
-      lattice: the intersection of both utterances.
-      scores: shape (2,), the total scores.
-      grad: shape (2, 6, 4), the gradient of their sum with respect to the
-        log-probabilities that went in.
-    """
-
-    lattice: k2.Fsa
-    scores: torch.Tensor
-    grad: torch.Tensor
-
-
-def compute(log_probs: torch.Tensor, device: str) -> Result:
-    """Intersects and differentiates on one device.
+def compute(name: str, log_probs: torch.Tensor, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Intersects and differentiates on one device, and prints the result.
 
     Args:
+      name: what the device is called.
       log_probs: shape (2, 6, 4), on the CPU.
       device: where to compute.
+    Returns:
+      The total scores, shape (2,), and the gradient of their sum with respect
+      to `log_probs`, both on the CPU.
     """
     log_probs = log_probs.detach().to(device).requires_grad_(True)
     segments = torch.tensor(
@@ -57,46 +45,29 @@ def compute(log_probs: torch.Tensor, device: str) -> Result:
     )
     scores = lattice.get_tot_scores(log_semiring=True, use_double_scores=True)
     scores.sum().backward()
-    return Result(lattice, scores.detach(), log_probs.grad)
-
-
-def report(name: str, result: Result) -> None:
-    """Prints one device's result."""
-    scores = "  ".join(f"{score:.6f}" for score in result.scores.tolist())
-    grad = "  ".join(f"{g:.6f}" for g in result.grad[0, 0].tolist())
     print(f"{name}:")
-    print(f"  lattice    {result.lattice.num_arcs} arcs on {result.lattice.device}")
-    print(f"  scores     {scores}")
-    print(f"  gradient   {grad}   (first frame)")
+    print(f"  lattice    {lattice.num_arcs} arcs on {lattice.device}")
+    print(f"  scores     {_shown(scores)}")
+    print(f"  gradient   {_shown(log_probs.grad[0, 0])}   (first frame)")
+    return scores.detach().cpu(), log_probs.grad.cpu()
 
 
-def mps_name() -> str | None:
-    """Returns what to call the mps device, None if this k2 has none."""
-    if not getattr(k2, "with_mps", False):
-        return None
-    if not torch.backends.mps.is_available():
-        return None
-    return "mps" if sys.platform == "darwin" else "mps (emulated)"
+def _shown(values: torch.Tensor) -> str:
+    return "  ".join(f"{value:.6f}" for value in values.tolist())
 
 
 def main() -> int:
     """Prints what both devices compute; returns the exit code."""
     torch.manual_seed(0)
     log_probs = torch.randn(2, max(NUM_FRAMES), 4).log_softmax(-1)
-
     print(f"k2 {_k2.version.__version__}, torch {torch.__version__}")
-    cpu = compute(log_probs, "cpu")
-    report("cpu", cpu)
-
-    name = mps_name()
-    if name is None:
+    cpu = compute("cpu", log_probs, "cpu")
+    if not (getattr(k2, "with_mps", False) and torch.backends.mps.is_available()):
         print("this k2 has no mps device")
         return 0
-    mps = compute(log_probs, "mps")
-    report(name, mps)
-
-    score = (mps.scores.cpu() - cpu.scores).abs().max().item()
-    grad = (mps.grad.cpu() - cpu.grad).abs().max().item()
+    name = "mps" if sys.platform == "darwin" else "mps (emulated)"
+    mps = compute(name, log_probs, "mps")
+    score, grad = ((there - here).abs().max().item() for there, here in zip(mps, cpu))
     print(f"largest difference to the CPU: scores {score:.1e}, gradient {grad:.1e}")
     # Not ">": a NaN must fail.
     if not max(score, grad) <= TOLERANCE:

@@ -1,4 +1,4 @@
-"""What a build needs, what is found of it, and how to get the rest.
+"""The requirements of a build: which are met, and how to get the rest.
 
 `examine` looks without changing anything; `k2mps doctor` prints it and
 `k2mps build` refuses by it.
@@ -13,17 +13,18 @@ import platform
 import re
 import shutil
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.core import errors, git, process
-from k2mps.core.pins import Upstream
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 
 CLANG = 19
 _GIB = 1 << 30
+_MAC = sys.platform == "darwin"
+_XCODE = "xcode-select --install"
 
 # Measured on Linux with torch for CPUs: the environment takes 1.1 GiB, pip as
 # much again while it unpacks, everything under build/ 0.2 GiB, and one
@@ -33,7 +34,7 @@ MEMORY_BYTES_PER_JOB = 3 * _GIB // 2
 
 
 class Device(enum.Enum):
-    """What a build of k2 runs on."""
+    """The device that a build of k2 is for."""
 
     MPS = "mps"
     CPU = "cpu"
@@ -45,20 +46,20 @@ class Device(enum.Enum):
 
     @property
     def label(self) -> str:
-        """How results on the device are called, wherever they are shown."""
+        """The name of the device in results; says where it is emulated."""
         return f"{self.value}-emulated" if self.emulated else self.value
 
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One thing that the build needs, or is better with.
+    """One requirement of the build, or something that helps it.
 
     Attributes:
-      name: what it is.
-      wanted: what is asked for, in words.
-      found: what there is, or an empty text.
-      ok: whether that will do.
-      fix: the command that provides it.
+      name: of the requirement.
+      wanted: the least that will do, in words.
+      found: what this machine has, or an empty text.
+      ok: whether `found` will do.
+      fix: the command that provides the requirement.
       package: the Debian package that provides it, or an empty text.
       needed: whether the build fails without it.
     """
@@ -79,70 +80,60 @@ class Check:
         return "MISSING" if self.needed else "absent"
 
 
-def examine(
-    project: Project,
-    upstream: Upstream,
-    device: Device,
-    torch: str | None = None,
-    reporter: Reporter = Reporter(),
-) -> list[Check]:
+def examine(environment: Environment, device: Device, torch: str | None = None) -> list[Check]:
     """All checks for a build, the system's first."""
     return [
-        *system_checks(device, reporter),
-        *room_checks(project),
-        *_python_checks(project, upstream, torch, reporter),
+        *system_checks(device, environment.reporter),
+        *room_checks(environment),
+        *_package_checks(environment, torch),
     ]
 
 
 def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check]:
     """Checks of what pip cannot install."""
-    checks = [_git(), _python(), _python_headers()]
-    if sys.platform == "darwin":
-        return [*checks, *_apple(reporter), _ccache()]
-    if device.emulated:
-        return [*checks, *_emulated(reporter), _ccache()]
-    return [*checks, _any_compiler(reporter), _ccache()]
+    if _MAC:
+        own = _apple(reporter)
+    elif device.emulated:
+        own = _emulated(reporter)
+    else:
+        own = [_any_compiler(reporter)]
+    return [_git(), _python(), _python_headers(), *own, _ccache()]
+
+
+def lacking(checks: Sequence[Check]) -> list[Check]:
+    """The checks without which a build fails."""
+    return [check for check in checks if check.needed and not check.ok]
 
 
 def googletest() -> Check:
     """Whether k2's C++ tests can be built."""
-    brew = sys.platform == "darwin"
-    header = Path("/opt/homebrew/include" if brew else "/usr/include", "gmock/gmock.h")
-    fix = "brew install googletest" if brew else _apt("libgmock-dev")
-    return Check(
-        "GoogleTest",
-        "for k2's C++ tests",
-        str(header) if header.exists() else "",
-        header.exists(),
-        fix,
-        "" if brew else "libgmock-dev",
-    )
+    header = Path("/opt/homebrew/include" if _MAC else "/usr/include", "gmock/gmock.h")
+    return _there("GoogleTest", "for k2's C++ tests", str(header), "libgmock-dev", "googletest")
 
 
-def provide(missing: Sequence[Check], reporter: Reporter) -> None:
-    """Installs what is missing with apt where that needs no password.
+def provide(checks: Sequence[Check], reporter: Reporter) -> None:
+    """Installs with apt what is needed and missing, where that needs no password.
 
-    Args:
-      missing: checks that are not ok.
     Raises:
-      RequirementMissingError: something is needed that cannot be installed
-        here; names all of it and the one command.
+      RequirementMissingError: something cannot be installed here; the message
+        names all of it and the one command.
     """
-    needed = [check for check in missing if check.needed]
+    needed = lacking(checks)
     if not needed:
         return
     packages = sorted({check.package for check in needed if check.package})
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    others = [check for check in needed if not check.package]
+    others = [check.fix for check in needed if not check.package]
     prefix = _privilege(reporter) if packages and not others else None
     if prefix is None:
+        apt = [_apt(" ".join(packages))] if packages else []
         raise errors.RequirementMissingError(
             "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
             why="; ".join(f"{check.name}: found {check.found or 'nothing'}" for check in needed),
-            next_command=_fixes(packages, others),
+            next_command="; ".join([*apt, *others]),
         )
+    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+    variables = {"DEBIAN_FRONTEND": "noninteractive"}
     with reporter.task(f"installing {' '.join(packages)}"):
-        variables = {"DEBIAN_FRONTEND": "noninteractive"}
         process.run([*prefix, "apt-get", "update"], reporter=reporter, environment=variables)
         outcome = process.run([*prefix, *command], reporter=reporter, environment=variables)
     if outcome.status != 0:
@@ -159,10 +150,8 @@ def compilers(device: Device) -> dict[str, str]:
     Empty where CMake's own choice is right: on macOS, and on Linux for a CPU
     build without clang.
     """
-    if sys.platform == "darwin":
-        return {}
     cxx, cc = f"clang++-{CLANG}", f"clang-{CLANG}"
-    if not device.emulated and not shutil.which(cxx):
+    if _MAC or not (device.emulated or shutil.which(cxx)):
         return {}
     found = {"C": cc, "CXX": cxx}
     if device.emulated:
@@ -170,16 +159,30 @@ def compilers(device: Device) -> dict[str, str]:
     return {language: shutil.which(name) or name for language, name in found.items()}
 
 
+def _there(
+    name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
+) -> Check:
+    """A check that a file exists.
+
+    Args:
+      pattern: an absolute path, with wildcards; empty where nothing is found.
+      package, formula: what Debian and Homebrew call the package that has it.
+    """
+    found = next(map(str, sorted(Path("/").glob(pattern.lstrip("/")))), "") if pattern else ""
+    if _MAC and formula:
+        return Check(name, wanted, found, bool(found), f"brew install {formula}", "", needed)
+    return Check(name, wanted, found, bool(found), _apt(package), package, needed)
+
+
 def _git() -> Check:
-    wanted = ".".join(map(str, git.MINIMUM_VERSION))
     version = git.version() if shutil.which("git") else ()
     return Check(
         "git",
-        f">= {wanted}",
+        f">= {'.'.join(map(str, git.MINIMUM_VERSION))}",
         ".".join(map(str, version)),
         version >= git.MINIMUM_VERSION,
-        _apt("git") if sys.platform == "linux" else "xcode-select --install",
-        "git",
+        _XCODE if _MAC else _apt("git"),
+        "" if _MAC else "git",
     )
 
 
@@ -194,156 +197,86 @@ def _python() -> Check:
 
 
 def _python_headers() -> Check:
-    import sysconfig
-
     header = Path(sysconfig.get_path("include"), "Python.h")
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-    return Check(
-        "Python headers",
-        "Python.h",
-        str(header) if header.exists() else "",
-        header.exists(),
-        _apt(name),
-        name,
-    )
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+    return _there("Python headers", "Python.h", str(header), package)
 
 
 def _ccache() -> Check:
-    path = shutil.which("ccache")
-    fix = _apt("ccache")
-    if sys.platform == "darwin":
-        fix = "brew install ccache"
-    return Check(
-        "ccache",
-        "any; makes later builds quick",
-        path or "",
-        bool(path),
-        fix,
-        "ccache",
-        needed=False,
+    program = shutil.which("ccache") or ""
+    return _there(
+        "ccache", "any; makes later builds quick", program, "ccache", "ccache", needed=False
     )
 
 
 def _apple(reporter: Reporter) -> list[Check]:
-    system = platform.mac_ver()[0]
-    machine = platform.machine()
+    system, machine = platform.mac_ver()[0], platform.machine()
     tools = process.output(["xcode-select", "-p"], reporter)
-    clang = process.output(["xcrun", "clang++", "--version"], reporter)
+    clang = process.output(["xcrun", "clang++", "--version"], reporter).split("\n")[0]
+    new_enough = bool(system) and int(system.split(".")[0]) >= 14
+    arm = machine == "arm64"
     return [
-        Check(
-            "macOS",
-            ">= 14",
-            system,
-            bool(system) and int(system.split(".")[0]) >= 14,
-            "softwareupdate --list",
-        ),
+        Check("macOS", ">= 14", system, new_enough, "softwareupdate --list"),
         Check(
             "processor",
             "arm64, and an arm64 Python",
             machine,
-            machine == "arm64",
+            arm,
             "make build PYTHON=/opt/homebrew/bin/python3",
         ),
-        Check("Xcode command line tools", "any", tools, bool(tools), "xcode-select --install"),
-        Check(
-            "C++ compiler",
-            "with C++20",
-            clang.split("\n")[0],
-            bool(clang),
-            "xcode-select --install",
-        ),
+        Check("Xcode command line tools", "any", tools, bool(tools), _XCODE),
+        Check("C++ compiler", "with C++20", clang, bool(clang), _XCODE),
     ]
 
 
 def _emulated(reporter: Reporter) -> list[Check]:
     gcc = _gcc_version()
-    objc = f"libobjc-{gcc}-dev"
-    checks = [_compiler(f"clang++-{CLANG}", f"clang-{CLANG}", reporter)]
-    for name, wanted, pattern, package in (
-        (
-            "Objective-C runtime",
-            "objc/objc.h of GCC",
-            f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h",
-            objc,
-        ),
-        ("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
-    ):
-        checks.append(_file(name, wanted, pattern, package))
-    return [*checks, libclang()]
+    header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
+    return [
+        _clang(reporter),
+        _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
+        _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
+        libclang(),
+    ]
 
 
 def libclang() -> Check:
-    """A check of the library that the emulator's front end reads Metal
-    with."""
-    return _file(
-        "libclang",
-        f"of LLVM {CLANG}",
-        f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h",
-        f"libclang-{CLANG}-dev",
-    )
+    """A check of the library that the emulator's front end reads Metal with."""
+    header = f"/usr/lib/llvm-{CLANG}/include/clang-c/Index.h"
+    return _there("libclang", f"of LLVM {CLANG}", header, f"libclang-{CLANG}-dev")
 
 
-def _file(name: str, wanted: str, pattern: str, package: str) -> Check:
-    found = _first(pattern)
-    return Check(name, wanted, found, bool(found), _apt(package), package)
-
-
-def _compiler(program: str, package: str, reporter: Reporter) -> Check:
-    text = process.output([program, "--version"], reporter)
-    version = re.search(r"\d+\.\d+\.\d+", text)
-    return Check(
-        f"C++ compiler {program}",
-        "with C++20",
-        version[0] if version else "",
-        bool(version),
-        _apt(package),
-        package,
-    )
+def _clang(reporter: Reporter) -> Check:
+    program, package = f"clang++-{CLANG}", f"clang-{CLANG}"
+    version = re.search(r"\d+\.\d+\.\d+", process.output([program, "--version"], reporter))
+    found = version[0] if version else ""
+    name = f"C++ compiler {program}"
+    return Check(name, "with C++20", found, bool(found), _apt(package), package)
 
 
 def _any_compiler(reporter: Reporter) -> Check:
-    clang = _compiler(f"clang++-{CLANG}", f"clang-{CLANG}", reporter)
+    clang = _clang(reporter)
     if clang.ok:
         return clang
     text = process.output(["c++", "--version"], reporter).split("\n")[0]
     version = re.search(r"(\d+)\.\d+\.\d+", text)
-    least = 14 if "clang" in text else 11
-    return Check(
-        "C++ compiler",
-        "with C++20: GCC >= 11 or clang >= 14",
-        text,
-        bool(version) and int(version[1]) >= least,
-        _apt("g++"),
-        "g++",
-    )
+    ok = bool(version) and int(version[1]) >= (14 if "clang" in text else 11)
+    wanted = "with C++20: GCC >= 11 or clang >= 14"
+    return Check("C++ compiler", wanted, text, ok, _apt("g++"), "g++")
 
 
-def room_checks(project: Project) -> list[Check]:
+def room_checks(environment: Environment) -> list[Check]:
     """Checks of disk and memory."""
-    free = shutil.disk_usage(project.root).free
-    filled = Environment(project).version_of("torch") is not None
+    free = shutil.disk_usage(environment.project.root).free
+    filled = environment.version_of("torch") is not None
     wanted = DISK_BYTES // 6 if filled else DISK_BYTES
-    checks = [
-        Check(
-            "disk space",
-            f">= {_gib(wanted)}",
-            f"{_gib(free)} free",
-            free >= wanted,
-            "k2mps clean, or free some space",
-        )
-    ]
+    fix = "k2mps clean, or free some space"
+    checks = [Check("disk space", f">= {_gib(wanted)}", f"{_gib(free)} free", free >= wanted, fix)]
     memory = available_memory()
     if memory is not None:
-        checks.append(
-            Check(
-                "memory",
-                f">= {_gib(MEMORY_BYTES_PER_JOB)} a job",
-                f"{_gib(memory)} available",
-                memory >= MEMORY_BYTES_PER_JOB,
-                "close other programs",
-                needed=False,
-            )
-        )
+        least, found = f">= {_gib(MEMORY_BYTES_PER_JOB)} a job", f"{_gib(memory)} available"
+        ok = memory >= MEMORY_BYTES_PER_JOB
+        checks.append(Check("memory", least, found, ok, "close other programs", needed=False))
     return checks
 
 
@@ -356,40 +289,27 @@ def available_memory() -> int | None:
         return None
 
 
-def _python_checks(
-    project: Project, upstream: Upstream, torch: str | None, reporter: Reporter
-) -> list[Check]:
-    environment = Environment(project, reporter)
+def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
     if not environment.exists:
         return [Check(".venv", "a virtual environment", "", False, "make build", needed=False)]
-    checks = []
-    for entry in [
-        torch_requirement(upstream.torch, torch),
-        *environment.requirements("build"),
-        *environment.requirements("test"),
-    ]:
-        version = environment.version_of(entry.name)
-        checks.append(
-            Check(
-                entry.name,
-                str(entry.specifier),
-                version or "",
-                not environment.missing([entry]),
-                "k2mps build installs it into .venv",
-                needed=False,
-            )
+    chosen = torch_requirement(environment.upstream.torch, torch)
+    return [
+        Check(
+            entry.name,
+            str(entry.specifier),
+            environment.version_of(entry.name) or "",
+            not environment.missing([entry]),
+            "k2mps build installs it into .venv",
+            needed=False,
         )
-    return checks
+        for entry in [chosen, *environment.requirements("build", "test")]
+    ]
 
 
 def _gcc_version() -> str:
-    """The newest GCC whose libraries are installed: the one clang takes."""
+    """The newest GCC whose libraries are installed: clang takes that one."""
     found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
-    return str(max(found)) if found else "12"
-
-
-def _first(pattern: str) -> str:
-    return next(map(str, sorted(Path("/").glob(pattern.lstrip("/")))), "")
+    return str(max(found, default=12))
 
 
 def _apt(package: str) -> str:
@@ -397,7 +317,7 @@ def _apt(package: str) -> str:
 
 
 def _privilege(reporter: Reporter) -> list[str] | None:
-    """What to put before apt-get to run it unasked, or None."""
+    """The words before apt-get that run it without a password, or None."""
     if not shutil.which("apt-get"):
         return None
     if os.geteuid() == 0:
@@ -405,13 +325,6 @@ def _privilege(reporter: Reporter) -> list[str] | None:
     sudo = ["sudo", "-n"]
     allowed = shutil.which("sudo") and process.output([*sudo, "sh", "-c", "echo yes"], reporter)
     return sudo if allowed else None
-
-
-def _fixes(packages: Sequence[str], others: Sequence[Check]) -> str:
-    commands = [check.fix for check in others]
-    if packages:
-        commands.insert(0, _apt(" ".join(packages)))
-    return "; ".join(commands)
 
 
 def _gib(size: int) -> str:

@@ -1,20 +1,22 @@
-"""The virtual environment that builds and tests run in, and what is in it."""
+"""The virtual environment that builds and tests run in, and its packages."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
+import itertools
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from k2mps.core import errors, process
-from k2mps.core.pins import Torch
+from k2mps.core.pins import Torch, Upstream
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 
@@ -26,9 +28,11 @@ else:
 # Where PyTorch publishes its wheels for Linux without CUDA.
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
+# The file that makes `import k2` take a build.
+REGISTER = "k2mps-build.pth"
+
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
-
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
     r"|max retries|network is unreachable|ssl",
@@ -37,17 +41,23 @@ _UNREACHABLE = re.compile(
 
 
 class Environment:
-    """The project's virtual environment, .venv.
+    """The virtual environment .venv of a clone of k2-mps.
 
-    Args:
-      project: the clone of k2-mps that it belongs to.
+    Attributes:
+      project: the clone.
       reporter: told about commands and progress.
+      directory: where the environment is.
     """
 
     def __init__(self, project: Project, reporter: Reporter = Reporter()):
-        self._project = project
-        self._reporter = reporter
+        self.project = project
+        self.reporter = reporter
         self.directory = project.environment
+
+    @functools.cached_property
+    def upstream(self) -> Upstream:
+        """The clone's upstream.toml."""
+        return self.project.upstream()
 
     @property
     def exists(self) -> bool:
@@ -55,7 +65,7 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        return self.directory / "bin" / "python"
+        return self.program("python")
 
     def program(self, name: str) -> Path:
         """A program that a package has installed here."""
@@ -81,6 +91,15 @@ class Environment:
             )
         return found[-1]
 
+    @property
+    def registered(self) -> Path | None:
+        """The build tree that `import k2` takes here; None where there is none."""
+        target = self.site_packages / REGISTER if self.exists else None
+        if not target or not target.exists():
+            return None
+        tree = Path(target.read_text(encoding="utf-8").splitlines()[-1]).parent
+        return tree if tree.is_dir() else None
+
     def create(self) -> None:
         """Makes the environment if there is none.
 
@@ -90,7 +109,7 @@ class Environment:
         if self.exists:
             return
         outcome = process.run(
-            [sys.executable, "-m", "venv", self.directory], reporter=self._reporter
+            [sys.executable, "-m", "venv", self.directory], reporter=self.reporter
         )
         if outcome.status != 0:
             raise errors.RequirementMissingError(
@@ -104,72 +123,74 @@ class Environment:
     def version_of(self, name: str) -> str | None:
         """The installed version of a distribution, or None.
 
-        Read from its metadata: nothing is imported, no process is started.
+        The version is read from metadata: nothing is imported, no process is started.
         """
         if not self.exists:
             return None
         found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
         return next((entry.version for entry in found), None)
 
-    def requirements(self, group: str) -> list[Requirement]:
-        """The requirements of a group in pyproject.toml that apply here.
+    def requirements(self, *groups: str) -> list[Requirement]:
+        """The requirements of groups in pyproject.toml that apply here.
 
         Raises:
           ConfigError: there is no such group.
         """
-        path = self._project.root / "pyproject.toml"
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-        try:
-            lines = document["project"]["optional-dependencies"][group]
-        except KeyError:
-            raise errors.ConfigError(
-                f"{path.name} has no optional dependencies {group!r}",
-                next_command="git checkout pyproject.toml",
-            ) from None
+        path = self.project.root / "pyproject.toml"
+        known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+        for group in groups:
+            if group not in known:
+                raise errors.ConfigError(
+                    f"{path.name} has no optional dependencies {group!r}",
+                    next_command="git checkout pyproject.toml",
+                )
         facts = {"python_version": self.python_version}
-        found = [Requirement(line) for line in lines]
+        found = [Requirement(line) for group in groups for line in known[group]]
         return [entry for entry in found if entry.marker is None or entry.marker.evaluate(facts)]
 
     def missing(self, wanted: Sequence[Requirement]) -> list[Requirement]:
-        """Which requirements are not installed in the version asked for."""
-        result = []
-        for entry in wanted:
-            version = self.version_of(entry.name)
-            if version is None or not entry.specifier.contains(version, prereleases=True):
-                result.append(entry)
-        return result
+        """The requirements that are not installed in the version asked for."""
+        found = ((entry, self.version_of(entry.name)) for entry in wanted)
+        return [
+            entry
+            for entry, version in found
+            if version is None or not entry.specifier.contains(version, prereleases=True)
+        ]
 
     def install(self, wanted: Sequence[Requirement]) -> bool:
-        """Installs what is missing of these; whether anything was.
+        """Installs what is missing of these; returns whether anything was.
 
         pip's own configuration (index, proxy, certificates) counts.  Where it
         does not say where to look, torch comes without CUDA on Linux.
 
         Raises:
           IndexUnreachableError: the package index does not answer.
-          RequirementMissingError: it has no such version.
+          RequirementMissingError: the index has no such version.
         """
         missing = self.missing(wanted)
         torch = [entry for entry in missing if entry.name == "torch"]
-        more = [entry for entry in missing if entry.name != "torch"]
-        for entries, options in ((torch, self.torch_options() if torch else []), (more, [])):
-            if entries:
-                names = ", ".join(str(entry.name) for entry in entries)
-                self._pip(
-                    f"installing {names}",
-                    ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
-                )
+        others = [entry for entry in missing if entry.name != "torch"]
+        for entries in filter(None, (torch, others)):
+            options = self.torch_options() if entries is torch else []
+            self._pip(
+                f"installing {', '.join(entry.name for entry in entries)}",
+                ["install", *options, *(f"{entry.name}{entry.specifier}" for entry in entries)],
+            )
         return bool(missing)
 
-    def torch_options(self) -> list[str]:
-        """pip's options to find torch without CUDA, which pip prefers then.
+    def install_group(self, name: str) -> bool:
+        """Installs what is missing of a group in pyproject.toml; whether anything was."""
+        return self.install(self.requirements(name))
 
-        None where pip's configuration names a place of packages, or where
+    def torch_options(self) -> list[str]:
+        """pip's options to find torch without CUDA, which pip then prefers.
+
+        Empty where pip's configuration names a place of packages, or where
         there is no CUDA.
         """
         if sys.platform != "linux":
             return []
-        outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self._reporter)
+        outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self.reporter)
         if any(_CONFIGURED_INDEX.match(line) for line in outcome.lines):
             return []
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
@@ -178,15 +199,13 @@ class Environment:
         """Refuses a torch that k2 cannot be configured with.
 
         Raises:
-          RequirementMissingError: torch is one for CUDA, so CMake will look
+          RequirementMissingError: torch is built for CUDA, so CMake will look
             for CUDA's toolkit, and there is none.
         """
         path = self.site_packages / "torch" / "version.py"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        found = _TORCH_CUDA.search(text)
-        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        compiler = Path(home or "/usr/local/cuda", "bin", "nvcc")
-        if not found or shutil.which("nvcc") or compiler.exists():
+        found = _TORCH_CUDA.search(path.read_text(encoding="utf-8")) if path.exists() else None
+        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+        if not found or shutil.which("nvcc") or Path(home, "bin", "nvcc").exists():
             return
         version = str(self.version_of("torch")).split("+")[0]
         raise errors.RequirementMissingError(
@@ -205,35 +224,28 @@ class Environment:
         Args:
           wanted: which, in one version.
           directory: where to; without a wheel so far, made if need be.
-          platform: a platform tag, to get the wheel for that one; default
-            this machine's.
-          python_version: like "3.12", with a platform: the Python that it is
-            for; default this environment's.
+          platform: the wheel's platform tag; default this machine's.
+          python_version: like "3.12", with a platform: the wheel's Python;
+            default this environment's.
         Raises:
           IndexUnreachableError: the package index does not answer.
-          RequirementMissingError: it has no such wheel.
+          RequirementMissingError: the index has no such wheel.
         """
+        title = f"downloading {wanted.name}"
         options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
         if platform:
-            options += [
-                "--platform",
-                platform,
-                "--python-version",
-                python_version or self.python_version,
-            ]
-        where = f" for {platform}" if platform else ""
-        self._pip(
-            f"downloading {wanted.name}{where}",
-            ["download", *options, f"{wanted.name}{wanted.specifier}"],
-        )
+            title += f" for {platform}"
+            python_version = python_version or self.python_version
+            options += ["--platform", platform, "--python-version", python_version]
+        self._pip(title, ["download", *options, f"{wanted.name}{wanted.specifier}"])
         return next(directory.glob("*.whl"))
 
     def install_tree(
         self,
         title: str,
         source: Path,
-        settings: dict[str, str],
-        variables: dict[str, str] | None = None,
+        settings: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
     ) -> bool:
         """Installs a package from its source tree if that has changed since.
 
@@ -261,8 +273,7 @@ class Environment:
         return True
 
     def tree_key(self, source: Path) -> str:
-        """The state in which `install_tree` last installed a source tree;
-        empty where it has not."""
+        """The state in which `install_tree` last installed a source tree, or ""."""
         stamp = self._stamp(source)
         return stamp.read_text() if stamp.exists() else ""
 
@@ -270,41 +281,28 @@ class Environment:
         return self.directory / f"k2mps-{source.name}.stamp"
 
     def _pip(
-        self, title: str, arguments: Sequence[str], settings: dict[str, str] | None = None
+        self, title: str, arguments: Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
         log = self.directory / "k2mps-pip.log"
-        with self._reporter.task(title) as task:
-            steps = [0]
-
-            def follow(line: str) -> None:
-                steps[0] += 1
-                task.update(steps[0], 0, line.strip())
-
+        pip = [self.python, "-m", "pip", *arguments]
+        with self.reporter.task(title) as task:
+            steps = itertools.count(1)
             outcome = process.run(
-                [
-                    self.python,
-                    "-m",
-                    "pip",
-                    *arguments,
-                    "--disable-pip-version-check",
-                    "--progress-bar=off",
-                ],
-                reporter=self._reporter,
+                [*pip, "--disable-pip-version-check", "--progress-bar=off"],
+                reporter=self.reporter,
                 environment=settings,
-                on_line=follow,
+                on_line=lambda line: task.update(next(steps), 0, line.strip()),
                 log=log,
             )
         if outcome.status == 0:
             return
-        text = "\n".join(outcome.lines)
         kind = errors.RequirementMissingError
-        if _UNREACHABLE.search(text):
+        if _UNREACHABLE.search("\n".join(outcome.lines)):
             kind = errors.IndexUnreachableError
+        telling = [line for line in outcome.lines if "rror" in line] or outcome.lines
         raise kind(
             f"pip failed while {title}",
-            why="\n".join(
-                [line for line in outcome.lines if "rror" in line][-5:] or outcome.lines[-5:]
-            ),
+            why="\n".join(telling[-5:]),
             next_command=f"read {log}; check pip's index and the network,"
             " then run the same command again",
         )
@@ -329,11 +327,16 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
     return Requirement(f"torch=={chosen}")
 
 
+def version_in(wanted: Requirement) -> str:
+    """The version of a requirement for exactly one."""
+    return str(wanted.specifier).removeprefix("==")
+
+
 def tree_hash(source: Path, *more: str) -> str:
     """A hash of a source tree's paths and contents, and of further texts.
 
-    What Python and build tools leave in a tree is not looked at, nor are its
-    tests: they are not installed.
+    Left out are what Python and build tools leave in a tree, and its tests:
+    they are not installed.
     """
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(source):
@@ -346,8 +349,7 @@ def tree_hash(source: Path, *more: str) -> str:
         )
         for name in sorted(files):
             path = Path(folder, name)
-            digest.update(path.relative_to(source).as_posix().encode())
-            digest.update(b"\0")
+            digest.update(path.relative_to(source).as_posix().encode() + b"\0")
             digest.update(hashlib.sha256(path.read_bytes()).digest())
     for text in more:
         digest.update(text.encode() + b"\0")

@@ -1,7 +1,6 @@
-"""The emulator's front end for Metal, which this tool knows as a program.
+"""The emulator's front end for Metal, which this tool runs as a program.
 
-It refuses what Metal's compiler would refuse, as far as it knows that.  Where
-it cannot run, that is said: nothing is called checked that was not.
+The front end refuses what Metal's compiler would refuse, as far as it knows that.
 """
 
 from __future__ import annotations
@@ -9,13 +8,12 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import doctor
 from k2mps.build.environment import Environment
 from k2mps.core import process
-from k2mps.core.project import Project
 
 _PROGRAM = "emulator/mps_emulator/msl"
 
@@ -33,8 +31,7 @@ class FrontEnd:
     absent: str = "the emulator was not looked for"
 
     def refusals(self, kernels: Mapping[str, str]) -> dict[str, str]:
-        """What it says against sources, by name; those that it accepts are
-        left out.
+        """Its messages about the sources that it refuses, by name.
 
         Args:
           kernels: the text of each source by its name, e.g. "add.metal".
@@ -52,22 +49,16 @@ class FrontEnd:
         return found
 
 
-def find(project: Project) -> FrontEnd:
+def find(environment: Environment) -> FrontEnd:
     """The front end of this clone, run by .venv's Python."""
-    program = project.root / _PROGRAM
-    environment = Environment(project)
+    program = environment.project.root / _PROGRAM
     clang = f"clang++-{doctor.CLANG}"
-    lacking = [
-        what
-        for what, there in (
-            (f"{_PROGRAM} is", program.is_dir()),
-            ("the Python package clang is", environment.version_of("clang") is not None),
-            (f"{clang} is", shutil.which(clang) is not None),
-            (f"libclang-{doctor.CLANG}-dev is", doctor.libclang().ok),
-        )
-        if not there
-    ]
-    if lacking:
-        return FrontEnd(absent=f"{lacking[0]} not there")
-    command: Sequence[str] = (str(environment.python), str(program))
-    return FrontEnd(tuple(command), "")
+    for what, there in (
+        (f"{_PROGRAM} is", program.is_dir()),
+        ("the Python package clang is", environment.version_of("clang") is not None),
+        (f"{clang} is", shutil.which(clang) is not None),
+        (f"libclang-{doctor.CLANG}-dev is", doctor.libclang().ok),
+    ):
+        if not there:
+            return FrontEnd(absent=f"{what} not there")
+    return FrontEnd((str(environment.python), str(program)), "")

@@ -1,4 +1,4 @@
-"""The Python that a wheel is for, asked what it is."""
+"""The Python that a wheel is for: its version, headers and symbols."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 from k2mps.core import errors, process
@@ -25,11 +24,6 @@ print(json.dumps({
     'library': shared if v('Py_ENABLE_SHARED')
     else os.path.realpath(sys.executable),
 }))
-"""
-_LACKS = """
-import ctypes, json, sys
-print(json.dumps([name for name in json.loads(sys.argv[1])
-                  if not hasattr(ctypes.pythonapi, name)]))
 """
 
 
@@ -51,12 +45,12 @@ class Interpreter:
 
     @property
     def version(self) -> str:
-        """What extensions are made for, as "3.12"."""
+        """The version that extensions are compiled for, as "3.12"."""
         return ".".join(self.number.split(".")[:2])
 
     @property
     def tag(self) -> str:
-        """The same as wheels call it, as "cp312"."""
+        """The tag of this Python in wheels, as "cp312"."""
         return "cp" + self.version.replace(".", "")
 
     def check_headers(self) -> None:
@@ -65,10 +59,10 @@ class Interpreter:
         Raises:
           RequirementMissingError: its headers are not there.
         """
-        if not (self.include / "Python.h").exists():
+        header = self.include / "Python.h"
+        if not header.exists():
             raise errors.RequirementMissingError(
-                f"the headers of Python {self.version} are missing:"
-                f" {self.include / 'Python.h'} does not exist",
+                f"the headers of Python {self.version} are missing: {header} does not exist",
                 why=f"a wheel for {self.tag} is compiled with the headers of"
                 f" {self.program}, which pip cannot fetch",
                 next_command=f"sudo apt-get install libpython{self.version}"
@@ -76,21 +70,33 @@ class Interpreter:
                 f" Python {self.version} that was installed with its headers",
             )
 
-    def lacks(self, names: Iterable[str]) -> list[str]:
-        """Which of these symbols, as C names them, it does not export."""
-        found = process.output([self.program, "-I", "-c", _LACKS, json.dumps(sorted(names))])
+    def symbols(self) -> set[str]:
+        """The symbols of Python's that it exports to extensions, as C names them.
+
+        Raises:
+          RequirementMissingError: it exports none.
+        """
+        import lief
+
+        lief.logging.disable()
+        binary = lief.parse(str(self.library))
+        exported = (str(symbol.name) for symbol in binary.exported_symbols) if binary else ()
+        # A Mach-O file puts "_" before each name.
+        mach_o = isinstance(binary, lief.MachO.Binary)
+        names = (name.removeprefix("_") if mach_o else name for name in exported)
+        found = {name for name in names if re.match(r"_?Py", name)}
         if not found:
-            raise _unusable(self.program, "it cannot tell what it exports")
-        return json.loads(found)
+            raise _unusable(self.program, f"{self.library} exports nothing of Python's")
+        return found
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
-    """Asks a Python what it is.
+    """Runs a Python to learn its version, headers and library.
 
     Args:
       program: its name or path; default the one that runs this.
     Raises:
-      RequirementMissingError: it is none that wheels of k2 can be for.
+      RequirementMissingError: wheels of k2 cannot be for this program.
     """
     path = shutil.which(program)
     if not path:
@@ -102,17 +108,16 @@ def find(program: str | Path = sys.executable) -> Interpreter:
     except (IndexError, TypeError, ValueError):
         said = "\n".join(outcome.lines[-8:]) or "nothing"
         raise _unusable(program, f"it does not answer as Python does, but says: {said}") from None
-    number = tuple(facts["number"])
-    name = ".".join(map(str, number))
-    if facts["implementation"] != "cpython" or number < (3, 10):
+    number = ".".join(map(str, facts["number"]))
+    if facts["implementation"] != "cpython" or facts["number"] < [3, 10]:
         raise _unusable(
             program,
-            f"it is {facts['implementation']} {name}; torch has wheels for"
+            f"it is {facts['implementation']} {number}; torch has wheels for"
             " CPython, and k2-mps needs 3.10 or newer",
         )
     if re.search("[td]", facts["flags"]):
         raise _unusable(program, "it is a free-threaded or debug build of Python")
-    return Interpreter(program, name, Path(facts["include"]), Path(facts["library"]))
+    return Interpreter(program, number, Path(facts["include"]), Path(facts["library"]))
 
 
 def _unusable(program: str | Path, why: str) -> errors.RequirementMissingError:

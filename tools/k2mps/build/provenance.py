@@ -1,4 +1,4 @@
-"""Where a build of k2 comes from: which patches, which tools, whether edited.
+"""The origin of a build of k2: its patches and tools, and whether it was edited.
 
 A build tree holds this as lib/k2mps.json, beside the library `_k2`, and a
 wheel in its .dist-info; `k2.mps.build_info()` reads either.
@@ -6,17 +6,18 @@ wheel in its .dist-info; `k2.mps.build_info()` reads either.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build.doctor import Device
+from k2mps.build.environment import Environment
 from k2mps.build.toolchain import LABEL, Toolchain
 from k2mps.core.git import Git
-from k2mps.core.pins import Lock, Upstream, sha256
+from k2mps.core.pins import Lock, sha256
 from k2mps.core.project import Project
+from k2mps.stack.checkout import Checkout
 
 FILE = "k2mps.json"
 NATIVE = "native"
@@ -25,19 +26,16 @@ _KERNELS = "k2/csrc/mps/kernels/"
 
 
 def of_build(
-    project: Project,
-    upstream: Upstream,
-    checkout: Path,
+    environment: Environment,
+    checkout: Checkout,
     directory: Path,
     *,
     device: str,
     patched_tree: str | None,
     torch: str,
-    pybind11: str,
     toolchain: Toolchain | None = None,
 ) -> dict[str, object]:
-    """What is to be told of a build; nothing in it depends on where or when
-    it was made.
+    """The origin of a build; it does not depend on where or when it was made.
 
     Args:
       checkout: the k2 that was built.
@@ -46,22 +44,23 @@ def of_build(
       patched_tree: what the locked patches gave; None where the checkout is
         something else.
       torch: the version that it is for.
-      pybind11: the version that is compiled in.
       toolchain: what it was built with, if for another system.
     """
+    upstream = environment.upstream
     kernels = {}
     if device != Device.CPU.value:
-        for path in sorted((checkout / _KERNELS).glob("*.metal")):
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            kernels[_KERNELS + path.name] = digest
-    headers = {"pybind11": pybind11}
+        for path in sorted((checkout.directory / _KERNELS).glob("*.metal")):
+            kernels[_KERNELS + path.name] = sha256(path.read_bytes())
+    headers = {"pybind11": environment.version_of("pybind11") or ""}
     if toolchain:
         headers["libc++"] = toolchain.libcxx
+    dirty = edits(environment.project)
     return {
         "built": LABEL if toolchain else NATIVE,
         "compiler": _compiler(directory),
         "device": device,
-        "dirty": patched_tree is None or has_edits(project),
+        # None where it is not known.
+        "dirty": patched_tree is None or (None if dirty is None else bool(dirty)),
         "headers": headers,
         "kernels": kernels,
         "patched_tree": patched_tree,
@@ -69,11 +68,6 @@ def of_build(
         "torch": torch,
         "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
     }
-
-
-def write(folder: Path, origin: Mapping[str, object]) -> None:
-    """Leaves what is to be told beside a library."""
-    (folder / FILE).write_bytes(as_bytes(origin))
 
 
 def as_bytes(origin: Mapping[str, object]) -> bytes:
@@ -98,14 +92,8 @@ def edits(project: Project) -> list[str] | None:
     return [line[3:] for line in listing.splitlines()]
 
 
-def has_edits(project: Project) -> bool | None:
-    """Whether there are any; None where that is not known."""
-    found = edits(project)
-    return None if found is None else bool(found)
-
-
 def _compiler(directory: Path) -> str:
-    """Which compiler a build tree is of, as CMake found."""
+    """The compiler of a build tree, as CMake identified it."""
     for path in directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
         text = path.read_text(encoding="utf-8")
         facts = [

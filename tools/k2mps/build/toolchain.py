@@ -19,17 +19,15 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 from k2mps.build import doctor
-from k2mps.build.environment import Environment
+from k2mps.build.environment import Environment, version_in
 from k2mps.build.interpreter import Interpreter
 from k2mps.core import errors, process
-from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 
 PLATFORM = "macosx_14_0_arm64"
 LABEL = "cross-built, statically verified"
@@ -107,7 +105,7 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Toolchain:
-    """What a build for macOS needs, ready to use.
+    """A toolchain for macOS, ready to use.
 
     Attributes:
       directory: where all of it lies.
@@ -117,18 +115,13 @@ class Toolchain:
 
     @property
     def key(self) -> str:
-        """Tells what it was made from; empty where it is not complete."""
+        """A hash of what the toolchain was made from; empty where it is not complete."""
         stamp = self.directory / _STAMP
         return stamp.read_text() if stamp.exists() else ""
 
     @property
-    def torch(self) -> Path:
-        """torch's package for macOS: its headers, libraries, CMake files."""
-        return self.directory / "site" / "torch"
-
-    @property
     def torch_version(self) -> str:
-        """The version of that torch."""
+        """The version of its torch."""
         return self._parts["torch"]
 
     @property
@@ -137,13 +130,13 @@ class Toolchain:
         return self._parts["libc++"]
 
     @property
-    def _parts(self) -> dict[str, str]:
-        return json.loads((self.directory / _PARTS).read_text())
-
-    @property
     def python_tag(self) -> str:
         """The Python that it builds for, as wheels call it."""
         return self._parts["python"]
+
+    @property
+    def _parts(self) -> dict[str, str]:
+        return json.loads((self.directory / _PARTS).read_text())
 
     def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
@@ -161,75 +154,61 @@ class Toolchain:
 
     def variables(self) -> dict[str, str]:
         """The environment of such a build."""
-        programs = self.directory / "bin"
-        return {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        return {"PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 
-def assemble(
-    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
-) -> Toolchain:
-    """Puts the toolchain for a torch version and a Python together, unless
-    it is there.
+def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
+    """Puts the toolchain for a torch version and a Python together, unless it is there.
 
     Raises:
       RequirementMissingError, IndexUnreachableError: a part cannot be had.
     """
     python.check_headers()
-    doctor.provide([check for check in checks(reporter) if not check.ok], reporter)
-    torch_package = fetch_torch(project, torch, python, reporter)
-    zig = fetch_zig(project, reporter)
-    libcxx = _fetch_libcxx(project, reporter)
-    target = _root(project) / f"toolchain-{torch_package.parent.name}"
+    doctor.provide(checks(), environment.reporter)
+    torch_package = fetch_torch(environment, torch, python)
+    zig = fetch_zig(environment)
+    libcxx = _fetch_libcxx(environment)
     headers = {
-        project.root / "emulator" / "include" / source: place
+        environment.project.root / "emulator" / "include" / source: place
         for source, place in _EMULATOR_HEADERS.items()
     }
+    name = torch_package.parent.name
     key = _key(
-        torch_package.parent.name,
-        zig.name,
-        libcxx.name,
-        python.number,
-        str(python.include),
-        python.program,
+        *(name, zig.name, libcxx.name, python.number, str(python.include), python.program),
         *(header.read_text() for header in headers),
     )
-    found = Toolchain(target)
-    if found.key != key:
-        draft = target.with_name(target.name + ".draft")
-        shutil.rmtree(draft, ignore_errors=True)
-        _fill(draft, python, torch, torch_package, zig, libcxx, headers)
-        parts = {
-            "torch": str(torch.specifier).removeprefix("=="),
-            "libc++": libcxx.name.removeprefix("libcxx-"),
-            "python": python.tag,
-        }
+    found = Toolchain(_root(environment) / f"toolchain-{name}")
+    if found.key == key:
+        return found
+    parts = {
+        "torch": version_in(torch),
+        "libc++": libcxx.name.removeprefix("libcxx-"),
+        "python": python.tag,
+    }
+
+    def fill(draft: Path) -> None:
+        _fill_sdk(draft / "sdk", torch_package, zig, libcxx, headers)
+        _fill_python(draft, python)
+        site = draft / "site" / "torch"
+        shutil.copytree(torch_package, site, copy_function=os.link)
+        (site / "__init__.py").write_text(f'__version__ = "{parts["torch"]}"\n')
         (draft / _PARTS).write_text(json.dumps(parts))
         (draft / _STAMP).write_text(key)
-        shutil.rmtree(target, ignore_errors=True)
-        draft.rename(target)
+
+    _made(found.directory, fill)
     return found
 
 
-def fetch_torch(
-    project: Project, torch: Requirement, python: Interpreter, reporter: Reporter
-) -> Path:
+def fetch_torch(environment: Environment, torch: Requirement, python: Interpreter) -> Path:
     """torch's package for macOS and a Python; downloaded once."""
-    found = _fetch(
-        project,
-        torch,
-        _TORCH_PARTS,
-        reporter,
-        platform=PLATFORM,
-        python=python,
-        suffix=f"-{python.tag}",
-    )
-    return found / "torch"
+    target = f"{torch.name}-{version_in(torch)}-{python.tag}"
+    return _fetch(environment, torch, target, _TORCH_PARTS, PLATFORM, python.version) / "torch"
 
 
-def fetch_zig(project: Project, reporter: Reporter) -> Path:
+def fetch_zig(environment: Environment) -> Path:
     """The part of zig's package that is about macOS; downloaded once."""
-    [wanted] = Environment(project).requirements("cross")
-    return _fetch(project, wanted, _ZIG_PARTS, reporter)
+    [zig] = environment.requirements("cross")
+    return _fetch(environment, zig, f"{zig.name}-{version_in(zig)}", _ZIG_PARTS)
 
 
 def exports(library: Path) -> set[str]:
@@ -240,7 +219,7 @@ def exports(library: Path) -> set[str]:
 
 
 def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
-    """What libraries of macOS 14 are known to export, by install name.
+    """The symbols that libraries of macOS 14 are known to export, by install name.
 
     Those of libSystem are listed in zig's package.  Of the others those are
     known that torch's libraries import, and a few more.
@@ -256,15 +235,20 @@ def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
     return dict(found)
 
 
-def imports(binary) -> dict[str, set[str]]:
-    """Which symbols a Mach-O file wants of which library, by install name.
-
-    Those that it looks for in any library are under an empty name.
-    """
+def loaded(binary) -> list[str]:
+    """The install names of the libraries that a Mach-O file loads, in its order."""
     import lief
 
     own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
-    libraries = [entry.name for entry in binary.libraries if entry.command != own]
+    return [entry.name for entry in binary.libraries if entry.command != own]
+
+
+def imports(binary) -> dict[str, set[str]]:
+    """The symbols that a Mach-O file imports, by the install name of their library.
+
+    Symbols that may be in any library are under an empty name.
+    """
+    libraries = loaded(binary)
     found = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
         number = symbol.library_ordinal
@@ -294,39 +278,29 @@ def _listed(stub: Path) -> set[str]:
     return found
 
 
-def _root(project: Project) -> Path:
-    return project.build_root / "macos-arm64"
+def _root(environment: Environment) -> Path:
+    return environment.project.build_root / "macos-arm64"
 
 
 def _system_stub(zig: Path) -> Path:
     return zig / "ziglang/lib/libc/darwin/libSystem.tbd"
 
 
-def checks(reporter: Reporter = Reporter()) -> list[doctor.Check]:
-    """Checks of what only the system's packages provide; libclang is for
-    the front end that checks the kernels."""
+def checks() -> list[doctor.Check]:
+    """Checks of what only the system's packages provide.
+
+    libclang is for the front end that checks the kernels.
+    """
     result = [doctor.libclang()]
-    for program, package in (
-        (f"clang++-{_CLANG}", f"clang-{_CLANG}"),
-        (f"ld64.lld-{_CLANG}", f"lld-{_CLANG}"),
-        (f"llvm-nm-{_CLANG}", f"llvm-{_CLANG}"),
-    ):
-        found = shutil.which(program) or ""
-        result.append(
-            doctor.Check(
-                program,
-                f"of LLVM {_CLANG}",
-                found,
-                bool(found),
-                f"sudo apt-get install {package}",
-                package,
-            )
-        )
+    for program, package in (("clang++", "clang"), ("ld64.lld", "lld")):
+        name, package = f"{program}-{_CLANG}", f"{package}-{_CLANG}"
+        found, fix = shutil.which(name) or "", f"sudo apt-get install {package}"
+        result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, bool(found), fix, package))
     return result
 
 
 def _key(*parts: str) -> str:
-    """Tells toolchains of different ingredients apart."""
+    """A hash of the parts of a toolchain, and of the files beside this module."""
     further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER, _PARTS])
     digest = hashlib.sha256("\0".join([*parts, further]).encode())
     for path in sorted(FILES.rglob("*")):
@@ -335,84 +309,80 @@ def _key(*parts: str) -> str:
     return digest.hexdigest()[:12]
 
 
-def _fetch(
-    project: Project,
-    wanted: Requirement,
-    parts: Sequence[str],
-    reporter: Reporter,
-    platform: str = "",
-    python: Interpreter | None = None,
-    suffix: str = "",
-) -> Path:
-    """Parts of a wheel, unpacked below build/; downloaded once."""
-    version = str(wanted.specifier).removeprefix("==")
-    target = _root(project) / f"{wanted.name}-{version}{suffix}"
-    if target.exists():
-        return target
-    draft = target.with_name(target.name + ".draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    wheel = Environment(project, reporter).download(
-        wanted, draft, platform, python.version if python else ""
-    )
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(draft, [name for name in archive.namelist() if name.startswith(parts)])
-    wheel.unlink()
-    draft.rename(target)
-    return target
-
-
-def _fetch_libcxx(project: Project, reporter: Reporter) -> Path:
-    """The headers of Debian's libc++, unpacked below build/.
-
-    Not installed: a compiler that finds them would take them for this
-    machine's.
-    """
-    policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)
-    candidate = re.search(r"Candidate: (\S+)", policy)
-    version = candidate[1].split(":")[-1] if candidate else "unknown"
-    target = _root(project) / f"libcxx-{version}"
-    if target.exists():
-        return target
+def _made(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Fills a folder: all of it, or nothing changes."""
     draft = target.with_name(target.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    with reporter.task(f"downloading {_LIBCXX}"):
-        outcome = process.run(["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter)
-        if outcome.status == 0:
-            [package] = draft.glob("*.deb")
-            outcome = process.run(
-                ["dpkg-deb", "--extract", str(package), str(draft)], reporter=reporter
-            )
-            package.unlink()
-    if outcome.status != 0:
-        raise errors.RequirementMissingError(
-            f"{_LIBCXX} could not be downloaded",
-            why="\n".join(outcome.lines[-5:]),
-            next_command=f"sudo apt-get update && apt-get download {_LIBCXX}",
-        )
+    fill(draft)
+    shutil.rmtree(target, ignore_errors=True)
     draft.rename(target)
     return target
 
 
-def _fill(
-    directory: Path,
-    python: Interpreter,
-    torch: Requirement,
-    torch_package: Path,
-    zig: Path,
-    libcxx: Path,
-    emulator_headers: Mapping[Path, str],
+def _fetch(
+    environment: Environment,
+    wanted: Requirement,
+    name: str,
+    parts: tuple[str, ...],
+    platform: str = "",
+    python_version: str = "",
+) -> Path:
+    """Parts of a wheel, unpacked below build/; downloaded once."""
+    target = _root(environment) / name
+
+    def fill(draft: Path) -> None:
+        wheel = environment.download(wanted, draft, platform, python_version)
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(draft, [one for one in archive.namelist() if one.startswith(parts)])
+        wheel.unlink()
+
+    return target if target.exists() else _made(target, fill)
+
+
+def _fetch_libcxx(environment: Environment) -> Path:
+    """The headers of Debian's libc++, unpacked below build/.
+
+    They are not installed: a compiler that finds them would take them for
+    this machine's.
+    """
+    reporter = environment.reporter
+    policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)
+    candidate = re.search(r"Candidate: (\S+)", policy)
+    version = candidate[1].split(":")[-1] if candidate else "unknown"
+    target = _root(environment) / f"libcxx-{version}"
+    if target.exists():
+        return target
+
+    def fill(draft: Path) -> None:
+        outcome = process.run(["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter)
+        if outcome.status == 0:
+            [package] = draft.glob("*.deb")
+            extract = ["dpkg-deb", "--extract", package, draft]
+            outcome = process.run(extract, reporter=reporter)
+            package.unlink()
+        if outcome.status != 0:
+            raise errors.RequirementMissingError(
+                f"{_LIBCXX} could not be downloaded",
+                why="\n".join(outcome.lines[-5:]),
+                next_command=f"sudo apt-get update && apt-get download {_LIBCXX}",
+            )
+
+    with reporter.task(f"downloading {_LIBCXX}"):
+        return _made(target, fill)
+
+
+def _fill_sdk(
+    sdk: Path, torch_package: Path, zig: Path, libcxx: Path, emulator_headers: Mapping[Path, str]
 ) -> None:
-    sdk = directory / "sdk"
     headers = sdk / "usr" / "include"
     shutil.copytree(zig / "ziglang/lib/libc/include/any-macos-any", headers)
     shutil.copytree(libcxx / f"usr/lib/llvm-{_CLANG}/include/c++", headers / "c++")
     note_availability(headers / "c++" / "v1" / "__config_site")
     shutil.copytree(FILES / "os", headers / "os", dirs_exist_ok=True)
     (sdk / "SDKSettings.json").write_text(json.dumps(_SDK_SETTINGS))
-    frameworks = sdk / "System" / "Library" / "Frameworks"
     for path in FILES.glob("*.framework"):
-        shutil.copytree(path, frameworks / path.name)
+        shutil.copytree(path, sdk / "System" / "Library" / "Frameworks" / path.name)
     for source, place in emulator_headers.items():
         (sdk / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, sdk / place)
@@ -423,16 +393,13 @@ def _fill(
         file.write_text(stub(library, symbols[library], reexported))
     shutil.copy(_system_stub(zig), sdk / "usr" / "lib" / "libSystem.tbd")
 
+
+def _fill_python(directory: Path, python: Interpreter) -> None:
     shutil.copytree(python.include, directory / "python")
     shutil.copy(FILES / "pyconfig.h", directory / "python" / "pyconfig.h")
     (directory / "python-symbols").write_text(
-        "".join(f"-Wl,-U,_{name}\n" for name in python_symbols(python))
+        "".join(f"-Wl,-U,_{name}\n" for name in sorted(python.symbols()))
     )
-
-    site = directory / "site" / "torch"
-    shutil.copytree(torch_package, site, copy_function=os.link)
-    version = str(torch.specifier).removeprefix("==")
-    (site / "__init__.py").write_text(f'__version__ = "{version}"\n')
     shutil.copytree(FILES / "bin", directory / "bin")
     write_python(directory / "bin" / "python", python)
 
@@ -451,53 +418,18 @@ def note_availability(site: Path) -> None:
     site.write_text(text.replace(switch, ""))
 
 
-def stub(library: str, symbols: Iterable[str], reexported: Sequence[str]) -> str:
-    """A .tbd file: what the linker needs to know of a library."""
+def stub(library: str, symbols: Iterable[str], reexported: Iterable[str]) -> str:
+    """The .tbd file from which the linker knows a library."""
 
     def listed(names: Iterable[str]) -> str:
         return ", ".join(f"'{name}'" for name in names)
 
     targets = "targets: [ arm64-macos ]"
-    lines = ["--- !tapi-tbd", "tbd-version: 4", targets, f"install-name: '{library}'"]
-    if reexported:
-        lines += [
-            "reexported-libraries:",
-            f"  - {targets}",
-            f"    libraries: [ {listed(reexported)} ]",
-        ]
-    lines += [
-        "exports:",
-        f"  - {targets}",
-        f"    symbols: [ {listed(sorted(symbols))} ]",
-        "...",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def python_symbols(python: Interpreter) -> list[str]:
-    """What a Python exports to extensions, sorted, as C names it.
-
-    The same names are exported on macOS: they are Python's API.
-    """
-    listing = process.output(
-        [
-            f"llvm-nm-{_CLANG}",
-            "--dynamic",
-            "--defined-only",
-            "--format=just-symbols",
-            python.library,
-        ]
-    )
-    names = {line.split("@")[0] for line in listing.splitlines()}
-    found = sorted(name for name in names if re.match(r"_?Py", name))
-    if not found:
-        raise errors.RequirementMissingError(
-            f"{python.library} exports nothing of Python's",
-            why=f"extensions could not be loaded by {python.program}",
-            next_command="k2mps wheel --target macos-arm64 --python PROGRAM, with another Python",
-        )
-    return found
+    passed_on = listed(reexported)
+    text = f"--- !tapi-tbd\ntbd-version: 4\n{targets}\ninstall-name: '{library}'\n"
+    if passed_on:
+        text += f"reexported-libraries:\n  - {targets}\n    libraries: [ {passed_on} ]\n"
+    return f"{text}exports:\n  - {targets}\n    symbols: [ {listed(sorted(symbols))} ]\n...\n"
 
 
 def write_python(program: Path, python: Interpreter) -> None:

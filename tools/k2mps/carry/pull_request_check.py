@@ -23,13 +23,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from k2mps.build.builder import Builder, Built, Request
+from k2mps.build import builder
+from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
 from k2mps.core import errors, process
-from k2mps.core.pins import Upstream
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project, exclusive
 from k2mps.run import suites
@@ -75,21 +75,16 @@ class Checked:
 
 
 def check(
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    made: Submission,
-    reporter: Reporter,
-    quick: bool = False,
+    environment: Environment, checkout: Checkout, made: Submission, quick: bool = False
 ) -> Iterator[Checked]:
     """Builds and tests the commits in their order.
 
     Args:
       checkout: the one that has the commits.
       made: what `pull_request.make` made.
-      reporter: told about progress.
       quick: whether to run k2's suite on the last commit only.
     """
+    project, reporter = environment.project, environment.reporter
     folder = project.build_root / "upstream"
     project.build_root.mkdir(exist_ok=True)
     with exclusive(project.build_root, "build/upstream"):
@@ -103,11 +98,10 @@ def check(
                 if found is None:
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
-                    builder = Builder(project, upstream, worktree, reporter)
                     arguments = _QUICKER if quick else _QUICK
                     found = (
-                        _off(project, builder, arguments, fast, reporter),
-                        _on(project, builder, arguments, folder, reporter),
+                        _off(environment, worktree, arguments, fast),
+                        _on(environment, worktree, arguments),
                         _style(worktree, commit),
                     )
                     known.put(f"{tree} quick" if fast else tree, found)
@@ -149,16 +143,17 @@ def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
 
 
 def _off(
-    project: Project, builder: Builder, arguments: tuple[str, ...], fast: bool, reporter: Reporter
+    environment: Environment, worktree: Checkout, arguments: tuple[str, ...], fast: bool
 ) -> tuple[str, bool]:
     (suite,) = suites.choose([_SUITE])
+    request = Request(Device.CPU, as_is=True, cmake_arguments=arguments)
     try:
-        built = builder.build(Request(Device.CPU, as_is=True, cmake_arguments=arguments))
+        built = builder.build(environment, worktree, request)
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
     if fast:
-        return _import(project, built, suite.variables, reporter)
-    result = suites.run(project, suite, built, (), reporter)
+        return _import(environment, built, suite.variables)
+    result = suites.run(environment, suite, built)
     text = f"{result.passed} passed"
     for number, what in (
         (result.failed, "failed"),
@@ -173,24 +168,25 @@ def _off(
 
 
 def _on(
-    project: Project, builder: Builder, arguments: tuple[str, ...], folder: Path, reporter: Reporter
+    environment: Environment, worktree: Checkout, arguments: tuple[str, ...]
 ) -> tuple[str, bool]:
-    if not (folder / _OPTION).is_file():
+    if not (worktree.directory / _OPTION).is_file():
         return "-", True
+    request = Request(Device.MPS, as_is=True, cmake_arguments=arguments)
     try:
-        built = builder.build(Request(Device.MPS, as_is=True, cmake_arguments=arguments))
+        built = builder.build(environment, worktree, request)
     except errors.CompileError as error:
         return f"does not build: {error.why}", False
-    return _import(project, built, {}, reporter)
+    return _import(environment, built, {})
 
 
 def _import(
-    project: Project, built: Built, variables: Mapping[str, str], reporter: Reporter
+    environment: Environment, built: Built, variables: Mapping[str, str]
 ) -> tuple[str, bool]:
     outcome = process.run(
-        [Environment(project, reporter).python, "-c", _FSA],
-        reporter=reporter,
-        cwd=project.build_root,
+        [environment.python, "-c", _FSA],
+        reporter=environment.reporter,
+        cwd=environment.project.build_root,
         environment={**variables, "PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
     )
     return "\n".join(outcome.lines[-8:]), outcome.status == 0

@@ -9,7 +9,6 @@ import dataclasses
 import errno
 import itertools
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -18,7 +17,13 @@ import click
 from k2mps import __version__
 from k2mps.cli import completion, patches, wheels
 from k2mps.cli.session import (
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    FILE,
+    FOLDER,
     Session,
+    build_options,
+    command,
     device_option,
     jobs_option,
     json_option,
@@ -27,28 +32,15 @@ from k2mps.cli.session import (
 )
 from k2mps.core import errors
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
 _GROUPS = {
-    "look": ("status", "report", "doctor", "lint"),
-    "patch k2": ("checkout", "apply", "undo"),
-    "change the patches": ("new", "fold", "edit", "rename", "move", "drop", "export", "lock"),
-    "follow upstream": ("probe", "rebase", "upstream"),
-    "build and run": (
-        "build",
-        "demo",
-        "test",
-        "fuzz",
-        "bench",
-        "kernels",
-        "cuda",
-        "mac-report",
-        "clean",
-    ),
-    "make wheels": ("wheel",),
-    "use it": ("recipes",),
-    "other": ("docs", "completion"),
+    "look": "status report doctor lint",
+    "patch k2": "checkout apply undo",
+    "change the patches": "new fold edit rename move drop export lock",
+    "follow upstream": "probe rebase upstream",
+    "build and run": "build demo test fuzz bench kernels cuda mac-report clean",
+    "make wheels": "wheel",
+    "use it": "recipes",
+    "other": "docs completion",
 }
 
 
@@ -56,18 +48,13 @@ class _Grouped(click.Group):
     """Lists the commands by what they are for."""
 
     def format_commands(self, context, formatter) -> None:
-        listed = {name for names in _GROUPS.values() for name in names}
-        rest = [name for name in self.commands if name not in listed]
         width = max(map(len, self.commands))
         for title, names in _GROUPS.items():
-            names = [*names, *rest] if title == "other" else names
-            rows = [
-                (name.ljust(width), self.commands[name].get_short_help_str(70))
-                for name in names
-                if name in self.commands
-            ]
             with formatter.section(title.capitalize()):
-                formatter.write_dl(rows)
+                formatter.write_dl(
+                    (name.ljust(width), self.commands[name].get_short_help_str(70))
+                    for name in names.split()
+                )
 
 
 @click.group(
@@ -85,27 +72,33 @@ def main(context: click.Context, verbose: bool) -> None:
     """
     context.obj = Session(verbose)
     if context.invoked_subcommand is None:
-        _overview(context.obj)
+        _show_status(context.obj)
+        context.obj.console.info("k2mps --help lists the commands")
 
 
-def _overview(session: Session) -> None:
-    from k2mps.build import builder
+def _show_status(session: Session) -> None:
     from k2mps.stack import status
 
-    k2 = os.environ.get("K2") or None
-    directory = session.locate(k2)
-    checkout = session.existing(k2) if directory.is_dir() else None
-    upstream = session.upstream
-    found = status.of_checkout(session.project, upstream, checkout)
-    built = builder.registered(session.project)
-    pin = upstream.pin
+    upstream, pin = session.upstream, session.upstream.pin
+    found = status.of_checkout(session.project, upstream, session.existing_if_any())
+    built = session.environment.registered
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches")
+    show(f"checkout: {found.state.value} ({session.directory})")
+    for line in (*found.details, *found.user_commits):
+        show(f"  {line}")
+    if found.untracked_files:
+        show(
+            f"  not tracked by git: {errors.few(found.untracked_files)}; k2mps"
+            " new and fold take files that you name"
+        )
+    if found.rebase:
+        show(f"  {found.rebase}")
     show(f"patches: {'changed' if found.patch_changes else 'as locked'}")
-    show(f"checkout: {found.state.value} ({directory})")
+    for line in found.patch_changes:
+        show(f"  {line}")
     show(f"build: {built.name if built else 'none'}")
     show(f"next: {_next(found, built)}")
-    show("k2mps --help lists the commands")
 
 
 def _next(found, built: Path | None) -> str:
@@ -123,24 +116,19 @@ def _next(found, built: Path | None) -> str:
     return "k2mps test" if built and tree and tree in built.name else "k2mps build"
 
 
-@main.command("checkout")
-@k2_option
-@click.pass_obj
-def checkout_command(session: Session, k2: str | None) -> None:
+@command(main, "checkout", k2_option)
+def checkout_command(session: Session) -> None:
     """Clone the pinned k2, or verify the checkout that --k2 names."""
-    found = session.obtain(k2)
-    pin = session.upstream.pin
+    found, pin = session.obtain(), session.upstream.pin
     session.console.info(f"{found.directory} has k2 {pin.version}, {pin.commit}")
 
 
-@main.command("apply")
-@k2_option
-@click.pass_obj
-def apply_command(session: Session, k2: str | None) -> None:
+@command(main, "apply", k2_option)
+def apply_command(session: Session) -> None:
     """Apply the patch series to the checkout, all or nothing."""
     from k2mps.stack import apply
 
-    found = session.obtain(k2)
+    found = session.obtain()
     result = apply.apply(session.project, session.upstream, found)
     if not result.moved:
         session.console.info(f"{found.directory}: already applied")
@@ -152,46 +140,20 @@ def apply_command(session: Session, k2: str | None) -> None:
     )
 
 
-@main.command("status")
-@k2_option
-@json_option
-@click.pass_obj
-def status_command(session: Session, k2: str | None, as_json: bool) -> None:
-    """Print the state of the checkout and of the patches."""
+@command(main, "status", k2_option, json_option)
+def status_command(session: Session, as_json: bool) -> None:
+    """Print the state of the checkout, the patches and the build."""
     from k2mps.stack import status
 
-    directory = session.locate(k2)
-    found = session.existing(k2) if directory.is_dir() else None
-    result = status.of_checkout(session.project, session.upstream, found)
-    show = session.console.info
-    if as_json:
-        facts = {"checkout": str(directory), **result.as_dict()}
-        show(json.dumps(facts, indent=2))
+    if not as_json:
+        _show_status(session)
         return
-    show(f"checkout: {result.state.value} ({directory})")
-    for line in (*result.details, *result.user_commits):
-        show(f"  {line}")
-    untracked = result.untracked_files
-    if untracked:
-        more = f" and {len(untracked) - 3} more" if untracked[3:] else ""
-        show(
-            f"  not tracked by git: {', '.join(untracked[:3])}{more}; k2mps"
-            " new and fold take files that you name"
-        )
-    if result.rebase:
-        show(f"  {result.rebase}")
-    show(f"patches: {'changed' if result.patch_changes else 'as locked'}")
-    for line in result.patch_changes:
-        show(f"  {line}")
-    if result.next_command:
-        show(f"next: {result.next_command}")
+    found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
+    facts = {"checkout": str(session.directory), **found.as_dict()}
+    session.console.info(json.dumps(facts, indent=2))
 
 
-@main.command("build")
-@k2_option
-@torch_option
-@jobs_option
-@device_option
+@command(main, "build", build_options, device_option)
 @click.option("--demo/--no-demo", default=True, help="whether to end with a demonstration")
 @click.option(
     "--or-kernels",
@@ -199,58 +161,42 @@ def status_command(session: Session, k2: str | None, as_json: bool) -> None:
     help="if k2 cannot be cloned, train with a kernel of the backend instead",
 )
 @click.argument("cmake_arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_obj
 def build_command(
-    session: Session,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    device: str,
-    demo: bool,
-    or_kernels: bool,
-    cmake_arguments: tuple[str, ...],
+    session: Session, device: str, demo: bool, or_kernels: bool, cmake_arguments: tuple[str, ...]
 ) -> None:
     """Build k2's Python module; after `--`, arguments for cmake."""
     from k2mps.build import builder
-    from k2mps.build.doctor import Device
-    from k2mps.run import without_k2
+    from k2mps.run import program
 
-    request = builder.Request(Device(device), torch, jobs, cmake_arguments)
+    request = session.request(device, cmake_arguments=cmake_arguments)
     try:
-        built = session.build(k2, request)
+        built = session.build(request)
     except errors.UnreachableError as error:
-        if not or_kernels or request.device is not Device.MPS:
+        if not or_kernels or device != "mps":
             raise
-        without_k2.go_on(session.project, session.upstream, request, error, session.console)
+        program.train_without_k2(session.environment, request, error)
         return
-    builder.register(session.project, built)
+    builder.register(session.environment, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
-        builder.demonstrate(session.project, session.console)
+        builder.demonstrate(session.environment)
         session.console.info("next: make test, or train something: examples/README.md")
 
 
-@main.command("demo")
-@click.pass_obj
+@command(main, "demo")
 def demo_command(session: Session) -> None:
     """Run the demonstration on the build that `k2mps build` made last."""
     from k2mps.build import builder
 
-    builder.demonstrate(session.project, session.console)
+    builder.demonstrate(session.environment)
 
 
-@main.command("doctor")
-@device_option
-@torch_option
-@json_option
-@click.pass_obj
-def doctor_command(session: Session, device: str, torch: str | None, as_json: bool) -> None:
+@command(main, "doctor", device_option, torch_option, json_option)
+def doctor_command(session: Session, device: str, as_json: bool) -> None:
     """List what a build needs, what is found, and how to install the rest."""
     from k2mps.build import doctor
 
-    checks = doctor.examine(
-        session.project, session.upstream, doctor.Device(device), torch, session.console
-    )
+    checks = doctor.examine(session.environment, doctor.Device(device), session.torch)
     if as_json:
         facts = [dataclasses.asdict(check) for check in checks]
         session.console.info(json.dumps(facts, indent=2))
@@ -268,7 +214,7 @@ def doctor_command(session: Session, device: str, torch: str | None, as_json: bo
                 for check in checks
             ],
         )
-    lacking = [check for check in checks if check.needed and not check.ok]
+    lacking = doctor.lacking(checks)
     if lacking:
         raise errors.RequirementMissingError(
             f"a build for {device} needs " + ", ".join(check.name for check in lacking),
@@ -276,23 +222,12 @@ def doctor_command(session: Session, device: str, torch: str | None, as_json: bo
         )
 
 
-@main.command("test")
-@k2_option
-@torch_option
-@jobs_option
+@command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.argument(
     "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
 )
-@click.pass_obj
-def test_command(
-    session: Session,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    only_list: bool,
-    words: tuple[str, ...],
-) -> None:
+def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 
     Arguments after `--` go to pytest.
@@ -306,22 +241,12 @@ def test_command(
             session.console.info(f"{entry.name}\t{entry.covers}")
         return
     results = testing.run_all(
-        session.project,
-        session.upstream,
-        k2,
-        names,
-        torch=torch,
-        jobs=jobs,
-        arguments=words[len(names) :],
-        reporter=session.console,
+        session.environment, session.obtain, session.request(), names, words[len(names) :]
     )
     testing.report(results, session.console)
 
 
-@main.command("fuzz")
-@k2_option
-@torch_option
-@jobs_option
+@command(main, "fuzz", build_options)
 @click.option(
     "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="how long to run"
 )
@@ -334,79 +259,90 @@ def test_command(
     metavar="KIND",
     help="only cases of this kind; may be given several times",
 )
-@click.pass_obj
-def fuzz_command(
-    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options: object
-) -> None:
+@click.option(
+    "--place",
+    type=click.Choice(("host", "metal")),
+    help="where mps does what both can do; default: each case draws one",
+)
+def fuzz_command(session: Session, **options: object) -> None:
     """Compare mps with the CPU on random FSAs, ragged tensors and losses.
 
     The fuzzer shrinks a case that differs, and prints a program that shows it.
     """
-    from k2mps.build import builder
     from k2mps.run import program
 
-    built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
-    program.fuzz(session.project, built, session.console, **options)
+    built = session.build(session.request())
+    program.FUZZ.run(session.environment, options, built)
 
 
-@main.command("bench")
-@k2_option
-@torch_option
-@jobs_option
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="the folder for table, plot and JSON; default build/bench",
-)
+@command(main, "bench", build_options)
+@click.option("--output", type=FOLDER, metavar="DIR", help="default build/bench")
 @click.option(
     "--compare",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING_FILE,
     metavar="FILE",
     help="a bench.json of an earlier run on this machine",
 )
 @click.option("--quick", is_flag=True, help="two small sizes only")
-@click.pass_obj
-def bench_command(
-    session: Session, k2: str | None, torch: str | None, jobs: int | None, **options
-) -> None:
+def bench_command(session: Session, output: Path | None, **options: object) -> None:
     """Time operations on the CPU and on mps, by host and by Metal kernels.
 
-    On Linux mps is emulated: its times say nothing about a GPU.
+    The output folder gets table, plot and JSON. On Linux mps is emulated: its
+    times say nothing about a GPU.
     """
-    from k2mps.build import builder
     from k2mps.run import program
 
-    built = session.build(k2, builder.Request(torch=torch, jobs=jobs))
-    folder = program.bench(session.project, built, session.console, **options)
+    folder = output or session.project.build_root / "bench"
+    built = session.build(session.request())
+    program.BENCH.run(session.environment, {"output": folder, **options}, built)
     session.console.info(f"wrote bench.json, bench.png, bench.svg in {folder}")
 
 
-@main.command("mac-report")
-@k2_option
-@jobs_option
-@click.option("--quick", is_flag=True, help="do a little of each step")
+@command(main, "kernels")
 @click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="default build/mac-report.html",
+    "--device",
+    type=click.Choice(("cpu", "cuda")),
+    default="cpu",
+    show_default=True,
+    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
 )
+@click.option(
+    "--prepare",
+    type=FOLDER,
+    metavar="DIR",
+    help="only make a folder whose run.py checks the kernels on another machine's GPU",
+)
+@click.option("--run", metavar="DIR", type=EXISTING_FOLDER, help="run a folder that --prepare made")
+@click.option(
+    "--libdevice",
+    metavar="FILE",
+    type=EXISTING_FILE,
+    help="CUDA's libdevice.10.bc; default: the installed toolkit's",
+)
+@click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
+def kernels_command(session: Session, **options: object) -> None:
+    """Check each Metal kernel by itself against a reference in float64."""
+    from k2mps.build import builder
+    from k2mps.run import program
+
+    if options["prepare"] and options["run"]:
+        raise click.UsageError("give --prepare or --run, not both")
+    builder.prepare(session.environment, session.request())
+    program.KERNELS.run(session.environment, options)
+
+
+@command(main, "mac-report", k2_option, jobs_option)
+@click.option("--quick", is_flag=True, help="do a little of each step")
+@click.option("--output", metavar="FILE", type=FILE, help="default build/mac-report.html")
 @click.option(
     "--read",
     "to_read",
     metavar="FILE",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="list the differences of this report and the one made here",
 )
-@click.pass_obj
 def mac_report_command(
-    session: Session,
-    k2: str | None,
-    jobs: int | None,
-    quick: bool,
-    output: Path | None,
-    to_read: Path | None,
+    session: Session, quick: bool, output: Path | None, to_read: Path | None
 ) -> None:
     """Run everything on this machine, and write one file for an issue.
 
@@ -420,23 +356,16 @@ def mac_report_command(
     target = output or session.project.build_root / "mac-report.html"
     show = session.console.info
     if to_read is not None:
-        for file in (to_read, target):
-            if not file.exists():
-                raise errors.RefusedError(
-                    f"there is no {file} to compare", next_command="k2mps mac-report"
-                )
         lines = mac_report.differences(mac_report.read(to_read), mac_report.read(target))
         for line in lines or ["nothing differs"]:
             show(line)
         return
-    plan = mac_report.QUICK if quick else mac_report.Plan()
-    made = mac_report.MacReport(
-        session.project,
-        session.upstream,
-        lambda request: session.build(k2, dataclasses.replace(request, jobs=jobs)),
-        plan,
-        session.console,
-    ).make()
+    made = mac_report.make(
+        session.environment,
+        session.obtain,
+        session.request(),
+        mac_report.QUICK if quick else mac_report.Plan(),
+    )
     mac_report.write(made, target)
     wrong = [name for name, step in made["steps"].items() if not step["ok"]]
     for name in wrong:
@@ -448,11 +377,10 @@ def mac_report_command(
         )
 
 
-@main.command("recipes")
+@command(main, "recipes")
 @click.argument("kind", metavar="icefall", type=click.Choice(("icefall",)))
-@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", metavar="DIR", type=FOLDER)
 @click.option("--undo", is_flag=True, help="take the changes back")
-@click.pass_obj
 def recipes_command(session: Session, kind: str, directory: Path, undo: bool) -> None:
     """Rewrite a checkout of icefall for mps, or take that back.
 
@@ -476,25 +404,18 @@ def recipes_command(session: Session, kind: str, directory: Path, undo: bool) ->
     show(f"git -C {directory} diff shows them; k2mps recipes icefall {directory} --undo")
 
 
-@main.command("cuda")
-@k2_option
+@command(main, "cuda", k2_option)
 @click.option(
-    "--prepare",
-    "folder",
-    required=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="the folder to make",
+    "--prepare", "folder", required=True, metavar="DIR", type=FOLDER, help="the folder to make"
 )
 @click.option(
     "--moderngpu",
     required=True,
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=FOLDER,
     help="a checkout of github.com/moderngpu/moderngpu",
 )
-@click.pass_obj
-def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path) -> None:
+def cuda_command(session: Session, folder: Path, moderngpu: Path) -> None:
     """Make a folder that checks the series on a machine with CUDA.
 
     The folder's run.sh builds k2 with and without the series, runs k2's own
@@ -503,64 +424,24 @@ def cuda_command(session: Session, k2: str | None, folder: Path, moderngpu: Path
     """
     from k2mps.run import cuda
 
-    cuda.prepare(session.project, session.upstream, session.obtain(k2), moderngpu, folder)
+    cuda.prepare(session.project, session.upstream, session.obtain(), moderngpu, folder)
     size = sum(path.stat().st_size for path in folder.iterdir())
     session.console.info(f"made {folder}, {size / 1e6:.1f} MB")
     session.console.info(f"next, on a machine with CUDA: {folder}/run.sh")
 
 
-@main.command("kernels")
-@click.option(
-    "--device",
-    type=click.Choice(("cpu", "cuda")),
-    default="cpu",
-    show_default=True,
-    help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
-)
-@click.option(
-    "--prepare",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="only make a folder whose run.py checks the kernels on another machine's GPU",
-)
-@click.option(
-    "--run",
-    metavar="DIR",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="run a folder that --prepare made",
-)
-@click.option(
-    "--libdevice",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="CUDA's libdevice.10.bc; default: the installed toolkit's",
-)
-@click.option("--gpu", metavar="ARCHITECTURE", help="the oldest GPU that PTX is for; default sm_80")
-@click.pass_obj
-def kernels_command(session: Session, **options: object) -> None:
-    """Check each Metal kernel by itself against a reference in float64."""
-    from k2mps.run import program
-
-    if options["prepare"] and options["run"]:
-        raise click.UsageError("give --prepare or --run, not both")
-    program.kernels(session.project, session.upstream, session.console, **options)
-
-
-@main.command("docs")
-@click.pass_obj
+@command(main, "docs")
 def docs_command(session: Session) -> None:
     """Write the generated tables of docs/, and build the site."""
     from k2mps.run import docs
 
     for page in docs.write(session.project):
         session.console.info(f"wrote {page}")
-    site = docs.build(session.project, session.console)
-    session.console.info(f"built {site / 'index.html'}")
+    session.console.info(f"built {docs.build(session.environment) / 'index.html'}")
 
 
-@main.command("completion")
+@command(main, "completion")
 @click.argument("shell", type=click.Choice(completion.SHELLS))
-@click.pass_obj
 def completion_command(session: Session, shell: str) -> None:
     """Print the script with which SHELL completes k2mps's commands.
 
@@ -572,21 +453,19 @@ def completion_command(session: Session, shell: str) -> None:
     session.console.info(completion.script(main, shell))
 
 
-@main.command("clean")
+@command(main, "clean")
 @click.option(
     "--all", "everything", is_flag=True, help="also delete clones of k2 without work in them"
 )
-@click.pass_obj
 def clean_command(session: Session, everything: bool) -> None:
     """Delete the build trees."""
     from k2mps.build import clean
 
-    pin = session.upstream.pin
-    for path in clean.clean(session.project, pin, everything):
+    for path in clean.clean(session.project, session.upstream.pin, everything):
         session.console.info(f"deleted {path}")
 
 
-for _command in (*patches.COMMANDS, wheels.wheel_command):
+for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
     main.add_command(_command)
 
 
@@ -597,7 +476,10 @@ def run() -> None:
     interrupts.install()
     git.scrub_environment()
     try:
-        sys.exit(_run())
+        sys.exit(main(prog_name="k2mps", standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except errors.K2mpsError as error:
         failure = error
     except OSError as error:
@@ -608,20 +490,12 @@ def run() -> None:
     sys.exit(failure.exit_code)
 
 
-def _run() -> int:
-    try:
-        return main(prog_name="k2mps", standalone_mode=False) or 0
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-
-
 def _as_error(error: OSError) -> errors.K2mpsError:
-    """An operating system's error as one of ours."""
+    """An operating system's error as one of the tool's."""
     what = error.strerror or str(error)
     if error.filename:
         what += f": {error.filename}"
-    if error.errno in _NO_SPACE:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return errors.DiskFullError(
             what, next_command="free some space, then run the same command again"
         )

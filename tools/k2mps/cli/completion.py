@@ -6,38 +6,28 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 SHELLS = ("bash", "fish", "zsh")
-_VARIABLE = "_K2MPS_COMPLETE"
 
 
 def script(command: click.Command, shell: str) -> str:
-    """What a shell has to read once to complete this command."""
-    return get_completion_class(shell)(command, {}, "k2mps", _VARIABLE).source()
+    """The script with which a shell completes this command."""
+    return get_completion_class(shell)(command, {}, "k2mps", "_K2MPS_COMPLETE").source()
 
 
-def patches(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def patches(context, parameter, incomplete: str) -> list[CompletionItem]:
     """The patches whose names begin so."""
     from k2mps.core import errors, project
 
     try:
-        series = project.find().patches / "series"
-        names = series.read_text(encoding="utf-8").split()
+        names = (project.find().patches / "series").read_text(encoding="utf-8").split()
     except (errors.K2mpsError, OSError):
-        return []  # what completes must not print errors
-    return [
-        CompletionItem(name.removesuffix(".patch")) for name in names if name.startswith(incomplete)
-    ]
+        return []  # A completion must not print errors.
+    found = [name.removesuffix(".patch") for name in names if name.startswith(incomplete)]
+    return list(map(CompletionItem, found))
 
 
-def suites(
-    context: click.Context, parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
+def suites(context, parameter, incomplete: str) -> list[CompletionItem]:
     """The suites whose names begin so."""
     from k2mps.run import suites
 
-    return [
-        CompletionItem(suite.name, help=suite.covers)
-        for suite in suites.choose(())
-        if suite.name.startswith(incomplete)
-    ]
+    found = [suite for suite in suites.choose(()) if suite.name.startswith(incomplete)]
+    return [CompletionItem(suite.name, help=suite.covers) for suite in found]

@@ -1,4 +1,4 @@
-"""What the command line shows: live progress on a terminal, lines elsewhere.
+"""The output of the command line: live progress on a terminal, lines elsewhere.
 
 rich is imported on the first use that needs it, so that quick commands stay
 quick.

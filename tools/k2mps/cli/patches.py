@@ -3,30 +3,62 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from pathlib import Path
 
 import click
 
 from k2mps.cli import completion
-from k2mps.cli.session import Session, k2_option
+from k2mps.cli.session import FILE, Session, command, k2_option
 from k2mps.core import errors
 
-_FORMATS = ("text", "json", "markdown")
+COMMANDS = click.Group()
 
 
-def _format_option(function):
-    """--format, and --json for short."""
-    return click.option(
+def _format_options(function):
+    """--format, and --json for short.  The function gives the facts, and sections of text."""
+
+    @click.option(
         "--format",
         "form",
-        type=click.Choice(_FORMATS),
+        type=click.Choice(("text", "json", "markdown")),
         default="text",
         help="how the result is printed",
-    )(click.option("--json", "as_json", is_flag=True, help="short for --format json")(function))
+    )
+    @click.option("--json", "as_json", is_flag=True, help="short for --format json")
+    @functools.wraps(function)
+    def formatted(session: Session, form: str, as_json: bool, **options: object) -> None:
+        form = "json" if as_json else form
+        session.console.shows_progress = form == "text"
+        facts, sections = function(session, **options)
+        if form == "json":
+            session.console.info(json.dumps(facts, indent=2))
+        else:
+            session.console.document(sections, form == "markdown")
+
+    return formatted
 
 
 def _patch_argument(name: str = "patch", **options):
     return click.argument(name, shell_complete=completion.patches, **options)
+
+
+_paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
+
+
+def _words_options(function):
+    """The options for a patch's header, besides the subject."""
+    for option in (
+        click.option(
+            "--date", metavar="DATE", help="the author's date, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
+        ),
+        click.option("--author", metavar="'NAME <EMAIL>'", help="the author of the patch"),
+        click.option("--status", metavar="TEXT", help="the Upstream-Status of the patch"),
+        click.option("--why", "body", metavar="TEXT", help="the body of the message"),
+    ):
+        function = option(function)
+    return function
 
 
 def _show_written(session: Session, result) -> None:
@@ -37,7 +69,27 @@ def _show_written(session: Session, result) -> None:
         session.console.info(f"removed {path}")
 
 
-@click.command("lint")
+def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
+    """Does what `authoring` calls so, and shows what it wrote."""
+    from k2mps.stack import authoring
+
+    plan = getattr(authoring, action)(session.project, checkout, *arguments, **options)
+    _show_written(session, plan)
+    if not plan.changed and not plan.removed:
+        session.console.info("nothing has changed")
+
+
+def _show_untracked(session: Session, checkout) -> None:
+    """Names the files that did not become part of a patch."""
+    untracked = checkout.untracked_files()
+    if untracked:
+        session.console.warn(
+            f"not in it, as git does not track them: {errors.few(untracked, 5)}; k2mps fold"
+            " PATCH FILE takes in what is named"
+        )
+
+
+@command(COMMANDS, "lint")
 @click.option(
     "--format",
     "form",
@@ -45,7 +97,6 @@ def _show_written(session: Session, result) -> None:
     default="text",
     help="how to print findings; github prints annotations",
 )
-@click.pass_obj
 def lint_command(session: Session, form: str) -> None:
     """Check patches/ and its lock, offline and without a checkout."""
     from k2mps.series import lint
@@ -64,35 +115,21 @@ def lint_command(session: Session, form: str) -> None:
         session.console.info("patches/ and its lock are sound")
 
 
-@click.command("report")
-@k2_option
-@_format_option
+@command(COMMANDS, "report", k2_option)
 @click.option("--offline", is_flag=True, help="do not ask upstream")
-@click.pass_obj
-def report_command(
-    session: Session, k2: str | None, form: str, as_json: bool, offline: bool
-) -> None:
+@_format_options
+def report_command(session: Session, offline: bool):
     """Count the lines that the patches touch, and upstream's commits since the pin."""
     from k2mps.carry import report
 
-    form = "json" if as_json else form
-    session.console.shows_progress = form == "text"
-    exists = session.locate(k2).is_dir()
-    result = report.report(
-        session.project, session.upstream, session.existing(k2) if exists else None, offline
-    )
-    if form == "json":
-        session.console.info(json.dumps(dataclasses.asdict(result), indent=2))
-        return
-    session.console.document(report.sections(result), form == "markdown")
+    result = report.report(session.project, session.upstream, session.existing_if_any(), offline)
+    return dataclasses.asdict(result), report.sections(result)
 
 
-@click.command("probe")
-@k2_option
-@_format_option
+@command(COMMANDS, "probe", k2_option)
 @click.argument("commits", metavar="[BASE..END]", default="..")
-@click.pass_obj
-def probe_command(session: Session, k2: str | None, form: str, as_json: bool, commits: str) -> None:
+@_format_options
+def probe_command(session: Session, commits: str):
     """Find the first upstream commit that breaks each patch.
 
     BASE is a commit at which the series applies, by default the pin; END is
@@ -100,27 +137,20 @@ def probe_command(session: Session, k2: str | None, form: str, as_json: bool, co
     """
     from k2mps.carry import probe, report
 
-    form = "json" if as_json else form
     base, dots, end = commits.partition("..")
     if not dots:
         raise click.UsageError("give two commits as BASE..END")
-    session.console.shows_progress = form == "text"
     pin = session.upstream.pin
-    checkout = session.obtain(k2)
+    checkout = session.obtain()
     end = end or report.fetch_tip(pin, checkout)
     result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
-    if form == "json":
-        session.console.info(json.dumps(result.as_dict(), indent=2))
-        return
-    session.console.document(probe.sections(result), form == "markdown")
+    return result.as_dict(), probe.sections(result)
 
 
-@click.command("undo")
-@k2_option
+@command(COMMANDS, "undo", k2_option)
 @click.option("--list", "only_list", is_flag=True, help="list operations")
 @click.argument("operation", required=False)
-@click.pass_obj
-def undo_command(session: Session, k2: str | None, only_list: bool, operation: str | None) -> None:
+def undo_command(session: Session, only_list: bool, operation: str | None) -> None:
     """Undo the last command that changed a branch or patches/.
 
     With OPERATION, an id that --list shows, undo that command and all later
@@ -129,7 +159,7 @@ def undo_command(session: Session, k2: str | None, only_list: bool, operation: s
     from k2mps.stack import operations, undo
 
     session.tidy()
-    checkout = session.existing(k2)
+    checkout = session.existing()
     if only_list:
         session.console.table(
             ("operation", "when", "command"),
@@ -140,20 +170,13 @@ def undo_command(session: Session, k2: str | None, only_list: bool, operation: s
     session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
 
 
-@click.command("rebase")
-@k2_option
+@command(COMMANDS, "rebase", k2_option)
 @click.option("--onto", metavar="REV", help="the upstream commit to rebase onto")
 @click.option("--continue", "go_on", is_flag=True, help="go on after a conflict is resolved")
 @click.option("--abort", is_flag=True, help="end the rebase and change nothing")
 @click.option("--drop-upstreamed", is_flag=True, help="drop patches that no longer change anything")
-@click.pass_obj
 def rebase_command(
-    session: Session,
-    k2: str | None,
-    onto: str | None,
-    go_on: bool,
-    abort: bool,
-    drop_upstreamed: bool,
+    session: Session, onto: str | None, go_on: bool, abort: bool, drop_upstreamed: bool
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
@@ -168,13 +191,13 @@ def rebase_command(
     show = session.console.info
     session.tidy()
     if abort:
-        rebase.abort(session.project, session.existing(k2))
+        rebase.abort(session.project, session.existing())
         show("the rebase is ended; all is as before it, and what was resolved in it is forgotten")
         return
     if go_on:
-        result = rebase.advance(session.project, session.existing(k2), drop_upstreamed)
+        result = rebase.advance(session.project, session.existing(), drop_upstreamed)
     else:
-        result = rebase.start(session.project, session.obtain(k2), onto, drop_upstreamed)
+        result = rebase.start(session.project, session.obtain(), onto, drop_upstreamed)
     for line in result.resolved:
         show(f"resolved as before: {line}")
     for name, reason in result.dropped:
@@ -184,87 +207,40 @@ def rebase_command(
     show("next: k2mps apply; k2mps undo takes it back")
 
 
-_WORDS = (
-    click.option("--why", "body", metavar="TEXT", help="the body of the message"),
-    click.option("--status", metavar="TEXT", help="the Upstream-Status of the patch"),
-    click.option("--author", metavar="'NAME <EMAIL>'", help="the author of the patch"),
-    click.option(
-        "--date", metavar="DATE", help="the author's date, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
-    ),
-)
-
-
-def _words_options(function):
-    """What can be said of a patch besides its subject."""
-    for option in reversed(_WORDS):
-        function = option(function)
-    return function
-
-
-_paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
-
-
-def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
-    """Does what `authoring` calls so, and shows what it wrote."""
-    from k2mps.stack import authoring
-
-    plan = getattr(authoring, action)(session.project, checkout, *arguments, **options)
-    _show_written(session, plan)
-    if not plan.changed and not plan.removed:
-        session.console.info("nothing has changed")
-
-
-def _show_untracked(session: Session, checkout) -> None:
-    """Names the files that did not become part of a patch."""
-    untracked = checkout.untracked_files()
-    if untracked:
-        more = f" and {len(untracked) - 5} more" if untracked[5:] else ""
-        session.console.warn(
-            f"not in it, as git does not track them: {', '.join(untracked[:5])}"
-            f"{more}; k2mps fold PATCH FILE takes in what is named"
-        )
-
-
-@click.command("new")
-@k2_option
+@command(COMMANDS, "new", k2_option)
 @_words_options
 @click.argument("subject")
 @_paths_argument
-@click.pass_obj
-def new_command(session: Session, k2: str | None, paths: tuple[str, ...], **words: str) -> None:
+def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
     """Make a patch of the edits in the checkout.
 
     Of new files, those that git tracks or that are named as FILE.
     """
     from k2mps.stack.authoring import Words
 
-    checkout = session.to_change(k2)
+    checkout = session.to_change()
     _change(session, checkout, "new", Words(**words), paths)
     _show_untracked(session, checkout)
 
 
-@click.command("fold")
-@k2_option
+@command(COMMANDS, "fold", k2_option)
 @_patch_argument()
 @_paths_argument
-@click.pass_obj
-def fold_command(session: Session, k2: str | None, patch: str, paths: tuple[str, ...]) -> None:
+def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
     """Add the edits in the checkout to PATCH.
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    checkout = session.to_change(k2)
+    checkout = session.to_change()
     _change(session, checkout, "fold", patch, paths)
     _show_untracked(session, checkout)
 
 
-@click.command("edit")
-@k2_option
+@command(COMMANDS, "edit", k2_option)
 @click.option("--subject", metavar="TEXT", help="the first line of the message")
 @_words_options
 @_patch_argument()
-@click.pass_obj
-def edit_command(session: Session, k2: str | None, patch: str, **words: str | None) -> None:
+def edit_command(session: Session, patch: str, **words: str | None) -> None:
     """Change the header of PATCH; without options, in your editor."""
     from k2mps.stack import authoring
 
@@ -274,26 +250,22 @@ def edit_command(session: Session, k2: str | None, patch: str, **words: str | No
         old = authoring.words_of(session.project, patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
         said = authoring.parse_words(text) if text else said
-    _change(session, session.existing(k2), "edit", patch, said)
+    _change(session, session.existing(), "edit", patch, said)
 
 
-@click.command("drop")
-@k2_option
+@command(COMMANDS, "drop", k2_option)
 @_patch_argument()
-@click.pass_obj
-def drop_command(session: Session, k2: str | None, patch: str) -> None:
+def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
-    _change(session, session.to_change(k2), "drop", patch)
+    _change(session, session.to_change(), "drop", patch)
 
 
-@click.command("rename")
-@k2_option
+@command(COMMANDS, "rename", k2_option)
 @_patch_argument()
 @click.argument("name")
-@click.pass_obj
-def rename_command(session: Session, k2: str | None, patch: str, name: str) -> None:
+def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
-    _change(session, session.to_change(k2), "rename", patch, name)
+    _change(session, session.to_change(), "rename", patch, name)
 
 
 def _anchor_option(name: str):
@@ -305,34 +277,28 @@ def _anchor_option(name: str):
     )
 
 
-@click.command("move")
-@k2_option
+@command(COMMANDS, "move", k2_option)
 @_anchor_option("--before")
 @_anchor_option("--after")
 @_patch_argument()
-@click.pass_obj
-def move_command(
-    session: Session, k2: str | None, before: str | None, after: str | None, patch: str
-) -> None:
+def move_command(session: Session, before: str | None, after: str | None, patch: str) -> None:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
-    checkout = session.to_change(k2)
+    checkout = session.to_change()
     _change(session, checkout, "move", patch, before or after, after=before is None)
 
 
-@click.command("export")
-@k2_option
+@command(COMMANDS, "export", k2_option)
 @click.option(
     "--prune", is_flag=True, help="delete patches and new files that the branch does not have"
 )
 @click.option("--overwrite", is_flag=True, help="overwrite edits of patches/ that are not locked")
-@click.pass_obj
-def export_command(session: Session, k2: str | None, prune: bool, overwrite: bool) -> None:
+def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/, and lock it."""
     from k2mps.stack import export
 
-    result = export.export(session.project, session.existing(k2), prune=prune, overwrite=overwrite)
+    result = export.export(session.project, session.existing(), prune=prune, overwrite=overwrite)
     show = session.console.info
     _show_written(session, result)
     if not result.written and not result.removed:
@@ -340,10 +306,8 @@ def export_command(session: Session, k2: str | None, prune: bool, overwrite: boo
     show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
 
 
-@click.command("lock")
-@k2_option
-@click.pass_obj
-def lock_command(session: Session, k2: str | None) -> None:
+@command(COMMANDS, "lock", k2_option)
+def lock_command(session: Session) -> None:
     """Write the hashes of patches/ to upstream.toml, also after a merge."""
     from k2mps.core import pins
     from k2mps.stack import export
@@ -351,24 +315,20 @@ def lock_command(session: Session, k2: str | None) -> None:
     session.tidy()
     # A conflict in the lock is what this mends.
     session.upstream = pins.load(session.project.config_file, False)
-    locked = export.lock(session.project, session.obtain(k2))
+    locked = export.lock(session.project, session.obtain())
     session.console.info(
         f"{locked.patches} patches, tree {locked.tree[:12]}"
         + ("; upstream.toml written" if locked.written else ", as before")
     )
 
 
-@click.command("upstream")
-@k2_option
+@command(COMMANDS, "upstream", k2_option)
 @click.option(
     "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
 @click.option(
-    "--mailbox",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="write the commits as mail, the cover letter first",
+    "--mailbox", type=FILE, metavar="FILE", help="write the commits as mail, the cover letter first"
 )
 @click.option(
     "--check",
@@ -380,13 +340,11 @@ def lock_command(session: Session, k2: str | None) -> None:
     "--quick", is_flag=True, help="with --check: run k2's own tests on the last commit only"
 )
 @_patch_argument("patches", metavar="[PATCH]...", nargs=-1)
-@click.pass_obj
 def upstream_command(
     session: Session,
-    k2: str | None,
     group: str | None,
     branch: str | None,
-    mailbox: str | None,
+    mailbox: Path | None,
     check: bool,
     quick: bool,
     patches: tuple[str, ...],
@@ -395,19 +353,15 @@ def upstream_command(
 
     The cover letter is printed, with the figures of the last `k2mps test`.
     """
-    from pathlib import Path
-
     from k2mps.carry import pull_request, pull_request_check
 
     if group and patches:
         raise click.UsageError("give a group or patches, not both")
-    checkout = session.obtain(k2)
+    checkout = session.obtain()
     made = pull_request.make(session.project, checkout, patches, group or "")
     if check:
         rows, bad = [], []
-        for one in pull_request_check.check(
-            session.project, session.upstream, checkout, made, session.console, quick
-        ):
+        for one in pull_request_check.check(session.environment, checkout, made, quick):
             rows.append((one.commit[:12], one.subject, one.off, one.on, one.style))
             bad += [] if one.ok else [one.subject]
             session.console.info(f"{one.commit[:12]} {one.off}; {one.on}; style: {one.style}")
@@ -423,27 +377,9 @@ def upstream_command(
     if branch:
         pull_request.branch(checkout, made, branch)
     if mailbox:
-        Path(mailbox).write_bytes(pull_request.mailbox(checkout, made))
+        mailbox.write_bytes(pull_request.mailbox(checkout, made))
     session.console.info(made.cover.rstrip("\n"))
     for note in made.notes:
         session.console.warn(note)
     if branch:
         session.console.info(f"next: git -C {checkout.directory} push YOUR_FORK {branch}")
-
-
-COMMANDS = (
-    drop_command,
-    edit_command,
-    export_command,
-    fold_command,
-    lint_command,
-    lock_command,
-    move_command,
-    new_command,
-    probe_command,
-    rebase_command,
-    rename_command,
-    report_command,
-    undo_command,
-    upstream_command,
-)

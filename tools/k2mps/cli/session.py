@@ -1,9 +1,10 @@
-"""The project, upstream.toml and the checkout, which all commands use."""
+"""The state that all commands share: the project, upstream.toml, the checkout, common options."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import os
 from pathlib import Path
 
 import click
@@ -12,12 +13,27 @@ from k2mps.cli.console import Console
 
 _DEVICES = ("mps", "cpu")
 
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
 
 class Session:
-    """The project, upstream.toml and the checkout; each is read on first use."""
+    """One run of the command line.
 
-    def __init__(self, verbose: bool):
+    The project, upstream.toml and the environment are read on first use.
+
+    Attributes:
+      console: shows results and progress.
+      k2, torch, jobs: the values of the options of these names.
+    """
+
+    def __init__(self, verbose: bool = False):
         self.console = Console(verbose)
+        self.k2: str | None = os.environ.get("K2") or None
+        self.torch: str | None = None
+        self.jobs: int | None = None
 
     @functools.cached_property
     def project(self):
@@ -37,6 +53,14 @@ class Session:
         self.tidy()
         return self.project.upstream()
 
+    @functools.cached_property
+    def environment(self):
+        """The environment that builds and tests run in, with upstream.toml mended."""
+        from k2mps.build.environment import Environment
+
+        self.tidy()
+        return Environment(self.project, self.console)
+
     def tidy(self) -> None:
         """Finishes or reverts a killed run's changes of the project's files."""
         if self.project.staging.exists():
@@ -44,60 +68,92 @@ class Session:
 
             operations.tidy(self.project)
 
-    def locate(self, k2: str | None) -> Path:
-        """Where the checkout is, whether or not it exists."""
+    @property
+    def directory(self) -> Path:
+        """The directory of the checkout, which need not exist."""
         from k2mps.stack import clone
 
-        return clone.locate(self.project, k2)
+        return clone.locate(self.project, self.k2)
 
-    def existing(self, k2: str | None):
+    def existing(self):
         """The checkout, which must exist."""
         from k2mps.stack import checkout
 
-        found = checkout.Checkout(self.locate(k2), self.console)
+        found = checkout.Checkout(self.directory, self.console)
         found.tidy()
         return found
 
-    def to_change(self, k2: str | None):
+    def existing_if_any(self):
+        """The checkout, or None where there is none."""
+        return self.existing() if self.directory.is_dir() else None
+
+    def to_change(self):
         """The checkout, which must exist, with the project mended."""
         self.tidy()
-        return self.existing(k2)
+        return self.existing()
 
-    def obtain(self, k2: str | None):
+    def obtain(self):
         """The checkout, cloned if need be, with the pin in it."""
         from k2mps.stack import clone
 
-        found = clone.obtain(self.project, self.upstream.pin, k2, self.console)
+        found = clone.obtain(self.project, self.upstream.pin, self.k2, self.console)
         found.tidy()
         return found
 
-    def build(self, k2: str | None, request):
-        """Builds a request by `builder.Builder`, with a clone of k2 if there is none."""
+    def request(self, device: str = "mps", **options):
+        """A build with the options of this run."""
+        from k2mps.build.builder import Request
+        from k2mps.build.doctor import Device
+
+        return Request(Device(device), self.torch, self.jobs, **options)
+
+    def build(self, request):
+        """Builds k2, with a clone of it if there is none."""
         from k2mps.build import builder
 
-        return builder.Builder(self.project, self.upstream, self.obtain(k2), self.console).build(
-            request
-        )
+        return builder.build(self.environment, self.obtain(), request)
 
     def prepare_wheels(self) -> None:
         """Installs the packages that read wheels."""
-        from k2mps.build.environment import Environment
-
-        environment = Environment(self.project, self.console)
-        if environment.install(environment.requirements("wheels")):
+        if self.environment.install_group("wheels"):
             importlib.invalidate_caches()
 
 
-k2_option = click.option(
+def command(group: click.Group, name: str, *options):
+    """Makes a function, which gets the session, a command.
+
+    Args:
+      options: those that it shares with other commands.
+    """
+
+    def decorate(function):
+        function = click.pass_obj(function)
+        for option in reversed(options):
+            function = option(function)
+        return group.command(name)(function)
+
+    return decorate
+
+
+def _kept(*names: str, **settings):
+    """An option whose value the session keeps."""
+
+    def keep(context: click.Context, parameter: click.Parameter, value: object) -> None:
+        setattr(context.ensure_object(Session), parameter.name, value)
+
+    return click.option(*names, expose_value=False, callback=keep, **settings)
+
+
+k2_option = _kept(
     "--k2",
     envvar="K2",
     metavar="DIR|URL",
     help="your own k2 checkout, or a git URL to clone; default build/k2",
 )
-torch_option = click.option(
+torch_option = _kept(
     "--torch", metavar="VERSION", help="a torch version that upstream.toml supports"
 )
-jobs_option = click.option(
+jobs_option = _kept(
     "-j",
     "--jobs",
     type=click.IntRange(1),
@@ -110,3 +166,8 @@ device_option = click.option(
     help="the device to build for; on Linux mps is emulated",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
+
+
+def build_options(command):
+    """--k2, --torch and --jobs."""
+    return k2_option(torch_option(jobs_option(command)))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from k2mps.cli.session import Session, jobs_option, k2_option, torch_option
+from k2mps.cli.session import (
+    EXISTING_FILE,
+    EXISTING_FOLDER,
+    Session,
+    build_options,
+    command,
+    k2_option,
+)
 
 
-def _wheel_argument(name: str, metavar: str) -> Callable:
-    """An argument that is a file."""
-    return click.argument(
-        name, metavar=metavar, type=click.Path(exists=True, dir_okay=False, path_type=Path)
-    )
+def _wheel_argument(name: str, metavar: str = "FILE"):
+    return click.argument(name, metavar=metavar, type=EXISTING_FILE)
 
 
 _python_option = click.option(
@@ -23,9 +26,7 @@ _python_option = click.option(
 
 
 @click.group("wheel", invoke_without_command=True, subcommand_metavar="[COMMAND]")
-@k2_option
-@torch_option
-@jobs_option
+@build_options
 @click.option(
     "--target",
     type=click.Choice(("native", "macos-arm64")),
@@ -36,15 +37,7 @@ _python_option = click.option(
 @_python_option
 @click.option("--release", is_flag=True, help="refuse if k2-mps has uncommitted edits")
 @click.pass_context
-def wheel_command(
-    context: click.Context,
-    k2: str | None,
-    torch: str | None,
-    jobs: int | None,
-    target: str,
-    python: str | None,
-    release: bool,
-) -> None:
+def wheel_command(context: click.Context, target: str, python: str | None, release: bool) -> None:
     """Make a wheel of the patched k2 and verify it.
 
     A wheel for this machine is also imported, in a clean environment.  One that
@@ -64,40 +57,25 @@ def wheel_command(
             "--python is for cross-built wheels; one for this machine is for"
             " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
         )
-    path = make.make(
-        session.project,
-        session.upstream,
-        session.obtain(k2),
-        chosen,
-        torch,
-        jobs,
-        release,
-        session.console,
-        python,
-    )
+    request = session.request(chosen.device.value)
+    path = make.make(session.environment, session.obtain(), chosen, request, release, python)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
 
 
-@wheel_command.command("verify")
-@k2_option
-@_python_option
-@_wheel_argument("wheel", "FILE")
-@click.pass_obj
-def verify_command(session: Session, k2: str | None, python: str | None, wheel: Path) -> None:
+@command(wheel_command, "verify", k2_option, _python_option)
+@_wheel_argument("wheel")
+def verify_command(session: Session, python: str | None, wheel: Path) -> None:
     """Check a wheel against the patched k2 and torch."""
     from k2mps.wheel import verify
 
-    verify.check(
-        wheel, session.project, session.upstream, session.obtain(k2), session.console, python
-    )
+    verify.check(wheel, session.environment, session.obtain(), python)
     session.console.info(f"{wheel.name}: verified")
 
 
-@wheel_command.command("compare")
+@command(wheel_command, "compare")
 @_wheel_argument("first", "FIRST")
 @_wheel_argument("second", "SECOND")
-@click.pass_obj
 def compare_command(session: Session, first: Path, second: Path) -> None:
     """List the differences of two wheels."""
     from k2mps.core import errors
@@ -114,9 +92,8 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
     session.console.info(f"{first} and {second} are the same to the byte")
 
 
-@wheel_command.command("sbom")
-@_wheel_argument("wheel", "FILE")
-@click.pass_obj
+@command(wheel_command, "sbom")
+@_wheel_argument("wheel")
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
     session.prepare_wheels()
@@ -125,14 +102,11 @@ def sbom_command(session: Session, wheel: Path) -> None:
     session.console.info(str(sbom.write(wheel)))
 
 
-@wheel_command.command("index")
+@command(wheel_command, "index")
 @click.option(
     "--base-url", default="", metavar="URL", help="where the wheels are; default beside the page"
 )
-@click.argument(
-    "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
-@click.pass_obj
+@click.argument("directory", metavar="DIR", type=EXISTING_FOLDER)
 def index_command(session: Session, base_url: str, directory: Path) -> None:
     """Write DIR/index.html, a page of DIR's wheels for pip's --find-links."""
     from k2mps.wheel import index

@@ -254,3 +254,9 @@ class InterruptedRunError(K2mpsError):
         self.signal_number = signal_number
         # The shell's convention, so that callers see which signal it was.
         self.exit_code = 128 + signal_number
+
+
+def few(names: Sequence[str], most: int = 3) -> str:
+    """The first of these names, and how many there are besides."""
+    more = f" and {len(names) - most} more" if names[most:] else ""
+    return ", ".join(names[:most]) + more

@@ -1,8 +1,8 @@
 """`k2mps cuda`: a folder that builds and tests the series with CUDA elsewhere.
 
-k2 with the series must be k2 as it was where there is an NVIDIA GPU.  Such a
-machine needs nothing of this project but the folder: the patched source, the
-source that its times are compared with, moderngpu, and a script.
+On an NVIDIA GPU, k2 with the series must behave as k2 without it.  The machine
+with the GPU needs only the folder: the patched source, the source that its
+times are compared with, moderngpu, and a script.
 """
 
 from __future__ import annotations

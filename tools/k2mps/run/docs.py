@@ -6,8 +6,8 @@ A page of docs/ may hold blocks
     ...
     <!-- end -->
 
-whose lines `fresh` makes anew from what the code says.  They are committed,
-so that the pages can be read without any tool; a test compares.
+whose lines `fresh` makes anew from the code.  The blocks are committed, so that
+the pages can be read without any tool; a test compares.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.run import program
 
@@ -31,7 +30,7 @@ else:
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# How operations.toml calls where an operation runs, and how its page does.
+# The places where an operation runs: operations.toml's word, and the page's.
 WHERE = {
     "metal": "Metal",
     "aten": "ATen",
@@ -67,7 +66,7 @@ def fresh(project: Project, page: Path) -> str:
 
 
 def write(project: Project) -> list[Path]:
-    """Writes the pages whose blocks have changed; which these are."""
+    """Writes the pages whose blocks have changed; returns these pages."""
     written = []
     for page in pages(project):
         text = fresh(project, page)
@@ -77,7 +76,7 @@ def write(project: Project) -> list[Path]:
     return written
 
 
-def build(project: Project, reporter: Reporter = Reporter()) -> Path:
+def build(environment: Environment) -> Path:
     """Builds the site, and takes each warning for an error.
 
     Returns:
@@ -86,18 +85,12 @@ def build(project: Project, reporter: Reporter = Reporter()) -> Path:
       RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
       DocsError: mkdocs has a complaint.
     """
-    environment = Environment(project, reporter)
     environment.create()
-    environment.install(environment.requirements("docs"))
-    site = project.build_root / "site"
-    with reporter.task("building the site"):
-        outcome = program.run(
-            project,
-            "mkdocs",
-            ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site],
-            reporter,
-            on_line=lambda line: None,
-        )
+    environment.install_group("docs")
+    site = environment.project.build_root / "site"
+    options = ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site]
+    with environment.reporter.task("building the site"):
+        outcome = program.run(environment, "mkdocs", options, on_line=lambda line: None)
     if outcome.status != 0:
         raise errors.DocsError(
             "mkdocs could not build docs/",
@@ -107,11 +100,18 @@ def build(project: Project, reporter: Reporter = Reporter()) -> Path:
     return site
 
 
+def _read(path: Path) -> dict:
+    return tomllib.loads(path.read_text(encoding="utf-8"))
+
+
 def operations(project: Project) -> list[dict]:
     """The entries of docs/operations.toml."""
-    path = project.root / "docs" / "operations.toml"
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
-    return document["operation"]
+    return _read(project.root / "docs" / "operations.toml")["operation"]
+
+
+def budgets(project: Project) -> list[dict]:
+    """The entries of docs/budgets.toml."""
+    return _read(project.root / "docs" / "budgets.toml")["budget"]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -121,7 +121,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [line(head), "|" + "---|" * len(head), *map(line, rows)]
 
 
-def _operations(project: Project) -> Iterator[str]:
+def _operations(project: Project) -> list[str]:
     rows = []
     for entry in operations(project):
         names = ", ".join(f"`{name}`" for name in entry["names"])
@@ -135,35 +135,18 @@ def _operations(project: Project) -> Iterator[str]:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
             rows.append((names, *row))
-    return iter(_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows))
+    return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 
-def budgets(project: Project) -> list[dict]:
-    """The entries of docs/budgets.toml."""
-    path = project.root / "docs" / "budgets.toml"
-    document = tomllib.loads(path.read_text(encoding="utf-8"))
-    return document["budget"]
-
-
-def _budgets(project: Project) -> Iterator[str]:
-    def cells(counts: Sequence[int]) -> tuple[str, str]:
-        return (f"{counts[0]} / {counts[1]}", f"{counts[2]} / {counts[3]}")
-
+def _budgets(project: Project) -> list[str]:
     rows = []
     for entry in budgets(project):
         name, _, how = entry["name"].partition(", ")
-        rows.append(
-            (
-                f"`{name}`" + (f", `{how}`" if how else ""),
-                *cells(entry["host"]),
-                *cells(entry["metal"]),
-            )
-        )
-    return iter(
-        _table(
-            ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"),
-            rows,
-        )
+        counts = [*entry["host"], *entry["metal"]]
+        pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
+        rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *pairs))
+    return _table(
+        ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows
     )
 
 
@@ -187,20 +170,12 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     return [(*row[:3], *map(int, row[3:])) for row in rows]
 
 
-def _costs(project: Project) -> Iterator[str]:
-    return iter(
-        _table(
-            ("operation", "the host's estimate", "Metal's estimate"),
-            [
-                (
-                    f"`{name}`",
-                    f"{host} ns × {work}",
-                    f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs",
-                )
-                for name, work, steps, host, step, call in costs(project)
-            ],
-        )
-    )
+def _costs(project: Project) -> list[str]:
+    rows = [
+        (f"`{name}`", f"{host} ns × {work}", f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs")
+        for name, work, steps, host, step, call in costs(project)
+    ]
+    return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
 def error_classes() -> list[type]:
@@ -213,38 +188,30 @@ def error_classes() -> list[type]:
     return sorted(found, key=lambda entry: entry.exit_code)
 
 
-def _errors(project: Project) -> Iterator[str]:
+def _errors(project: Project) -> list[str]:
     rows = []
     for kind in error_classes():
-        code = str(kind.exit_code)
-        if kind is errors.InterruptedRunError:
-            code = "128 + signal"
+        signal = kind is errors.InterruptedRunError
+        code = "128 + signal" if signal else str(kind.exit_code)
         rows.append((code, f"`{kind.__name__}`", kind.__doc__, kind.remedy))
-    return iter(_table(("exit code", "class", "meaning", "remedy"), rows))
+    return _table(("exit code", "class", "meaning", "remedy"), rows)
 
 
-def _compatibility(project: Project) -> Iterator[str]:
+def _compatibility(project: Project) -> list[str]:
     pin, torch = project.upstream().pin, project.upstream().torch
-    document = tomllib.loads((project.root / "pyproject.toml").read_text(encoding="utf-8"))
-    return iter(
-        _table(
-            ("", "version"),
-            [
-                ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
-                ("torch, all suites run with it", ", ".join(torch.tested)),
-                (
-                    "torch, `--torch` takes it, no suite has run with it",
-                    ", ".join(torch.untested) or "none",
-                ),
-                ("Python", document["project"]["requires-python"]),
-                ("macOS", "14 or newer, Apple Silicon"),
-                ("Linux", "x86-64; mps is emulated"),
-            ],
-        )
-    )
+    untested = ", ".join(torch.untested) or "none"
+    rows = [
+        ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
+        ("torch, all suites run with it", ", ".join(torch.tested)),
+        ("torch, `--torch` takes it, no suite has run with it", untested),
+        ("Python", _read(project.root / "pyproject.toml")["project"]["requires-python"]),
+        ("macOS", "14 or newer, Apple Silicon"),
+        ("Linux", "x86-64; mps is emulated"),
+    ]
+    return _table(("", "version"), rows)
 
 
-_BLOCKS: Mapping[str, Callable[[Project], Iterator[str]]] = {
+_BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {
     "budgets": _budgets,
     "compatibility": _compatibility,
     "costs": _costs,

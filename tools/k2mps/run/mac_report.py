@@ -1,6 +1,6 @@
-"""`k2mps mac-report`: all that a machine can tell of k2 on its mps device.
+"""`k2mps mac-report`: one file about k2 on the mps device of this machine.
 
-What fails is a part of the report and does not end it: the first run on a new
+A failure is a part of the report and does not end it: the first run on a new
 machine is worth most where something is wrong.
 """
 
@@ -13,18 +13,16 @@ import json
 import os
 import platform
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from k2mps.build import builder, doctor
-from k2mps.build.builder import Built
+from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
+from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.pins import Upstream
-from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
-from k2mps.run import program, suites, testing
+from k2mps.run import program, testing
+from k2mps.stack.checkout import Checkout
 
 SCHEMA = 1
 
@@ -60,80 +58,126 @@ class Plan:
 QUICK = Plan(_QUICK_SUITE[:1], ("-k", _QUICK_SUITE[1]), rounds=20, repeats=1, quick=True)
 
 
-class MacReport:
-    """Makes one.
+def make(
+    environment: Environment, obtain: Callable[[], Checkout], request: Request, plan: Plan
+) -> dict:
+    """Does all steps; returns their results, without personal data.
 
     Args:
-      project, upstream: the clone of k2-mps and its upstream.toml.
-      build: builds k2 for mps.
-      plan: how much to do.
-      reporter: told about progress.
+      obtain: gives the checkout, cloned if need be.
+      request: what to build.
+    """
+    steps = {}
+    run = _Run(environment, obtain, request, plan)
+    for name, step in (
+        ("doctor", run.doctor),
+        ("build", run.build),
+        ("machine", run.machine),
+        ("kernels", run.kernels),
+        ("check", run.check),
+        ("suites", run.suites),
+        ("races", run.races),
+        ("bench", run.bench),
+        ("calibration", run.calibration),
+    ):
+        environment.reporter.info(f"{name} ...")
+        began, found, error = time.monotonic(), {}, ""
+        try:
+            found = step()
+        except errors.InterruptedRunError:
+            raise
+        except (errors.K2mpsError, OSError, ValueError) as failure:
+            error = str(failure)
+        seconds = round(time.monotonic() - began, 1)
+        wrong = error or found.pop("wrong", "")
+        steps[name] = {"ok": not wrong, "wrong": wrong, "seconds": seconds, **found}
+    report = {"schema": SCHEMA, "quick": plan.quick, "steps": steps}
+    return _without_names(report, _names(environment.project.root))
+
+
+def _names(root: Path) -> dict[str, str]:
+    """Texts that a report must not contain, with their replacements."""
+    found = {str(root): "<project>", str(Path.home()): "<home>"}
+    for name, instead in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
+        # "root" and "runner" are everybody's, and words besides.
+        if len(name) > 3 and name not in ("root", "runner"):
+            found[name] = instead
+    return found
+
+
+@dataclasses.dataclass
+class _Run:
+    """The steps of one report.
+
+    A step returns what it found; "wrong" in that says what is not right.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        upstream: Upstream,
-        build: Callable[[builder.Request], Built],
-        plan: Plan,
-        reporter: Reporter,
-    ):
-        self._project = project
-        self._upstream = upstream
-        self._build = build
-        self._plan = plan
-        self._reporter = reporter
-        self._built: Built | None = None
+    environment: Environment
+    obtain: Callable[[], Checkout]
+    request: Request
+    plan: Plan
+    built: Built | None = None
 
-    def make(self) -> dict:
-        """Does all steps; returns their results, without personal data."""
-        steps = {}
-        for name, step in (
-            ("doctor", self._doctor),
-            ("build", self._do_build),
-            ("machine", self._machine),
-            ("kernels", self._kernels),
-            ("check", self._check),
-            ("suites", self._suites),
-            ("races", self._races),
-            ("bench", self._bench),
-            ("calibration", self._calibration),
-        ):
-            self._reporter.info(f"{name} ...")
-            began, found, error = time.monotonic(), {}, ""
-            try:
-                found = step()
-            except errors.InterruptedRunError:
-                raise
-            except (errors.K2mpsError, OSError, ValueError) as failure:
-                error = str(failure)
-            seconds = round(time.monotonic() - began, 1)
-            wrong = error or found.pop("wrong", "")
-            steps[name] = {"ok": not wrong, "wrong": wrong, "seconds": seconds, **found}
-        report = {"schema": SCHEMA, "quick": self._plan.quick, "steps": steps}
-        return _without_names(report, self._names())
-
-    def _names(self) -> dict[str, str]:
-        """Texts that a report must not contain, with their replacements."""
-        found = {str(self._project.root): "<project>", str(Path.home()): "<home>"}
-        for name, instead in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
-            # "root" and "runner" are everybody's, and words besides.
-            if len(name) > 3 and name not in ("root", "runner"):
-                found[name] = instead
-        return found
-
-    def _doctor(self) -> dict:
-        checks = doctor.examine(self._project, self._upstream, Device.MPS, None, self._reporter)
-        lacking = [check.name for check in checks if check.needed and not check.ok]
+    def doctor(self) -> dict:
+        checks = doctor.examine(self.environment, Device.MPS)
+        lacking = [check.name for check in doctor.lacking(checks)]
         return {
             "wrong": f"lacking: {', '.join(lacking)}" if lacking else "",
             "found": {check.name: check.found for check in checks},
         }
 
-    def _do_build(self) -> dict:
-        self._built = self._build(builder.Request())
-        builder.register(self._project, self._built)
-        return {"steps": self._built.steps, "compile_seconds": round(self._built.seconds, 1)}
+    def build(self) -> dict:
+        self.built = builder.build(self.environment, self.obtain(), self.request)
+        builder.register(self.environment, self.built)
+        return {"steps": self.built.steps, "compile_seconds": round(self.built.seconds, 1)}
+
+    def machine(self) -> dict:
+        return {"facts": self._json("k2_mps_tests.machine")}
+
+    def kernels(self) -> dict:
+        """Each file alone, as it is and with Metal's own checks."""
+        found, wrong = {}, []
+        folder = self.environment.project.root / "patches/files/k2/csrc/mps/kernels"
+        for path in sorted(folder.glob("*.metal")):
+            found[path.stem] = {}
+            for kind, variables in (("plain", {}), ("validated", VALIDATION)):
+                module = "k2_mps_tests.kernels.measure"
+                try:
+                    result = self._json(module, path.stem, variables=variables)
+                    bad = any(each["wrong"] for each in result["kernels"].values())
+                except errors.RefusedError as failure:
+                    result, bad = {"died": str(failure)}, True
+                found[path.stem][kind] = result
+                wrong += [f"{path.stem} ({kind})"] if bad else []
+        return {"wrong": f"wrong or dead: {', '.join(wrong)}" if wrong else "", "files": found}
+
+    def check(self) -> dict:
+        size = ("--size", "small", "--seconds", "0") if self.plan.quick else ()
+        return self._lines("k2.mps.check", *size)
+
+    def suites(self) -> dict:
+        return self._test(self.plan.suites, self.plan.arguments)
+
+    def races(self) -> dict:
+        rounds = ("--rounds", str(self.plan.rounds), "-k", " or ".join(_RACES))
+        runs = [
+            self._test(("parity",), rounds)["suites"]["parity"] for _ in range(self.plan.repeats)
+        ]
+        failed = [run for run in runs if not run["ok"]]
+        return {
+            "wrong": f"{len(failed)} of {len(runs)} runs have failures" if failed else "",
+            "rounds": self.plan.rounds,
+            "runs": runs,
+        }
+
+    def bench(self) -> dict:
+        folder = self.environment.project.build_root / "mac-report-bench"
+        options = {"output": folder, "quick": self.plan.quick}
+        program.BENCH.run(self.environment, options, self._of_build())
+        return {"bench": json.loads((folder / "bench.json").read_text(encoding="utf-8"))}
+
+    def calibration(self) -> dict:
+        return self._lines("k2.mps.calibrate", "--dry-run", variables={"K2_MPS_COSTS": ""})
 
     def _of_build(self) -> Built:
         """The build.
@@ -141,126 +185,60 @@ class MacReport:
         Raises:
           RefusedError: there is none.
         """
-        if self._built is None:
+        if self.built is None:
             raise errors.RefusedError("k2 is not built", next_command="k2mps build")
-        return self._built
+        return self.built
 
-    def _run(self, module: str, *words: object, variables: Mapping[str, str] | None = None):
-        """Runs a program on the build; how it ended, and its lines."""
-        return program.run(
-            self._project,
+    def _run(self, module: str, *words: str, variables: Mapping[str, str] | None = None):
+        """Runs a program on the build; its outcome, and an error if it failed."""
+        outcome = program.run(
+            self.environment,
             module,
             words,
-            self._reporter,
             built=self._of_build(),
             variables=variables,
             on_line=lambda line: None,
         )
+        if outcome.status == 0:
+            return outcome, None
+        return outcome, errors.RefusedError(
+            f"python -m {module} ended with status {outcome.status}",
+            why="\n".join(outcome.lines[-30:]),
+            next_command=f".venv/bin/python -m {' '.join([module, *words])}",
+        )
 
-    def _json(self, module: str, *words: object, **how) -> dict:
+    def _json(self, module: str, *words: str, **how) -> dict:
         """The last line that a program prints.
 
         Raises:
-          RefusedError: it ended in another way.
+          RefusedError: it failed.
         """
-        outcome = self._run(module, *words, **how)
-        if outcome.status != 0:
-            raise errors.RefusedError(
-                f"{module} ended with status {outcome.status}",
-                why="\n".join(outcome.lines[-30:]),
-                next_command=f".venv/bin/python -m {module} {' '.join(map(str, words))}",
-            )
+        outcome, failure = self._run(module, *words, **how)
+        if failure:
+            raise failure
         return json.loads(outcome.lines[-1])
 
-    def _machine(self) -> dict:
-        return {"facts": self._json("k2_mps_tests.machine")}
-
-    def _kernels(self) -> dict:
-        """Each file alone, as it is and with Metal's own checks."""
-        found = {}
-        folder = self._project.root / "patches/files/k2/csrc/mps/kernels"
-        for path in sorted(folder.glob("*.metal")):
-            entry = found[path.stem] = {}
-            for kind, variables in (("plain", {}), ("validated", VALIDATION)):
-                try:
-                    entry[kind] = self._json(
-                        "k2_mps_tests.kernels.measure", path.stem, variables=variables
-                    )
-                except errors.RefusedError as failure:
-                    entry[kind] = {"died": str(failure)}
-        wrong = [
-            f"{name} ({kind})"
-            for name, entry in found.items()
-            for kind, result in entry.items()
-            if "died" in result or any(each["wrong"] for each in result["kernels"].values())
-        ]
-        return {"wrong": f"wrong or dead: {', '.join(wrong)}" if wrong else "", "files": found}
-
-    def _check(self) -> dict:
-        size = ("--size", "small", "--seconds", "0") if self._plan.quick else ()
-        outcome = self._run("k2.mps.check", *size)
-        wrong = f"python -m k2.mps.check ended with status {outcome.status}"
-        return {"wrong": wrong if outcome.status else "", "lines": list(outcome.lines)}
-
-    def _suites(self) -> dict:
-        return self._test(self._plan.suites, self._plan.arguments)
-
-    def _races(self) -> dict:
-        rounds = ("--rounds", str(self._plan.rounds), "-k", " or ".join(_RACES))
-        runs = [
-            self._test(("parity",), rounds)["suites"]["parity"] for _ in range(self._plan.repeats)
-        ]
-        failed = [run for run in runs if not run["ok"]]
-        return {
-            "wrong": f"{len(failed)} of {len(runs)} runs have failures" if failed else "",
-            "rounds": self._plan.rounds,
-            "runs": runs,
-        }
+    def _lines(self, module: str, *words: str, **how) -> dict:
+        """All lines that a program prints."""
+        outcome, failure = self._run(module, *words, **how)
+        return {"wrong": failure.what if failure else "", "lines": list(outcome.lines)}
 
     def _test(self, names: tuple[str, ...], arguments: tuple[str, ...]) -> dict:
-        results = testing.run_all(
-            self._project, self._upstream, None, names, arguments=arguments, reporter=self._reporter
-        )
-        found = {result.suite.name: self._of_suite(result) for result in results}
+        results = testing.run_all(self.environment, self.obtain, self.request, names, arguments)
+        found = {
+            result.suite.name: {
+                "ok": result.ok and not result.not_run,
+                "passed": result.passed,
+                "failed": result.failed + result.errors,
+                "skipped": result.skipped,
+                "seconds": round(result.seconds, 1),
+                "wrong": result.broken or result.not_run,
+                "failures": dict(result.failures),
+            }
+            for result in results
+        }
         failed = [name for name, entry in found.items() if not entry["ok"]]
         return {"wrong": f"failures in {', '.join(failed)}" if failed else "", "suites": found}
-
-    def _of_suite(self, result: suites.Result) -> dict:
-        file = self._project.build_root / "tests" / f"{result.suite.name}.xml"
-        return {
-            "ok": result.ok and not result.not_run,
-            "passed": result.passed,
-            "failed": result.failed + result.errors,
-            "skipped": result.skipped,
-            "seconds": round(result.seconds, 1),
-            "wrong": result.broken or result.not_run,
-            "failures": dict(_failures(file)) if result.ran else {},
-        }
-
-    def _bench(self) -> dict:
-        folder = self._project.build_root / "mac-report-bench"
-        program.bench(
-            self._project, self._of_build(), self._reporter, folder, quick=self._plan.quick
-        )
-        return {"bench": json.loads((folder / "bench.json").read_text(encoding="utf-8"))}
-
-    def _calibration(self) -> dict:
-        outcome = self._run("k2.mps.calibrate", "--dry-run", variables={"K2_MPS_COSTS": ""})
-        wrong = "" if outcome.status == 0 else f"it ended with status {outcome.status}"
-        return {"wrong": wrong, "lines": list(outcome.lines)}
-
-
-def _failures(file: Path) -> Iterator[tuple[str, str]]:
-    """The tests of a JUnit file that failed, and the first line of why."""
-    try:
-        cases = list(ElementTree.parse(file).iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        return
-    for case in cases:
-        for child in case:
-            if child.tag in ("failure", "error"):
-                why = (child.get("message") or child.text or "").split("\n")[0]
-                yield f"{case.get('classname')}.{case.get('name')}", why
 
 
 def _without_names(value, names: Mapping[str, str]):
@@ -317,8 +295,10 @@ def read(file: Path) -> dict:
     """The report in a page.
 
     Raises:
-      RefusedError: there is none in it, or one of another form.
+      RefusedError: there is no page, or no report in it, or one of another form.
     """
+    if not file.exists():
+        raise errors.RefusedError(f"there is no {file} to compare", next_command="k2mps mac-report")
     text = file.read_text(encoding="utf-8", errors="replace")
     _, mark, rest = text.partition(_MARK)
     try:
@@ -339,53 +319,54 @@ def differences(theirs: dict, ours: dict) -> list[str]:
     lines = []
     if theirs["quick"] and not ours["quick"]:
         lines.append("it is a quick one: much was not run there")
-    series = [
+    there, here = (
         report["steps"]["machine"].get("facts", {}).get("k2", {}).get("series")
         for report in (theirs, ours)
-    ]
-    if series[0] != series[1]:
-        lines.append(f"it is of another series of patches: {series[0]}, here {series[1]}")
+    )
+    if there != here:
+        lines.append(f"it is of another series of patches: {there}, here {here}")
     for name, step in theirs["steps"].items():
         here = ours["steps"].get(name, {})
         if step["ok"] != here.get("ok"):
             how = "is right" if step["ok"] else f"is wrong: {step['wrong'].splitlines()[0]}"
             lines.append(f"{name} {how}; here it is {'right' if here.get('ok') else 'wrong'}")
-    lines += _of_kernels(theirs, ours)
-    lines += _of_tests(theirs, ours)
-    return lines
+    return [*lines, *_of_kernels(theirs, ours), *_of_tests(theirs, ours)]
 
 
 def _of_kernels(theirs: dict, ours: dict) -> Iterator[str]:
-    files = theirs["steps"]["kernels"].get("files", {})
-    here = ours["steps"]["kernels"].get("files", {})
+    files, here = (report["steps"]["kernels"].get("files", {}) for report in (theirs, ours))
     for name in sorted({*files, *here}):
         if name not in files or name not in here:
             yield f"{name}.metal was measured {'there' if name in files else 'here'} only"
             continue
         for kind, found in files[name].items():
+            known, file = here[name].get(kind, {}), f"{name}.metal ({kind})"
             if "died" in found:
-                if "died" not in here[name].get(kind, {}):
-                    yield f"{name}.metal ({kind}) died: {found['died'].splitlines()[0]}"
+                if "died" not in known:
+                    yield f"{file} died: {found['died'].splitlines()[0]}"
                 continue
             if found["compile_seconds"] > 1:
-                yield f"{name}.metal ({kind}) took {found['compile_seconds']:.1f} s to compile"
+                yield f"{file} took {found['compile_seconds']:.1f} s to compile"
             for kernel, each in found["kernels"].items():
-                known = here[name].get(kind, {}).get("kernels", {}).get(kernel, {})
-                for message in each["wrong"]:
-                    if message not in known.get("wrong", ()):
-                        yield f"{kernel} ({kind}) is wrong: {message}"
-                if each["max_threads"] != known.get("max_threads", each["max_threads"]):
-                    yield (
-                        f"{kernel} ({kind}) runs with at most {each['max_threads']} threads, here"
-                        f" {known['max_threads']}; the checks ask for {each['most_threads_asked']}"
-                    )
-                if each["gpu_milliseconds"] > 1000:
-                    yield f"{kernel} ({kind}) took {each['gpu_milliseconds']:.0f} ms of the GPU"
+                own = known.get("kernels", {}).get(kernel, {})
+                yield from _of_kernel(f"{kernel} ({kind})", each, own)
+
+
+def _of_kernel(name: str, each: dict, own: dict) -> Iterator[str]:
+    for message in each["wrong"]:
+        if message not in own.get("wrong", ()):
+            yield f"{name} is wrong: {message}"
+    if each["max_threads"] != own.get("max_threads", each["max_threads"]):
+        yield (
+            f"{name} runs with at most {each['max_threads']} threads, here"
+            f" {own['max_threads']}; the checks ask for {each['most_threads_asked']}"
+        )
+    if each["gpu_milliseconds"] > 1000:
+        yield f"{name} took {each['gpu_milliseconds']:.0f} ms of the GPU"
 
 
 def _of_tests(theirs: dict, ours: dict) -> Iterator[str]:
-    found = theirs["steps"]["suites"].get("suites", {})
-    here = ours["steps"]["suites"].get("suites", {})
+    found, here = (report["steps"]["suites"].get("suites", {}) for report in (theirs, ours))
     for name, suite in found.items():
         known = here.get(name, {}).get("failures", {})
         for test, why in suite["failures"].items():
@@ -394,6 +375,6 @@ def _of_tests(theirs: dict, ours: dict) -> Iterator[str]:
         for test in known:
             if test not in suite["failures"]:
                 yield f"{test} fails here only"
-    for number, run in enumerate(theirs["steps"]["races"].get("runs", ())):
+    for number, run in enumerate(theirs["steps"]["races"].get("runs", ()), 1):
         for test, why in run["failures"].items():
-            yield f"{test} fails in run {number + 1} of the races: {why}"
+            yield f"{test} fails in run {number} of the races: {why}"

@@ -1,11 +1,11 @@
 """Running Python programs in .venv, with k2_mps_tests and k2 to import.
 
-`k2mps fuzz`, `bench` and `kernels` are such programs: what they print is
-shown, and how they end is told.
+`k2mps fuzz`, `bench` and `kernels` are such programs.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,139 +14,125 @@ from k2mps.build import builder
 from k2mps.build.builder import Built
 from k2mps.build.environment import Environment
 from k2mps.core import errors, process
-from k2mps.core.pins import Upstream
 from k2mps.core.process import Outcome
-from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
+
+_TRAINING = "k2_mps_tests.kernels.train"
 
 
 def run(
-    project: Project,
+    environment: Environment,
     module: str,
     arguments: Sequence[object],
-    reporter: Reporter,
     *,
     built: Built | None = None,
-    cwd: Path | None = None,
     variables: Mapping[str, str] | None = None,
     on_line: Callable[[str], None] | None = None,
     log: Path | None = None,
 ) -> Outcome:
-    """Runs a module as a program.
+    """Runs a module as a program, at the top of the clone.
 
     Args:
-      project: the clone of k2-mps.
       module: the program, as `python -m` takes it.
       arguments: what follows on its command line.
-      reporter: told about the command, and what the program says.
       built: the build whose k2 it imports; else the one that is registered
         in .venv, if any.
-      cwd: where it runs; default the top of the clone.
       variables: further environment variables.
-      on_line: takes each line that the program writes instead of `reporter`.
+      on_line: takes each line that the program writes; default: the line is shown.
       log: a file that receives the whole output.
     """
-    paths = [project.root, *(built.python_path if built else ())]
+    root = environment.project.root
+    paths = [root, *(built.python_path if built else ())]
     return process.run(
-        [Environment(project, reporter).python, "-m", module, *arguments],
-        cwd=cwd or project.root,
-        reporter=reporter,
+        [environment.python, "-m", module, *arguments],
+        cwd=root,
+        reporter=environment.reporter,
         environment={**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        on_line=on_line or reporter.info,
+        on_line=on_line or environment.reporter.info,
         log=log,
     )
 
 
-def fuzz(project: Project, built: Built, reporter: Reporter, **options: object) -> None:
-    """Runs the fuzzer of the parity suite: mps against the CPU.
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A program of k2_mps_tests that is a command of the tool.
 
-    Args:
-      built: the build for mps to run it on.
-      options: the fuzzer's own.
-    Raises:
-      TestsFailedError: the devices differ, or the fuzzer could not run.
+    Attributes:
+      module: the program, as `python -m` takes it.
+      what: what the user calls it.
+      next_command: what to do when it fails.
+      group: a group of pyproject.toml that it needs.
+      kind: the error for its failures.
+      repeated: how many of its last lines that error repeats.
+      kinds: the errors, with their next commands, for statuses with which the
+        program says that something is missing.
     """
-    outcome = run(project, "k2_mps_tests.parity.fuzz", _words(options), reporter, built=built)
-    if outcome.status != 0:
-        raise errors.TestsFailedError(
-            f"the fuzzer ended with status {outcome.status}",
-            next_command="the program printed above, in .venv/bin/python",
-        )
 
-
-def bench(
-    project: Project, built: Built, reporter: Reporter, output: Path | None, **options: object
-) -> Path:
-    """Times k2's operations by where they run.
-
-    Args:
-      built: the build for mps to run it on.
-      output: the folder for table, plot and JSON; default build/bench.
-      options: the benchmark's others.
-    Returns:
-      The folder.
-    Raises:
-      BenchmarkError: it could not run, or the earlier run that it compares
-        with is of another machine.
-    """
-    environment = Environment(project, reporter)
-    environment.install(environment.requirements("examples"))
-    folder = output or project.build_root / "bench"
-    words = _words({"output": folder, **options})
-    outcome = run(project, "k2_mps_tests.benchmarks.bench", words, reporter, built=built)
-    if outcome.status != 0:
-        raise errors.BenchmarkError(
-            "the benchmark did not come to its end",
-            why="\n".join(outcome.lines[-5:]),
-            next_command="k2mps test parity, if k2 itself failed",
-        )
-    return folder
-
-
-# Exit statuses of k2_mps_tests.kernels.
-_NO_GPU = 3
-_MISSING = 4
-
-
-def kernels(project: Project, upstream: Upstream, reporter: Reporter, **options: object) -> None:
-    """Checks each Metal kernel by itself, against a reference.
-
-    Args:
-      options: of k2_mps_tests/kernels.
-    Raises:
-      TestsFailedError: a kernel is wrong.
-      NoGpuError: there is no NVIDIA GPU to run on.
-      RequirementMissingError: a kernel has no check, or a file of CUDA's is
-        missing.
-    """
-    builder.prepare(project, upstream, builder.Request(), reporter)
-    outcome = run(
-        project,
-        "k2_mps_tests.kernels",
-        _words(options),
-        reporter,
-        # The error repeats this text, so it is left out here.
-        on_line=lambda line: None if line.startswith("no GPU: ") else reporter.info(line),
+    module: str
+    what: str
+    next_command: str
+    group: str = ""
+    kind: type[errors.K2mpsError] = errors.TestsFailedError
+    repeated: int = 0
+    kinds: Mapping[int, tuple[type[errors.K2mpsError], str]] = dataclasses.field(
+        default_factory=dict
     )
-    last = outcome.lines[-1] if outcome.lines else "it said nothing"
-    if outcome.status == _NO_GPU:
-        raise errors.NoGpuError(
-            last,
-            next_command="k2mps kernels --device cpu, or k2mps kernels"
+
+    def run(
+        self, environment: Environment, options: Mapping[str, object], built: Built | None = None
+    ) -> None:
+        """Runs the program and shows what it prints.
+
+        Raises:
+          one of its kinds of errors: it fails.
+        """
+        if self.group:
+            environment.install_group(self.group)
+        outcome = run(environment, self.module, list(_words(options)), built=built)
+        if outcome.status == 0:
+            return
+        if outcome.status in self.kinds:
+            kind, next_command = self.kinds[outcome.status]
+            raise kind(
+                f"the {self.what} cannot run",
+                why=outcome.lines[-1] if outcome.lines else "it said nothing",
+                next_command=next_command,
+            )
+        raise self.kind(
+            f"the {self.what} ended with status {outcome.status}",
+            why="\n".join(outcome.lines[-self.repeated :] if self.repeated else ()),
+            next_command=self.next_command,
+        )
+
+
+FUZZ = Program(
+    "k2_mps_tests.parity.fuzz", "fuzzer", "the program printed above, in .venv/bin/python"
+)
+BENCH = Program(
+    "k2_mps_tests.benchmarks.bench",
+    "benchmark",
+    "k2mps test parity, if k2 itself failed",
+    group="examples",
+    kind=errors.BenchmarkError,
+    repeated=5,
+)
+KERNELS = Program(
+    "k2_mps_tests.kernels",
+    "check of the kernels",
+    "k2mps kernels --device cpu, after a change of the kernel or of its check in"
+    " k2_mps_tests/kernels/checks",
+    # The statuses of k2_mps_tests/kernels/__main__.py.
+    kinds={
+        3: (
+            errors.NoGpuError,
+            "k2mps kernels --device cpu, or k2mps kernels"
             " --prepare DIR and DIR/run.py on a machine with a GPU",
-        )
-    if outcome.status == _MISSING:
-        raise errors.RequirementMissingError(
-            "the kernels cannot be checked",
-            why=last,
-            next_command="install what it names, then run the same command again",
-        )
-    if outcome.status != 0:
-        raise errors.TestsFailedError(
-            f"the checks of the kernels ended with status {outcome.status}",
-            next_command="k2mps kernels --device cpu, after a change of the"
-            " kernel or of its check in k2_mps_tests/kernels/checks",
-        )
+        ),
+        4: (
+            errors.RequirementMissingError,
+            "install what it names, then run the same command again",
+        ),
+    },
+)
 
 
 def _words(options: Mapping[str, object]) -> Iterator[str]:
@@ -158,3 +144,43 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
                 yield f"--{name}"
             elif one is not None and one is not False:
                 yield from (f"--{name}", str(one.absolute() if isinstance(one, Path) else one))
+
+
+def train_without_k2(
+    environment: Environment, request: builder.Request, error: errors.UnreachableError
+) -> None:
+    """Does what `make build` can do without k2.
+
+    The environment and the emulator need nothing of k2, nor do the backend's
+    Metal kernels: a small transducer is trained by one of them.  Nothing of
+    this stands for k2: `import k2` fails as before.
+
+    Args:
+      request: what was to be built, for mps.
+      error: why k2 cannot be had; shown first and last.
+    Raises:
+      what `builder.prepare` raises.
+      DemoError: the training fails.
+    """
+    commit = environment.upstream.pin.commit[:12]
+    notice = [
+        f"k2 itself is missing: {error.what}",
+        *(f"why: {line}" for line in error.why.splitlines()[-1:]),
+        "next: make build, when the network is back; or make build K2=URL, a mirror, or"
+        f" K2=DIRECTORY, a clone: either is verified to have the pinned commit {commit}",
+    ]
+    show = environment.reporter.info
+    for line in notice:
+        show(line)
+    show("what needs no k2 goes on: the environment, and training with a kernel alone")
+    builder.prepare(environment, request)
+    outcome = run(environment, _TRAINING, [])
+    if outcome.status != 0:
+        raise errors.DemoError(
+            "the training with a kernel alone failed",
+            why=f"python -m {_TRAINING} ended with status {outcome.status}",
+            next_command="k2mps kernels --device cpu, to see which kernels fail",
+        )
+    show("the backend's kernel trains, beside float64; k2 has not been built")
+    for line in notice:
+        show(line)

@@ -1,8 +1,8 @@
-"""A checkout of icefall made ready for mps, and as it was again.
+"""A checkout of icefall: rewriting it for mps, and restoring it.
 
-What is rewritten is kept, by hard links, in the checkout's git directory, so
-that taking it back needs no network and gives each file its bytes and time
-again.  A file that was edited since is merged.
+The original files are kept, by hard links, in the checkout's git directory:
+undoing needs no network and restores the bytes and the time of each file.  A
+file that was edited since is merged.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Recipes:
       directory: where it is.
       reporter: told about every command.
     Raises:
-      RefusedError: it is none, or no checkout of git.
+      RefusedError: the directory is no checkout of icefall, or not one of git.
     """
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
@@ -155,7 +155,7 @@ class Recipes:
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Nobody else, and nothing left of a run that was killed."""
+        """Keeps other runs away, and first reverts what a killed run left."""
         self._state.mkdir(exist_ok=True)
         with exclusive(self._state, str(self._root)):
             stopped = transaction.leftover(self._area)
@@ -177,7 +177,7 @@ class Recipes:
             self._state.mkdir(exist_ok=True)
 
     def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
-        """What to write, and what stays as it is and why; by path."""
+        """The contents to write, and the reasons of files that stay as they are; by path."""
         written, left = {}, {}
         for entry in split_z(self._git.bytes("ls-files", "-z", "--stage")):
             mode, path = entry.split(" ", 1)[0], entry.split("\t", 1)[1]

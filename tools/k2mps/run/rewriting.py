@@ -1,9 +1,9 @@
 """A recipe for CUDA, rewritten to ask k2.mps.gpu for its device and the rest.
 
-Only call shapes that are known are rewritten, each to the same call of
-`k2.mps.gpu`, which does with CUDA what CUDA's does.  Comments and strings stay
-as they are.  What is rewritten already has none of the shapes, so that a
-second time changes nothing.
+Only known call shapes are rewritten, each to the same call of `k2.mps.gpu`,
+which does with CUDA what CUDA's call does.  Comments and strings stay as they
+are.  A rewritten program has none of the shapes: a second rewrite changes
+nothing.
 
 A program that uses kaldifeat keeps its device, so that it stays on the CPU
 where there is no CUDA: nobody has run kaldifeat on mps.
@@ -103,7 +103,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
 
 
 def _hidden(text: str) -> list[tuple[int, int]]:
-    """Where comments are, and strings that are no f-strings; from, to."""
+    """The places, from and to, of comments and of strings that are no f-strings."""
     begins = [0]
     for line in io.StringIO(text, newline=""):
         begins.append(begins[-1] + len(line))

@@ -1,11 +1,12 @@
-"""The test suites: what they are, running them, and the honest summary.
+"""The test suites: the table of them, running them, and the summary.
 
-Each suite is one pytest run in .venv, told about by its own JUnit file.
-`SUITES` is the one place to edit to add or change a suite.
+Each suite is one pytest run in .venv, whose results are read from a JUnit file.
+To add or change a suite, edit `SUITES`.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 import sys
@@ -19,7 +20,6 @@ from k2mps.build.builder import Built
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.core import errors, process
-from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.run import program
 
@@ -53,7 +53,7 @@ class Suite:
       covers: what it tests, in words.
       tests: what pytest collects, relative to the project; relative to the
         checkout where it starts with "{k2}/".
-      device: what .venv must be ready for, and k2 built for.
+      device: the device that .venv must be ready for, and k2 built for.
       on_k2: whether it runs on a build of k2.
       marked: whether only those of its tests need k2 that are marked `k2`.
       cpp: whether that build is k2's C++ tests.
@@ -68,7 +68,7 @@ class Suite:
     name: str
     covers: str
     tests: str
-    device: Device
+    device: Device = Device.MPS
     on_k2: bool = True
     marked: bool = False
     cpp: bool = False
@@ -97,7 +97,6 @@ SUITES = (
         "emulator",
         "the Linux stand-in for Metal and torch's mps device",
         "emulator/tests",
-        device=Device.MPS,
         on_k2=False,
         platforms=("linux",),
         spread="worksteal",
@@ -106,22 +105,14 @@ SUITES = (
         "kernels",
         "each Metal kernel by itself on mps, against float64; training with one",
         "k2_mps_tests/kernels",
-        device=Device.MPS,
         on_k2=False,
         spread="worksteal",
     ),
-    Suite(
-        "parity",
-        "mps against CPU, on real k2",
-        "k2_mps_tests/parity",
-        device=Device.MPS,
-        spread="worksteal",
-    ),
+    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity", spread="worksteal"),
     Suite(
         "examples",
         "the examples, small, on the CPU and on mps",
         "k2_mps_tests/examples",
-        device=Device.MPS,
         marked=True,
         extras=("examples",),
     ),
@@ -129,7 +120,6 @@ SUITES = (
         "docs",
         "the site's links and tables, the commands and code on its pages",
         "k2_mps_tests/docs",
-        device=Device.MPS,
         marked=True,
         extras=("docs",),
     ),
@@ -147,7 +137,6 @@ SUITES = (
         "upstream-mps",
         "k2's own suite, unedited, on mps",
         "{k2}/k2/python/tests",
-        device=Device.MPS,
         arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
         # Its tests compare k2 with torch's own CTC loss, which has no kernel
         # for mps.  k2 itself needs no such help: parity runs without.
@@ -166,7 +155,6 @@ SUITES = (
         "upstream-cpp-mps",
         "k2's own C++ tests, unedited, on CPU and mps",
         "k2_mps_tests/upstream_cpp",
-        device=Device.MPS,
         cpp=True,
         spread="loadgroup",
     ),
@@ -183,11 +171,12 @@ class Result:
       seconds: how long it took.
       slowest: the slowest tests: seconds and name, the slowest first.
       reasons: why tests were skipped, to how many.
+      failures: the tests that failed, to the first line of why.
       output: the last lines of pytest, where it went wrong.
       not_run: why the suite could not be run at all, or an empty text.
       without_k2: whether k2 was missing, and only what needs none was run.
-      missed: how many tests could not be run for that, or more; None where
-        they come with k2, and cannot be counted.
+      missed: how many tests, or more, could not be run for lack of k2; None
+        where they come with k2, and cannot be counted.
       broken: what is wrong besides failing tests, or an empty text.
     """
 
@@ -199,6 +188,7 @@ class Result:
     seconds: float = 0.0
     slowest: tuple[tuple[float, str], ...] = ()
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
     output: tuple[str, ...] = ()
     not_run: str = ""
     without_k2: bool = False
@@ -207,8 +197,11 @@ class Result:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed.  A suite that could not be run, because
-        upstream is unreachable, has not failed; it is shown as not run."""
+        """Whether nothing failed.
+
+        A suite that could not be run, because upstream is unreachable, has
+        not failed; it is shown as not run.
+        """
         return not (self.failed or self.errors or self.broken)
 
     @property
@@ -223,45 +216,28 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     Raises:
       ConfigError: there is no suite of a name, or not on this system.
     """
-    here = [suite for suite in SUITES if sys.platform in suite.platforms]
-    known = {suite.name for suite in here}
+    here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
-        if name not in known:
+        if name not in here:
             raise errors.ConfigError(
                 f"there is no suite {name!r} on this system",
-                next_command=f"k2mps test {' '.join(sorted(known))}",
+                next_command=f"k2mps test {' '.join(sorted(here))}",
             )
-    return tuple(suite for suite in here if not names or suite.name in names)
-
-
-def provide(project: Project, suite: Suite, reporter: Reporter) -> None:
-    """Installs the packages that only this suite needs.
-
-    Raises:
-      RequirementMissingError, IndexUnreachableError: it cannot be had.
-    """
-    environment = Environment(project, reporter)
-    for extra in suite.extras:
-        environment.install(environment.requirements(extra))
+    return tuple(suite for suite in here.values() if not names or suite.name in names)
 
 
 def run(
-    project: Project,
-    suite: Suite,
-    built: Built | None,
-    arguments: Sequence[str],
-    reporter: Reporter,
+    environment: Environment, suite: Suite, built: Built | None, arguments: Sequence[str] = ()
 ) -> Result:
     """Runs one suite.
 
     Args:
-      project: the clone of k2-mps.
       suite: which.
       built: the build that it runs on; None where it needs none, or where k2
         is missing and only its tests that need none are to run.
       arguments: further arguments for pytest, from the user.
-      reporter: told about progress.
     """
+    project, reporter = environment.project, environment.reporter
     folder = project.build_root / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     report = folder / f"{suite.name}.xml"
@@ -270,11 +246,23 @@ def run(
     # Measurements of this machine must not influence a suite.  A suite starts
     # thousands of interpreters, which need not all compile our modules.
     variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
-    without_k2 = suite.on_k2 and not built
     if suite.cpp and built:
         variables["K2_TESTS"] = str(built.directory)
     if built:
         target = target.replace("{k2}", str(built.checkout))
+    without_k2 = suite.on_k2 and not built
+    options = [
+        # Neither configuration nor caches of the tested checkout's.
+        *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
+        *("-p", "no:cacheprovider", "--import-mode=importlib"),
+        *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
+        *("-o", "faulthandler_exit_on_timeout=true"),
+        *("-v", "--tb=short", f"--junitxml={report}"),
+        *suite.arguments,
+        *(("-p", _WITHOUT_K2) if without_k2 else ()),
+        *_spread(suite, arguments),
+        *arguments,
+    ]
     started = time.monotonic()
     total = done = 0
     with reporter.task(f"testing {suite.title}") as task:
@@ -288,37 +276,15 @@ def run(
                 task.update(done, total, (match[1] or match[2]).rsplit("/", 1)[-1])
 
         outcome = program.run(
-            project,
+            environment,
             "pytest",
-            [
-                target,
-                # Neither configuration nor caches of the tested checkout's.
-                f"--rootdir={project.root}",
-                "-c",
-                project.root / "pyproject.toml",
-                "-p",
-                "no:cacheprovider",
-                "--import-mode=importlib",
-                "-o",
-                f"faulthandler_timeout={_SECONDS_PER_TEST}",
-                "-o",
-                "faulthandler_exit_on_timeout=true",
-                "-v",
-                "--tb=short",
-                f"--junitxml={report}",
-                *suite.arguments,
-                *(("-p", _WITHOUT_K2) if without_k2 else ()),
-                *_spread(suite, arguments),
-                *arguments,
-            ],
-            reporter,
+            [target, *options],
             built=built,
             variables=variables,
             on_line=follow,
             log=folder / f"{suite.name}.log",
         )
-    seconds = time.monotonic() - started
-    result = _read(suite, report, outcome, seconds)
+    result = _read(suite, report, outcome, time.monotonic() - started)
     if without_k2:
         reasons = dict(result.reasons)
         missed = reasons.pop(_K2_IS_MISSING, 0)
@@ -351,31 +317,18 @@ def not_run(project: Project, suite: Suite, reason: str) -> Result:
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """The table and what has to be said about it, as lines."""
-    rows = [("suite", "passed", "failed", "errors", "skipped", "seconds")]
+    """The table of the results and what has to be said about them, as lines."""
+    lines = _table(results)
     for result in results:
-        if result.not_run:
-            rows.append((result.suite.title, "not run", "", "", "", ""))
-            continue
-        numbers = (result.passed, result.failed, result.errors, result.skipped)
-        rows.append((result.suite.title, *map(str, numbers), f"{result.seconds:.0f}"))
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if number == 0 else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(row, widths))
-        ).rstrip()
-        for row in rows
-    ]
-    for result in results:
+        title = result.suite.title
         for reason, count in sorted(result.reasons.items()):
-            lines.append(f"skipped in {result.suite.title}, {count}: {reason}")
+            lines.append(f"skipped in {title}, {count}: {reason}")
         if result.not_run:
-            lines.append(f"not run: {result.suite.title}: {result.not_run}")
+            lines.append(f"not run: {title}: {result.not_run}")
         elif result.missed:
-            lines.append(f"not run in {result.suite.title}, {result.missed}: {_K2_IS_MISSING}")
+            lines.append(f"not run in {title}, {result.missed}: {_K2_IS_MISSING}")
         if result.broken:
-            lines.append(f"broken: {result.suite.title}: {result.broken}")
+            lines.append(f"broken: {title}: {result.broken}")
     slow = sorted(
         (
             (seconds, f"{result.suite.name}: {name}")
@@ -388,11 +341,11 @@ def summary(results: Sequence[Result]) -> list[str]:
     if slow:
         lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
         lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
-    on_k2 = [result for result in results if result.suite.on_k2 and not result.without_k2]
+    on_k2, others = [], []
+    for result in results:
+        (on_k2 if result.suite.on_k2 and not result.without_k2 else others).append(result.ran)
     lines.append(
-        f"{sum(result.ran for result in on_k2)} tests ran against real k2,"
-        f" {sum(result.ran for result in results if result not in on_k2)}"
-        " needed none,"
+        f"{sum(on_k2)} tests ran against real k2, {sum(others)} needed none,"
         f" {sum(result.skipped for result in results)} were skipped"
     )
     away = [result for result in results if result.without_k2]
@@ -406,43 +359,56 @@ def summary(results: Sequence[Result]) -> list[str]:
     return lines
 
 
-def _name(case: ElementTree.Element) -> str:
-    return f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
+def _table(results: Sequence[Result]) -> list[str]:
+    rows = [("suite", "passed", "failed", "errors", "skipped", "seconds")]
+    for result in results:
+        numbers = (result.passed, result.failed, result.errors, result.skipped)
+        cells = (*map(str, numbers), f"{result.seconds:.0f}")
+        rows.append((result.suite.title, *(("not run", *[""] * 4) if result.not_run else cells)))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]).rstrip()
+        for row in rows
+    ]
 
 
 def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
     """Takes the numbers from the JUnit file, and doubts them."""
-    counts = {"passed": 0, "failure": 0, "error": 0, "skipped": 0}
-    reasons: dict[str, int] = {}
     try:
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (FileNotFoundError, ElementTree.ParseError):
         cases = []
+    counts = collections.Counter()
+    reasons, failures, times = collections.Counter(), {}, []
     for case in cases:
         kinds = {child.tag: child for child in case}
         kind = next((tag for tag in ("error", "failure", "skipped") if tag in kinds), "passed")
         counts[kind] += 1
         if kind == "skipped":
-            reason = kinds[kind].get("message") or "no reason given"
-            reasons[reason] = reasons.get(reason, 0) + 1
+            reasons[kinds[kind].get("message") or "no reason given"] += 1
+        elif kind != "passed":
+            why = kinds[kind].get("message") or kinds[kind].text or ""
+            failures[f"{case.get('classname')}.{case.get('name')}"] = why.split("\n")[0]
+        module = case.get("classname", "").rpartition(".")[2]
+        times.append((float(case.get("time", 0)), f"{module}::{case.get('name')}"))
+    bad = counts["failure"] + counts["error"]
     broken = ""
     if outcome.status == _NOTHING_COLLECTED or (outcome.status == 0 and not cases):
         broken = "no test was collected"
-    elif outcome.status != 0 and not counts["failure"] + counts["error"]:
+    elif outcome.status != 0 and not bad:
         broken = f"pytest ended with status {outcome.status}"
-    elif not counts["passed"] and not counts["failure"] + counts["error"]:
+    elif not counts["passed"] and not bad:
         broken = "every test was skipped"
-    failed = broken or counts["failure"] or counts["error"]
-    times = sorted(((float(case.get("time", 0)), _name(case)) for case in cases), reverse=True)
     return Result(
         suite,
-        slowest=tuple(times[:_SLOWEST]),
         passed=counts["passed"],
         failed=counts["failure"],
         errors=counts["error"],
         skipped=counts["skipped"],
         seconds=seconds,
+        slowest=tuple(sorted(times, reverse=True)[:_SLOWEST]),
         reasons=reasons,
-        output=outcome.lines[-_SHOWN_LINES:] if failed else (),
+        failures=failures,
+        output=outcome.lines[-_SHOWN_LINES:] if broken or bad else (),
         broken=broken,
     )

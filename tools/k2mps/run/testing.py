@@ -3,64 +3,88 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
 from k2mps.build import builder
+from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
+from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.pins import Upstream
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 from k2mps.run import suites
-from k2mps.run.suites import Result, Suite
-from k2mps.stack import clone
+from k2mps.run.suites import Result
+from k2mps.stack.checkout import Checkout
 
 
 def run_all(
-    project: Project,
-    upstream: Upstream,
-    k2: str | None,
+    environment: Environment,
+    obtain: Callable[[], Checkout],
+    request: Request,
     names: Sequence[str],
-    *,
-    torch: str | None = None,
-    jobs: int | None = None,
     arguments: Sequence[str] = (),
-    reporter: Reporter = Reporter(),
 ) -> list[Result]:
     """Runs suites, and does not stop at the first that fails.
 
     Args:
-      project, upstream: the clone of k2-mps and its upstream.toml.
-      k2: the checkout, as `clone.obtain` takes it.
+      obtain: gives the checkout, cloned if need be.
+      request: what to build; the suite says for which device.
       names: of the suites; all where empty.
-      torch, jobs: as in `builder.Request`.
       arguments: further arguments for pytest.
-      reporter: told about progress.
     Returns:
       One result a suite.  Where upstream cannot be reached, the suites that
-      need k2 are not run, nor the tests that do of those where some do.
+      need k2 are not run, nor the tests of the others that do.
     """
-    chosen = suites.choose(names)
-    builds = _Builds(project, upstream, k2, torch, jobs, reporter)
+    build = _builds(environment, obtain, request)
     results = []
-    for suite in chosen:
+    for suite in suites.choose(names):
         try:
             try:
-                built = builds.of(suite)
+                built = build(suite.device, suite.on_k2, suite.cpp)
             except errors.UnreachableError as error:
                 if not suite.marked:
                     reason = str(error).replace("\n", "; ")
-                    results.append(suites.not_run(project, suite, reason))
+                    results.append(suites.not_run(environment.project, suite, reason))
                     continue
-                built = builds.of(dataclasses.replace(suite, on_k2=False))
-            suites.provide(project, suite, reporter)
+                built = build(suite.device, False, suite.cpp)
+            for extra in suite.extras:
+                environment.install_group(extra)
         except errors.InterruptedRunError:
             raise
         except errors.K2mpsError as error:
             results.append(Result(suite, broken=str(error)))
         else:
-            results.append(suites.run(project, suite, built, arguments, reporter))
+            results.append(suites.run(environment, suite, built, arguments))
     return results
+
+
+def _builds(
+    environment: Environment, obtain: Callable[[], Checkout], request: Request
+) -> Callable[[Device, bool, bool], Built | None]:
+    """A function that builds k2 once a device, when a suite first asks for it.
+
+    Each suite that asks for a build that fails gets the error.
+    """
+
+    @functools.cache
+    def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
+        wanted = dataclasses.replace(request, device=device, tests=cpp)
+        try:
+            if on_k2:
+                return builder.build(environment, obtain(), wanted)
+            builder.prepare(environment, wanted)
+        except errors.InterruptedRunError:
+            raise
+        except errors.K2mpsError as error:
+            return error
+
+    def build(device: Device, on_k2: bool, cpp: bool) -> Built | None:
+        found = outcome(device, on_k2, cpp)
+        if isinstance(found, errors.K2mpsError):
+            raise found
+        return found
+
+    return build
 
 
 def report(results: Sequence[Result], reporter: Reporter) -> None:
@@ -88,41 +112,3 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
             next_command=f"k2mps test {failed[0]}; the whole output is in"
             f" build/tests/{failed[0]}.log",
         )
-
-
-class _Builds:
-    """Builds k2 once a device, when a suite first asks for it."""
-
-    def __init__(self, project, upstream, k2, torch, jobs, reporter):
-        self._project = project
-        self._upstream = upstream
-        self._k2 = k2
-        self._torch = torch
-        self._jobs = jobs
-        self._reporter = reporter
-        self._done: dict[tuple[Device, bool, bool], object] = {}
-
-    def of(self, suite: Suite) -> builder.Built | None:
-        """The build for a suite; None where it needs no k2.
-
-        Raises:
-          whatever building raises, for each suite that asks.
-        """
-        key = (suite.device, suite.on_k2, suite.cpp)
-        if key not in self._done:
-            try:
-                self._done[key] = self._make(*key)
-            except errors.K2mpsError as error:
-                self._done[key] = error
-        if isinstance(self._done[key], errors.K2mpsError):
-            raise self._done[key]
-        return self._done[key]
-
-    def _make(self, device: Device, on_k2: bool, cpp: bool) -> builder.Built | None:
-        request = builder.Request(device, self._torch, self._jobs, tests=cpp)
-        if not on_k2:
-            builder.prepare(self._project, self._upstream, request, self._reporter)
-            return None
-        k2 = clone.obtain(self._project, self._upstream.pin, self._k2, self._reporter)
-        by = builder.Builder(self._project, self._upstream, k2, self._reporter)
-        return by.build(request)

@@ -1,4 +1,4 @@
-"""Reading a wheel: its files, and what it says of itself."""
+"""Reading a wheel: its files and its metadata."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WheelFile:
       files: the contents, by path in it.
 
     Raises:
-      WheelVerificationError: it is not one.
+      WheelVerificationError: the file is no archive.
     """
 
     def __init__(self, path: Path):
@@ -40,13 +40,19 @@ class WheelFile:
             ) from None
 
     @property
+    def info(self) -> str:
+        """The directory of its metadata; empty where there is none."""
+        found = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
+        return next(found, "").rpartition("/")[0]
+
+    @property
     def metadata(self) -> email.message.Message:
         """Its METADATA."""
         return email.message_from_bytes(self._of_info("METADATA"))
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """Where it comes from, see provenance.py."""
+        """The origin that it names, see provenance.py."""
         try:
             return dict(json.loads(self._of_info(provenance.FILE)))
         except (TypeError, ValueError) as error:

@@ -1,8 +1,8 @@
-"""What a wheel of the patched k2 is: its name, its files, what it says.
+"""A wheel of the patched k2: its name, its files, its metadata.
 
 A wheel holds what upstream's own would: `_k2`, its libraries in k2/lib, the
 Python package.  It is made for the Python of .venv, from a checkout whose
-files are the tree that upstream.toml locks, and the same input gives the same
+files are the tree that upstream.toml locks.  The same input gives the same
 wheel to the byte: names, times, modes and order of its files depend on nothing
 else.
 """
@@ -29,7 +29,31 @@ from k2mps.core.pins import Upstream
 from k2mps.stack.checkout import Checkout
 
 _PACKAGE = "k2/python/"
-_SUMMARY = "FSA/FST algorithms for speech recognition, with autograd"
+_METADATA = """\
+Metadata-Version: 2.1
+Name: k2
+Version: {version}
+Summary: FSA/FST algorithms for speech recognition, with autograd
+Home-page: https://github.com/k2-fsa/k2
+License: Apache-2.0
+License-File: LICENSE
+Requires-Python: >=3.10
+Requires-Dist: torch=={torch}
+Requires-Dist: graphviz
+Description-Content-Type: text/plain
+
+k2 with the patches of k2-mps, which add the device mps of torch.
+
+built: {built}
+patched tree: {patched_tree}
+compiler: {compiler}
+"""
+_WHEEL = """\
+Wheel-Version: 1.0
+Generator: k2mps
+Root-Is-Purelib: false
+Tag: {tag}
+"""
 
 
 class Target(enum.Enum):
@@ -45,7 +69,7 @@ class Target(enum.Enum):
 
     @property
     def device(self) -> Device:
-        """What a wheel for it runs on besides the CPU."""
+        """The device of a wheel for it, besides the CPU."""
         on_mac = self is Target.MACOS_ARM64 or sys.platform == "darwin"
         return Device.MPS if on_mac else Device.CPU
 
@@ -59,7 +83,7 @@ class Target(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """What a wheel says of itself.
+    """The metadata of a wheel.
 
     Attributes:
       version: k2's version, as wheels write it.
@@ -88,7 +112,7 @@ class Description:
 def describe(
     upstream: Upstream, checkout: Checkout, built: Built, target: Target, python_tag: str
 ) -> Description:
-    """What a wheel of this build says of itself."""
+    """The metadata of a wheel of this build."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
     torch = str(built.origin["torch"])
@@ -106,52 +130,47 @@ def describe(
 
 def contents(checkout: Checkout, built: Built, description: Description) -> dict[str, bytes]:
     """The files of a wheel but for its RECORD, by path."""
-    files = {}
-    for name in checkout.git.text("ls-files", _PACKAGE + "k2").splitlines():
-        if name.endswith(".py"):
-            content = (checkout.directory / name).read_bytes()
-            files[name.removeprefix(_PACKAGE)] = content
+    root = checkout.directory
+    names = checkout.git.text("ls-files", _PACKAGE + "k2").splitlines()
+    files = {
+        name.removeprefix(_PACKAGE): (root / name).read_bytes()
+        for name in names
+        if name.endswith(".py")
+    }
     # What CMake and upstream's setup.py add.
     name = "k2/torch_version.py"
-    files[name] = (checkout.directory / _PACKAGE / name).read_bytes()
+    files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()
     for path in sorted((built.directory / "lib").iterdir()):
         if path.name.startswith("_k2."):
             files[path.name] = path.read_bytes()
         elif path.name.startswith("lib"):
             files[f"k2/lib/{path.name}"] = path.read_bytes()
-    license_file = checkout.directory / "LICENSE"
-    if license_file.exists():
-        files[f"{description.info}/LICENSE"] = license_file.read_bytes()
-    files.update(metadata_files(description))
-    return files
+    if (root / "LICENSE").exists():
+        files[f"{description.info}/LICENSE"] = (root / "LICENSE").read_bytes()
+    return {**files, **metadata_files(description)}
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:
-    """What a wheel says of itself, as files by path."""
-    texts = {
-        "METADATA": _metadata(description),
-        "WHEEL": "Wheel-Version: 1.0\nGenerator: k2mps\n"
-        f"Root-Is-Purelib: false\nTag: {description.tag}\n",
-        "top_level.txt": "_k2\nk2\n",
+    """The metadata as files, by path."""
+    facts = {**vars(description), **description.origin}
+    files = {
+        "METADATA": _METADATA.format_map(facts).encode(),
+        "WHEEL": _WHEEL.format_map(facts).encode(),
+        "top_level.txt": b"_k2\nk2\n",
+        provenance.FILE: provenance.as_bytes(description.origin),
     }
-    files = {name: text.encode() for name, text in texts.items()}
-    files[provenance.FILE] = provenance.as_bytes(description.origin)
     return {f"{description.info}/{name}": content for name, content in files.items()}
 
 
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
     """Writes a wheel."""
-    record = f"{description.info}/RECORD"
-    lines = [
-        f"{name},{record_hash(content)},{len(content)}" for name, content in sorted(files.items())
-    ]
-    lines.append(f"{record},,\n")
+    record, ordered = f"{description.info}/RECORD", sorted(files.items())
+    lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
+    ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))
     # A zip file knows no time before 1980.
-    time = datetime.datetime.fromtimestamp(
-        max(description.time, 315532800), datetime.timezone.utc
-    ).timetuple()[:6]
-    ordered = [*sorted(files.items()), (record, "\n".join(lines).encode())]
+    seconds = max(description.time, 315532800)
+    time = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).timetuple()[:6]
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in ordered:
             entry = zipfile.ZipInfo(name, time)
@@ -166,29 +185,3 @@ def record_hash(content: bytes) -> str:
     """The hash of a file as RECORD gives it."""
     digest = hashlib.sha256(content).digest()
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _metadata(description: Description) -> str:
-    origin = description.origin
-    return "\n".join(
-        [
-            "Metadata-Version: 2.1",
-            "Name: k2",
-            f"Version: {description.version}",
-            f"Summary: {_SUMMARY}",
-            "Home-page: https://github.com/k2-fsa/k2",
-            "License: Apache-2.0",
-            "License-File: LICENSE",
-            "Requires-Python: >=3.10",
-            f"Requires-Dist: torch=={description.torch}",
-            "Requires-Dist: graphviz",
-            "Description-Content-Type: text/plain",
-            "",
-            "k2 with the patches of k2-mps, which add the device mps of torch.",
-            "",
-            f"built: {origin['built']}",
-            f"patched tree: {origin['patched_tree']}",
-            f"compiler: {origin['compiler']}",
-            "",
-        ]
-    )

@@ -1,6 +1,6 @@
-"""What differs between two wheels, down to the sections of their libraries.
+"""The differences of two wheels, down to the sections of their libraries.
 
-For two builds of the same input there is nothing to tell.
+Two builds of the same input have none.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ _ENTRY_FACTS = ("date_time", "external_attr", "compress_type", "create_system", 
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
-    """Names what differs, one line each; nothing where the two are the same
-    to the byte.
+    """The differences, one a line; none where the two are the same to the byte.
 
     Raises:
       WheelVerificationError: one of them is not a wheel.
@@ -30,7 +29,7 @@ def differences(first: Path, second: Path) -> Iterator[str]:
         a, b = one.files[name], two.files[name]
         if a != b:
             found.append(f"{name}: {_of_contents(a, b)}")
-    # What no line above is about: how the same bytes were compressed.
+    # The same bytes can be compressed in several ways.
     yield from found or ["the archives: the same files, packed otherwise"]
 
 
@@ -40,21 +39,17 @@ def _of_archives(one: WheelFile, two: WheelFile) -> Iterator[str]:
     for name in sorted(two.files.keys() - one.files.keys()):
         yield f"{name}: only in the second"
     common = one.files.keys() & two.files.keys()
-    orders = [
-        [entry.filename for entry in wheel.entries if entry.filename in common]
+    first, second = (
+        {entry.filename: entry for entry in wheel.entries if entry.filename in common}
         for wheel in (one, two)
-    ]
-    if orders[0] != orders[1]:
+    )
+    if list(first) != list(second):
         yield "the archives: their files are in another order"
-    others = {entry.filename: entry for entry in two.entries}
-    for entry in one.entries:
-        if entry.filename not in common:
-            continue
+    for name, entry in first.items():
         for fact in _ENTRY_FACTS:
-            a = getattr(entry, fact)
-            b = getattr(others[entry.filename], fact)
+            a, b = getattr(entry, fact), getattr(second[name], fact)
             if a != b:
-                yield f"{entry.filename}: {fact} is {a} and {b}"
+                yield f"{name}: {fact} is {a} and {b}"
 
 
 def _of_contents(a: bytes, b: bytes) -> str:
@@ -82,7 +77,7 @@ def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:
             if len(left) != len(right):
                 sizes = f"{len(left)} and {len(right)} bytes"
             found.append(f"{name} ({sizes}, from {_first_difference(left, right)} on)")
-    return "sections " + ", ".join(found) if found else ("outside of all sections")
+    return "sections " + ", ".join(found) if found else "outside of all sections"
 
 
 def _sections(content: bytes) -> dict[str, bytes]:
@@ -96,13 +91,10 @@ def _sections(content: bytes) -> dict[str, bytes]:
         path = Path(folder, "library")
         path.write_bytes(content)
         binary = lief.parse(str(path))
-        return (
-            {section.name: bytes(section.content) for section in binary.sections} if binary else {}
-        )
+        sections = binary.sections if binary else ()
+        return {section.name: bytes(section.content) for section in sections}
 
 
 def _first_difference(a: bytes, b: bytes) -> int:
-    for position, (left, right) in enumerate(zip(a, b)):
-        if left != right:
-            return position
-    return min(len(a), len(b))
+    differing = (position for position, (x, y) in enumerate(zip(a, b)) if x != y)
+    return next(differing, min(len(a), len(b)))

@@ -1,11 +1,11 @@
-"""What a wheel is compared with, and what is found wrong with it."""
+"""The reference that a wheel is compared with, and the problems that are found."""
 
 from __future__ import annotations
 
 import dataclasses
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -15,9 +15,6 @@ from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.front_end import FrontEnd
 from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors
-from k2mps.core.pins import Upstream
-from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import make
@@ -38,7 +35,7 @@ _KERNELS = "k2/csrc/mps/kernels/"
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """What is wrong with a wheel.
+    """One fault of a wheel.
 
     Attributes:
       check: the name of the check that found it.
@@ -57,7 +54,7 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """What a wheel is compared with.
+    """The reference that a wheel is compared with.
 
     Attributes:
       python: the Python files of the patched tree, by path in a wheel.
@@ -81,23 +78,19 @@ class Reference:
 
 
 def gather(
-    wheel: Path,
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    reporter: Reporter,
-    program: str | None = None,
+    wheel: Path, environment: Environment, checkout: Checkout, program: str | None = None
 ) -> Reference:
-    """What to compare a wheel with.
+    """Makes the reference for a wheel.
 
     Args:
-      program: the Python that it is for, by name or path; default .venv's.
+      program: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: it is for another Python, or no wheel at all.
-      ConfigError: it is for a torch that upstream.toml does not have.
+      WheelVerificationError: the wheel is for another Python, or no wheel at
+        all.
+      ConfigError: the wheel is for a torch that upstream.toml does not have.
     """
-    environment = Environment(project, reporter)
-    environment.install(environment.requirements("wheels"))
+    project, upstream = environment.project, environment.upstream
+    environment.install_group("wheels")
     _, version, _, tags = parsed(wheel)
     found = find(program or environment.python)
     if {tag.interpreter for tag in tags} != {found.tag}:
@@ -107,66 +100,46 @@ def gather(
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    patched = make(checkout, upstream.pin, patch_folder.load(project.patches)).tree
-    read = _TreeReader(checkout, patched)
-    names = read.names(_PACKAGE + "k2")
-    python = {
-        name.removeprefix(_PACKAGE): read.content(name) for name in names if name.endswith(".py")
-    }
+    tree = make(checkout, upstream.pin, patch_folder.load(project.patches)).tree
+
+    def content(name: str) -> bytes:
+        return checkout.git.bytes("cat-file", "blob", f"{tree}:{name}")
+
+    def files(folder: str, suffix: str) -> list[str]:
+        listing = checkout.git.text("ls-tree", "-r", "--name-only", tree, "--", folder)
+        return [name for name in listing.splitlines() if name.endswith(suffix)]
+
+    python = {name.removeprefix(_PACKAGE): content(name) for name in files(_PACKAGE + "k2", ".py")}
     torch, system, kernels = None, {}, {}
     if any(tag.platform.startswith("macosx") for tag in tags):
         match = LOCAL.fullmatch(version.local or "")
         wanted = torch_requirement(upstream.torch, match and match[1])
-        torch = toolchain.fetch_torch(project, wanted, found, reporter)
-        zig = toolchain.fetch_zig(project, reporter)
-        system = toolchain.system_symbols(torch, zig)
+        torch = toolchain.fetch_torch(environment, wanted, found)
+        system = toolchain.system_symbols(torch, toolchain.fetch_zig(environment))
         kernels = {
-            posixpath.basename(name): _with_includes(name, read)
-            for name in read.names(_KERNELS)
-            if name.endswith(".metal")
+            posixpath.basename(name): _with_includes(name, content)
+            for name in files(_KERNELS, ".metal")
         }
     return Reference(
         python,
         kernels,
-        patched,
+        tree,
         (str(project.root), str(checkout.directory)),
         torch,
         system,
-        front_end.find(project),
+        front_end.find(environment),
         found,
     )
 
 
-class _TreeReader:
-    """Reads the files of a tree, whether or not it is checked out."""
-
-    def __init__(self, checkout: Checkout, tree: str):
-        self._git = checkout.git
-        self._tree = tree
-        if not self._git.succeeds("cat-file", "-e", f"{tree}^{{tree}}"):
-            raise errors.WheelVerificationError(
-                "there is nothing to compare the wheel with",
-                why=f"{checkout.directory} does not have the patched tree {tree[:12]}",
-                next_command="k2mps apply",
-            )
-
-    def names(self, folder: str) -> list[str]:
-        """The paths of the files below a directory."""
-        listing = self._git.text("ls-tree", "-r", "--name-only", self._tree, "--", folder)
-        return listing.splitlines()
-
-    def content(self, name: str) -> bytes:
-        return self._git.bytes("cat-file", "blob", f"{self._tree}:{name}")
-
-
-def _with_includes(name: str, read: _TreeReader) -> str:
-    """A kernel's text with the files of k2 that it includes in their place,
-    each one once: what Metal is given to compile."""
-    text = read.content(name).decode()
+def _with_includes(name: str, content: Callable[[str], bytes]) -> str:
+    """A kernel's text as Metal gets it: each file of k2 that it includes is in
+    the place of its first `#include`."""
+    text = content(name).decode()
     seen = set()
     while match := _INCLUDE.search(text):
         line, header = match[0], match[2]
-        body = "" if header in seen else read.content(header).decode()
+        body = "" if header in seen else content(header).decode()
         seen.add(header)
         text = text.replace(line, "\n" + body)
     return text

@@ -1,16 +1,18 @@
-"""Checks of a wheel's Mach-O files: what the dynamic linker of macOS asks."""
+"""Checks of a wheel's Mach-O files: those of macOS's dynamic linker."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import posixpath
 import re
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from k2mps.build import toolchain
+from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.expectations import LIBRARY, Problem, Reference
 
 # Numbers of Apple's <kern/cs_blobs.h>.
@@ -25,24 +27,26 @@ class Images:
 
     Args:
       wheel: the wheel, whose name has the tag.
-      files: its files.
       reference: what they are checked with.
     """
 
-    def __init__(self, wheel: Path, files: Mapping[str, bytes], reference: Reference):
+    def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
-            name: content for name, content in files.items() if LIBRARY.fullmatch(name)
+            name: content
+            for name, content in sorted(wheel.files.items())
+            if LIBRARY.fullmatch(name)
         }
         self._reference = reference
-        match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.name)
+        match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.path.name)
         self._minimum = [int(match[1]), int(match[2]), 0]
         self._machine = match[3]
         self._binaries = {}
         self._exports: dict[str, set[str]] = {}
 
     def problems(self) -> Iterator[Problem]:
+        """All that is wrong with the libraries."""
         with tempfile.TemporaryDirectory() as folder:
-            for number, (name, content) in enumerate(sorted(self._contents.items())):
+            for number, (name, content) in enumerate(self._contents.items()):
                 path = Path(folder, str(number))
                 path.write_bytes(content)
                 self._binaries[name] = toolchain.parse(path)
@@ -87,8 +91,9 @@ class Images:
             yield Problem("rpath", name, "has the same rpath twice")
 
     def _symbols(self, name: str, binary) -> Iterator[Problem]:
-        libraries = _needed(binary)
-        known = {library: self._exported(name, binary, library) for library in libraries}
+        known = {
+            library: self._exported(name, binary, library) for library in toolchain.loaded(binary)
+        }
         for library, symbols in known.items():
             if symbols is None:
                 yield Problem(
@@ -97,60 +102,52 @@ class Images:
                     f"needs {library}, which is neither in the wheel, nor of"
                     " torch, nor known of macOS",
                 )
-        own = self._exports_of(name)
-        everywhere = own.union(*(found for found in known.values() if found))
+        everywhere = self._exports_of(name).union(*filter(None, known.values()))
         anywhere = []
         for symbol, library in sorted(set(_bound(binary))):
             if library in known:
                 found = known[library]
                 if found is not None and symbol not in found:
                     yield Problem("symbols", name, f"{library} does not export {symbol}")
-            elif library == "weak":
-                if symbol not in everywhere:
-                    yield Problem("symbols", name, f"no library exports {symbol}")
-            else:
+            elif library != "weak":
                 anywhere.append(symbol)
-        for symbol in self._not_pythons(anywhere):
-            yield Problem("symbols", name, f"{symbol} is looked for anywhere and is not Python's")
+            elif symbol not in everywhere:
+                yield Problem("symbols", name, f"no library exports {symbol}")
+        # Python's symbols are looked for anywhere.
+        for symbol in anywhere:
+            if symbol not in self._pythons:
+                told = f"{symbol} is looked for anywhere and is not Python's"
+                yield Problem("symbols", name, told)
 
-    def _not_pythons(self, symbols: Sequence[str]) -> list[str]:
-        """Those that the Python that the wheel is for does not export."""
-        names = {
-            symbol: symbol.removeprefix("_") for symbol in symbols if re.match(r"__?Py", symbol)
-        }
-        lacking = set()
-        if names:
-            lacking.update(self._reference.interpreter.lacks(names.values()))
-        return [symbol for symbol in symbols if symbol not in names or names[symbol] in lacking]
+    @functools.cached_property
+    def _pythons(self) -> set[str]:
+        """The symbols of the Python that the wheel is for, as a Mach-O file has them."""
+        return {f"_{name}" for name in self._reference.interpreter.symbols()}
 
-    def _exported(self, name: str, binary, library: str):
-        """What a library exports that a file of the wheel needs; None where
-        it is not found."""
+    def _exported(self, name: str, binary, library: str) -> set[str] | None:
+        """The symbols of a library that a file of the wheel loads; None where
+        the library is not found."""
         if not library.startswith("@rpath/"):
             return self._reference.system.get(library)
-        leaf = library.removeprefix("@rpath/")
+        torch = self._reference.torch
         for entry in binary.rpaths:
             folder = entry.path.replace("@loader_path", posixpath.dirname(name) or ".")
-            path = posixpath.normpath(posixpath.join(folder, leaf))
+            path = posixpath.normpath(posixpath.join(folder, library.removeprefix("@rpath/")))
             if path in self._contents:
                 return self._exports_of(path)
-            torch = self._reference.torch
-            if torch and path.startswith("torch/"):
-                file = torch.parent / path
-                if file.is_file():
-                    return self._remembered(path, lambda: toolchain.exports(file))
+            if torch and path.startswith("torch/") and (torch.parent / path).is_file():
+                if path not in self._exports:
+                    self._exports[path] = toolchain.exports(torch.parent / path)
+                return self._exports[path]
         return None
 
     def _exports_of(self, name: str) -> set[str]:
-        binary = self._binaries[name]
-        if binary is None:
-            return set()
-        return self._remembered(name, lambda: {entry.name for entry in binary.exported_symbols})
-
-    def _remembered(self, key: str, find) -> set[str]:
-        if key not in self._exports:
-            self._exports[key] = find()
-        return self._exports[key]
+        """The symbols that a library of the wheel exports."""
+        if name not in self._exports:
+            binary = self._binaries[name]
+            symbols = binary.exported_symbols if binary else ()
+            self._exports[name] = {entry.name for entry in symbols}
+        return self._exports[name]
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
         if not binary.has_code_signature:
@@ -172,14 +169,6 @@ class Images:
             yield Problem("msl", kernel, f"Metal would refuse it: {text}")
 
 
-def _needed(binary) -> list[str]:
-    """The install names of the libraries that a Mach-O file loads."""
-    import lief
-
-    own = lief.MachO.LoadCommand.TYPE.ID_DYLIB
-    return [entry.name for entry in binary.libraries if entry.command != own]
-
-
 def _bound(binary) -> Iterator[tuple[str, str]]:
     """Each symbol that a Mach-O file binds, with the library that it names,
     "weak" where any library's will do first come, or "anywhere"."""
@@ -196,8 +185,8 @@ def _bound(binary) -> Iterator[tuple[str, str]]:
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """What is wrong with the code signature of a Mach-O file; empty where
-    its hashes are those of the file's pages.
+    """The fault of a Mach-O file's code signature; empty where its hashes
+    are those of the file's pages.
 
     Args:
       content: the file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -9,11 +10,8 @@ import tempfile
 from pathlib import Path
 
 from k2mps.build import builder, interpreter, provenance, toolchain
-from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.core import errors, process
-from k2mps.core.pins import Upstream
-from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 from k2mps.stack import status
 from k2mps.stack.checkout import Checkout
@@ -31,70 +29,64 @@ assert info["patched_tree"] == {tree!r}, info
 
 
 def make(
-    project: Project,
-    upstream: Upstream,
+    environment: Environment,
     checkout: Checkout,
-    target: Target = Target.NATIVE,
-    torch: str | None = None,
-    jobs: int | None = None,
+    target: Target,
+    request: builder.Request,
     release: bool = False,
-    reporter: Reporter = Reporter(),
     python: str | None = None,
 ) -> Path:
-    """Makes a wheel and checks it; it lies in build/wheels when it is good.
+    """Makes a wheel and checks it; a good one lies in build/wheels.
 
     Args:
+      request: for the device of the target; which torch, and how many compilers.
+      release: whether the wheel is meant for others: then this clone of k2-mps
+        must be as committed.
       python: the Python that a wheel for another system is for, by name or
         path; default .venv's.
-      release: whether it is meant for others: then this clone of k2-mps must
-        be as committed.
     Raises:
       DirtyCheckoutError: the checkout holds edits; or the clone does, for a
         release.
-      WheelVerificationError: it is not what it should be.
-      WheelVerificationError: it cannot be installed or imported here.
-      what `Builder.build` and `toolchain.assemble` raise.
+      WheelVerificationError: the wheel is not what it should be, or cannot be
+        installed or imported here.
+      what `builder.build` and `toolchain.assemble` raise.
     """
-    refuse_edits(project, upstream, checkout)
+    project = environment.project
+    _refuse_edits(environment, checkout)
     if release:
-        refuse_dirt(project)
-    wanted = torch_requirement(upstream.torch, torch)
-    environment = Environment(project, reporter)
-    tools = None
+        _refuse_dirt(project)
+    wanted = torch_requirement(environment.upstream.torch, request.torch)
+    request = dataclasses.replace(request, for_wheel=True, crossed=target.crossed)
     if target.crossed:
-        builder.prepare(
-            project, upstream, builder.Request(Device.CPU, torch), reporter, with_torch=False
-        )
-        tools = toolchain.assemble(
-            project, wanted, interpreter.find(python or environment.python), reporter
-        )
-    request = builder.Request(target.device, torch, jobs, for_wheel=True, toolchain=tools)
-    built = builder.Builder(project, upstream, checkout, reporter).build(request)
+        builder.prepare(environment, request)
+        found = interpreter.find(python or environment.python)
+        tools = toolchain.assemble(environment, wanted, found)
+        request = dataclasses.replace(request, toolchain=tools)
+    built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
-        refuse_dirt(project)
-    description = describe(
-        upstream, checkout, built, target, tools.python_tag if tools else environment.python_tag
-    )
+        _refuse_dirt(project)
+    tag = request.toolchain.python_tag if request.toolchain else environment.python_tag
+    description = describe(environment.upstream, checkout, built, target, tag)
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
     pack(draft, description, contents(checkout, built, description))
-    verify.check(draft, project, upstream, checkout, reporter, python)
+    verify.check(draft, environment, checkout, python)
     if not target.crossed:
-        try_import(project, draft, built.origin["patched_tree"], reporter)
+        _try_import(environment, draft, built.origin["patched_tree"])
     wheel = directory / draft.name
     os.replace(draft, wheel)
     return wheel
 
 
-def refuse_edits(project: Project, upstream: Upstream, checkout: Checkout) -> None:
+def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
     """A wheel says which patches it was made with; so there must be no more.
 
     Raises:
       DirtyCheckoutError: the checkout holds edits.
     """
-    now = status.of_checkout(project, upstream, checkout)
+    now = status.of_checkout(environment.project, environment.upstream, checkout)
     if now.state is State.EDITED:
         raise errors.DirtyCheckoutError(
             "a wheel is made of the locked patches, not of edits",
@@ -103,7 +95,7 @@ def refuse_edits(project: Project, upstream: Upstream, checkout: Checkout) -> No
         )
 
 
-def refuse_dirt(project: Project) -> None:
+def _refuse_dirt(project: Project) -> None:
     """A release can be made again from a commit of k2-mps alone.
 
     Raises:
@@ -124,7 +116,7 @@ def refuse_dirt(project: Project) -> None:
         )
 
 
-def try_import(project: Project, wheel: Path, tree: str, reporter: Reporter) -> None:
+def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     """Installs a wheel for this machine in a clean environment and imports it.
 
     The environment has what .venv has, but no k2 and nothing that leads to
@@ -133,41 +125,25 @@ def try_import(project: Project, wheel: Path, tree: str, reporter: Reporter) -> 
     Args:
       tree: the patched tree that the wheel is to be made of.
     Raises:
-      WheelVerificationError: it cannot be installed or imported.
+      WheelVerificationError: the wheel cannot be installed or imported.
     """
-    environment = Environment(project, reporter)
+    reporter, root = environment.reporter, environment.project.build_root
+    version = wheel.name.split("-")[1]
+    # Loading binds all symbols, not each when it is called.
+    variables = {"LD_BIND_NOW": "1", "PYTHONPATH": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     with (
-        tempfile.TemporaryDirectory(dir=project.build_root, prefix="wheel-test-") as folder,
+        tempfile.TemporaryDirectory(dir=root, prefix="wheel-test-") as folder,
         reporter.task(f"importing {wheel.name}"),
     ):
         clean = _clean_environment(Path(folder), environment)
-        version = wheel.name.split("-")[1]
+        pip = [environment.python, "-m", "pip", "--python", clean, "install"]
+        options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
         for command in (
-            [
-                str(environment.python),
-                "-m",
-                "pip",
-                "--python",
-                str(clean),
-                "install",
-                "--no-deps",
-                "--no-index",
-                "--quiet",
-                "--disable-pip-version-check",
-                str(wheel),
-            ],
-            [str(clean), "-c", _CHECK.format(version=version, tree=tree)],
+            [*pip, *options, wheel],
+            [clean, "-c", _CHECK.format(version=version, tree=tree)],
         ):
             outcome = process.run(
-                command,
-                reporter=reporter,
-                cwd=Path(folder),
-                # Loading binds all symbols, not each when it is called.
-                environment={
-                    "LD_BIND_NOW": "1",
-                    "PYTHONPATH": "",
-                    "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-                },
+                command, reporter=reporter, cwd=Path(folder), environment=variables
             )
             if outcome.status != 0:
                 raise errors.WheelVerificationError(

@@ -1,7 +1,6 @@
-"""What is in a wheel, as a CycloneDX bill of materials.
+"""The contents of a wheel, as a CycloneDX bill of materials.
 
-All of it is read from the wheel, so that anybody can make the same of the
-same file.
+All of the bill is read from the wheel: the same file gives the same bill.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
 
 
 def _required(wheel: WheelFile) -> Iterator[Component]:
-    """What pip installs with it."""
+    """The packages that pip installs with the wheel."""
     for line in wheel.metadata.get_all("Requires-Dist", []):
         wanted = Requirement(line)
         exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
@@ -121,7 +120,7 @@ def _required(wheel: WheelFile) -> Iterator[Component]:
 
 
 def _compiled_in(wheel: WheelFile) -> Iterator[Component]:
-    """What its libraries contain of others, by way of headers."""
+    """The packages whose headers are compiled into its libraries."""
     for name, version in sorted(wheel.origin["headers"].items()):
         kind = ("deb", "debian") if name == "libc++" else ("pypi", None)
         yield Component(

@@ -1,9 +1,8 @@
-"""Taking a wheel apart: is it what it says, and would it load?
+"""The checks of a wheel: is it what it says, and would it load?
 
-For a macOS wheel this takes the place of loading it where there is no Mac:
-every symbol that it binds is looked up in the library that it names, as that
-library is in torch's own wheel, or is known of macOS 14.  What only running
-can show remains unknown.
+Where there is no Mac, these checks replace loading a macOS wheel: every symbol
+that the wheel binds is looked up in the library that it names.  That library
+is in torch's own wheel, or its symbols are known of macOS 14.
 """
 
 from __future__ import annotations
@@ -11,22 +10,17 @@ from __future__ import annotations
 import csv
 import email
 import io
-import json
-import posixpath
 import re
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from k2mps.build import provenance
+from k2mps.build.environment import Environment
 from k2mps.core import errors
-from k2mps.core.pins import Upstream
-from k2mps.core.progress import Reporter
-from k2mps.core.project import Project
 from k2mps.stack.checkout import Checkout
+from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.contents import record_hash
 from k2mps.wheel.expectations import LIBRARY, LOCAL, Problem, Reference, gather, parsed
 from k2mps.wheel.images import Images
@@ -34,7 +28,7 @@ from k2mps.wheel.images import Images
 _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
 _WRITTEN_BY_CMAKE = "k2/torch_version.py"
 _VERSION_LINE = re.compile(rb"__dev_version__ = '[^'\n]*'\n\Z")
-# Where people and build machines keep their files.
+# Folders of people and build machines.
 _BUILD_PATH = re.compile(
     rb"/(?:Users|home|root|tmp|private|var|opt|work|mnt|builds?|runner)"
     rb"/[\w.+/-]+"
@@ -42,23 +36,19 @@ _BUILD_PATH = re.compile(
 
 
 def check(
-    wheel: Path,
-    project: Project,
-    upstream: Upstream,
-    checkout: Checkout,
-    reporter: Reporter = Reporter(),
-    python: str | None = None,
+    wheel: Path, environment: Environment, checkout: Checkout, python: str | None = None
 ) -> None:
     """Verifies a wheel.
 
     Args:
-      python: the Python that it is for, by name or path; default .venv's.
       checkout: a k2 that the series has been applied to.
+      python: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: it is not what it should be.
+      WheelVerificationError: the wheel is not what it should be.
     """
+    reporter = environment.reporter
     with reporter.task(f"verifying {wheel.name}"):
-        reference = gather(wheel, project, upstream, checkout, reporter, python)
+        reference = gather(wheel, environment, checkout, python)
         problems = list(verify(wheel, reference))
     if problems:
         raise errors.WheelVerificationError(
@@ -68,62 +58,48 @@ def check(
         )
     if reference.kernels:
         front_end = reference.front_end
-        reporter.info(
-            f"{len(reference.kernels)} kernel source(s): "
-            + (
-                "accepted by the emulator's front end for Metal"
-                if front_end.command
-                else f"not checked as Metal, since {front_end.absent}"
-            )
-        )
+        how = "accepted by the emulator's front end for Metal"
+        if not front_end.command:
+            how = f"not checked as Metal, since {front_end.absent}"
+        reporter.info(f"{len(reference.kernels)} kernel source(s): {how}")
 
 
-def verify(wheel: Path, reference: Reference) -> Iterator[Problem]:
+def verify(path: Path, reference: Reference) -> Iterator[Problem]:
     """All that is wrong with a wheel."""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            files = {name: archive.read(name) for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError) as error:
-        yield Problem("file", "", f"not a zip file that can be read: {error}")
+        wheel = WheelFile(path)
+    except errors.WheelVerificationError as error:
+        yield Problem("file", "", error.why)
         return
-    info = next(
-        (posixpath.dirname(name) for name in files if name.endswith(".dist-info/WHEEL")), ""
-    )
-    if not info:
+    if not wheel.info:
         yield Problem("metadata", "", "there is no .dist-info/WHEEL")
         return
-    yield from _files(files, info, reference)
-    yield from _record(files, info)
-    yield from _metadata(wheel, files, info, reference)
-    yield from _python(files, reference)
-    yield from _paths(files, reference)
-    yield from _elf_rpaths(files)
-    if "macosx" in wheel.name:
-        yield from Images(wheel, files, reference).problems()
+    yield from _files(wheel, reference)
+    yield from _record(wheel)
+    yield from _metadata(wheel)
+    yield from _origin(wheel, reference)
+    yield from _python(wheel.files, reference)
+    yield from _paths(wheel.files, reference)
+    yield from _elf_rpaths(wheel.files)
+    if "macosx" in path.name:
+        yield from Images(wheel, reference).problems()
 
 
-# ---- the wheel as an archive
-
-
-def _files(files, info: str, reference: Reference) -> Iterator[Problem]:
-    allowed = {f"{info}/{name}" for name in _INFO}
-    allowed |= {*reference.python, _WRITTEN_BY_CMAKE}
+def _files(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    files, info = wheel.files, wheel.info
+    ours = {*reference.python, _WRITTEN_BY_CMAKE}
+    allowed = ours | {f"{info}/{name}" for name in _INFO}
     for name in files:
         if name not in allowed and not LIBRARY.fullmatch(name):
             yield Problem("files", name, "upstream's wheel has no such file")
-    needed = {
-        *reference.python,
-        _WRITTEN_BY_CMAKE,
-        *(f"{info}/{name}" for name in ("METADATA", "RECORD")),
-    }
-    for name in sorted(needed - files.keys()):
+    for name in sorted((ours | {f"{info}/METADATA", f"{info}/RECORD"}) - files.keys()):
         yield Problem("files", name, "missing")
     if not any(name.startswith("_k2.") for name in files):
         yield Problem("files", "_k2", "missing")
 
 
-def _record(files, info: str) -> Iterator[Problem]:
-    name = f"{info}/RECORD"
+def _record(wheel: WheelFile) -> Iterator[Problem]:
+    files, name = wheel.files, f"{wheel.info}/RECORD"
     text = files.get(name, b"").decode(errors="replace")
     rows = {row[0]: row[1:] for row in csv.reader(io.StringIO(text)) if row}
     for path in sorted(rows.keys() - files.keys()):
@@ -135,37 +111,35 @@ def _record(files, info: str) -> Iterator[Problem]:
             yield Problem("record", path, "another hash or size is listed")
 
 
-def _metadata(wheel: Path, files, info: str, reference: Reference) -> Iterator[Problem]:
-    metadata, wheel_file = f"{info}/METADATA", f"{info}/WHEEL"
-    facts = email.message_from_bytes(files.get(metadata, b""))
-    _, version, _, tags = parsed(wheel)
+def _metadata(wheel: WheelFile) -> Iterator[Problem]:
+    metadata, wheel_file = f"{wheel.info}/METADATA", f"{wheel.info}/WHEEL"
+    facts = email.message_from_bytes(wheel.files.get(metadata, b""))
+    _, version, _, tags = parsed(wheel.path)
     if facts["Name"] != "k2" or facts["Version"] != str(version):
         yield Problem("metadata", metadata, f"describes {facts['Name']} {facts['Version']}")
     needs = [Requirement(line) for line in facts.get_all("Requires-Dist", [])]
     torch = [str(entry) for entry in needs if entry.name == "torch"]
     match = LOCAL.fullmatch(version.local or "")
     if not match or torch != [f"torch=={match[1]}"]:
-        yield Problem(
-            "metadata",
-            metadata,
-            f"requires {torch or 'no torch'}; its version says {version.local}",
-        )
-    about = email.message_from_bytes(files[wheel_file])
+        told = f"requires {torch or 'no torch'}; its version says {version.local}"
+        yield Problem("metadata", metadata, told)
+    about = email.message_from_bytes(wheel.files[wheel_file])
     if set(about.get_all("Tag", [])) != {str(tag) for tag in tags}:
         yield Problem("tags", wheel_file, "not the tags of the file's name")
     if about["Root-Is-Purelib"] != "false":
         yield Problem("tags", wheel_file, "claims to be pure Python")
-    yield from _origin(files, f"{info}/{provenance.FILE}", version, reference)
 
 
-def _origin(files, name: str, version: Version, reference: Reference) -> Iterator[Problem]:
+def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
+    name = f"{wheel.info}/{provenance.FILE}"
     try:
-        origin = dict(json.loads(files.get(name, b"")))
-    except (TypeError, ValueError):
-        yield Problem("origin", name, "not an object in JSON")
+        origin = wheel.origin
+    except errors.WheelVerificationError as error:
+        yield Problem("origin", name, error.why)
         return
     if origin.get("patched_tree") != reference.origin:
         yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
+    _, version, _, _ = parsed(wheel.path)
     match = LOCAL.fullmatch(version.local or "")
     if bool(origin.get("dirty")) != bool(match and match[2]):
         yield Problem("origin", name, f"dirty is {origin.get('dirty')}; the version is {version}")
@@ -192,7 +166,7 @@ def _paths(files, reference: Reference) -> Iterator[Problem]:
 
 
 def _elf_rpaths(files) -> Iterator[Problem]:
-    """Where a Linux wheel's libraries look for others."""
+    """The folders in which a Linux wheel's libraries look for others."""
     import lief
 
     lief.logging.disable()

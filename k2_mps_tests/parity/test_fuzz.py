@@ -1,0 +1,44 @@
+"""The fuzzer itself: where its cases run, and what it says of a difference."""
+
+import os
+
+import pytest
+from hypothesis import strategies as st
+
+from k2_mps_tests.parity import fuzz
+
+
+@pytest.fixture
+def cases(monkeypatch):
+    """The fuzzer's only cases, by kind; a test adds its own."""
+    monkeypatch.setattr(fuzz, "CASES", {})
+    monkeypatch.setenv(fuzz.FORCE, "host")  # to be restored after the test
+    return fuzz.CASES
+
+
+@pytest.mark.parametrize("option", [[], ["--place", "host"], ["--place", "metal"]])
+def test_a_place_can_be_chosen_for_all_cases(cases, option):
+    seen = set()
+
+    def case(device, number):
+        seen.add(os.environ[fuzz.FORCE])
+        return number
+
+    strategies = {"number": st.integers(), "place": st.sampled_from(fuzz.PLACES)}
+    cases["own"] = (case, strategies)
+    assert fuzz.main(["--seconds", "0.2", *option]) == 0
+    assert seen == set(option[1:] or fuzz.PLACES)
+
+
+def test_a_difference_is_a_program_that_shows_it(cases, capfd):
+    def case(device, number):
+        return number if device == fuzz.CPU or number < 7 else -1
+
+    strategies = {"number": st.integers(0, 100), "place": st.sampled_from(fuzz.PLACES)}
+    cases["own"] = (case, strategies)
+    assert fuzz.main(["--seconds", "5", "--place", "metal"]) == 1
+    said = capfd.readouterr().out
+    program = said.split("to see it again:\n\n")[1].split("\n\n")[0]
+    assert "number=7" in program and "place='metal'" in program
+    with pytest.raises(fuzz.Difference, match="result is 7 on the CPU and -1 on mps"):
+        exec(program)
