@@ -1,7 +1,5 @@
-"""Why a patch does not go onto another commit of upstream's.
-
-For each hunk that conflicts: what kind of conflict it is, and which upstream
-commits touched its lines.
+"""Why a patch does not apply to another upstream commit: for each hunk that
+conflicts, the kind of conflict and the upstream commits that touched its lines.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
 from k2mps.stack.checkout import Change, Checkout, Commit
 
-# A line that is shorter says too little to be looked for in other files.
+# A shorter line is in too many files to tell where upstream moved it.
 _TELLING_LENGTH = 20
 
 
@@ -46,12 +44,11 @@ class Place:
     """One hunk, or one whole file, that conflicts.
 
     Attributes:
-      path: the file, where the patch has it.
-      hunk: the hunk as text; empty where the whole file is meant.
-      kind: see `Kind`.
-      detail: what more is known, in words; may be empty.
-      commits: the upstream commits that touched it, first the nearest to the
-        old pin.
+      path: the file, at its path in the patch.
+      hunk: the hunk as text; empty for a whole file.
+      detail: more about the conflict, in words; may be empty.
+      commits: the upstream commits that touched the place, the nearest to the
+        old pin first.
     """
 
     path: str
@@ -61,11 +58,11 @@ class Place:
     commits: tuple[Culprit, ...]
 
     def as_dict(self) -> dict:
-        """The same for JSON."""
+        """For JSON."""
         return {**dataclasses.asdict(self), "kind": self.kind.value}
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """For people."""
         header = self.hunk.split("\n", 1)[0]
         title = f"{self.path} {header}".rstrip() + f": {self.kind.value}"
         found = [f"{title} ({self.detail})" if self.detail else title]
@@ -79,7 +76,7 @@ class Explainer:
 
     Args:
       base: the upstream commit that the series was made for.
-      target: the one that it is to go onto.
+      target: the upstream commit that the series is carried to.
     """
 
     def __init__(self, checkout: Checkout, merger: Merger, base: str, target: str):
@@ -89,14 +86,14 @@ class Explainer:
         self._target = target
         fork = checkout.git.run("merge-base", base, target)
         start = fork.stdout.decode().strip() or base
-        # From the base one goes back to where the two part, then forward.
+        # From the base back to the fork, then forward to the target.
         self._route = ((f"{start}..{base}", True), (f"{start}..{target}", False))
 
     def explain(self, commit: Commit, paths: Sequence[str] | None = None) -> list[Place]:
         """The places at which a commit of the series conflicts.
 
         Args:
-          paths: the files to look at; default all that the commit changes.
+          paths: the files to explain; default all that the commit changes.
         """
         found = []
         for change in self._checkout.changes(commit.parents[0], commit.id):
@@ -170,7 +167,7 @@ class Explainer:
         return Kind.OVERLAPPING, "upstream changed the lines that it replaces"
 
     def _elsewhere(self, hunk: Hunk) -> str:
-        """A file that has got the lines that the hunk replaces."""
+        """The files to which upstream moved the lines that the hunk replaces."""
         line = max(hunk.changes(b"-"), key=len).strip()
         if len(line) < _TELLING_LENGTH:
             return ""
@@ -188,8 +185,8 @@ class Explainer:
         return [name.partition(":")[2] for name in names if name]
 
     def _touched(self, commit: Commit, hunk: Hunk) -> tuple[Culprit, ...]:
-        """The upstream commits that changed a hunk's lines or those next
-        to them."""
+        """The upstream commits that changed a hunk's lines, or lines next to
+        them."""
         signs = b"".join(line[:1] for line in hunk.body)
         leading = len(signs) - len(signs.lstrip(b" "))
         trailing = len(signs) - len(signs.rstrip(b" "))
@@ -214,8 +211,8 @@ class Explainer:
     def _log(
         self, range_: str, back: bool, *paths: str, only: str = ""
     ) -> list[tuple[Culprit, bytes]]:
-        """The commits that change some files, in the order in which one gets
-        to them from the base, each with its diff in that direction."""
+        """The commits that change some files, the nearest to the base first, each
+        with its diff in the direction from the base."""
         options = ["-R"] if back else ["--reverse"]
         if only:
             options.append(f"--diff-filter={only}")
@@ -240,7 +237,7 @@ class Explainer:
         )
 
     def _gone(self, path: str) -> tuple[Culprit, ...]:
-        """The commits with which a file went, seen from the base."""
+        """The commits that delete a file, in the direction from the base."""
         return tuple(
             culprit
             for range_, back in self._route
@@ -260,10 +257,11 @@ class _Lines:
         self._end = end
 
     def follow(self, steps: Sequence[Hunk]) -> bool:
-        """Goes through one change of the file; whether it touches the range.
+        """Follows the range through one change of the file.
 
-        Next to it counts: git merges no two changes that have nothing between
-        them.
+        Returns:
+          Whether the change touches the range or a line next to it: git does
+          not merge adjoining changes.
         """
         before = within = 0
         touched = False
