@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from k2mps.carry.merging import Merger
 from k2mps.series import hunks
@@ -120,8 +120,8 @@ class Explainer:
         if ours is None:
             to = self._merger.renames(self._base, self._target).get(path)
             if to is None:
-                return [Place(path, "", Kind.DELETED, "", self._gone(path))]
-            return [Place(path, "", Kind.MOVED, f"to {to}", self._gone(path))]
+                return [Place(path, "", Kind.DELETED, "", self._changed(path, "D"))]
+            return [Place(path, "", Kind.MOVED, f"to {to}", self._changed(path, "D"))]
         if change.new_id is None:
             if ours == change.old_id:
                 return []
@@ -130,19 +130,9 @@ class Explainer:
         text = self._merger.content(ours)
         return [
             self._place(commit, hunk, text)
-            for hunk in self._hunks(commit, path)
+            for hunk in self._hunks(commit.parents[0], commit.id, path, 1)
             if self._merger.merge_text(text, old, hunks.apply_one(old, hunk)) is None
         ]
-
-    def _hunks(self, commit: Commit, path: str) -> list[Hunk]:
-        diff = self._checkout.git.bytes(
-            *"diff-tree -p -U1 --no-renames --text".split(),
-            commit.parents[0],
-            commit.id,
-            "--",
-            path,
-        )
-        return hunks.split(diff)
 
     def _place(self, commit: Commit, hunk: Hunk, text: bytes) -> Place:
         kind, detail = self._judge(hunk, text)
@@ -193,56 +183,41 @@ class Explainer:
         end = hunk.first + hunk.old_count - trailing
         lines = _Lines(hunk.first + leading, end)
         # Patches before this one may have moved its lines.
-        lines.follow(self._diff(commit.parents[0], self._base, hunk.path))
-        found = []
+        lines.follow(self._hunks(commit.parents[0], self._base, hunk.path, 0))
+        return tuple(
+            culprit for culprit, diff in self._log(hunk.path) if lines.follow(hunks.split(diff))
+        )
+
+    def _hunks(self, old: str, new: str, path: str, context: int) -> list[Hunk]:
+        """The hunks that lead from one commit's file to another's."""
+        options = f"diff-tree -p -U{context} --no-renames --text"
+        return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
+
+    def _changed(self, path: str, only: str = "") -> tuple[Culprit, ...]:
+        """The commits of `_log`."""
+        return tuple(culprit for culprit, _ in self._log(path, only))
+
+    def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:
+        """The commits that change a file, the nearest to the base first, each
+        with its diff in the direction from the base.
+
+        Args:
+          only: as `git log --diff-filter`.
+        """
+        options = "log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text"
         for range_, back in self._route:
-            for culprit, diff in self._log(range_, back, hunk.path):
-                if lines.follow(hunks.split(diff)):
-                    found.append(culprit)
-        return tuple(found)
-
-    def _diff(self, old: str, new: str, path: str) -> list[Hunk]:
-        return hunks.split(
-            self._checkout.git.bytes(
-                "diff-tree", "-p", "-U0", "--no-renames", "--text", old, new, "--", path
+            output = self._checkout.git.bytes(
+                *options.split(),
+                "-R" if back else "--reverse",
+                *([f"--diff-filter={only}"] if only else ()),
+                "--format=%x01%H%x02%an%x02%cs%x02%s",
+                range_,
+                "--",
+                path,
             )
-        )
-
-    def _log(
-        self, range_: str, back: bool, *paths: str, only: str = ""
-    ) -> list[tuple[Culprit, bytes]]:
-        """The commits that change some files, the nearest to the base first, each
-        with its diff in the direction from the base."""
-        options = ["-R"] if back else ["--reverse"]
-        if only:
-            options.append(f"--diff-filter={only}")
-        output = self._checkout.git.bytes(
-            *"log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text".split(),
-            *options,
-            "--format=%x01%H%x02%an%x02%cs%x02%s",
-            range_,
-            "--",
-            *paths,
-        )
-        found = []
-        for entry in output.split(b"\x01")[1:]:
-            head, _, diff = entry.partition(b"\n")
-            facts = head.decode("utf-8", "replace").split("\x02")
-            found.append((Culprit(*facts), diff))
-        return found
-
-    def _changed(self, path: str) -> tuple[Culprit, ...]:
-        return tuple(
-            culprit for range_, back in self._route for culprit, _ in self._log(range_, back, path)
-        )
-
-    def _gone(self, path: str) -> tuple[Culprit, ...]:
-        """The commits that delete a file, in the direction from the base."""
-        return tuple(
-            culprit
-            for range_, back in self._route
-            for culprit, _ in self._log(range_, back, path, only="D")
-        )
+            for entry in output.split(b"\x01")[1:]:
+                head, _, diff = entry.partition(b"\n")
+                yield Culprit(*head.decode("utf-8", "replace").split("\x02")), diff
 
 
 class _Lines:

@@ -172,14 +172,6 @@ def mail_date(text: str) -> str:
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
-def raw_date(date: str) -> str:
-    """A date of mail as git keeps it: seconds and time zone."""
-    import email.utils
-
-    parsed = email.utils.parsedate_tz(date)
-    return f"{email.utils.mktime_tz(parsed)} {date.rpartition(' ')[2]}"
-
-
 def check_path(path: str, where: str) -> None:
     """Refuses a path that a patch must not touch.
 
