@@ -64,6 +64,18 @@ def git(directory: Path, *args: str, env: dict | None = None) -> str:
     return result.stdout.rstrip("\n")
 
 
+def shell(directory: Path, script: str) -> None:
+    """Runs shell commands as a contributor would, to the first that fails."""
+    subprocess.run(
+        ["sh", "-ec", script],
+        cwd=directory,
+        env={**os.environ, **IDENTITY},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=True,
+    )
+
+
 def write(directory: Path, files: dict[str, str]) -> None:
     """Writes files, byte for byte as given."""
     for name, text in files.items():

@@ -1,21 +1,19 @@
-"""Why a patch does not go onto another commit of upstream's.
-
-For each hunk that conflicts: what kind of conflict it is, and which upstream
-commits touched its lines.
+"""Why a patch does not apply to another upstream commit: for each hunk that
+conflicts, the kind of conflict and the upstream commits that touched its lines.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from k2mps.carry.merging import Merger
 from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
 from k2mps.stack.checkout import Change, Checkout, Commit
 
-# A line that is shorter says too little to be looked for in other files.
+# A shorter line is in too many files to tell where upstream moved it.
 _TELLING_LENGTH = 20
 
 
@@ -46,12 +44,11 @@ class Place:
     """One hunk, or one whole file, that conflicts.
 
     Attributes:
-      path: the file, where the patch has it.
-      hunk: the hunk as text; empty where the whole file is meant.
-      kind: see `Kind`.
-      detail: what more is known, in words; may be empty.
-      commits: the upstream commits that touched it, first the nearest to the
-        old pin.
+      path: the file, at its path in the patch.
+      hunk: the hunk as text; empty for a whole file.
+      detail: more about the conflict, in words; may be empty.
+      commits: the upstream commits that touched the place, the nearest to the
+        old pin first.
     """
 
     path: str
@@ -61,11 +58,11 @@ class Place:
     commits: tuple[Culprit, ...]
 
     def as_dict(self) -> dict:
-        """The same for JSON."""
+        """For JSON."""
         return {**dataclasses.asdict(self), "kind": self.kind.value}
 
     def lines(self) -> list[str]:
-        """The same for people."""
+        """For people."""
         header = self.hunk.split("\n", 1)[0]
         title = f"{self.path} {header}".rstrip() + f": {self.kind.value}"
         found = [f"{title} ({self.detail})" if self.detail else title]
@@ -79,7 +76,7 @@ class Explainer:
 
     Args:
       base: the upstream commit that the series was made for.
-      target: the one that it is to go onto.
+      target: the upstream commit that the series is carried to.
     """
 
     def __init__(self, checkout: Checkout, merger: Merger, base: str, target: str):
@@ -89,14 +86,14 @@ class Explainer:
         self._target = target
         fork = checkout.git.run("merge-base", base, target)
         start = fork.stdout.decode().strip() or base
-        # From the base one goes back to where the two part, then forward.
+        # From the base back to the fork, then forward to the target.
         self._route = ((f"{start}..{base}", True), (f"{start}..{target}", False))
 
     def explain(self, commit: Commit, paths: Sequence[str] | None = None) -> list[Place]:
         """The places at which a commit of the series conflicts.
 
         Args:
-          paths: the files to look at; default all that the commit changes.
+          paths: the files to explain; default all that the commit changes.
         """
         found = []
         for change in self._checkout.changes(commit.parents[0], commit.id):
@@ -123,8 +120,8 @@ class Explainer:
         if ours is None:
             to = self._merger.renames(self._base, self._target).get(path)
             if to is None:
-                return [Place(path, "", Kind.DELETED, "", self._gone(path))]
-            return [Place(path, "", Kind.MOVED, f"to {to}", self._gone(path))]
+                return [Place(path, "", Kind.DELETED, "", self._changed(path, "D"))]
+            return [Place(path, "", Kind.MOVED, f"to {to}", self._changed(path, "D"))]
         if change.new_id is None:
             if ours == change.old_id:
                 return []
@@ -133,19 +130,9 @@ class Explainer:
         text = self._merger.content(ours)
         return [
             self._place(commit, hunk, text)
-            for hunk in self._hunks(commit, path)
+            for hunk in self._hunks(commit.parents[0], commit.id, path, 1)
             if self._merger.merge_text(text, old, hunks.apply_one(old, hunk)) is None
         ]
-
-    def _hunks(self, commit: Commit, path: str) -> list[Hunk]:
-        diff = self._checkout.git.bytes(
-            *"diff-tree -p -U1 --no-renames --text".split(),
-            commit.parents[0],
-            commit.id,
-            "--",
-            path,
-        )
-        return hunks.split(diff)
 
     def _place(self, commit: Commit, hunk: Hunk, text: bytes) -> Place:
         kind, detail = self._judge(hunk, text)
@@ -170,7 +157,7 @@ class Explainer:
         return Kind.OVERLAPPING, "upstream changed the lines that it replaces"
 
     def _elsewhere(self, hunk: Hunk) -> str:
-        """A file that has got the lines that the hunk replaces."""
+        """The files to which upstream moved the lines that the hunk replaces."""
         line = max(hunk.changes(b"-"), key=len).strip()
         if len(line) < _TELLING_LENGTH:
             return ""
@@ -188,64 +175,49 @@ class Explainer:
         return [name.partition(":")[2] for name in names if name]
 
     def _touched(self, commit: Commit, hunk: Hunk) -> tuple[Culprit, ...]:
-        """The upstream commits that changed a hunk's lines or those next
-        to them."""
+        """The upstream commits that changed a hunk's lines, or lines next to
+        them."""
         signs = b"".join(line[:1] for line in hunk.body)
         leading = len(signs) - len(signs.lstrip(b" "))
         trailing = len(signs) - len(signs.rstrip(b" "))
         end = hunk.first + hunk.old_count - trailing
         lines = _Lines(hunk.first + leading, end)
         # Patches before this one may have moved its lines.
-        lines.follow(self._diff(commit.parents[0], self._base, hunk.path))
-        found = []
+        lines.follow(self._hunks(commit.parents[0], self._base, hunk.path, 0))
+        return tuple(
+            culprit for culprit, diff in self._log(hunk.path) if lines.follow(hunks.split(diff))
+        )
+
+    def _hunks(self, old: str, new: str, path: str, context: int) -> list[Hunk]:
+        """The hunks that lead from one commit's file to another's."""
+        options = f"diff-tree -p -U{context} --no-renames --text"
+        return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
+
+    def _changed(self, path: str, only: str = "") -> tuple[Culprit, ...]:
+        """The commits of `_log`."""
+        return tuple(culprit for culprit, _ in self._log(path, only))
+
+    def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:
+        """The commits that change a file, the nearest to the base first, each
+        with its diff in the direction from the base.
+
+        Args:
+          only: as `git log --diff-filter`.
+        """
+        options = "log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text"
         for range_, back in self._route:
-            for culprit, diff in self._log(range_, back, hunk.path):
-                if lines.follow(hunks.split(diff)):
-                    found.append(culprit)
-        return tuple(found)
-
-    def _diff(self, old: str, new: str, path: str) -> list[Hunk]:
-        return hunks.split(
-            self._checkout.git.bytes(
-                "diff-tree", "-p", "-U0", "--no-renames", "--text", old, new, "--", path
+            output = self._checkout.git.bytes(
+                *options.split(),
+                "-R" if back else "--reverse",
+                *([f"--diff-filter={only}"] if only else ()),
+                "--format=%x01%H%x02%an%x02%cs%x02%s",
+                range_,
+                "--",
+                path,
             )
-        )
-
-    def _log(
-        self, range_: str, back: bool, *paths: str, only: str = ""
-    ) -> list[tuple[Culprit, bytes]]:
-        """The commits that change some files, in the order in which one gets
-        to them from the base, each with its diff in that direction."""
-        options = ["-R"] if back else ["--reverse"]
-        if only:
-            options.append(f"--diff-filter={only}")
-        output = self._checkout.git.bytes(
-            *"log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text".split(),
-            *options,
-            "--format=%x01%H%x02%an%x02%cs%x02%s",
-            range_,
-            "--",
-            *paths,
-        )
-        found = []
-        for entry in output.split(b"\x01")[1:]:
-            head, _, diff = entry.partition(b"\n")
-            facts = head.decode("utf-8", "replace").split("\x02")
-            found.append((Culprit(*facts), diff))
-        return found
-
-    def _changed(self, path: str) -> tuple[Culprit, ...]:
-        return tuple(
-            culprit for range_, back in self._route for culprit, _ in self._log(range_, back, path)
-        )
-
-    def _gone(self, path: str) -> tuple[Culprit, ...]:
-        """The commits with which a file went, seen from the base."""
-        return tuple(
-            culprit
-            for range_, back in self._route
-            for culprit, _ in self._log(range_, back, path, only="D")
-        )
+            for entry in output.split(b"\x01")[1:]:
+                head, _, diff = entry.partition(b"\n")
+                yield Culprit(*head.decode("utf-8", "replace").split("\x02")), diff
 
 
 class _Lines:
@@ -260,10 +232,11 @@ class _Lines:
         self._end = end
 
     def follow(self, steps: Sequence[Hunk]) -> bool:
-        """Goes through one change of the file; whether it touches the range.
+        """Follows the range through one change of the file.
 
-        Next to it counts: git merges no two changes that have nothing between
-        them.
+        Returns:
+          Whether the change touches the range or a line next to it: git does
+          not merge adjoining changes.
         """
         before = within = 0
         touched = False

@@ -1,13 +1,12 @@
-"""Where along upstream's history each patch ceases to apply.
+"""The first upstream commit that breaks each patch.
 
-From the commit that the series is for, or one at which it applies, towards
-another one, forward or back: for each patch the first commit on the way that
-it conflicts with.  It is found by bisection, which supposes that a patch that
-has broken stays broken, and its boundary is then verified by other means: git
-itself has to apply the patch just before that commit and to fail at it.
+The probe goes from a commit at which the series applies to an older or a newer
+one.  It bisects, which supposes that a broken patch stays broken.  Then it checks
+the result with git: git must apply the patch to the commit before, and must fail
+at the commit.
 
-A patch that builds on an earlier one is tried on top of that one only, so that
-each breakage is told of the patch whose it is.
+The probe tries a patch on top of the earlier patches that it builds on, and of no
+others, so that it blames the patch that breaks.
 """
 
 from __future__ import annotations
@@ -36,12 +35,11 @@ class Break:
 
     Attributes:
       commit: the upstream commit that breaks it.
-      step: how many commits that is from the start; 0 where the patch does
-        not apply at the start.
-      verified: whether git itself agrees about the commit and the one before
-        it.
-      because_of: the earlier patch that it builds on and that breaks there;
-        empty where it is its own doing.
+      step: the number of commits from the start; 0 where the patch does not
+        apply at the start.
+      verified: whether git agrees about the commit and the one before it.
+      because_of: the earlier patch that breaks there and that this patch builds
+        on; empty where this patch breaks.
       places: the hunks that conflict.
     """
 
@@ -57,8 +55,8 @@ class Probed:
     """One patch.
 
     Attributes:
-      builds_on: earlier patches that it cannot do without.
-      broken: where it breaks, or None if it applies all the way.
+      builds_on: the earlier patches that it needs.
+      broken: where the patch breaks, or None if it applies all the way.
     """
 
     name: str
@@ -71,9 +69,9 @@ class Probe:
     """The result.
 
     Attributes:
-      start, end: the upstream commits that were probed between.
-      steps: how many commits lie between them, the end included.
-      forward: whether the way leads to newer commits.
+      start, end: the first and the last upstream commit.
+      steps: the number of commits between them, the end included.
+      forward: whether the end is newer.
     """
 
     start: Culprit
@@ -83,7 +81,7 @@ class Probe:
     patches: tuple[Probed, ...]
 
     def as_dict(self) -> dict:
-        """The same for JSON."""
+        """For JSON."""
         found = dataclasses.asdict(self)
         for facts, one in zip(found["patches"], self.patches):
             if one.broken:
@@ -125,7 +123,7 @@ def probe(
 
 
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
-    """The earlier patches that one cannot do without.
+    """The earlier patches that a patch needs.
 
     Args:
       commits: those of the series.
@@ -168,7 +166,7 @@ class _Way:
 
 
 class _Prober:
-    """Tries patches at commits, remembering what it has found."""
+    """Tries patches at commits."""
 
     def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: _Way):
         self._checkout = checkout
@@ -189,11 +187,11 @@ class _Prober:
         return Probed(name, self._builds_on[name], self._break(name, found))
 
     def builds_on(self, name: str) -> tuple[str, ...]:
-        """The earlier patches that one cannot do without."""
+        """The earlier patches that a patch needs."""
         return self._builds_on[name]
 
     def _find_builds_on(self, name: str) -> tuple[str, ...]:
-        """The earlier patches without which it does not apply at the pin."""
+        """The earlier patches without which a patch does not apply at the pin."""
         order = list(self._changes)
         needed: set[str] = set()
         for path in self._try([name], self._pin).get(name, []):
@@ -207,8 +205,7 @@ class _Prober:
         return tuple(sorted(needed, key=order.index))
 
     def _try(self, names: Sequence[str], target: str) -> dict[str, list[str]]:
-        """Picks patches one on the other; the paths that conflict, by
-        patch."""
+        """Picks patches in order; the paths that conflict, by patch."""
         paths = {change.path for name in names for change in self._changes[name]}
         files = self._merger.blobs(target, sorted(paths))
         renames: dict[str, str] = {}
@@ -255,15 +252,14 @@ class _Prober:
         )
 
     def _breaker(self, step: int) -> str:
-        """The upstream commit between a step and the one before it."""
+        """The upstream commit between a step and the step before."""
         if self._way.forward or step == 0:
             return self._way.commits[step]
-        # Going back, a patch breaks where a commit that it needs is undone.
+        # On the way back, a patch breaks where a commit that it needs is missing.
         return self._way.commits[step - 1]
 
     def _git_applies(self, name: str, step: int, found: patch_folder.Series) -> bool:
-        """Whether git applies a patch, with those it builds on, by a 3-way
-        merge."""
+        """Whether git applies a patch and those it builds on, by 3-way merges."""
         target = self._way.commits[step]
         renames = self._merger.renames(self._pin, target)
         patches = {patch.name: patch for patch in found.patches}
@@ -293,7 +289,7 @@ class _Prober:
 
 
 def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
-    """A diff for files that lie elsewhere."""
+    """A diff whose files have other paths."""
     for old, new in renames.items():
         for head in ("diff --git a/{0} b/{0}", "--- a/{0}", "+++ b/{0}"):
             diff = re.sub(
@@ -311,7 +307,7 @@ def _culprit(checkout: Checkout, commit: str) -> Culprit:
 
 
 def sections(result: Probe) -> list[Section]:
-    """The result for people."""
+    """For people."""
     broken = [one for one in result.patches if one.broken]
     way = "forward" if result.forward else "back"
     whole = len(result.patches) - len(broken)

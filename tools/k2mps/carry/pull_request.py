@@ -1,9 +1,8 @@
-"""The series as a pull request to k2: plain commits, nothing of ours in them.
+"""The series as a pull request to k2: plain commits without this project's marks.
 
-New files are inside the commits, the trailers that only this project knows are
-gone, and a patch that names no author is by who submits.  The cover letter
-tells what each patch does and what the suites said of it, with the figures of
-the last run.
+The commits contain the new files and have no trailers.  The author of a patch
+that names none is the user.  The cover letter lists the patches and the figures
+of the last run of the suites.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from k2mps.stack.apply import check_lock
 from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_date, commit_series, moved
 
-# The suites whose figures say something of the patches, and how to call them.
+# The suites in the cover letter, and their titles there.
 _SUITES = {
     "parity": "mps against CPU",
     "upstream-mps": "k2's own tests on mps",
@@ -40,14 +39,13 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """What was made.
+    """A pull request.
 
     Attributes:
-      base, tip: the commits that it starts from and ends with.
-      patches: the patches in it, in order.
+      base, tip: the commit before the first one, and the last one.
+      patches: its patches, in order.
       cover: the cover letter, subject first.
-      notes: what k2's conventions would have otherwise, and what could not
-        be checked.
+      notes: offences against k2's conventions, and checks that cannot run.
     """
 
     base: str
@@ -66,8 +64,8 @@ def make(
       names: of the patches to submit; all where empty.
       group: the group to submit, on top of those before it; `names` is empty.
     Raises:
-      RefusedError: one of them builds on a patch that is left out, the
-        series has no such group, or git does not know who the user is.
+      RefusedError: a patch builds on one that is left out, there is no such
+        group, or git does not know the user.
     """
     pinned = project.upstream()
     found = patch_folder.load(project.patches)
@@ -81,7 +79,7 @@ def make(
         checkout.recover()
         last = commit_series(checkout, pinned.pin, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
-        # With the pin's date, a group made later has the same commits below.
+        # With the pin's date, the commits of earlier groups have the same ids.
         date = commit_date(checkout, pinned.pin.commit)
         sender = {**_sender(checkout), "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         base = tip = pinned.pin.commit
@@ -122,7 +120,7 @@ def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ..
 def _of_group(
     found: patch_folder.Series, group: str
 ) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
-    """The patches of the groups before one, and its own."""
+    """The patches of the groups before a group, and those of the group."""
     chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
     if not chosen:
         raise errors.RefusedError(
@@ -240,7 +238,7 @@ def _cover(
 
 
 def _figures(project: Project) -> Iterator[str]:
-    """What the suites said, where they ran on this very series."""
+    """The results of the suites, if they ran on this very series."""
     folder = project.build_root / "tests"
     # There is no mps on anything but a Mac.
     where = "" if sys.platform == "darwin" else ", emulated"

@@ -1,17 +1,15 @@
 """Whether each commit of a pull request builds, imports and passes.
 
-Each commit is checked out in a worktree of its own under build/ and built
-twice: as upstream builds it, with K2_WITH_MPS off, for k2's own suite on the
-CPU; and, from the commit on that has the option, with K2_WITH_MPS on, for
-`import k2` and an FSA.  One build tree for each follows the commits, so that a
-commit compiles what it changes.  k2's style checkers look at what it adds.
+The check builds each commit twice, in a worktree under build/: with K2_WITH_MPS
+off, as upstream does, for k2's own suite on the CPU; and, once k2 has the option,
+with K2_WITH_MPS on, for `import k2` and an FSA.  Each of the two has one build
+tree for all commits, which compiles what a commit changes.  k2's style checkers
+read the lines that a commit adds.
 
-A quick check runs k2's suite on the last commit only, and compiles against
-torch's headers as compiled once, so that it does not see where an include of
-torch's or of the standard library is missing.
+A quick check runs k2's suite on the last commit only.  It precompiles torch's
+headers, so that it misses a forgotten include of torch or the standard library.
 
-What a commit was found to be is kept by its tree: a run that was stopped goes
-on where it was.
+The check keeps its results by the commits' trees, so that a later run continues.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ class Checked:
     Attributes:
       commit: its id.
       subject: its first line.
-      off: what became of the build with K2_WITH_MPS off, in words.
-      on: the same with K2_WITH_MPS on; "-" before there is that option.
+      off: the result with K2_WITH_MPS off, in words.
+      on: the result with K2_WITH_MPS on; "-" where k2 lacks the option.
       style: what k2's style checkers found.
-      ok: whether all of it is well.
+      ok: whether all of that is well.
     """
 
     commit: str
@@ -77,10 +75,10 @@ class Checked:
 def check(
     environment: Environment, checkout: Checkout, made: Submission, quick: bool = False
 ) -> Iterator[Checked]:
-    """Builds and tests the commits in their order.
+    """Builds and tests the commits of a pull request in their order.
 
     Args:
-      checkout: the one that has the commits.
+      checkout: has the commits.
       made: what `pull_request.make` made.
       quick: whether to run k2's suite on the last commit only.
     """
@@ -116,7 +114,7 @@ def check(
 
 
 class _Known:
-    """What is known of trees, in a file."""
+    """The results by tree, in a file."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -126,7 +124,7 @@ class _Known:
             self._found = {}
 
     def get(self, tree: str) -> list | None:
-        """What was found of a tree that is well; another is tried again."""
+        """The results of a tree, if all are well."""
         found = self._found.get(tree)
         return found if found and all(ok for _, ok in found) else None
 
@@ -202,6 +200,6 @@ def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Repor
 
 
 def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree, also one that a killed run has left."""
+    """Removes the worktree."""
     shutil.rmtree(project.build_root / "upstream", ignore_errors=True)
     checkout.git.bytes("worktree", "prune")

@@ -1,9 +1,9 @@
 """Carrying the series to another upstream commit.
 
-Each patch is picked onto the new commit with a true 3-way merge, in a worktree
-of its own under build/, so that a conflict is in nobody's tree.  Where one
-needs a decision the rebase stops, says why, and goes on with `advance`.  Only
-when every patch is through are patches/ and the pin written, all at once.
+`git cherry-pick` picks each patch onto the new commit, in a worktree under build/,
+so that no conflict is in the user's checkout.  At a conflict the rebase stops and
+explains it; `advance` continues.  After the last patch, patches/ and the pin are
+written together.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from k2mps.stack.commits import commit_date, commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _STATE = "k2mps-rebase.json"
-# Where resolutions wait, in the worktree's git directory, for the rebase to
-# succeed: one that is aborted must not be replayed.
+# The worktree's git directory keeps resolutions until the rebase succeeds: those
+# of an aborted rebase must not be replayed.
 _RESOLUTIONS = "k2mps-resolutions"
-# What `git log` would name in the checkout, not upstream.
+# Names that mean the checkout's own commits, not upstream's.
 _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
 # With the base between the sides a conflict tells what upstream changed.
@@ -55,9 +55,8 @@ class Rebased:
       pin: the new pin.
       patches: names of the patches, in order.
       written, removed: paths under patches/ and resolutions/ that changed.
-      dropped: names of patches that are gone, each with the reason.
-      resolved: conflicts that were resolved as an earlier time, as
-        "patch: path".
+      dropped: names of dropped patches, each with the reason.
+      resolved: conflicts that resolutions/ resolved, as "patch: path".
     """
 
     pin: Pin
@@ -70,22 +69,21 @@ class Rebased:
 
 @dataclasses.dataclass
 class _State:
-    """How far a rebase is; kept in the worktree's git directory.
+    """The state of a rebase, a file in the worktree's git directory.
 
     Attributes:
-      checkout: the directory of the checkout it was begun with.
+      checkout: the directory of the checkout.
       command: as the log will show it.
-      onto, old_pin: the new pin's commit and the old one's.
-      head: the last patch that is through, or `onto`.
+      onto, old_pin: the commits of the new and of the old pin.
+      head: the commit of the last patch that was picked, or `onto`.
       todo: commits of the series that are still to be picked.
-      count: how many patches the series has.
-      files: the SHA-256 of patches/ and upstream.toml, by path, when it was
-        begun.
+      count: the number of patches in the series.
+      files: the hashes of patches/ and upstream.toml at the start, by path.
       dropped, resolved: as in `Rebased`.
-      conflicts: files with conflicts, and where their text is kept as git
+      conflicts: files with conflicts, and the copies of their text as git
         left it.
-      empty: why the patch at which it stopped changes nothing any more; an
-        empty text where it has not stopped for that.
+      empty: why the patch at which the rebase stopped changes nothing any
+        more; empty where it stopped for another reason.
     """
 
     checkout: str
@@ -105,19 +103,18 @@ class _State:
 def start(
     project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
 ) -> Rebased:
-    """Begins a rebase and goes on as far as possible.
+    """Begins a rebase.
 
     Args:
-      onto: any name of an upstream commit that the checkout's git, or
-        upstream, understands.
-      drop_upstreamed: drop patches that change nothing any more.
+      onto: a name that upstream, or the checkout's git, has for the commit.
+      drop_upstreamed: whether to drop patches that change nothing any more.
     Raises:
-      RebaseStoppedError: a decision is needed; `advance` or `abort` next.
+      RebaseStoppedError: the user must decide; `advance` or `abort` next.
         After any other error all is as before.
-      CommitMissingError: upstream has no such commit.
-      UnreachableError: upstream cannot be asked whether it has it.
+      CommitMissingError: upstream does not have the commit.
+      UnreachableError: upstream does not answer.
       LockMismatchError, UserCommitsError: patches/ is not locked, or the
-        branch has work that is not in patches/.
+        branch has commits that patches/ lacks.
     """
     with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
@@ -158,12 +155,11 @@ def start(
 
 
 def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
-    """Goes on after a stop.
+    """Continues a rebase.
 
     Raises:
       RebaseStoppedError: conflicts are left, the next patch stops too,
-        patches/ has changed since it was begun, or there is no rebase to go
-        on with.
+        patches/ has changed since the start, or no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
         rebase = _Rebase.under_way(project, checkout)
@@ -176,7 +172,7 @@ def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase; all is as before it, and its resolutions are forgotten.
 
     Raises:
-      RebaseStoppedError: there is none.
+      RebaseStoppedError: no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
@@ -194,7 +190,7 @@ class _Rebase:
         # The files are the blobs' bytes, whatever the user's line ends are.
         self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
         self._file = _git_dir(project) / _STATE
-        # Whether conflicts of the patch at hand were resolved as earlier.
+        # Whether resolutions/ resolved conflicts of the present patch.
         self._replayed = False
 
     @staticmethod
@@ -202,7 +198,7 @@ class _Rebase:
         """The rebase that has stopped.
 
         Raises:
-          RebaseStoppedError: there is none.
+          RebaseStoppedError: no rebase is in progress.
         """
         if not project.rebase.exists():
             raise _no_rebase()
@@ -228,16 +224,16 @@ class _Rebase:
         return _Rebase(project, checkout, state)
 
     def save(self) -> None:
-        """Writes how far it is; a kill leaves the old or the new state."""
+        """Writes the state; a kill leaves the old or the new one."""
         draft = self._file.with_suffix(".draft")
         draft.write_text(json.dumps(dataclasses.asdict(self._state)), encoding="utf-8")
         os.replace(draft, self._file)
 
     def check_unchanged(self) -> None:
-        """Refuses to go on where patches/ is not what is being rebased.
+        """Refuses to continue where patches/ has changed since the start.
 
         Raises:
-          RebaseStoppedError: names what has changed.
+          RebaseStoppedError: names the files that have changed.
         """
         before, now = self._state.files, _hashes(self._project)
         changed = sorted(
@@ -246,14 +242,14 @@ class _Rebase:
         if changed:
             raise errors.RebaseStoppedError(
                 f"{', '.join(changed[:5])} changed since the rebase began",
-                why="going on would overwrite these changes",
+                why="k2mps rebase --continue would overwrite these changes",
                 next_command="git stash push --include-untracked patches"
                 " upstream.toml, then k2mps rebase --continue, then git stash"
                 " pop; or k2mps rebase --abort, and begin again",
             )
 
     def run(self, drop_upstreamed: bool) -> Rebased:
-        """Picks what is left, then writes patches/ and the pin."""
+        """Picks the remaining patches, then writes patches/ and the pin."""
         while self._state.todo:
             (commit,) = self._checkout.commits("-1", self._state.todo[0])
             self._pick(commit)
@@ -269,7 +265,7 @@ class _Rebase:
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         for change in self._checkout.changes(commit.parents[0], commit.id):
             if change.old_id is None:
-                # What a killed run left of this very patch is untracked.
+                # A killed run may have left this patch's new files, untracked.
                 (self._project.rebase / change.path).unlink(missing_ok=True)
         result = self._git.run(*_PICK, commit.id, work_tree=True)
         unmerged = self._unmerged()
@@ -297,7 +293,7 @@ class _Rebase:
         return list(dict.fromkeys(git.split_z(output)))
 
     def _replay(self, store: resolutions.Store, path: str) -> bool:
-        """Resolves a file as an earlier time, where that is known."""
+        """Resolves a file as resolutions/ says; whether it could."""
         file = self._project.rebase / path
         if not file.is_file():
             return False
@@ -310,7 +306,7 @@ class _Rebase:
         return True
 
     def _keep(self, path: str) -> None:
-        """Keeps the conflicting text, to learn from its resolution."""
+        """Copies the conflicting text, which tells the resolution later."""
         file = self._project.rebase / path
         kept = ""
         if file.is_file() and resolutions.has_markers(file.read_bytes()):
@@ -320,12 +316,11 @@ class _Rebase:
         self._state.conflicts[path] = kept
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
-        """Stages what the user has made of the patch at which it stopped, and
-        learns how conflicts were resolved.
+        """Commits the user's version of the patch at which the rebase stopped, and
+        keeps how conflicts were resolved.
 
         Raises:
-          RebaseStoppedError: a conflict is left, or files that git does not
-            track.
+          RebaseStoppedError: conflicts or untracked files are left.
         """
         if not self._state.conflicts and not self._state.empty:
             return
@@ -335,7 +330,7 @@ class _Rebase:
             path
             for path in self._state.conflicts
             if self._has_markers(path)
-            # Only the user can tell whether such a file is to stay.
+            # Only the user knows whether a file without markers stays.
             or (path in unmerged and not self._state.conflicts[path])
         ]
         if left:
@@ -353,11 +348,10 @@ class _Rebase:
             if kept and file.is_file():
                 store.remember((_git_dir(self._project) / kept).read_bytes(), file.read_bytes())
         self._git.bytes("add", "--update", work_tree=True)
-        # From here on the tree is what the patch is to give.
         self._commit(commit, drop_upstreamed)
 
     def _check_untracked(self) -> None:
-        """Refuses files of the user's that the patch would not get.
+        """Refuses untracked files, which the patch would lack.
 
         Raises:
           RebaseStoppedError: names them.
@@ -369,7 +363,7 @@ class _Rebase:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.RebaseStoppedError(
                 f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
-                why="git does not track it there; going on would delete it",
+                why="git does not track it there, and --continue would delete it",
                 next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
                 f" add {names}, or delete it; then k2mps rebase --continue",
             )
@@ -443,7 +437,7 @@ class _Rebase:
         }
 
     def _place(self, commit: Commit) -> str:
-        """A patch, and which of all it is."""
+        """A patch and its number, for a message."""
         number = self._state.count - len(self._state.todo) + 1
         return f"patch {number} of {self._state.count}, patches/{extraction.name_of(commit)},"
 
@@ -507,13 +501,13 @@ def _no_rebase() -> errors.RebaseStoppedError:
 
 
 def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree, however much of it there is."""
+    """Removes the worktree."""
     shutil.rmtree(project.rebase, ignore_errors=True)
     checkout.git.bytes("worktree", "prune")
 
 
 def _forget_killed(project: Project, checkout: Checkout) -> None:
-    """Removes a worktree whose rebase was killed before it had begun."""
+    """Removes a worktree of a rebase that was killed as it began."""
     try:
         begun = (_git_dir(project) / _STATE).exists()
     except (FileNotFoundError, NotADirectoryError):
@@ -535,10 +529,10 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
 
 
 def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
-    """The commit that is meant; upstream's own, fetched if need be.
+    """The upstream commit of that name, fetched if need be.
 
-    A branch or a tag is what upstream has by that name now: the checkout's
-    branch of that name may be old, or the user's.
+    Upstream says what a branch or a tag is now: the checkout's branch of that
+    name may be old, or the user's.
     """
     base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
     local = checkout.commit_of(name)
@@ -574,20 +568,20 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
 
 
 def _lacks(error: errors.UnreachableError) -> bool:
-    """Whether upstream answered, and does not have what was asked for."""
+    """Whether upstream answered that it lacks the commit."""
     return "remote ref" in error.why or "not our ref" in error.why
 
 
 def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
-    """Refuses a commit that nobody else could fetch as the pin.
+    """Refuses a commit that another clone could not fetch as the pin.
 
     Raises:
       CommitMissingError: upstream does not have it.
-      UnreachableError: upstream cannot be asked.
+      UnreachableError: upstream does not answer.
     """
     if checkout.is_ancestor(commit, pin.commit):
         return
-    # The checkout has the commit, so that git would not ask for it there.
+    # In the checkout, which has the commit, git would not ask upstream.
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         empty = git.Git(Path(folder), reporter=checkout.reporter)
         empty.bytes("init", "--quiet", "--bare")
@@ -615,7 +609,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
 
 
 def _pin(checkout: Checkout, old: Pin, commit: str) -> Pin:
-    """The pin for a commit, with the version that k2 has there."""
+    """The pin for a commit, with k2's version there."""
     result = checkout.git.run("cat-file", "blob", f"{commit}:CMakeLists.txt")
     match = _VERSION.search(result.stdout)
     return Pin(

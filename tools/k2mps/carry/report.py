@@ -1,8 +1,5 @@
-"""How far the series is from upstream, in figures.
-
-What each patch adds in files of its own and what it touches in upstream's,
-against the budget; how far the pin is behind upstream; and in which of
-upstream's files the next conflict is likely.
+"""Figures of the series: the lines that each patch adds and touches, the budget,
+the upstream commits since the pin, and the files where conflicts are likely.
 """
 
 from __future__ import annotations
@@ -19,13 +16,13 @@ from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder, patch_text
 from k2mps.stack.checkout import Checkout
 
-# Where upstream's default branch is kept in the checkout.
+# The checkout's ref for upstream's default branch.
 TIP_REF = "refs/k2mps/upstream"
 
-# How many commits before the pin tell how often upstream changes a file.
+# The commits before the pin that tell how often upstream changes a file.
 RECENT_COMMITS = 200
 
-# More hot spots than these are no longer hot.
+# The hot spots that are shown.
 _SHOWN = 10
 
 
@@ -34,9 +31,10 @@ class PatchFigures:
     """One patch.
 
     Attributes:
-      group: the group that it is in; empty where there are none.
-      new_files, new_lines: what it adds under patches/files.
-      files, added, removed: what it does to upstream's files.
+      group: its group; empty where the series has no groups.
+      new_files, new_lines: its files under patches/files, and their lines.
+      files, added, removed: the upstream files that it edits, and the lines that
+        it adds to and removes from them.
     """
 
     name: str
@@ -55,12 +53,13 @@ class Drift:
     """How far the pin is behind upstream.
 
     Attributes:
-      date: of the pinned commit, ISO 8601; None where no checkout has it.
-      age_days: from then to today.
-      tip: the last commit of upstream's default branch that is known here.
-      behind: commits from the pin to `tip`.
-      unknown: why `tip` and `behind` are not known or may be old; empty
-        where upstream was asked just now.
+      date: the date of the pinned commit, ISO 8601; None where no checkout has
+        the commit.
+      age_days: the days since that date.
+      tip: the last commit of upstream's default branch, as far as known here.
+      behind: the number of commits from the pin to `tip`.
+      unknown: why `tip` and `behind` are missing or may be old; empty where
+        upstream has just answered.
     """
 
     version: str
@@ -74,13 +73,13 @@ class Drift:
 
 @dataclasses.dataclass(frozen=True)
 class HotSpot:
-    """A file of upstream's that patches edit.
+    """An upstream file that patches edit.
 
     Attributes:
-      patches: names of those patches.
-      hunks, lines: of all of them together.
-      commits: how many of upstream's last `RECENT_COMMITS` before the pin
-        changed it; None where there is no checkout.
+      patches: the names of these patches.
+      hunks, lines: the hunks and lines of all of them together.
+      commits: how many of the last `RECENT_COMMITS` before the pin changed the
+        file; None where there is no checkout.
     """
 
     path: str
@@ -108,8 +107,8 @@ def report(
     """Gathers the figures.
 
     Args:
-      checkout: where upstream's history is, or None.
-      offline: do not ask upstream what is new.
+      checkout: has upstream's history; None where there is none.
+      offline: whether upstream must not be asked.
     Raises:
       SeriesError: patches/ is malformed.
     """
@@ -141,7 +140,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> PatchFigure
 
 
 def fetch_tip(pin: Pin, checkout: Checkout) -> str:
-    """Asks upstream for its default branch; the id of its last commit.
+    """Fetches upstream's default branch; the id of its last commit.
 
     Raises:
       UnreachableError: upstream does not answer.
@@ -208,7 +207,7 @@ def _hot_spots(
         )
         for path, entries in by_path.items()
     ]
-    # Where upstream works and where we do: either alone is no danger.
+    # A file that only one side changes does not conflict.
     spots.sort(key=lambda spot: (-spot.hunks * (spot.commits or 0), -spot.lines, spot.path))
     return tuple(spots)
 
@@ -227,7 +226,7 @@ def _recent_changes(
 
 
 def sections(result: Report) -> list[Section]:
-    """The report for people."""
+    """For people."""
     return [_patches_section(result), _drift_section(result.drift), _hot_spots_section(result)]
 
 

@@ -1,8 +1,8 @@
-"""Conflicts that were resolved once, so that nobody resolves them again.
+"""Resolutions of conflicts, which a later rebase replays.
 
-As git's rerere, but in a form that can be committed: what is kept of a
-conflict is a hash of its two sides and the lines that replaced them, under
-`resolutions/PATCH/HASH`, and nothing of the file around it.
+This is git's rerere in a form that can be committed.  rerere keeps whole files of
+upstream's; `resolutions/PATCH/HASH` has only the lines that replaced a conflict,
+under a hash of the conflict's sides.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _CONFLICT = re.compile(
 
 
 def has_markers(text: bytes) -> bool:
-    """Whether a conflict stands in a text."""
+    """Whether a text has a conflict."""
     return _CONFLICT.search(text) is not None
 
 
 class Store:
-    """The resolutions that are known for one patch.
+    """The resolutions of one patch.
 
     Args:
       directory: `resolutions/` of the project.
@@ -38,7 +38,7 @@ class Store:
         self._directory = directory / patch
 
     def resolve(self, text: bytes) -> bytes | None:
-        """A text with all its conflicts resolved; None if one is not known."""
+        """A text with all its conflicts resolved; None if one is unknown."""
         known = True
 
         def replace(match: re.Match) -> bytes:
@@ -52,21 +52,14 @@ class Store:
         resolved = _CONFLICT.sub(replace, text)
         return resolved if known else None
 
-    def remember(self, conflicting: bytes, resolved: bytes) -> bool:
-        """Keeps how the conflicts of a text were resolved.
-
-        Returns:
-          False where that cannot be told, because the text between the
-          conflicts was edited too.
-        """
+    def remember(self, conflicting: bytes, resolved: bytes) -> None:
+        """Keeps how the conflicts of a text were resolved, unless the text between
+        them was edited too."""
         matches = list(_CONFLICT.finditer(conflicting))
         starts = [0, *(match.end() for match in matches)]
         ends = [*(match.start() for match in matches), len(conflicting)]
         between = [conflicting[a:b] for a, b in zip(starts, ends)]
-        parts = _parts(between, resolved)
-        if parts is None:
-            return False
-        for match, part in zip(matches, parts):
+        for match, part in zip(matches, _parts(between, resolved)):
             path = self._directory / _key(match)
             if path.exists() and path.read_bytes() == part:
                 continue
@@ -78,32 +71,28 @@ class Store:
                     f"{path}: {error.strerror or error}",
                     next_command="make the file writable, then run the same command again",
                 ) from None
-        return True
 
 
 def _key(match: re.Match) -> str:
-    """The same for the same conflict, wherever its patch stands."""
+    """The hash of a conflict's sides."""
     digest = hashlib.sha256()
     for side in ("ours", "base", "theirs"):
         digest.update(match[side] + b"\0")
     return digest.hexdigest()[:20]
 
 
-def _parts(between: Sequence[bytes], text: bytes) -> list[bytes] | None:
-    """What stands in a text between these texts, which it must have in
-    order, the first and the last at its ends; None if it has not, or if
-    that can be read in two ways."""
+def _parts(between: Sequence[bytes], text: bytes) -> list[bytes]:
+    """The parts of a text between pieces that it has in order, the first and the
+    last at its ends; none if a piece is missing or is there twice."""
     first, *middle, last = between
     if not text.startswith(first) or not text.endswith(last):
-        return None
+        return []
     at, end = len(first), len(text) - len(last)
     parts = []
     for piece in middle:
         if text.count(piece, at, end) != 1:
-            return None
+            return []
         found = text.index(piece, at, end)
         parts.append(text[at:found])
         at = found + len(piece)
-    if at > end:
-        return None
-    return [*parts, text[at:end]]
+    return [*parts, text[at:end]] if at <= end else []

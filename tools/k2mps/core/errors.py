@@ -1,8 +1,8 @@
-"""Every kind of failure that the tool reports: one class and one exit code each.
+"""The kinds of failure that the tool reports, each with an exit code.
 
-An error has three parts: what failed, the probable cause, and the command to run
-next.  The library raises errors; only the command line prints them and turns them
-into exit codes.  `k2mps docs` writes the table of the kinds.
+An error tells what failed, the probable cause, and the command to run next.  The
+library raises errors; the command line prints them and exits with their codes.
+`k2mps docs` writes the table of the kinds.
 
 Exit codes are part of the interface: scripts and CI may branch on them, so a
 number never gets a second meaning; 15, 25, 28, 29, 31, 35 and 40 are retired.  0 is

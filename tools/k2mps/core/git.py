@@ -1,19 +1,16 @@
-"""git, with every setting that could change a result fixed.
+"""git, with every setting fixed that could change a result.
 
-All commands go through `Git`.  A command runs with
+A command of `Git` runs with
 
-- the settings in `_FIXED`, passed explicitly, so that the user's
-  configuration cannot change what comes out;
-- English messages, a fixed identity and none of the environment variables
-  that redirect git to another repository (`scrub_environment`);
-- its own session, so that a Ctrl-C reaches the tool only, which then decides
-  what is undone.
+- the settings in `_FIXED`, so that the user's configuration changes no result;
+- English messages, a fixed identity and no environment variable that names
+  another repository (`scrub_environment`);
+- a session of its own, so that only the tool gets a Ctrl-C.
 
-Two kinds of commands are looser on purpose.  `network` commands honour the
-user's configuration in full: insteadOf, proxies, credentials.  Commands on
-the working tree keep the checkout's own conventions for line endings and
-filters (`work_tree`), so that a CRLF checkout stays a CRLF checkout; what is
-compared and committed is always the blob.
+Two kinds of commands are less strict.  `network` commands use the user's
+configuration: insteadOf, proxies, credentials.  Commands on the working tree
+(`work_tree`) use the checkout's line ends and filters, so that a CRLF checkout
+stays one; the tool compares and commits blobs only.
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ from pathlib import Path
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
 
-# What `git apply --cached --3way` needs.
+# `git apply --cached --3way` needs it.
 MINIMUM_VERSION = (2, 32)
 
-# Whom the commits of the series are by.  The committer is also how the tool
-# recognises its own commits: rewording or amending one replaces it.
+# The committer of the series.  The tool recognises its own commits by it: a user
+# who amends one is its committer.
 IDENTITY_NAME = "k2-mps"
 IDENTITY_EMAIL = "k2-mps@k2-mps.invalid"
 
@@ -90,14 +87,14 @@ _NO_CONVERSION = {
     "core.safecrlf": "false",
 }
 
-# Commands that show blobs, and would take a file of the working tree for one
-# where the index says that it is the same: it is not, where it has other line
-# ends.  They get an index that does not exist.
+# Commands that show blobs.  Where the index says that a file is the same as a
+# blob, git would show the file, which may have other line ends; so these commands
+# get an index that does not exist.
 _WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 
-# Variables that point git elsewhere or change what it prints.  Configuration
-# (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS, ...) are the
-# user's and stay.
+# Variables that name another repository or change git's output.  Those for
+# configuration (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS)
+# stay.
 _SCRUBBED = (
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ATTR_SOURCE",
@@ -161,10 +158,9 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspac
 
 
 def scrub_environment() -> None:
-    """Removes the variables that would redirect git, from this process.
+    """Removes the variables in `_SCRUBBED` from this process.
 
-    To be called once, before the first command: inside a git hook or an
-    alias these variables name another repository than the one we work on.
+    A git hook or alias sets them, for another repository than ours.
     """
     for name in _SCRUBBED:
         os.environ.pop(name, None)
@@ -371,7 +367,7 @@ def _options(settings: Mapping[str, str]) -> list[str]:
 
 
 def _communicate(process: subprocess.Popen, stdin: bytes) -> tuple[bytes, bytes]:
-    """As the process's own, which writes much input in small pieces."""
+    """As `Popen.communicate`, which writes a long input in small pieces."""
     if len(stdin) <= 1 << 12:
         return process.communicate(stdin)
     pipe, process.stdin = process.stdin, None
@@ -413,8 +409,7 @@ def _follow_progress(process: subprocess.Popen, task) -> str:
 
 
 def _is_full(directory: Path) -> bool:
-    """Whether a small file cannot be written: git does not always say why
-    it could not write one."""
+    """Whether no small file can be written: git does not always give the reason."""
     import tempfile
 
     try:

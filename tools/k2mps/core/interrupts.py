@@ -14,7 +14,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def install() -> None:
     """Makes SIGINT, SIGTERM and SIGHUP raise `InterruptedRunError`.
 
-    Signals that the parent process told us to ignore (nohup) stay ignored.
+    Signals that the parent process has this process ignore (nohup) stay ignored.
     """
 
     def interrupt(number, frame):
@@ -27,12 +27,10 @@ def install() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[Callable[[], None]]:
-    """Holds signals back for the length of the context.
+    """Defers signals to the end of the context.
 
-    Yields a function that raises `InterruptedRunError` if a signal has
-    arrived meanwhile: the places where it is called are the only ones at
-    which the section can be left by a signal.  A signal that arrived and was
-    not asked about is raised when the context ends.
+    Yields a function that raises `InterruptedRunError` if a signal has arrived:
+    a signal ends the context early only where the caller calls it.
     """
     arrived: list[int] = []
 

@@ -59,7 +59,8 @@ class Import:
         """Adds a commit.
 
         Args:
-          author, committer: "NAME <EMAIL> SECONDS ZONE".
+          author, committer: "NAME <EMAIL> DATE", the date as in mail or as
+            "SECONDS ZONE".
           parents: commit ids, or what this function returned for earlier commits.
           changes: files by path; None removes one.
           anew: whether these are all files; else they change the first parent's.
@@ -96,9 +97,8 @@ class Import:
         last = f":{self._count}"
         self._lines([f"get-mark {last}", f'ls {last} ""', f"reset {os.fsdecode(_REF)}", "", "done"])
         try:
-            output = repository.text(
-                "fast-import", "--quiet", "--done", "--depth=0", stdin=b"".join(self._stream)
-            )
+            options = "fast-import --quiet --done --depth=0 --date-format=rfc2822"
+            output = repository.text(*options.split(), stdin=b"".join(self._stream))
         except errors.K2mpsError:
             # fast-import leaves a report of what it read.
             folder = Path(repository.text("rev-parse", "--absolute-git-dir"))

@@ -2,8 +2,8 @@
 
     [upstream]
     url, commit, tree, version    the pin: k2's repository, the commit that
-                                  the series starts from, its tree and the
-                                  version k2 gives itself there
+                                  the series starts from, the tree of the
+                                  commit and k2's version there
     [torch]
     default, supported, tested    the torch version that a build uses unless
                                   told otherwise, all that may be chosen, and
@@ -18,9 +18,8 @@
     [lock.patches], [lock.files]  the sha256 of each patch and each new file,
                                   with " executable" after it where that is so
 
-The lock is written by the tool only.  It has nothing that two changes of
-different patches both change, and no two entries on adjoining lines, so that
-git merges such changes by itself.
+Only the tool writes the lock.  git merges changes of different patches without a
+conflict: they change different lines of the lock, which do not adjoin.
 """
 
 from __future__ import annotations
@@ -129,11 +128,11 @@ def load(path: Path, locked: bool = True) -> Upstream:
     """Reads upstream.toml.
 
     Args:
-      locked: whether to read the lock; else it is that of no patches, and a
-        merge conflict in it does not matter.
+      locked: whether to read the lock; else the lock is empty, and a merge
+        conflict in it does not matter.
     Raises:
-      ConfigError: it is missing, malformed or incomplete, or git has left a
-        conflict in it.
+      ConfigError: the file is missing, malformed or incomplete, or has a merge
+        conflict.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -43,8 +43,8 @@ def run(
 ) -> Outcome:
     """Runs a command to its end.
 
-    The command gets a session of its own: a Ctrl-C reaches the tool, and the
-    tool then ends the command with all that it has started.
+    The command gets a session of its own, so that only the tool gets a Ctrl-C; the
+    tool then ends the command and its children.
 
     Args:
       argv: the command.

@@ -1,8 +1,4 @@
-"""Progress and results of the library, with a silent default.
-
-The library never prints.  Functions that have something to say take a
-`Reporter`; the command line passes one that writes to the terminal.
-"""
+"""Progress and results: the library never prints, but tells a `Reporter`."""
 
 from __future__ import annotations
 

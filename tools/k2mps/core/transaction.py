@@ -1,12 +1,10 @@
-"""Replacing a set of files, all or none, whatever happens meanwhile.
+"""Replacing a set of files, all or none.
 
-The new contents are staged first, where running out of space harms nothing.
-Then a journal is written, each file that will go is kept by a hard link, and
-the new files are moved to their places.  An error or a signal on the way puts
-the old files back; a process that is killed outright leaves the journal, and
-the next run does the same from it (`leftover`).  Files that are not named in
-the transaction are never touched, and one that is put back is the same file,
-with its old times.
+First the new contents are staged, where a full disk harms nothing.  Then hard
+links keep the old files, a journal names all files, and the new files move to
+their places.  An error or a signal restores the old files, with their times.  A
+killed process leaves the journal, from which the next run does the same
+(`leftover`).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ class FileTransaction:
 
     @property
     def staged(self) -> Path:
-        """Where to put new contents, at their path."""
+        """The folder of new contents, each at its path."""
         return self._area / "new"
 
     def stage(self, path: str, content: bytes, executable: bool = False):
@@ -58,7 +56,7 @@ class FileTransaction:
 
         Args:
           paths: all files that will be replaced, added or removed.
-          note: what the caller needs to undo what it does besides.
+          note: what the caller needs to undo its other changes.
         """
         entries = []
         missing = functools.cache(self._missing_parents)
@@ -95,8 +93,8 @@ class FileTransaction:
                 (self._root / parent).rmdir()
 
     def edited_since(self) -> list[str]:
-        """Paths that are neither as before nor as the transaction left them:
-        somebody has worked on them since, and undoing would lose that."""
+        """Paths that are neither as before nor as the transaction left them, so
+        that undoing would lose an edit."""
         edited = []
         for number, entry in enumerate(self._entries):
             target = self._root / entry["path"]
@@ -153,9 +151,9 @@ class FileTransaction:
 
 
 def leftover(area: Path) -> FileTransaction | None:
-    """The unfinished transaction of a killed process in `area`, or None.
+    """The transaction that a killed process has left in `area`, or None.
 
-    What such a process had only staged is removed here.
+    Removes contents that were only staged.
     """
     try:
         journal = json.loads((area / "journal").read_text(encoding="utf-8"))
@@ -166,7 +164,7 @@ def leftover(area: Path) -> FileTransaction | None:
 
 
 def keep(target: Path, kept: Path) -> None:
-    """Gives a file a second name under which it outlives being replaced."""
+    """Gives a file a second name, under which it stays when it is replaced."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(target, kept, follow_symlinks=False)

@@ -1,16 +1,15 @@
-"""The earlier patches that a patch needs, found by reading the texts.
+"""The order that the texts of the patches ask for.
 
-Each commit of the series must build and import by itself.  What stands in a
-new file, or in the lines that a patch adds to upstream's files, may thus name
-only what upstream has or what the same or an earlier patch brings:
+Each commit of the series must build and import by itself.  A new file, or a line
+that a patch adds to an upstream file, may thus name only what upstream, the same
+patch or an earlier one has:
 
 - a header that it includes, a Python module that it imports or reaches as
   `k2.mps.x`, a CMake file that it includes, a source that it lists;
 - a function of `_k2` that Python calls, which C++ must have defined.
 
-And k2's CUDA build must find sources where nvcc compiles them: what includes a
-header of k2's core is a `.cu`, which k2 makes a `.cc` of where there is no
-CUDA, or Objective-C++, which no CUDA build has.
+A file that includes a header of k2's core must be a `.cu`, for which a CUDA build
+takes nvcc, or Objective-C++, which no CUDA build has.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Lines that a patch brings.
+    """Lines that a patch adds to a file.
 
     Attributes:
-      path: the file of k2's tree that they are in.
-      place: the file of the project that they are in.
-      lines: each with its line in that file, from 1.
+      path: the file of k2's tree.
+      place: the file of the project that has the lines.
+      lines: the lines, each with its number in that file, from 1.
       whole: whether they are all of the file.
     """
 
@@ -61,8 +60,8 @@ class Lack:
     """A name that no earlier patch provides.
 
     Attributes:
-      place, line: where it is asked for.
-      message: what it is, and which patch brings it.
+      place, line: where a patch names it.
+      message: the name, and which patch provides it.
     """
 
     place: str
@@ -124,8 +123,8 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack
 
 
 def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
-    """New `.cc` files that k2's CUDA build would compile without nvcc,
-    although a header that they reach needs it."""
+    """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile
+    them without."""
     for path in files:
         if path.endswith(".cc"):
             for line, name in _included(files[path]):
@@ -141,7 +140,7 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
 
 
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
-    """The header of k2's core that is, or is reached through, a header."""
+    """The header of k2's core that a header is or includes."""
     if name in seen or name in _PLAIN or not name.startswith("k2/csrc/"):
         return None
     seen.add(name)
@@ -160,7 +159,7 @@ def _included(content: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
-    """Paths of k2's tree, and functions as `_k2.f`, that lines name."""
+    """The paths of k2's tree, and functions as `_k2.f`, that lines name."""
     if text.path.endswith(_CXX):
         for number, line in text.lines:
             match = _INCLUDE.match(line)

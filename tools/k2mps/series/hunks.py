@@ -1,7 +1,4 @@
-"""The hunks of a diff: where each stands, and what it does to a text.
-
-The diffs are those of a `patch_text.Patch`, which have been read strictly.
-"""
+"""The hunks of a diff that git wrote."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ class Hunk:
 
     Attributes:
       path: the file it is for, in k2's tree.
-      line: the line of the diff, from 1, on which its header stands.
+      line: the line of its header in the diff, from 1.
       old_start, old_count: the lines that it replaces, context included;
-        where the count is 0, it adds after `old_start`.
-      new_start, new_count: the same afterwards.
-      body: its lines, each with its first letter.
+        a hunk whose count is 0 adds after `old_start`.
+      new_start, new_count: the lines afterwards.
+      body: its lines, each with its sign.
     """
 
     path: str
@@ -110,8 +107,8 @@ def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
 
 
 def apply_all(text: bytes, found: Sequence[Hunk]) -> bytes | None:
-    """A text with all of a file's hunks applied; None unless each stands
-    exactly where its header says."""
+    """A text with all hunks of a file applied; None unless each one fits exactly
+    at the line of its header."""
     lines = _LINE.findall(text)
     for hunk in sorted(found, key=lambda one: one.first, reverse=True):
         place = slice(hunk.first, hunk.first + hunk.old_count)
@@ -122,7 +119,7 @@ def apply_all(text: bytes, found: Sequence[Hunk]) -> bytes | None:
 
 
 def apply_one(text: bytes, hunk: Hunk) -> bytes:
-    """A text with one hunk applied, at the place that its header gives."""
+    """A text with one hunk applied at the line of its header."""
     lines = _LINE.findall(text)
     before = b"".join(lines[: hunk.first])
     after = b"".join(lines[hunk.first + hunk.old_count :])
@@ -136,7 +133,7 @@ def _path(line: bytes) -> str:
 
 
 def _text(body: tuple[bytes, ...], without: bytes) -> bytes:
-    """The lines of a hunk but for those with one sign, as a text."""
+    """The lines of a hunk without those of one sign, as a text."""
     text = b""
     kept = False
     for line in body:

@@ -1,8 +1,7 @@
 """Checks of patches/ and its lock that need neither git nor a checkout.
 
-What reading refuses is a finding here, and beyond that what a reviewer would
-ask for.  All findings are told, not the first only, each with its file and
-line, as text, JSON or annotations of GitHub's.
+lint finds what reading patches/ refuses, and what a reviewer would ask for.  It
+lists all findings with file and line, as text, JSON or annotations of GitHub's.
 """
 
 from __future__ import annotations

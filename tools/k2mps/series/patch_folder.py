@@ -1,8 +1,8 @@
-"""patches/ as a whole: the series, its patch files and the new files beside them.
+"""patches/ as a whole.
 
-The order is in `patches/series` (series_file.py), the edits of k2's files are in
-patch files (patch_text.py), and new files lie under patches/files at their place
-in k2's tree.
+`patches/series` has the order (series_file.py), patch files have the edits of
+k2's files (patch_text.py), and patches/files has new files at their place in k2's
+tree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Series:
       files: the new files, by path in k2's tree.
       groups: the group of each patch by its name; empty where the order file
         has none.
-      lock: what upstream.toml says of these bytes.
+      lock: the lock of these files.
       complete: whether the new files of all patches are known.
     """
 
@@ -96,8 +96,8 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
-    """Files, and the directories above them, by what is the same name where
-    upper and lower case are one, as on a Mac."""
+    """Files and the directories above them, by their names without case, which a
+    Mac ignores."""
     found = {}
     for path in paths:
         parts = path.split("/")
@@ -108,8 +108,8 @@ def folded(paths: Iterable[str]) -> dict[str, str]:
 
 
 def same_elsewhere(known: dict[str, str], path: str) -> str:
-    """What is in the way of a new file where upper and lower case are one:
-    a file or directory that is spelled otherwise; empty if nothing is.
+    """The file or directory that a new file collides with where case is ignored;
+    empty if there is none.
 
     Args:
       known: what `folded` returned.
@@ -190,7 +190,7 @@ def read_new_file(files: Path, path: str) -> File:
 
 
 def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> None:
-    """Refuses what lies in patches/ but would silently not be applied."""
+    """Refuses files in patches/ that no patch applies."""
     unlisted = sorted(
         entry.name
         for entry in directory.iterdir()

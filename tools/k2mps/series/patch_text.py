@@ -1,7 +1,6 @@
-"""One patch file: its form, read strictly and written in one way.
+"""The form of a patch file, which reading enforces, so that each patch has one text.
 
-A patch file edits files that upstream has.  It is UTF-8 with LF line ends and
-has exactly this shape, so that there is one way to write a given patch:
+A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
 
     From: k2-mps <k2-mps@k2-mps.invalid>
     Subject: build: one line that says what
@@ -20,23 +19,22 @@ has exactly this shape, so that there is one way to write a given patch:
     @@ -12 +12 @@
     ...
 
-- `git am` reads it as mail.
-- `From` is who wrote it; a line `Date` after it, as in mail, when.  Both are
-  the commit's author, and survive the way there and back.  A patch without
-  `Date` is the project's own, and its first line is the one above.
-- `Upstream-Status` says how the patch stands with upstream: Pending,
-  Submitted, Accepted or Inappropriate, then anything.
+- `git am` reads a patch file as mail.
+- `From` and, on a line after it, `Date` are the author of the commit.  A patch
+  without `Date` is the project's own and has the first line above.
+- `Upstream-Status` is Pending, Submitted, Accepted or Inappropriate, then any
+  text.
 - `New-files` names the files that the patch adds, sorted, one a line after a
-  tab; absent where there are none.  They are not in the diff: they lie
-  under patches/files at their place in k2's tree, and each belongs to exactly
-  one patch.  Only a patch of a later group may edit it.
-- The diff has one line of context, full blob ids and no function names after
-  its hunk headers.  It modifies or deletes files, and changes their executable
-  bit; it never adds, renames or copies, and it is text.
-- Either the diff or New-files may be absent, not both.
+  tab; it is absent where there are none.  New files are not in the diff but
+  under patches/files at their place in k2's tree.  Each belongs to one patch;
+  only a patch of a later group may edit it.
+- The diff is text and has one line of context, full blob ids and no function
+  names after its hunk headers.  It modifies or deletes files, and changes their
+  executable bit; it never adds, renames or copies.
+- The diff or New-files may be absent, not both.
 
-Everything here is read as hostile: a path that leaves the tree, reaches into
-.git or goes through a symbolic link is refused before git sees it.
+A patch file may be hostile: reading refuses a path that leaves the tree, reaches
+into .git or goes through a symbolic link, before git sees it.
 """
 
 from __future__ import annotations
@@ -68,10 +66,10 @@ class Edit:
 
     Attributes:
       path: the file, in k2's tree.
-      old_id: blob id before, or None where only the mode changes.
-      new_id: blob id after, all zeros for a deletion, None as above.
-      old_mode: mode before where the diff gives it, else None.
-      new_mode: mode after, as above; None for a deletion.
+      old_id: blob id before; None where only the mode changes.
+      new_id: blob id after, all zeros for a deletion; None as above.
+      old_mode: mode before, where the diff has it; else None.
+      new_mode: mode after, where the diff has it; None for a deletion.
     """
 
     path: str
@@ -87,18 +85,18 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """One patch file, or one commit on its way to becoming one.
+    """One patch.
 
     Attributes:
       name: its file name under patches/.
-      author: who wrote it, as "NAME <EMAIL>".
-      date: when, as in mail; empty where it is the project's own.
       subject: what it does, one line.
       status: the value of Upstream-Status.
       body: why, without trailing newline; may be empty.
-      new_files: paths that it adds, sorted.
-      diff: its diff as bytes, empty where it only adds files.
-      edits: the same diff, understood.
+      new_files: the paths that it adds, sorted.
+      diff: its diff; empty where it only adds files.
+      edits: what the diff does to each file.
+      author: "NAME <EMAIL>".
+      date: the author's date, as in mail; empty for the project's own patches.
     """
 
     name: str
@@ -122,13 +120,12 @@ class Patch:
 
     @property
     def subject_line(self) -> int:
-        """The line of the patch file, from 1, with its subject; that of its
-        status comes next."""
+        """The line of the subject in the patch file, from 1; the status is next."""
         return 3 if self.date else 2
 
     @property
     def diff_line(self) -> int:
-        """The line of the patch file, from 1, on which its diff starts."""
+        """The first line of the diff in the patch file, from 1."""
         return self._head().count(b"\n") + 1
 
     def _head(self) -> bytes:
@@ -155,11 +152,8 @@ class Patch:
 
 
 def mail_date(text: str) -> str:
-    """A date as git writes it in mail; empty where it is none.
-
-    Args:
-      text: a date with the offset of its time zone, in a form of mail's.
-    """
+    """A date as git writes it in mail; empty if the text is not a date of mail
+    with a time zone."""
     # Few patches have a date, and these take time to import.
     import datetime
     import email.utils
@@ -178,22 +172,14 @@ def mail_date(text: str) -> str:
     return " ".join([words[0], str(int(words[1])), *words[2:]])
 
 
-def raw_date(date: str) -> str:
-    """A date as in mail, as git keeps it: seconds and time zone."""
-    import email.utils
-
-    parsed = email.utils.parsedate_tz(date)
-    return f"{email.utils.mktime_tz(parsed)} {date.rpartition(' ')[2]}"
-
-
 def check_path(path: str, where: str) -> None:
     """Refuses a path that a patch must not touch.
 
     Args:
       path: the path, relative to the top of k2's tree.
-      where: what names it, for the message.
+      where: the file that names the path, for the message.
     Raises:
-      UnsafePathError: always, if it is refused.
+      UnsafePathError: the path is refused.
     """
     reason = _unsafe(path)
     if reason:
@@ -212,8 +198,8 @@ def parse(name: str, raw: bytes) -> Patch:
       name: its file name.
       raw: its bytes.
     Raises:
-      SeriesError: it has not the shape that this module describes.
-      UnsafePathError: it names a path that it must not touch.
+      SeriesError: the file has not the form that this module describes.
+      UnsafePathError: the file names a path that a patch must not touch.
     """
     head, separator, diff = raw.partition(b"\n---\n")
     if not separator:
@@ -268,16 +254,15 @@ def parse(name: str, raw: bytes) -> Patch:
 
 
 def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
-    """Reads a diff strictly: every line must be one that git would write.
-
-    What git would apply and what is checked here are thus the same.
+    """Reads a diff strictly, so that git applies what was checked: every line must
+    be one that git would write.
 
     Args:
       name: the patch's file name, for messages.
       diff: the diff.
-      first_line: the line of the patch file on which it starts.
+      first_line: the first line of the diff in the patch file.
     Returns:
-      A tuple of `Edit`, one a file.
+      A tuple of `Edit`, one for each file.
     Raises:
       SeriesError, UnsafePathError: as `parse`.
     """

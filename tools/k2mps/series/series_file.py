@@ -1,10 +1,9 @@
-"""patches/series: which patches there are, in order and in groups.
+"""patches/series: the patches, in order and in groups.
 
-The file names the patches in order, one file name a line, as quilt does.
-Lines that are empty or start with "#" mean nothing, but for one: a comment that
-begins with the name of a group, as in "# device: text", begins that group.  The
-groups of GROUPS come in their order; each but the last is a pull request to k2
-that builds on those before it.
+The file has one file name a line, as quilt's.  Lines that are empty or start with
+"#" mean nothing, except that a comment like "# device: text", which starts with
+the name of a group, begins that group.  The groups come in the order of GROUPS;
+each but the last is a pull request to k2 that builds on those before it.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# What helps k2 on any device; the mps device; operations in Metal; what k2
-# itself need not carry.
+# Fixes for any device; the mps device; operations in Metal; the patches that k2
+# need not take.
 GROUPS = ("fixes", "device", "kernels", "extras")
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
@@ -75,15 +74,14 @@ def parse_groups(order: bytes) -> dict[str, str]:
 
 
 def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
-    """The groups of patches in what may be a new order.
+    """The groups of patches after a change of their order.
 
-    As many patches as possible stay in their group, so that groups still
-    follow one another.  Any other patch, and a new one, joins the group of the
-    patch before it.
+    As many patches as possible keep their group.  Any other patch, and a new
+    one, joins the group of the patch before it.
 
     Args:
-      old: the groups that were.
-      names: the patches, in order.
+      old: the groups before.
+      names: the patches in their new order.
     """
     # The longest chain of patches whose groups do not go back, by its end.
     chains: dict[str, list[str]] = {}
@@ -104,10 +102,10 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 def check_name(name: str, where: str) -> None:
-    """Refuses what cannot be the file name of a patch.
+    """Checks the file name of a patch.
 
     Raises:
-      SeriesError: always, if it is refused.
+      SeriesError: the name is not valid.
     """
     if re.match(r"[<=>|]{7}", name):
         raise errors.SeriesError(
@@ -127,8 +125,8 @@ def check_name(name: str, where: str) -> None:
 def render_order(old: bytes, names: Sequence[str]) -> bytes:
     """patches/series for these names.
 
-    The old bytes are kept where they say the same; else only the comment
-    lines at the top and those that begin a group are.
+    The old bytes stay where they have the same names; else only the comments at
+    the top and those that begin a group stay.
     """
     groups: dict[str, str] = {}
     try:
@@ -163,10 +161,7 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
 
 
 def may_edit(groups: dict[str, str], name: str, owner: str) -> bool:
-    """Whether a patch may edit what another one adds.
-
-    A new file lies under patches/files in one state.  Only what k2 is offered
-    later may add to it, as a patch that k2 need not take.
-    """
+    """Whether a patch may edit a file that another one adds: its group must be a
+    later one, as k2 is offered the two separately."""
     mine, others = groups.get(name), groups.get(owner)
     return bool(mine and others) and (GROUPS.index(mine) > GROUPS.index(others))

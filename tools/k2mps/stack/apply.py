@@ -1,8 +1,7 @@
 """Applying the series: the same commits on every machine, or no change.
 
-The commits are made first (see commits.py), so that nothing of the user's is
-touched until every patch has applied.  Then the checkout moves there as one
-transaction.
+First every patch becomes a commit, which changes no file and no ref (see
+commits.py).  Then the checkout moves to the last one in one transaction.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ class Applied:
 
     Attributes:
       tip: the commit of branch k2-mps.
-      moved: whether the checkout was elsewhere before.
-      written: paths of the checkout that were written or removed; empty also
-        where the commits changed and no file did.
+      moved: whether the checkout was at another commit before.
+      written: paths of the checkout that were written or removed.
     """
 
     tip: str
@@ -36,15 +34,13 @@ class Applied:
 
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
-    """Applies the series to a checkout.
-
-    Whatever is raised, the checkout is as before.
+    """Applies the series to a checkout; an error leaves it as it was.
 
     Raises:
       LockMismatchError, SeriesError: patches/ is not what is locked.
       DirtyCheckoutError, WrongCommitError, UserCommitsError,
-      ObstructedError, BranchElsewhereError, BusyError: the checkout is in no
-        state to be moved.
+      ObstructedError, BranchElsewhereError, BusyError: the checkout cannot be
+        moved.
       PatchConflictError: the series does not apply.
       DiskFullError: there was no space.
     """
@@ -83,10 +79,10 @@ def check_lock(upstream: Upstream, found: Series) -> None:
 
 
 def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
-    """Refuses a checkout that holds anything that moving it would hide.
+    """Refuses a checkout with work that moving it would hide.
 
     Args:
-      tip: where branch k2-mps is, if anywhere.
+      tip: the commit of branch k2-mps, if there is one.
     """
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
@@ -108,15 +104,15 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
 
 
 def _left_by_us(checkout: Checkout) -> bool:
-    """Whether this is the tool's own clone, at a commit of upstream's: an
-    earlier pin, which nobody loses when it moves on."""
+    """Whether this is the tool's own clone at an upstream commit, such as an
+    earlier pin."""
     return checkout.own and bool(
         checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     )
 
 
 def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> None:
-    """Refuses a branch k2-mps that is in use or holds the user's work."""
+    """Refuses a branch k2-mps that is in use or has the user's commits."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
         raise errors.BranchElsewhereError(

@@ -1,11 +1,8 @@
-"""Making, rewording, extending, moving and dropping patches.
+"""The commands that change one patch: new, fold, edit, rename, move, drop.
 
-What the user sees is files: edits in the checkout become a patch (`new`) or
-part of one (`fold`), a patch's words change (`edit`), its name (`rename`) or
-its place (`move`), a patch goes (`drop`).
-The commits behind that are made anew without touching the checkout, later ones
-by a 3-way merge onto the earlier, and branch, patches/ and lock change
-together, or not at all.
+Each command makes the commit of the patch and those after it anew, the later
+ones by a 3-way merge, and does not touch the checkout meanwhile.  Then branch,
+patches/ and lock change together, or not at all.
 """
 
 from __future__ import annotations
@@ -31,11 +28,11 @@ from k2mps.stack.commits import changed, commit_date, commit_series, identity, m
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """What is to be said of a patch; None leaves it as it is.
+    """The header of a patch; None keeps what the patch has.
 
     Attributes:
       author: "NAME <EMAIL>".
-      date: when they wrote it, as in mail.
+      date: the author's date, as in mail.
     """
 
     subject: str | None = None
@@ -45,10 +42,10 @@ class Words:
     date: str | None = None
 
     def of(self, patch: Patch) -> Patch:
-        """The patch with these words.
+        """The patch with this header.
 
         Raises:
-          RefusedError: a patch cannot have them.
+          RefusedError: the header is not valid.
         """
         subject = patch.subject if self.subject is None else self.subject
         status = patch.status if self.status is None else self.status
@@ -71,7 +68,7 @@ class Words:
         return changed
 
     def _written(self, patch: Patch) -> tuple[str, str]:
-        """By whom, and when."""
+        """Author and date."""
         author = patch.author if self.author is None else self.author.strip()
         if not patch_text.AUTHOR.fullmatch(author):
             raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
@@ -94,15 +91,13 @@ def new(
 ) -> extraction.Plan:
     """Makes a patch of the checkout's edits, at the end of the series.
 
-    Its author is, unless `words` name another, who git says that the user is.
+    The default author is the user, as git knows them.
 
     Args:
-      paths: files and directories that git does not track yet and that are to
-        be part of it.
+      paths: untracked files and directories that become part of the patch.
     Raises:
-      RefusedError: there are no edits, or the checkout is not at the
-        series.
-      RefusedError: they cannot be said as a patch.
+      RefusedError: there are no edits, they cannot become a patch, or the
+        checkout is not at the series.
     """
     who = words.author or _user(checkout)
     empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
@@ -118,13 +113,12 @@ def new(
 def fold(
     project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()
 ) -> extraction.Plan:
-    """Makes the checkout's edits a part of a patch.
+    """Adds the checkout's edits to a patch.
 
     Args:
       paths: as for `new`.
     Raises:
-      RefusedError: they do not fit into that patch, or there are
-        none.
+      RefusedError: the edits do not fit into that patch, or there are none.
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
@@ -150,7 +144,7 @@ def fold(
 
 
 def edit(project: Project, checkout: Checkout, name: str, words: Words) -> extraction.Plan:
-    """Changes what a patch says of itself."""
+    """Changes the header of a patch."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         old = author.patches[at]
@@ -163,7 +157,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
 
     Raises:
       RefusedError: another patch has that name.
-      SeriesError: it cannot be one.
+      SeriesError: the name is not valid.
     """
     to = f"{to.removesuffix('.patch')}.patch"
     series_file.check_name(to, "rename")
@@ -184,9 +178,9 @@ def move(
     """Gives a patch another place in the series, next to another patch.
 
     Args:
-      anchor: the patch before which it goes, or behind which with `after`.
+      anchor: the patch before which, or with `after` behind which, it goes.
     Raises:
-      RefusedError: a patch on the way builds on it, or it on one.
+      RefusedError: the patch and one that it passes build on each other.
     """
     with _Author.at_work(project, checkout) as author:
         at, other = author.find(name), author.find(anchor)
@@ -226,10 +220,10 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
 
 
 def parse_words(text: str) -> Words:
-    """What was written in an editor: the subject, the status, the body.
+    """Reads the text of an editor: the subject, the status, the body.
 
     Raises:
-      RefusedError: it has not that shape.
+      RefusedError: the text has another form.
     """
     parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
     if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
@@ -253,10 +247,10 @@ def words_of(project: Project, name: str) -> Patch:
 
 
 class _Author:
-    """The series as commits in a checkout, to be made anew in part.
+    """The series as commits, some of which a command makes anew.
 
-    They are made from patches/, whatever the branch calls its own: what a
-    patch is called and where it stands is for patches/ to say.
+    The commits come from patches/, which decides on names and order, not from
+    the branch.
 
     Attributes:
       patches, commits: the series, in order.
@@ -279,16 +273,16 @@ class _Author:
     @staticmethod
     @contextlib.contextmanager
     def at_work(project: Project, checkout: Checkout) -> Iterator[_Author]:
-        """Holds off other runs meanwhile."""
+        """Locks the project and the checkout for the context."""
         with operations.at_work(project, checkout):
             yield _Author(project, checkout, project.upstream())
 
     def _check_branch(self) -> None:
-        """Refuses a checkout that is elsewhere, or has commits of the user's.
+        """Refuses a checkout that is on another branch or has further commits.
 
         Raises:
-          DirtyCheckoutError: the user is amid an operation of git's.
-          RefusedError: it is one.
+          DirtyCheckoutError: a git operation is in progress.
+          RefusedError: see above.
         """
         checkout = self._checkout
         checkout.check_at_rest(edits_too=False)
@@ -315,7 +309,7 @@ class _Author:
         )
 
     def find(self, name: str) -> int:
-        """Where in the series a patch stands."""
+        """The index of a patch in the series."""
         names = [patch.name for patch in self.patches]
         for candidate in (name, f"{name}.patch"):
             if candidate in names:
@@ -327,7 +321,7 @@ class _Author:
         return self.commits[at].parents[0]
 
     def after(self, at: int) -> range:
-        """Where the patches stand that come after one."""
+        """The indexes of the patches after one."""
         return range(at + 1, len(self.patches))
 
     def reworded(self, at: int, patch: Patch) -> str:
@@ -337,15 +331,14 @@ class _Author:
         return self.replay(tip, self.after(at))
 
     def edited_tree(self, paths: Sequence[str]) -> str:
-        """The tree of the checkout's files: those that git tracks, and those
-        that are named.
+        """The tree of the files that git tracks and of those that are named.
 
         Raises:
           RefusedError: nothing was edited, or there is no such file.
         """
         checkout = self._checkout
         with checkout.scratch_index() as index:
-            # With what the index knows of the files only edits are read.
+            # With the times in the index, git reads edited files only.
             shutil.copy2(checkout.git_dir / "index", index.index)
             self._stage(index, paths)
             tree = index.text("write-tree")
@@ -359,7 +352,7 @@ class _Author:
         return tree
 
     def _stage(self, index: git.Git, paths: Sequence[str]) -> None:
-        """Puts the edits, and files that are named, into an index."""
+        """Adds the edits, and files that are named, to an index."""
         index.bytes("add", "--update", work_tree=True)
         if not paths:
             return
@@ -373,7 +366,7 @@ class _Author:
             )
 
     def _inside(self, path: str) -> str:
-        """A path that the user gave, from the top of the checkout."""
+        """A path that the user gave, relative to the top of the checkout."""
         top = self._checkout.directory
         full = Path(os.path.abspath(path))
         if os.path.lexists(full) and top in full.parents:
@@ -410,10 +403,9 @@ class _Author:
 
         Args:
           command: for the log.
-          stage: the checkout's edits, and these files that git does not
-            track yet, are in `tip`, and git is to know; None where they are
-            not.
-          move: the checkout's files are to become those of `tip`.
+          stage: the untracked files that `tip` has beside the checkout's edits,
+            which the index gets; None where `tip` has no edits.
+          move: whether the checkout's files become those of `tip`.
         """
         checkout = self._checkout
         commits = checkout.commits(f"{self._pin.commit}..{tip}")
@@ -434,7 +426,7 @@ class _Author:
 
 
 def _user(checkout: Checkout) -> str:
-    """Who the user is, as git knows it; else nobody but the project."""
+    """The user, as git knows them; else the project."""
     who = "{} <{}>".format(*checkout.user())
     return who if patch_text.AUTHOR.fullmatch(who) else patch_text.FROM
 

@@ -1,9 +1,9 @@
 """Finding the checkout that the user means, and cloning upstream.
 
-A directory of the user's is used in place.  A URL, or nothing, means a clone
-of the tool's own under build/: complete (every commit and every blob, so that
-later work needs no network), with the bytes of the commits as files, and there
-in whole or not at all.
+The tool uses a directory of the user's in place.  For a URL, or by default, it
+makes a clone under build/.  That clone has every commit and blob, so that later
+work needs no network; its files are the bytes of the commits; and it exists
+completely or not at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
 
 def locate(project: Project, choice: str | None) -> Path:
-    """Where the checkout that `choice` means is, or will be.
+    """The directory of the checkout that `choice` names; it may not exist yet.
 
     Args:
       project: the clone of k2-mps.
@@ -46,10 +46,10 @@ def is_url(choice: str) -> bool:
 def obtain(
     project: Project, pin: Pin, choice: str | None, reporter: Reporter = Reporter()
 ) -> Checkout:
-    """The checkout that `choice` means, cloned if need be.
+    """The checkout that `choice` names, cloned if need be.
 
-    A directory of the user's is taken as it is.  What the tool cloned itself
-    is brought to have the pin.
+    A clone of the tool's fetches the pin if it lacks it; a directory of the
+    user's is only read.
 
     Raises:
       CheckoutMissingError: the user's directory is not a checkout.

@@ -21,7 +21,7 @@ from k2mps.core.pins import Pin, sha256
 from k2mps.core.project import Project
 from k2mps.series import hunks
 from k2mps.series.patch_folder import Series, folded, same_elsewhere
-from k2mps.series.patch_text import FROM, Edit, Patch, raw_date
+from k2mps.series.patch_text import FROM, Edit, Patch
 from k2mps.stack.checkout import Author, Checkout, Commit
 
 # Which commit and tree the last series gave; it only saves time.
@@ -158,9 +158,12 @@ def _make(checkout: Checkout, pin: Pin, found: Series) -> Made:
             _check_free(patch, path, entries, names)
             changes[path] = found.files[path]
         files.update(changes)
-        when = raw_date(patch.date) if patch.date else date
         tip = imported.commit(
-            patch.commit_message(), f"{patch.author} {when}", f"{FROM} {date}", [tip], changes
+            patch.commit_message(),
+            f"{patch.author} {patch.date or date}",
+            f"{FROM} {date}",
+            [tip],
+            changes,
         )
     return Made(*imported.run(checkout.git))
 

@@ -1,7 +1,7 @@
-"""Making patches/ from the commits on branch k2-mps, and locking it.
+"""Making patches/ from the commits on branch k2-mps, and locking patches/.
 
-The inverse of `apply`: exporting what was applied gives the same bytes, and
-applying what was exported gives the same tree.
+`export` is the inverse of `apply`: exporting the applied series gives the same
+bytes, and applying an exported series gives the same tree.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def export(
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
     Raises:
-      RefusedError: there is nothing to export, or it cannot be said as
-        patches, or something would be deleted and `prune` is not set.
-      LockMismatchError: something would be written over that was edited in
-        patches/, and `overwrite` is not set.
-      DirtyCheckoutError: there are edits that no commit has.
+      RefusedError: there is nothing to export, a commit cannot become a patch,
+        or a file would be deleted and `prune` is not set.
+      LockMismatchError: an edit of patches/ would be overwritten and
+        `overwrite` is not set.
+      DirtyCheckoutError: the checkout has uncommitted edits.
     """
     with operations.at_work(project, checkout):
         pinned = project.upstream()
@@ -91,13 +91,12 @@ class Locked:
 
 
 def lock(project: Project, checkout: Checkout) -> Locked:
-    """Locks patches/ as it is: writes its hashes to upstream.toml.
-
-    A merge conflict in the lock is resolved by that.
+    """Writes the hashes of patches/ to upstream.toml, which resolves a merge
+    conflict in the lock.
 
     Args:
       project: the clone of k2-mps.
-      checkout: any checkout that has the pin; it is not changed.
+      checkout: any checkout that has the pin; the command does not change it.
     Raises:
       SeriesError, PatchConflictError: the series is malformed or does not
         apply.
@@ -115,7 +114,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
 
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
-    """The last commit to export, after checking that nothing is left out."""
+    """The last commit to export; refuses a checkout with further work."""
     tip = checkout.branch_tip()
     if not tip:
         raise errors.RefusedError(
@@ -140,11 +139,10 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
 
 
 def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
-    """Refuses when patches/ has moved on since it was applied here.
+    """Refuses where patches/ has changed since it was applied here.
 
-    The branch lacks what others have put into patches/ meanwhile, new names
-    and another order among it, and writing the branch over it would take that
-    away.  Only patches/ as it is locked tells.
+    The branch lacks that change, and exporting the branch would revert it.  An
+    unlocked patches/ cannot tell.
     """
     base = checkout.base()
     if not base or status.patch_changes(project, pinned):
@@ -176,11 +174,11 @@ def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
 
 
 def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -> None:
-    """Refuses to write over what somebody has edited in patches/."""
+    """Refuses to overwrite edits of patches/."""
     changes = status.patch_changes(project, pinned)
     if changes and (made.written or made.removed):
         raise errors.LockMismatchError(
-            "patches/ was edited since it was locked, and would be written over",
+            "export would overwrite edits of patches/ that are not locked",
             why="; ".join(changes),
             next_command="k2mps lock, to keep the edits; git checkout patches,"
             " or k2mps export --overwrite, to give them up",

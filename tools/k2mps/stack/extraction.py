@@ -1,8 +1,7 @@
-"""What patches/ and the lock must be for a line of commits.
+"""The contents of patches/ and of the lock for a line of commits.
 
-A patch file whose edits, by blob id, and words are those of its commit keeps
-its bytes, so that nothing changes in patches/ but what was changed in the
-commits.
+A patch file keeps its bytes where its header and its blob ids are those of the
+commit, so that patches/ changes only where commits did.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What is to be written.
+    """The files to write.
 
     Attributes:
       patches: names of all patches, in order.
-      lock: the lock that goes with them.
-      changed: files of the project to write, by path; upstream.toml is among
-        them if the lock or the pin changes.
+      lock: the lock of these patches.
+      changed: files of the project to write, by path, upstream.toml included
+        if the lock or the pin changes.
       removed: files of the project to remove.
     """
 
@@ -57,7 +56,7 @@ def plan(
       commits: the series, oldest first, on top of the pin.
       pin: the new pin, if it changes.
     Raises:
-      RefusedError: they cannot be said as patches.
+      RefusedError: a commit cannot become a patch.
     """
     now = project.upstream()
     base = (pin or now.pin).commit
@@ -92,11 +91,7 @@ def name_of(commit: Commit) -> str:
 
 
 class _OldPatches:
-    """patches/ as it is on disk, as far as it can be understood.
-
-    Export works from an empty or a broken patches/ too: it keeps nothing of what
-    it cannot read.
-    """
+    """patches/ on disk; export replaces a patch that cannot be read."""
 
     def __init__(self, project: Project):
         self.files = {
@@ -189,7 +184,7 @@ class _Exporter:
             )
 
     def _check(self, commit: Commit, change: Change) -> None:
-        """Refuses what the patch format cannot say."""
+        """Refuses changes that the patch format has no words for."""
         patch_text.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (*objects.MODES, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
@@ -229,7 +224,7 @@ class _Exporter:
             )
 
     def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
-        """The old bytes where they say the same, else the patch anew."""
+        """The bytes of the patch file: the old ones where they say the same."""
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
             return self._old.content(patch.name)
         raw = patch.render()
@@ -251,8 +246,8 @@ class _Exporter:
 def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
     """The patch name of each commit, by commit id.
 
-    A patch keeps the name it had, whatever its subject is now; only a commit
-    that is new to the series is named after its subject.
+    A patch keeps its name when its subject changes; a new commit is named after
+    its subject.
     """
     names: dict[str, str] = {}
     for commit in commits:
@@ -269,7 +264,7 @@ def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
 
 
 def name_for(subject: str, taken: set[str]) -> str:
-    """A file name for a new patch, none of those that are taken."""
+    """A file name for a new patch that is not taken."""
     plain = re.sub(r"[^a-z0-9]+", "-", subject.lower())
     stem = plain[:52].strip("-") or "patch"
     name, number = f"{stem}.patch", 1

@@ -1,14 +1,14 @@
-"""The operation log: what was before each command that changed something.
+"""The operation log, which `k2mps undo` reads.
 
-An entry is a commit of the checkout's repository that no branch has.  Its tree
-is patches/ and upstream.toml as they were before the command; its parents are
-the entry before it and the commits that HEAD, branch k2-mps and the base were
-at, so that none of them can be lost; its message says the rest.  `LOG_REF`
-names the last entry.
+Each command that changes patches/ or branch k2-mps adds an entry: a commit in
+the checkout's repository that no branch has.  The tree of the entry is patches/
+and upstream.toml as they were before the command.  Its parents are the previous
+entry and the commits of HEAD, branch k2-mps and the base, so that git keeps
+them.  Its message says the rest.  `LOG_REF` names the last entry.
 
-That ref is also the point at which a change of the checkout and of patches/
-together takes effect: it is set with the other refs in one step, and what is
-left of a killed run is completed if it has been set, and undone if not.
+A command takes effect when git sets `LOG_REF`, with the other refs in one step.
+After a kill, the next run completes the command if the ref is set, and undoes it
+if not.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Operation:
       command: the command that was run.
       time: when, ISO 8601.
       project: the directory of the clone of k2-mps.
-      head, head_commit: what HEAD was before: a branch or a commit; and the
-        commit.
-      head_after: what HEAD was to be afterwards.
+      head: HEAD before: a branch, or a commit where it was detached.
+      head_commit: the commit of HEAD before.
+      head_after: HEAD after, as `head`.
       refs: the refs before.
-      staged: whether it made a commit of edits that were in the checkout.
+      staged: whether the command made a commit of edits in the checkout.
     """
 
     id: str
@@ -68,16 +68,16 @@ def record(
     head: Head | None = None,
     refs: Mapping[str, str | None] | None = None,
 ) -> str:
-    """Writes the entry for what will be done next; no ref names it yet.
+    """Writes the entry of the command that runs; no ref names it yet.
 
     Args:
       command: what the user sees in the log.
       head_after: what HEAD will be, if it changes.
       staged: as in `Operation`.
-      head: where the checkout stands, if that is known.
-      refs: those that an entry tells of and the log's, if they are known.
+      head: where the checkout stands, if the caller knows.
+      refs: the refs of an entry and `LOG_REF`, if the caller knows.
     Returns:
-      The id of its commit.
+      The id of the entry.
     """
     head = head or checkout.head()
     name = head.branch or head.commit
@@ -153,18 +153,17 @@ def carry_out(
     move: Move,
     stage: Callable[[], None] | None = None,
 ) -> None:
-    """Changes files of the project and the checkout, all or nothing, and
-    notes in the log what was before.
+    """Changes files of the project and the checkout, all or nothing, and adds
+    an entry to the log.
 
     The caller holds `exclusive` of both.
 
     Args:
       command: what the user sees in the log.
       changed, removed: files of the project, by path.
-      move: where the checkout goes; where that is where it stands already,
-        only the refs are set.
-      stage: makes edits in the checkout part of the index, where they become
-        a commit.  A kill after that leaves them staged, and nothing more.
+      move: the destination of the checkout.
+      stage: adds the checkout's edits to the index, where they become a
+        commit.  A kill after that only leaves them staged.
     """
     operation = record(
         project, checkout, command, head_after=move.head or None, staged=stage is not None
@@ -211,12 +210,12 @@ def _go(checkout: Checkout, move: Move, reason: str) -> None:
 
 @contextlib.contextmanager
 def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
-    """Holds other runs off the project and the checkout, and mends what a
-    killed one left of them.
+    """Locks the project and the checkout, and finishes or undoes what a killed
+    run left.
 
     Args:
-      rebasing: whether this is for the rebase that may be in progress; nothing
-        else goes on beside one.
+      rebasing: whether the caller is the rebase that may be in progress; any
+        other command is refused beside a rebase.
     """
     with exclusive(project.root, str(project.root)):
         recover(project)
@@ -228,23 +227,23 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Refuses to change patches/ while a rebase is in progress, which would
-    write over that.
+    """Refuses to change patches/ during a rebase, whose end would overwrite the
+    change.
 
     Raises:
-      RebaseStoppedError: one is.
+      RebaseStoppedError: a rebase is in progress.
     """
     stopped = rebase_under_way(project)
     if stopped:
         raise errors.RebaseStoppedError(
             stopped,
-            why="it is of patches/ as it was when it began",
+            why="a rebase writes patches/ when it ends",
             next_command="k2mps rebase --continue, or --abort",
         )
 
 
 def rebase_under_way(project: Project) -> str:
-    """Where the rebase stands that waits for the user; empty if none does."""
+    """A sentence about the rebase that waits for the user; empty if none does."""
     if not project.rebase.exists():
         return ""
     return f"a rebase is in progress in {project.rebase}"
@@ -258,11 +257,10 @@ def tidy(project: Project) -> None:
 
 
 def recover(project: Project) -> None:
-    """Completes or undoes what a killed run began; needs `exclusive`.
+    """Completes or undoes what a killed run began; the caller holds the lock.
 
     Raises:
-      RefusedError: a file was edited since, and undoing would lose
-        that.
+      RefusedError: undoing would overwrite a file that was edited since.
     """
     left = leftover(project.staging)
     if left is None:
@@ -281,7 +279,7 @@ def recover(project: Project) -> None:
 
 
 def _took_effect(note: dict) -> bool:
-    """Whether the checkout's part of a change was done."""
+    """Whether the killed run had changed the checkout."""
     if not note:
         return False
     try:

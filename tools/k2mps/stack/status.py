@@ -1,9 +1,8 @@
-"""What state a checkout and patches/ are in, told from trees.
+"""The state of a checkout and of patches/.
 
-No stamp file is believed: a checkout is "applied" if and only if its files
-are the tree that patches/ gives, by whatever commits; but those on branch
-k2-mps must be the patches, in order and by name.  Where patches/ is not what
-is locked, the series as it was last applied here is the measure.
+A checkout is "applied" if its files are the tree that patches/ gives.  On branch
+k2-mps the commits must also be the patches, in order and by name.  Where
+patches/ differs from the lock, the tree that was last applied here counts.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class State(enum.Enum):
 
     @property
     def before_build(self) -> bool:
-        """Whether `k2mps build` can start from it."""
+        """Whether `k2mps build` can start from this state."""
         return self in (State.ABSENT, State.PRISTINE, State.APPLIED, State.OTHER_SERIES)
 
 
@@ -43,20 +42,15 @@ class Status:
     """What `k2mps status` tells.
 
     Attributes:
-      state: of the checkout.
-      details: what makes it so, one line each.
-      next_command: what brings the user on; empty where nothing has to be
-        done.
+      state: the state of the checkout.
+      details: the reasons for the state, one line each.
+      next_command: what the user should run; empty where nothing is to do.
       head: where the checkout stands, None where there is none.
       edited_files: tracked files that differ from HEAD.
-      untracked_files: files that git neither tracks nor ignores; not looked
-        for by those who know the series.
-      rebase: where the rebase of the series stands that is under way; empty
-        where none is.
-      user_commits: commits on top of the pin that are not the tool's own, as
-        "id subject".
-      patch_changes: how patches/ differs from the lock, one line each; empty
-        where it does not.
+      untracked_files: files that git neither tracks nor ignores.
+      rebase: a sentence about the rebase in progress; empty where none is.
+      user_commits: the user's commits on top of the pin, as "id subject".
+      patch_changes: the differences of patches/ and the lock, one line each.
     """
 
     state: State
@@ -86,7 +80,7 @@ class Status:
 
 
 def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
-    """How patches/ differs from the lock; a malformed one differs."""
+    """How patches/ differs from the lock; a malformed patches/ differs."""
     return _read(project, upstream)[1]
 
 

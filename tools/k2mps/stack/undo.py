@@ -1,7 +1,7 @@
-"""Going back to before a command that changed a branch or patches/.
+"""`k2mps undo`: branch k2-mps and patches/ as they were before a command.
 
-Nothing is lost by it: undoing is an operation of its own, whose entry keeps
-what it takes away, commits and edits of patches/ that came since included.
+Undo loses nothing: it adds an entry to the log, which keeps the commits and the
+edits of patches/ that undo takes away.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from k2mps.stack.operations import Operation
 
 
 def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
-    """Restores what was before an operation.
+    """Restores the state before an operation.
 
     Args:
       which: the id of an operation, or its beginning; default the last one.
@@ -22,7 +22,7 @@ def undo(project: Project, checkout: Checkout, which: str | None = None) -> Oper
       The operation.
     Raises:
       RefusedError: there is none, or it is of another clone of k2-mps.
-      DirtyCheckoutError: there are edits that no commit has.
+      DirtyCheckoutError: the checkout has uncommitted edits.
       BranchElsewhereError, ObstructedError, BusyError: as for apply.
     """
     with operations.at_work(project, checkout):
@@ -73,8 +73,8 @@ def _restore(project: Project, checkout: Checkout, entry: Operation, last: Opera
     uncommit = entry.staged and entry == last and head == BRANCH_REF
     move = Move(entry.head_commit, entry.head, entry.refs)
     elsewhere = head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
-    # On a branch that the tool has nothing to do with the user stays.  Where
-    # edits were made a commit, the files stay and have these edits again.
+    # A user on a branch of their own stays there.  Where the command committed
+    # edits, the files stay and have these edits again.
     if elsewhere or uncommit:
         move = Move.stay(entry.refs)
     operations.carry_out(
