@@ -15,10 +15,11 @@ def _load(path):
     return module
 
 
-def _run_child(code, stderr, names):
-    with open(stderr, "wb", buffering=0) as file:
-        os.dup2(file.fileno(), 2)
-        os.dup2(file.fileno(), 1)
+def _run_child(code, environment, outputs, names):
+    os.environ.update(environment)
+    for descriptor, path in enumerate(outputs, 1):
+        with open(path, "wb", buffering=0) as file:
+            os.dup2(file.fileno(), descriptor)
     try:
         exec(compile(code, "<child>", "exec"), names)
         status = 0
@@ -27,6 +28,7 @@ def _run_child(code, stderr, names):
 
         traceback.print_exc()
         status = 1
+    sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
@@ -34,10 +36,10 @@ def _run_child(code, stderr, names):
 def main():
     names = {"torch": torch, "extension": _load(sys.argv[1])}
     for line in sys.stdin:
-        code, stderr = ast.literal_eval(line)
+        code, environment, *outputs = ast.literal_eval(line)
         child = os.fork()
         if child == 0:
-            _run_child(code, stderr, names)
+            _run_child(code, environment, outputs, names)
         _, status = os.waitpid(child, 0)
         print(status, flush=True)
 

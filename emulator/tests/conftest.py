@@ -3,66 +3,66 @@
 Everything these tests run on is emulated: no result says anything about a Mac.
 """
 
+import concurrent.futures
 import fcntl
 import importlib.util
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Builds here are kept: a later run compiles the changes alone.
+BUILD = HERE.parent / "build"
 
 
-def _build_extension(directory: pathlib.Path) -> pathlib.Path:
-    import mps_emulator
-    import torch
-
-    torch_root = pathlib.Path(torch.__file__).parent
-    compiler = os.environ.get("MPS_EMULATOR_TEST_CLANG", "/usr/bin/clang++-19")
-    subprocess.run(
-        [
-            "cmake",
-            "-G",
-            "Ninja",
-            "-S",
-            str(HERE / "extension"),
-            "-B",
-            str(directory),
-            "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-            f"-DCMAKE_CXX_COMPILER={compiler}",
-            f"-DCMAKE_OBJCXX_COMPILER={compiler}",
-            f"-DPython_EXECUTABLE={sys.executable}",
-            f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}",
-            f"-DTORCH_ROOT={torch_root}",
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    subprocess.run(
-        ["cmake", "--build", str(directory), "--parallel", "2"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    return directory / "emulator_test_extension.so"
+def _cmake_build(source, folder, *options):
+    """Builds a CMake project of Objective-C++ in a folder, which may be from an earlier build."""
+    clang = shutil.which(os.environ.get("CXX", "clang++-19"))
+    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
+    configure += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    configure += [f"-DCMAKE_{language}_COMPILER={clang}" for language in ("CXX", "OBJCXX")]
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Tests may run in several processes: the first builds, the others wait.
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (configure, ["cmake", "--build", folder, "--parallel", "2"]):
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            assert done.returncode == 0, done.stdout
 
 
 @pytest.fixture(scope="session")
-def extension_path() -> pathlib.Path:
-    """The test extension, built against the installed emulator.
+def cmake_build():
+    return _cmake_build
 
-    Built in a directory that is kept, so that only changes are compiled.
-    """
-    directory = os.environ.get("MPS_EMULATOR_TEST_BUILD")
-    if directory is None:
-        directory = HERE.parent / "build" / "test-extension"
-    directory = pathlib.Path(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    # Tests may run in several processes: the first builds, the others wait.
-    with open(directory.with_suffix(".lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return _build_extension(directory)
+
+@pytest.fixture(scope="session")
+def extension_path(cmake_build) -> pathlib.Path:
+    """The test extension, built against the installed emulator in a folder that is kept."""
+    import mps_emulator
+    import torch
+
+    folder = BUILD / "test-extension"
+    cmake_build(
+        HERE / "extension",
+        folder,
+        f"-DPython_EXECUTABLE={sys.executable}",
+        f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}",
+        f"-DTORCH_ROOT={pathlib.Path(torch.__file__).parent}",
+    )
+    return folder / "emulator_test_extension.so"
+
+
+@pytest.fixture(scope="session")
+def harness_path(cmake_build) -> pathlib.Path:
+    """The compiler and the executor of kernels without torch, as a shared library."""
+    cmake_build(HERE / "msl" / "harness", BUILD / "msl-harness")
+    return BUILD / "msl-harness" / "libmsl_harness.so"
 
 
 @pytest.fixture(scope="session")
@@ -95,19 +95,19 @@ def run_python(tmp_path):
     return run
 
 
-class Child:
-    """How a child process ended."""
+def fatal_lines(stderr):
+    return [line for line in stderr.splitlines() if line.startswith("mps emulator: fatal: ")]
 
-    def __init__(self, status: int, stderr: str):
+
+class Child:
+    """How a child process ended, and what it printed."""
+
+    def __init__(self, status: int, stdout: str, stderr: str):
         self.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         self.code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
+        self.stdout = stdout
         self.stderr = stderr
-
-    @property
-    def fatal_lines(self):
-        return [
-            line for line in self.stderr.splitlines() if line.startswith("mps emulator: fatal: ")
-        ]
+        self.fatal_lines = fatal_lines(stderr)
 
 
 @pytest.fixture(scope="session")
@@ -125,19 +125,31 @@ def child_server(extension_path):
 
 @pytest.fixture
 def in_child(child_server, tmp_path):
-    """in_child(code): runs code in a process of its own; returns a Child.
+    """in_child(code, **environment): runs code in a process of its own; returns a Child.
 
     The process is forked from one that has imported torch and the extension
     (as `torch` and `extension`) and done nothing else, which takes
     milliseconds instead of the seconds of a new interpreter.
     """
-    stderr = tmp_path / "stderr"
+    outputs = [tmp_path / "stdout", tmp_path / "stderr"]
 
-    def run(code):
-        child_server.stdin.write(repr((code, str(stderr))) + "\n")
+    def run(code, **environment):
+        child_server.stdin.write(repr((code, environment, *map(str, outputs))) + "\n")
         child_server.stdin.flush()
         status = int(child_server.stdout.readline())
-        return Child(status, stderr.read_text(errors="replace"))
+        return Child(status, *(path.read_text(errors="replace") for path in outputs))
+
+    return run
+
+
+@pytest.fixture
+def in_threads():
+    """in_threads(functions): runs each in its own thread, and raises the first exception."""
+
+    def run(functions):
+        with concurrent.futures.ThreadPoolExecutor(len(functions)) as pool:
+            for future in [pool.submit(function) for function in functions]:
+                future.result()
 
     return run
 

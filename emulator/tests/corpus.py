@@ -56,7 +56,7 @@ _ERROR = re.compile(r"^(?P<place>.*?): (?:fatal )?error: (?P<message>.*)$")
 
 
 class Result:
-    """What came of one file.
+    """The outcome of one file.
 
     group:   the part of the corpus that it belongs to.
     name:    its path there.

@@ -42,16 +42,16 @@ def test_dereference_of_a_freed_handle_says_so(in_child):
     assert "the handle of the freed MTLBuffer #" in child.fatal_lines[0]
 
 
-def test_faulthandler_still_prints_its_traceback(run_python):
-    done = run_python(
-        "import faulthandler, ctypes, torch\n"
+def test_faulthandler_still_prints_its_traceback(in_child):
+    child = in_child(
+        "import faulthandler, ctypes\n"
         "faulthandler.enable()\n"
         "x = torch.ones(8, device='mps')\n"
         "ctypes.string_at(x.data_ptr(), 1)\n"
     )
-    assert done.returncode == -signal.SIGSEGV
-    assert "mps emulator: fatal: the CPU dereferenced" in done.stderr
-    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert child.signal == signal.SIGSEGV
+    assert "mps emulator: fatal: the CPU dereferenced" in child.stderr
+    assert "Fatal Python error: Segmentation fault" in child.stderr
 
 
 def test_other_segmentation_faults_are_left_alone(in_child):
@@ -371,45 +371,34 @@ def test_200_000_live_tensors_that_the_host_has_seen(extension):
     assert len(addresses) == 200_000
 
 
-def load_extension(path):
-    """The code that does."""
-    return (
-        "import importlib.util, torch\n"
-        "s = importlib.util.spec_from_file_location(\n"
-        f"    'emulator_test_extension', {str(path)!r})\n"
-        "extension = importlib.util.module_from_spec(s)\n"
-        "s.loader.exec_module(extension)\n"
-    )
-
-
 @pytest.mark.planted("out of bounds")
 @pytest.mark.parametrize("element", [20, 1 << 20])
-def test_guard_mode_ends_a_kernel_at_the_access(element, run_python, extension_path):
-    code = load_extension(extension_path) + (
+def test_guard_mode_ends_a_kernel_at_the_access(element, in_child):
+    child = in_child(
         "x = torch.zeros(20, device='mps')\n"
         "extension.poke_at(x, 19)\n"
         "torch.mps.synchronize()\n"
         "print(x[19].item(), flush=True)\n"
         f"extension.poke_at(x, {element})\n"
-        "torch.mps.synchronize()\n"
+        "torch.mps.synchronize()\n",
+        MPS_EMULATOR_GUARD="1",
     )
-    done = run_python(code, MPS_EMULATOR_GUARD="1")
-    assert done.stdout == "1.0\n"
-    assert done.returncode == -signal.SIGSEGV
+    assert child.stdout == "1.0\n"
+    assert child.signal == signal.SIGSEGV
 
 
 @pytest.mark.planted("out of bounds")
-def test_guard_mode_faults_at_the_first_byte_beyond(run_python, extension_path):
-    code = load_extension(extension_path) + (
+def test_guard_mode_faults_at_the_first_byte_beyond(in_child):
+    child = in_child(
         "x = torch.zeros(20, device='mps')\n"
         "torch.mps.synchronize()\n"
         "extension.write_contents(x, [1.0] * 20)\n"
         "print(x.sum().item(), flush=True)\n"
-        "extension.write_contents(x[19:], [1.0, 2.0])\n"
+        "extension.write_contents(x[19:], [1.0, 2.0])\n",
+        MPS_EMULATOR_GUARD="1",
     )
-    done = run_python(code, MPS_EMULATOR_GUARD="1")
-    assert done.stdout == "20.0\n"
-    assert done.returncode == -signal.SIGSEGV
+    assert child.stdout == "20.0\n"
+    assert child.signal == signal.SIGSEGV
 
 
 def test_counters_count_allocations():

@@ -217,11 +217,9 @@ def test_operator_without_an_mps_kernel(name):
 
 
 @pytest.mark.parametrize("switch", ["MPS_EMULATOR_ALL_OPS", "PYTORCH_ENABLE_MPS_FALLBACK"])
-def test_switches_that_run_every_operator(switch, run_python):
-    done = run_python(
-        "import torch\n"
-        "x = torch.tensor([1.0, 6.0], device='mps')\n"
-        "print(torch.frexp(x)[0].cpu().tolist())\n",
+def test_switches_that_run_every_operator(switch, in_child):
+    done = in_child(
+        "x = torch.tensor([1.0, 6.0], device='mps')\nprint(torch.frexp(x)[0].cpu().tolist())\n",
         **{switch: "1"},
     )
     assert done.stdout == "[0.5, 0.75]\n", done.stderr

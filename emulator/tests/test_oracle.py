@@ -15,7 +15,7 @@ SAMPLE = """
 
 
 def test_the_sample_is_as_the_lists_and_the_file_say():
-    # A fresh interpreter: it forks, and this one may have threads.
+    # oracle.py forks, so it needs an interpreter without threads.
     judged = subprocess.run(
         [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],
         capture_output=True,

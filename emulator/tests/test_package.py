@@ -200,61 +200,14 @@ int main() {
 """
 
 
-def test_a_program_without_python(tmp_path):
+def test_a_program_without_python(tmp_path, cmake_build):
     (tmp_path / "CMakeLists.txt").write_text(PROJECT)
     (tmp_path / "hello.mm").write_text(PROGRAM)
-    subprocess.run(
-        [
-            "cmake",
-            "-G",
-            "Ninja",
-            "-S",
-            str(tmp_path),
-            "-B",
-            str(tmp_path / "build"),
-            "-DCMAKE_CXX_COMPILER=/usr/bin/clang++-19",
-            "-DCMAKE_OBJCXX_COMPILER=/usr/bin/clang++-19",
-            f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}",
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    subprocess.run(
-        ["cmake", "--build", str(tmp_path / "build")], check=True, stdout=subprocess.DEVNULL
-    )
+    cmake_build(tmp_path, tmp_path / "build", f"-Dmps_emulator_DIR={mps_emulator.cmake_dir()}")
     done = subprocess.run(
         [tmp_path / "build" / "hello"], capture_output=True, text=True, check=True
     )
     assert done.stdout == "Emulated Metal device\n16\navailable\n"
-
-
-def test_cpp_extension(tmp_path, monkeypatch):
-    """torch's own way to build an extension, with the package's flags."""
-    from torch.utils import cpp_extension
-
-    source = tmp_path / "device_name.mm"
-    source.write_text(
-        "#import <Metal/Metal.h>\n"
-        "#include <string>\n"
-        "#include <torch/library.h>\n"
-        "static std::string Name(const at::Tensor &x) {\n"
-        "  id<MTLBuffer> b = __builtin_bit_cast(id<MTLBuffer>,\n"
-        "                                       x.storage().data());\n"
-        "  return [[[b device] name] UTF8String];\n"
-        "}\n"
-        'TORCH_LIBRARY(device_name_test, m) { m.def("of", &Name); }\n'
-    )
-    monkeypatch.setenv("CXX", "clang++-19")
-    flags = mps_emulator.cpp_extension_flags()
-    cpp_extension.load(
-        name="device_name",
-        sources=[str(source)],
-        build_directory=str(tmp_path),
-        is_python_module=False,
-        **flags,
-    )
-    name = torch.ops.device_name_test.of(torch.ones(1, device="mps"))
-    assert name == "Emulated Metal device"
 
 
 def test_counters_subtract():

@@ -230,7 +230,7 @@ def test_programs_of_metal(name, extension, tmp_path, capsys):
 
 
 def test_kinds_of_commands(extension, tmp_path):
-    """Those that the programs above have."""
+    """PROGRAMS give every kind of command to a recording."""
 
     def work():
         for name in PROGRAMS:
@@ -356,16 +356,16 @@ def test_the_environment_records_a_whole_program(run_python, tmp_path):
     assert player.Recording(tmp_path / "r").commands[-1]["kernel"] == "halve"
 
 
-def test_a_disk_that_is_full(run_python, tmp_path):
-    done = run_python(
-        "import resource, torch, mps_emulator, signal\n"
+def test_a_disk_that_is_full(in_child, tmp_path):
+    done = in_child(
+        "import resource, mps_emulator, signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         f"library = torch.mps.compile_shader({HEADER + KERNELS!r})\n"
         "y = torch.ones(1 << 20, dtype=torch.float16, device='mps')\n"
         "library.halve(y)\n"
         "torch.mps.synchronize()\n"
         "try:\n"
-        "    with mps_emulator.record('r'):\n"
+        f"    with mps_emulator.record({str(tmp_path / 'r')!r}):\n"
         "        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))\n"
         "        library.halve(y)\n"
         "except OSError as error:\n"

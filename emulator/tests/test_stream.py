@@ -1,5 +1,6 @@
 """torch's stream: what is counted, what waits, which threads may do what."""
 
+import functools
 import threading
 
 import mps_emulator
@@ -134,24 +135,7 @@ def test_generic_events_and_streams():
 # ---- threads
 
 
-def _in_threads(count, work):
-    errors = []
-
-    def run(index):
-        try:
-            work(index)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-
-
-def test_operators_on_several_threads():
+def test_operators_on_several_threads(in_threads):
     def work(index):
         x = torch.full((100,), float(index), device=MPS)
         for _ in range(200):
@@ -159,10 +143,10 @@ def test_operators_on_several_threads():
             x.mul_(1)
         assert x.sum().item() == 100 * (index + 200)
 
-    _in_threads(4, work)
+    in_threads([functools.partial(work, index) for index in range(4)])
 
 
-def test_kernels_and_waits_in_the_queue_on_several_threads(extension):
+def test_kernels_and_waits_in_the_queue_on_several_threads(extension, in_threads):
     def work(index):
         x = torch.ones(64, device=MPS)
         y = torch.zeros(64, device=MPS)
@@ -171,17 +155,17 @@ def test_kernels_and_waits_in_the_queue_on_several_threads(extension):
             extension.synchronize_in_queue()
         assert extension.read_contents(y) == [50.0] * 64
 
-    _in_threads(4, work)
+    in_threads([functools.partial(work, index) for index in range(4)])
 
 
-def test_allocation_on_several_threads(extension):
+def test_allocation_on_several_threads(extension, in_threads):
     def work(index):
         for i in range(2000):
             x = torch.empty(1 + i % 300, device=MPS)
             extension.write_contents(x[:1], [float(index)])
             assert extension.read_contents(x[:1]) == [float(index)]
 
-    _in_threads(4, work)
+    in_threads([functools.partial(work, index) for index in range(4)])
 
 
 def test_synchronize_waits_for_another_threads_work():
@@ -202,9 +186,9 @@ def test_backward_runs_on_autograds_thread():
     assert thread_ids and thread_ids[0] != threading.get_ident()
 
 
-def test_fork_after_use_keeps_the_parent_going(run_python):
-    done = run_python(
-        "import os, torch\n"
+def test_fork_after_use_keeps_the_parent_going(in_child):
+    done = in_child(
+        "import os\n"
         "x = torch.ones(4, device='mps')\n"
         "torch.mps.synchronize()\n"
         "if os.fork() == 0: os._exit(0)\n"

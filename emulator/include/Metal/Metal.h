@@ -94,58 +94,26 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 @end
 
 // ---- MTLArgument.h
-// Scalars and vectors; NAME2 to NAME4 follow NAME.
+// A scalar and its vectors, which follow it.
+#define MPS_EMULATOR_DATA_TYPES(name, value)            \
+  MTLDataType##name = value, MTLDataType##name##2,      \
+                      MTLDataType##name##3, MTLDataType##name##4
 typedef NS_ENUM(NSUInteger, MTLDataType) {
   MTLDataTypeNone = 0,
-  MTLDataTypeFloat = 3,
-  MTLDataTypeFloat2 = 4,
-  MTLDataTypeFloat3 = 5,
-  MTLDataTypeFloat4 = 6,
-  MTLDataTypeHalf = 16,
-  MTLDataTypeHalf2 = 17,
-  MTLDataTypeHalf3 = 18,
-  MTLDataTypeHalf4 = 19,
-  MTLDataTypeInt = 29,
-  MTLDataTypeInt2 = 30,
-  MTLDataTypeInt3 = 31,
-  MTLDataTypeInt4 = 32,
-  MTLDataTypeUInt = 33,
-  MTLDataTypeUInt2 = 34,
-  MTLDataTypeUInt3 = 35,
-  MTLDataTypeUInt4 = 36,
-  MTLDataTypeShort = 37,
-  MTLDataTypeShort2 = 38,
-  MTLDataTypeShort3 = 39,
-  MTLDataTypeShort4 = 40,
-  MTLDataTypeUShort = 41,
-  MTLDataTypeUShort2 = 42,
-  MTLDataTypeUShort3 = 43,
-  MTLDataTypeUShort4 = 44,
-  MTLDataTypeChar = 45,
-  MTLDataTypeChar2 = 46,
-  MTLDataTypeChar3 = 47,
-  MTLDataTypeChar4 = 48,
-  MTLDataTypeUChar = 49,
-  MTLDataTypeUChar2 = 50,
-  MTLDataTypeUChar3 = 51,
-  MTLDataTypeUChar4 = 52,
-  MTLDataTypeBool = 53,
-  MTLDataTypeBool2 = 54,
-  MTLDataTypeBool3 = 55,
-  MTLDataTypeBool4 = 56,
-  MTLDataTypeLong = 81,
-  MTLDataTypeLong2 = 82,
-  MTLDataTypeLong3 = 83,
-  MTLDataTypeLong4 = 84,
-  MTLDataTypeULong = 85,
-  MTLDataTypeULong2 = 86,
-  MTLDataTypeULong3 = 87,
-  MTLDataTypeULong4 = 88,
-  MTLDataTypeBFloat = 121,
-  MTLDataTypeBFloat2 = 122,
-  MTLDataTypeBFloat3 = 123,
-  MTLDataTypeBFloat4 = 124,
+  MPS_EMULATOR_DATA_TYPES(Float, 3),
+  MPS_EMULATOR_DATA_TYPES(Half, 16),
+  MPS_EMULATOR_DATA_TYPES(Int, 29),
+  MPS_EMULATOR_DATA_TYPES(UInt, 33),
+  MPS_EMULATOR_DATA_TYPES(Short, 37),
+  MPS_EMULATOR_DATA_TYPES(UShort, 41),
+  MPS_EMULATOR_DATA_TYPES(Char, 45),
+  MPS_EMULATOR_DATA_TYPES(UChar, 49),
+  MPS_EMULATOR_DATA_TYPES(Bool, 53),
+  MPS_EMULATOR_DATA_TYPES(Long, 81),
+  MPS_EMULATOR_DATA_TYPES(ULong, 85),
+  MPS_EMULATOR_DATA_TYPES(BFloat, 121),
 };
+#undef MPS_EMULATOR_DATA_TYPES
 
 // ---- MTLFunctionConstantValues.h
 MPS_EMULATOR_CLASS

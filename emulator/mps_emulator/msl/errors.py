@@ -1,4 +1,4 @@
-"""What can go wrong, by who has to do something about it."""
+"""The front end's errors: the program's, and the machine's."""
 
 
 class Refused(Exception):

@@ -4,17 +4,9 @@ import re
 
 NEWEST = (4, 0)
 VERSIONS = (
-    (1, 0),
-    (1, 1),
-    (1, 2),
-    (2, 0),
-    (2, 1),
-    (2, 2),
-    (2, 3),
-    (2, 4),
-    (3, 0),
-    (3, 1),
-    (3, 2),
+    *((1, minor) for minor in range(3)),
+    *((2, minor) for minor in range(5)),
+    *((3, minor) for minor in range(3)),
     (4, 0),
 )
 
@@ -66,9 +58,5 @@ class Language:
     @property
     def predefined_macros(self):
         """(name, value) of what the compiler defines by itself."""
-        macros = [("__METAL_VERSION__", str(self.metal_version))]
-        if self.version >= (3, 0):
-            macros.append(("__METAL__", "1"))
-        else:
-            macros.append(("__METAL_MACOS__", "1"))
-        return macros
+        platform = "__METAL__" if self.version >= (3, 0) else "__METAL_MACOS__"
+        return [("__METAL_VERSION__", str(self.metal_version)), (platform, "1")]

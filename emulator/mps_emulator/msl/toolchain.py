@@ -93,22 +93,12 @@ def preprocess_command(clang, language, source, macros, include_folders):
     """
     command = [
         clang,
-        "-E",
-        "-x",
-        "c++",
         "-std=" + language.cplusplus,
-        "-undef",
-        "-nostdinc",
-        "-nostdinc++",
-        "-fno-color-diagnostics",
         # Warnings would stand in the preprocessed text.
-        "-w",
-        "-I" + METAL_HEADERS,
+        *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
-    for folder in include_folders:
-        command.append("-I" + folder)
-    for name, value in language.predefined_macros + list(macros):
-        command.append(f"-D{name}={value}")
+    command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
+    command += [f"-D{name}={value}" for name, value in [*language.predefined_macros, *macros]]
     return command + [source]
 
 
@@ -122,11 +112,7 @@ def dialect_options(language, fast_math):
         "+cl_khr_fp16",
     )
     return [
-        "-x",
-        "clcpp",
-        "-cl-std=clc++2021",
-        "-cl-no-stdinc",
-        "-cl-single-precision-constant",
+        *"-x clcpp -cl-std=clc++2021 -cl-no-stdinc -cl-single-precision-constant".split(),
         "-Xclang",
         "-cl-ext=" + ",".join(extensions),
         f"-D__METAL_VERSION__={language.metal_version}",
@@ -142,18 +128,11 @@ def dialect_options(language, fast_math):
 
 # Has every access to memory announced, by the functions in target_host.h, and
 # keeps lines.  Accesses that are vectorized would be too wide for it.
-_CHECK_RACES = (
-    "-DMSL_CHECK_RACES",
-    "-fsanitize=thread",
-    "-fno-sanitize-link-runtime",
-    "-mllvm",
-    "-tsan-instrument-func-entry-exit=0",
-    "-mllvm",
-    "-tsan-instrument-atomics=0",
-    "-fno-vectorize",
-    "-fno-slp-vectorize",
-    "-gline-tables-only",
-)
+_CHECK_RACES = """
+    -DMSL_CHECK_RACES -fsanitize=thread -fno-sanitize-link-runtime
+    -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0
+    -fno-vectorize -fno-slp-vectorize -gline-tables-only
+""".split()
 
 
 def compile_command(clang, language, fast_math, cpu, source, output, check_races=False):
@@ -163,23 +142,11 @@ def compile_command(clang, language, fast_math, cpu, source, output, check_races
     if check_races:
         command += _CHECK_RACES
     command += [
-        "-O2",
         "-march=" + cpu if cpu.startswith("x86") else "-mcpu=" + cpu,
-        "-fPIC",
-        "-fvisibility=hidden",
-        "-fno-exceptions",
-        "-fno-stack-protector",
+        *"-O2 -fPIC -fvisibility=hidden -fno-exceptions -fno-stack-protector".split(),
         source,
-        "-x",
-        "none",
-        "-o",
-        output,
-        "-shared",
-        "-nostdlib",
-        "-Wl,--no-undefined",
-        "-Wl,-z,relro",
-        "-l:libm.so.6",
-        "-l:libc.so.6",
+        *("-x", "none", "-o", output),
+        *"-shared -nostdlib -Wl,--no-undefined -Wl,-z,relro -l:libm.so.6 -l:libc.so.6".split(),
     ]
     if shutil.which(f"ld.lld-{CLANG_VERSION}"):
         command.append("-fuse-ld=lld")
@@ -214,15 +181,7 @@ def ptx_command(clang, gpu, fast_math, source, output):
 
 
 def _nvptx_options(gpu):
-    return [
-        "--target=nvptx64-nvidia-cuda",
-        "-Xclang",
-        "-target-cpu",
-        "-Xclang",
-        gpu,
-        "-Xclang",
-        "-target-feature",
-        "-Xclang",
-        "+ptx78",
-        "-O3",
-    ]
+    return (
+        f"--target=nvptx64-nvidia-cuda -Xclang -target-cpu -Xclang {gpu}"
+        " -Xclang -target-feature -Xclang +ptx78 -O3"
+    ).split()

@@ -76,9 +76,9 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   // Runs what has been encoded so far.  The execution lock is held.
   void Run();
 
-  // torch leaves the encoder of its kernels open on its own command buffer, for
-  // the next ones, until something of its own ends it.  `kernel` names what
-  // was encoded last; nullptr: it is ended.
+  // torch leaves the encoder of its kernels open on its command buffer, until
+  // one of torch's own functions ends the encoder.  `kernel` names the kernel
+  // that was encoded last; nullptr: the encoder is ended.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
   // Made by commandBufferWithUnretainedReferences.

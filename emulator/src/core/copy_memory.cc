@@ -26,8 +26,8 @@ char *Map(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : static_cast<char *>(memory);
 }
 
-// What guarded copies there are, and were not long ago, for who asks about a
-// fault.
+// The guarded copies that there are, or were not long ago: the handler of
+// faults looks an address up here.
 struct GuardedCopy {
   std::atomic<uintptr_t> begin{0};
   size_t capacity = 0;
@@ -131,8 +131,7 @@ void CopyMemory::Free(char *memory, size_t capacity) {
     if (guards_everything_) {
       NoteFreed(memory);
       memory -= pages - capacity;
-      // One mapping with no memory behind it: who still has the address is
-      // told so.
+      // One mapping with no memory behind it: a use of the address faults.
       mmap(memory, pages + kPage, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       freed_.emplace_back(memory, pages + kPage);

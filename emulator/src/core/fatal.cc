@@ -23,6 +23,15 @@ FatalHandler SetFatalHandler(FatalHandler handler) {
   return fatal_handler.exchange(handler);
 }
 
+std::string Text(const char *format, ...) {
+  char text[kMaxMessage];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  return text;
+}
+
 void Fatal(const char *format, ...) {
   char message[kMaxMessage];
   va_list arguments;
@@ -32,7 +41,7 @@ void Fatal(const char *format, ...) {
 
   if (FatalHandler handler = fatal_handler.load()) handler(message);
 
-  // stdout first, so that what the program printed before comes before.
+  // stdout first: the program printed that text before.
   fflush(stdout);
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);

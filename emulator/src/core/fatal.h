@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 
 namespace mps_emulator {
 
@@ -11,6 +12,9 @@ namespace mps_emulator {
 // why it is wrong on a Mac where that is not obvious, and what to do instead.
 [[noreturn]] void Fatal(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
+
+// What printf() would print.
+std::string Text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Set, by a signal handler, where what was wrong has been said already: one
 // line is enough.

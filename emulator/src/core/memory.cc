@@ -48,13 +48,14 @@ struct Block {
   // The batch in which host writes last entered the device copy.
   uint64_t merged_in_batch = 0;
 
-  // The lists of used blocks this one is on, the last of them, and the last
-  // use that put it there.
+  // On how many lists of used blocks this block is, the newest of the lists,
+  // and the use that put the block there.
   uint32_t listings = 0;
   UsedBlocks *listed_in = nullptr;
   uint64_t last_use_id = 0;
 
-  // Where the order of commands is checked: who last wrote and read.
+  // Where the order of commands is checked: the last command that wrote, and
+  // the last one that read.
   struct LastUse {
     const UsedBlocks *by = nullptr;
     uint64_t done = 0;  // by->done() with it
@@ -89,7 +90,8 @@ std::atomic<uintptr_t> handles_size{0};
 
 namespace {
 
-// Counts its lifetime as upkeep, unless an operator runs, whose time has it.
+// Counts its lifetime as upkeep.  While an operator runs, the operator's time
+// includes it already.
 class Upkeep {
  public:
   Upkeep() : begin_(*CurrentOperator() ? 0 : TraceTime()) {}
@@ -246,7 +248,7 @@ void Memory::Destroy(Block *block) {
   delete block;
 }
 
-// Destroys those of `blocks` that nothing uses any more.
+// Destroys the blocks that nothing uses any more.
 void Memory::Destroy(std::vector<Block *> *blocks) {
   auto keep = std::partition(blocks->begin(), blocks->end(),
                              [](Block *block) { return block->InFlight(); });
@@ -337,7 +339,7 @@ void Memory::Free(Buffer *buffer) {
     return;
   }
   if (copies_.guards_everything() && !block->InFlight()) {
-    // Who still uses its contents is found out.
+    // A later use of its contents faults.
     Destroy(block);
     return;
   }

@@ -156,8 +156,8 @@ bool IsAlive(const BufferUse &use);
 // variable MPS_EMULATOR_CHECK_RACES, as it was at the last BeginBatch().
 bool ChecksCommands();
 
-// What the host sees of buffers at one moment, for finding out what it writes
-// later.
+// The host copies of buffers at one moment.  A later comparison shows which
+// bytes the host has written.
 class HostSnapshot {
  public:
   void Take(const std::vector<BufferUse> &uses);
@@ -184,8 +184,8 @@ class UsedBlocks {
   // `label`: the queue's, for messages.
   explicit UsedBlocks(const std::string *label) : label_(label) {}
 
-  // What follows runs without a break, as far as the waiting thread goes: host
-  // writes enter a block's device copy once, at its first use.
+  // The commands that follow run without a break for the waiting thread: host
+  // writes enter a block's device copy once, at the block's first use.
   static void BeginBatch();
 
   // A command is about to run: brings the device copy of a buffer that it uses
@@ -206,12 +206,12 @@ class UsedBlocks {
   // run at any time.  Noted where the order of commands is checked.
   void NoteCommitted(const BufferUse &use, const char *command);
 
-  // What this queue has done so far: who waits for that on another queue
-  // (MTLEvent) calls OrderAfter() there.
+  // How much this queue has done so far.  Where another queue waits for that
+  // (MTLEvent), the other queue's OrderAfter() is called with it.
   uint64_t done() const { return done_; }
   void OrderAfter(const UsedBlocks *other, uint64_t done);
 
-  // The program knows that all of it has been done.
+  // The program knows that this queue's commands so far have been done.
   void NoteKnown() { known_ = done_; }
 
   // A wait returns: makes what commands wrote visible to the host.  Ends the

@@ -191,7 +191,7 @@ std::mutex mutex;
 std::unique_ptr<Recording> current;
 std::string failure;
 
-// Calls `work` with the recording, if there is one and it can be written.
+// Calls `work` with the recording, unless there is none or writing it failed.
 template <typename Work>
 void WithRecording(Work work) {
   std::lock_guard<std::mutex> lock(mutex);

@@ -89,7 +89,7 @@ class SerialQueue {
   std::atomic<uint32_t> owner_{0};  // the thread whose work runs; 0: none
   std::atomic<uint32_t> bypasser_{0};
   std::atomic<const char *> bypass_{nullptr};  // what that thread does
-  // Everyone who enters draws a ticket and waits until it is served.
+  // A thread that enters draws a ticket and waits until its number is served.
   uint64_t next_ticket_ = 0;
   uint64_t served_ = 0;
 

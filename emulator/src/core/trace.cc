@@ -63,8 +63,8 @@ MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   return records.size();
 }
 
-// Ends it; returns what it recorded, a JSON array in the order of the calls,
-// which stays until this thread calls again.
+// Ends the trace and returns its records, a JSON array in the order of the
+// calls.  The text stays valid until this thread's next call.
 MPS_EMULATOR_EXPORT const char *mps_emulator_stop_trace(uint64_t begin) {
   using namespace mps_emulator;
   thread_local std::string ans;

@@ -16,8 +16,8 @@ inline bool IsTracing() { return tracing.load(std::memory_order_relaxed) > 0; }
 // Nanoseconds of a clock that only goes forward.
 int64_t TraceTime();
 
-// When this thread took up the command that it runs, if it is tracing: before
-// the command got its buffers, which on a Mac takes no time.
+// If this thread is tracing: when it took up its present command.  The command
+// gets its buffers after that moment, which on a Mac takes no time.
 extern thread_local int64_t command_begin;
 
 // `kind` is "begin", "end" or "event".  The thread is the caller's, the time

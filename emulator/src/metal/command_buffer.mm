@@ -186,8 +186,8 @@ void LetDeviceProgress() {
   (*_buffer)->Wait();
 }
 
-// Who asks a committed buffer for its status may be polling: the device makes
-// progress after the first answer.
+// A program that asks a committed buffer for its status may be polling: the
+// device makes progress after the first answer.
 - (MTLCommandBufferStatus)status {
   MTLCommandBufferStatus status =
       static_cast<MTLCommandBufferStatus>((*_buffer)->status());
@@ -281,80 +281,38 @@ void LetDeviceProgress() {
 }
 
 // The rest goes to the root.
-- (id<MTLDevice>)device {
-  return [_rootCommandBuffer device];
-}
-
-- (id<MTLCommandQueue>)commandQueue {
-  return [_rootCommandBuffer commandQueue];
-}
-
-- (BOOL)retainedReferences {
-  return [_rootCommandBuffer retainedReferences];
-}
-
-- (NSString *)label {
-  return [_rootCommandBuffer label];
-}
+#define FORWARD(type, method)           \
+  -(type)method {                       \
+    return [_rootCommandBuffer method]; \
+  }
+FORWARD(id<MTLDevice>, device)
+FORWARD(id<MTLCommandQueue>, commandQueue)
+FORWARD(BOOL, retainedReferences)
+FORWARD(NSString *, label)
+FORWARD(CFTimeInterval, kernelStartTime)
+FORWARD(CFTimeInterval, kernelEndTime)
+FORWARD(CFTimeInterval, GPUStartTime)
+FORWARD(CFTimeInterval, GPUEndTime)
+FORWARD(void, enqueue)
+FORWARD(void, commit)
+FORWARD(void, waitUntilScheduled)
+FORWARD(void, waitUntilCompleted)
+FORWARD(MTLCommandBufferStatus, status)
+FORWARD(NSError *, error)
+FORWARD(id<MTLBlitCommandEncoder>, blitCommandEncoder)
+FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoder)
+#undef FORWARD
 
 - (void)setLabel:(NSString *)label {
   [_rootCommandBuffer setLabel:label];
-}
-
-- (CFTimeInterval)kernelStartTime {
-  return [_rootCommandBuffer kernelStartTime];
-}
-
-- (CFTimeInterval)kernelEndTime {
-  return [_rootCommandBuffer kernelEndTime];
-}
-
-- (CFTimeInterval)GPUStartTime {
-  return [_rootCommandBuffer GPUStartTime];
-}
-
-- (CFTimeInterval)GPUEndTime {
-  return [_rootCommandBuffer GPUEndTime];
-}
-
-- (void)enqueue {
-  [_rootCommandBuffer enqueue];
-}
-
-- (void)commit {
-  [_rootCommandBuffer commit];
 }
 
 - (void)addScheduledHandler:(MTLCommandBufferHandler)block {
   [_rootCommandBuffer addScheduledHandler:block];
 }
 
-- (void)waitUntilScheduled {
-  [_rootCommandBuffer waitUntilScheduled];
-}
-
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block {
   [_rootCommandBuffer addCompletedHandler:block];
-}
-
-- (void)waitUntilCompleted {
-  [_rootCommandBuffer waitUntilCompleted];
-}
-
-- (MTLCommandBufferStatus)status {
-  return [_rootCommandBuffer status];
-}
-
-- (NSError *)error {
-  return [_rootCommandBuffer error];
-}
-
-- (id<MTLBlitCommandEncoder>)blitCommandEncoder {
-  return [_rootCommandBuffer blitCommandEncoder];
-}
-
-- (id<MTLComputeCommandEncoder>)computeCommandEncoder {
-  return [_rootCommandBuffer computeCommandEncoder];
 }
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:

@@ -35,8 +35,8 @@ Semaphore *SemaphoreOf(dispatch_semaphore_t handle) {
   return static_cast<Semaphore *>(FromHandle(handle));
 }
 
-// A thread in torch's queue may need the GIL, so that one that holds it and
-// waits for the queue may wait forever.
+// A thread in torch's queue may need the GIL: another thread that holds the GIL
+// and waits for the queue may wait forever.
 void CountIfGilIsHeld() {
   static auto *const holds_gil =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));

@@ -303,7 +303,7 @@ std::string ToString(MTLSize size) {
           what, kernel.name.c_str(), threadgroup_bytes,
           kernel.static_threadgroup_bytes, msl::kMaxThreadgroupBytes);
 
-  // Nothing to run; Metal takes it as that.
+  // Metal accepts an empty grid and runs nothing.
   if (!grid.width || !grid.height || !grid.depth) return;
 
   auto dispatch = std::make_shared<msl::Dispatch>();
@@ -390,7 +390,8 @@ std::string ToString(MTLSize size) {
   [self recordBarrier];
 }
 
-// Commands of one encoder run one after the other, so there is nothing to do.
+// A barrier needs no work here: commands of one encoder run one after the
+// other.
 - (void)recordBarrier {
   if (!IsRecording()) return;
   _state->buffer->Encode({"a memory barrier",

@@ -27,7 +27,7 @@ struct EventState {
   std::condition_variable changed;
   uint64_t value = 0;
   std::set<CommandQueue *> signalers;
-  // What each queue had done when it last signaled.
+  // UsedBlocks::done() of each queue at its last signal.
   std::map<CommandQueue *, uint64_t> done;
   std::vector<Listener> listeners;
 };
@@ -39,6 +39,8 @@ constexpr std::chrono::seconds kPatience(20);
 }  // namespace
 
 @implementation MTLSharedEventListener
+
+@synthesize dispatchQueue = _dispatchQueue;
 
 - (instancetype)init {
   return [self initWithDispatchQueue:nullptr];
@@ -55,13 +57,11 @@ constexpr std::chrono::seconds kPatience(20);
   [super dealloc];
 }
 
-- (dispatch_queue_t)dispatchQueue {
-  return _dispatchQueue;
-}
-
 @end
 
 @implementation MPSEmulatorEvent
+
+@synthesize label = _label;
 
 - (EventState *)state {
   return static_cast<EventState *>(_state);
@@ -80,14 +80,6 @@ constexpr std::chrono::seconds kPatience(20);
 
 - (id<MTLDevice>)device {
   return MTLCreateSystemDefaultDevice();
-}
-
-- (NSString *)label {
-  return _label;
-}
-
-- (void)setLabel:(NSString *)label {
-  Assign(&_label, label);
 }
 
 - (uint64_t)signaledValue {

@@ -18,10 +18,10 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 
 namespace {
 
-// What a pipeline allows at most, where the program has not said how many it
-// needs.  On a Mac that depends on the registers that the kernel uses, which
-// nothing here counts: MPS_EMULATOR_MAX_THREADS lowers it for all of them, and
-// who never asks for maxTotalThreadsPerThreadgroup is found out.
+// The most threads that a pipeline allows where the program does not say how
+// many it needs.  On a Mac the number depends on the kernel's registers, which
+// the emulator does not count.  MPS_EMULATOR_MAX_THREADS lowers it for all
+// pipelines: a program that never reads maxTotalThreadsPerThreadgroup fails.
 NSUInteger MostThreadsOfAPipeline() {
   const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
   NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;
@@ -32,6 +32,14 @@ NSUInteger MostThreadsOfAPipeline() {
 }  // namespace
 
 @implementation MTLCompileOptions
+
+@synthesize preprocessorMacros = _preprocessorMacros,
+            fastMathEnabled = _fastMathEnabled, mathMode = _mathMode,
+            mathFloatingPointFunctions = _mathFloatingPointFunctions,
+            languageVersion = _languageVersion,
+            preserveInvariance = _preserveInvariance,
+            optimizationLevel = _optimizationLevel,
+            maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
 
 - (instancetype)init {
   _fastMathEnabled = YES;
@@ -59,28 +67,10 @@ NSUInteger MostThreadsOfAPipeline() {
   return copy;
 }
 
-- (NSDictionary *)preprocessorMacros {
-  return _preprocessorMacros;
-}
-
-- (void)setPreprocessorMacros:(NSDictionary *)macros {
-  NSDictionary *copy = [macros copy];
-  Assign(&_preprocessorMacros, copy);
-  [copy release];
-}
-
-- (BOOL)fastMathEnabled {
-  return _fastMathEnabled;
-}
-
 // The older spelling of the math mode.
 - (void)setFastMathEnabled:(BOOL)enabled {
   _fastMathEnabled = enabled;
   _mathMode = enabled ? MTLMathModeFast : MTLMathModeSafe;
-}
-
-- (MTLMathMode)mathMode {
-  return _mathMode;
 }
 
 - (void)setMathMode:(MTLMathMode)mode {
@@ -88,49 +78,11 @@ NSUInteger MostThreadsOfAPipeline() {
   _fastMathEnabled = mode == MTLMathModeFast;
 }
 
-- (MTLMathFloatingPointFunctions)mathFloatingPointFunctions {
-  return _mathFloatingPointFunctions;
-}
-
-- (void)setMathFloatingPointFunctions:(MTLMathFloatingPointFunctions)functions {
-  _mathFloatingPointFunctions = functions;
-}
-
-- (MTLLanguageVersion)languageVersion {
-  return _languageVersion;
-}
-
-- (void)setLanguageVersion:(MTLLanguageVersion)version {
-  _languageVersion = version;
-}
-
-- (BOOL)preserveInvariance {
-  return _preserveInvariance;
-}
-
-- (void)setPreserveInvariance:(BOOL)preserve {
-  _preserveInvariance = preserve;
-}
-
-- (MTLLibraryOptimizationLevel)optimizationLevel {
-  return _optimizationLevel;
-}
-
-- (void)setOptimizationLevel:(MTLLibraryOptimizationLevel)level {
-  _optimizationLevel = level;
-}
-
-- (NSUInteger)maxTotalThreadsPerThreadgroup {
-  return _maxTotalThreadsPerThreadgroup;
-}
-
-- (void)setMaxTotalThreadsPerThreadgroup:(NSUInteger)threads {
-  _maxTotalThreadsPerThreadgroup = threads;
-}
-
 @end
 
 @implementation MPSEmulatorFunction
+
+@synthesize label = _label;
 
 - (instancetype)initWithLibrary:(const LibraryPointer &)library
                          kernel:(const msl::Kernel *)kernel {
@@ -143,14 +95,6 @@ NSUInteger MostThreadsOfAPipeline() {
   delete _library;
   [_label release];
   [super dealloc];
-}
-
-- (NSString *)label {
-  return _label;
-}
-
-- (void)setLabel:(NSString *)label {
-  Assign(&_label, label);
 }
 
 - (id<MTLDevice>)device {
@@ -259,6 +203,8 @@ size_t SizeOf(MTLDataType type) {
 
 @implementation MPSEmulatorLibrary
 
+@synthesize label = _label;
+
 + (instancetype)newWithSource:(std::string)source
                       options:(msl::CompileOptions)options
                         error:(NSError **)error {
@@ -284,14 +230,6 @@ size_t SizeOf(MTLDataType type) {
   delete _options;
   [_label release];
   [super dealloc];
-}
-
-- (NSString *)label {
-  return _label;
-}
-
-- (void)setLabel:(NSString *)label {
-  Assign(&_label, label);
 }
 
 - (id<MTLDevice>)device {
@@ -333,6 +271,11 @@ size_t SizeOf(MTLDataType type) {
 
 @implementation MTLComputePipelineDescriptor
 
+@synthesize label = _label, computeFunction = _computeFunction,
+            threadGroupSizeIsMultipleOfThreadExecutionWidth =
+                _threadGroupSizeIsMultipleOfThreadExecutionWidth,
+            maxTotalThreadsPerThreadgroup = _maxTotalThreadsPerThreadgroup;
+
 - (void)dealloc {
   [_label release];
   [_computeFunction release];
@@ -357,41 +300,11 @@ size_t SizeOf(MTLDataType type) {
   _maxTotalThreadsPerThreadgroup = 0;
 }
 
-- (NSString *)label {
-  return _label;
-}
-
-- (void)setLabel:(NSString *)label {
-  Assign(&_label, label);
-}
-
-- (id<MTLFunction>)computeFunction {
-  return _computeFunction;
-}
-
-- (void)setComputeFunction:(id<MTLFunction>)function {
-  Assign(&_computeFunction, function);
-}
-
-- (BOOL)threadGroupSizeIsMultipleOfThreadExecutionWidth {
-  return _threadGroupSizeIsMultipleOfThreadExecutionWidth;
-}
-
-- (void)setThreadGroupSizeIsMultipleOfThreadExecutionWidth:(BOOL)multiple {
-  _threadGroupSizeIsMultipleOfThreadExecutionWidth = multiple;
-}
-
-- (NSUInteger)maxTotalThreadsPerThreadgroup {
-  return _maxTotalThreadsPerThreadgroup;
-}
-
-- (void)setMaxTotalThreadsPerThreadgroup:(NSUInteger)threads {
-  _maxTotalThreadsPerThreadgroup = threads;
-}
-
 @end
 
 @implementation MPSEmulatorPipeline
+
+@synthesize label = _label, maxTotalThreadsPerThreadgroup = _maxTotalThreads;
 
 - (instancetype)initWithFunction:(MPSEmulatorFunction *)function
                  maxTotalThreads:(NSUInteger)maxTotalThreads
@@ -413,16 +326,8 @@ size_t SizeOf(MTLDataType type) {
   [super dealloc];
 }
 
-- (NSString *)label {
-  return _label;
-}
-
 - (id<MTLDevice>)device {
   return MTLCreateSystemDefaultDevice();
-}
-
-- (NSUInteger)maxTotalThreadsPerThreadgroup {
-  return _maxTotalThreads;
 }
 
 - (NSUInteger)threadExecutionWidth {

@@ -71,7 +71,8 @@ objc_msg_lookup(id receiver, SEL selector) {
 }
 
 // A copied block retains the objects that it captured, and releases them when
-// it goes.  libBlocksRuntime leaves that to whoever brings objects.
+// the block is freed.  libBlocksRuntime has no objects: a library that brings
+// them defines these two functions.
 extern "C" __attribute__((visibility("default"))) void _Block_object_assign(
     void *destination, const void *object, const int flags) {
   if ((flags & kFieldKindMask) == kFieldIsObject) {

@@ -10,10 +10,10 @@
 #include <system_error>
 
 #include "msl/front_end.h"
+#include "msl/hash.h"
 #include "msl/library.h"
 #include "msl/msl.h"
 #include "msl/race_checker.h"
-#include "msl/sha256.h"
 
 namespace mps_emulator::msl {
 
@@ -53,23 +53,23 @@ fs::path CacheDirectory() {
 
 std::string CacheKey(const FrontEnd &front_end, const std::string &source,
                      const CompileOptions &options, bool check_races) {
-  Sha256 hash;
-  hash.UpdateField(front_end.identity());
-  hash.UpdateField(source);
-  hash.UpdateField(options.fast_math ? "fast" : "precise");
-  hash.UpdateField(check_races ? "races" : "");
-  hash.UpdateField(std::to_string(options.language_version));
-  hash.UpdateField(std::to_string(options.macros.size()));
+  Hash hash;
+  hash.AddField(front_end.identity());
+  hash.AddField(source);
+  hash.AddField(options.fast_math ? "fast" : "precise");
+  hash.AddField(check_races ? "races" : "");
+  hash.AddField(std::to_string(options.language_version));
+  hash.AddField(std::to_string(options.macros.size()));
   for (const auto &[name, value] : options.macros) {
-    hash.UpdateField(name);
-    hash.UpdateField(value);
+    hash.AddField(name);
+    hash.AddField(value);
   }
   for (const FunctionConstantValue &constant : options.function_constants) {
-    hash.UpdateField(constant.name);
-    hash.UpdateField(std::to_string(constant.index));
-    hash.UpdateField(constant.bytes);
+    hash.AddField(constant.name);
+    hash.AddField(std::to_string(constant.index));
+    hash.AddField(constant.bytes);
   }
-  return hash.Finish();
+  return hash.Hexadecimal();
 }
 
 // A folder that goes away with the object.

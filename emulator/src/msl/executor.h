@@ -17,8 +17,8 @@
 
 namespace mps_emulator::msl {
 
-// One for each thread of the host that runs dispatches; it keeps its stacks
-// from one dispatch to the next.
+// Each thread of the host that runs dispatches has an executor, which keeps the
+// fibers' stacks from one dispatch to the next.
 class Executor {
  public:
   // Creates it at the first call on a thread.
@@ -32,10 +32,10 @@ class Executor {
   // within the limits.
   void Run(const Dispatch &dispatch, const mps_emulator_msl_kernel &kernel);
 
-  // What Run() is at, nullptr outside of it.
+  // The dispatch that Run() runs; nullptr outside of Run().
   const Dispatch *dispatch() const { return dispatch_; }
   const FiberStacks &stacks() const { return stacks_; }
-  // What the checker has found so far, nullptr where there is none.
+  // The checker's first finding; nullptr: none so far, or no checker.
   const char *failure() const {
     return checker_ == nullptr || checker_->failure().empty()
                ? nullptr

@@ -1,5 +1,5 @@
-// What is said where a kernel's code faults: it accessed memory that it has
-// not, or divided by zero.
+// The message where a kernel's code faults: an access outside of its memory, or
+// a division by zero.
 #pragma once
 
 namespace mps_emulator::msl {

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/export.h"
+#include "msl/hash.h"
 #include "msl/process.h"
-#include "msl/sha256.h"
 
 namespace mps_emulator::msl {
 
@@ -51,7 +51,7 @@ std::string FindInPath(std::string_view name) {
   return "";
 }
 
-// The newest processor that the front end compiles for and this one is.
+// The newest of the front end's targets that this processor can run.
 std::string Cpu() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -113,11 +113,11 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     return;
   }
 
-  Sha256 hash;
-  hash.UpdateField(clang_);
-  hash.UpdateField(std::to_string(compiler.st_size));
-  hash.UpdateField(std::to_string(compiler.st_mtim.tv_sec));
-  hash.UpdateField(cpu_);
+  Hash hash;
+  hash.AddField(clang_);
+  hash.AddField(std::to_string(compiler.st_size));
+  hash.AddField(std::to_string(compiler.st_mtim.tv_sec));
+  hash.AddField(cpu_);
   std::vector<fs::path> files;
   for (const fs::directory_entry &entry :
        fs::recursive_directory_iterator(directory_)) {
@@ -130,10 +130,10 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     std::ifstream stream(directory_ / file, std::ios::binary);
     std::ostringstream content;
     content << stream.rdbuf();
-    hash.UpdateField(file.string());
-    hash.UpdateField(content.str());
+    hash.AddField(file.string());
+    hash.AddField(content.str());
   }
-  identity_ = hash.Finish();
+  identity_ = hash.Hexadecimal();
 }
 
 FrontEnd::Result FrontEnd::Build(const std::string &source,

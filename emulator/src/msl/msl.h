@@ -84,7 +84,7 @@ class Library {
   virtual const std::vector<Kernel> &kernels() const = 0;
   // Returns nullptr if there is no such kernel.
   virtual const Kernel *Find(std::string_view name) const = 0;
-  // What it was compiled from.
+  // The program and the options that the library was compiled from.
   virtual const std::string &source() const = 0;
   virtual const CompileOptions &options() const = 0;
 };

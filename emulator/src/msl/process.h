@@ -1,4 +1,4 @@
-// Running another program and reading what it prints.
+// Runs another program and reads its output.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace mps_emulator::msl {
 struct ProcessResult {
   // The exit status; -1 if the program was not started or died of a signal.
   int status = -1;
-  // What it printed to stdout and stderr, or why it was not started.
+  // The text on stdout and stderr, or why the program was not started.
   std::string output;
 };
 

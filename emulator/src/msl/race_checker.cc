@@ -18,8 +18,8 @@ namespace {
 constexpr unsigned kMemDevice = 1;
 constexpr unsigned kMemThreadgroup = 2;
 
-// Accesses that are remembered for a word.  Where more threads read one, any
-// of them stands for the others.
+// How many accesses are remembered for a word.  Where more threads read a word,
+// some of the readers are forgotten.
 constexpr size_t kMostRecords = 8;
 
 // How far from a buffer an access counts as meant for it.
@@ -129,7 +129,7 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 
   if (fences_used_ && (flags & kMpsEmulatorMslAtomic)) {
     Clock &told = told_[begin];
-    // A thread that fences behind this access knows what it was told.
+    // Fence() makes `seen` known to this thread.
     Join(&threads_[thread].seen, told);
     if (flags & kMpsEmulatorMslWrite) Join(&told, threads_[thread].released);
   }
@@ -160,13 +160,15 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   }
   if (hit != nullptr) {
     if (constant != nullptr && (flags & kMpsEmulatorMslWrite))
-      failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
-                 DescribeGroup(group_) + " writes to memory that is buffer " +
-                 std::to_string(constant->index) + " ('" + constant->name +
-                 "') as well, in " + LineOf(place) +
-                 ": nothing may write to `constant` memory while a kernel that "
-                 "has it runs, the GPU reads it from a cache.  Declare the "
-                 "parameter `device const`, or bind another buffer";
+      failure_ = Text(
+          "%s writes to memory that is buffer %u ('%s') as well, in %s: "
+          "nothing "
+          "may write to `constant` memory while a kernel that has it runs, the "
+          "GPU reads it from a cache.  Declare the parameter `device const`, "
+          "or "
+          "bind another buffer",
+          Name(thread, group_).c_str(), constant->index, constant->name.c_str(),
+          LineOf(place).c_str());
     return true;
   }
   if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
@@ -176,16 +178,12 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   std::string where = " outside of every buffer of the dispatch";
   if (near != nullptr && distance <= kNear) {
     const Binding &binding = dispatch_->buffers[near->index];
-    where = " at byte " +
-            std::to_string(static_cast<int64_t>(
-                begin - reinterpret_cast<uintptr_t>(binding.data))) +
-            " of buffer " + std::to_string(near->index) + " ('" + near->name +
-            "'), which has " + std::to_string(binding.size) + " bytes";
+    where = Text(
+        " at byte %td of buffer %u ('%s'), which has %zu bytes",
+        reinterpret_cast<char *>(begin) - static_cast<char *>(binding.data),
+        near->index, near->name.c_str(), binding.size);
   }
-  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
-             DescribeGroup(group_) +
-             (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
-             std::to_string(size) + " bytes" + where + ", in " + LineOf(place);
+  NoteOutside(thread, size, flags, where, place);
   return false;
 }
 
@@ -201,14 +199,14 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
             (is_write || (other.record.flags & kMpsEmulatorMslWrite)) &&
             !(other.record.flags & record.flags & kMpsEmulatorMslAtomic);
         if (!races) continue;
-        failure_ =
-            "data race between two dispatches of a concurrent encoder "
-            "on " +
-            DescribeAddress(word, kDevice) + ": kernel '" + other.kernel +
-            "', " + DescribeAccess(other.record) + ", and this one, " +
-            DescribeAccess(record) +
-            ": put memoryBarrierWithScope:MTLBarrierScopeBuffers "
-            "between the dispatches, or take a serial encoder";
+        failure_ = Text(
+            "data race between two dispatches of a concurrent encoder on %s: "
+            "kernel '%s', %s, and this one, %s: put "
+            "memoryBarrierWithScope:MTLBarrierScopeBuffers between the "
+            "dispatches, or take a serial encoder",
+            DescribeAddress(word, kDevice).c_str(), other.kernel.c_str(),
+            DescribeAccess(other.record).c_str(),
+            DescribeAccess(record).c_str());
         return;
       }
     }
@@ -218,12 +216,12 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
     if (word + 4 <= reinterpret_cast<uintptr_t>(begin) ||
         word >= reinterpret_cast<uintptr_t>(end))
       continue;
-    failure_ = "the host wrote to " + DescribeAddress(word, kDevice) +
-               " after the command buffer was committed, which " +
-               DescribeAccess(record) +
-               ": whether it sees the old bytes or the new ones is chance on a "
-               "Mac.  Wait for the command buffer first, or write to another "
-               "buffer";
+    failure_ = Text(
+        "the host wrote to %s after the command buffer was committed, which "
+        "%s: whether it sees the old bytes or the new ones is chance on a Mac. "
+        " "
+        "Wait for the command buffer first, or write to another buffer",
+        DescribeAddress(word, kDevice).c_str(), DescribeAccess(record).c_str());
     return;
   }
 }
@@ -301,35 +299,34 @@ bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
       before = &piece;
   if (before != nullptr && offset + size <= before->offset + before->bytes)
     return true;
-  std::string what = "threadgroup memory that the kernel has not";
+  std::string where = " at threadgroup memory that the kernel has not";
   if (before != nullptr && before->argument >= 0)
-    what = "byte " + std::to_string(offset - before->offset) +
-           " of the threadgroup memory at index " +
-           std::to_string(before->argument) + ", which has " +
-           std::to_string(before->bytes) +
-           " bytes (setThreadgroupMemoryLength:atIndex:)";
+    where = Text(
+        " at byte %zu of the threadgroup memory at index %d, which has %zu "
+        "bytes (setThreadgroupMemoryLength:atIndex:)",
+        offset - before->offset, before->argument, before->bytes);
   else if (before != nullptr)
-    what = "byte " + std::to_string(offset - before->offset) +
-           " of a threadgroup variable of " + std::to_string(before->bytes) +
-           " bytes";
-  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
-             DescribeGroup(group_) +
-             (flags & kMpsEmulatorMslWrite ? " writes " : " reads ") +
-             std::to_string(size) + " bytes at " + what + ", in " +
-             LineOf(place);
+    where = Text(" at byte %zu of a threadgroup variable of %zu bytes",
+                 offset - before->offset, before->bytes);
+  NoteOutside(thread, size, flags, where, place);
   return false;
+}
+
+void RaceChecker::NoteOutside(unsigned thread, size_t size, unsigned flags,
+                              const std::string &where, const void *place) {
+  failure_ = Text("%s %s %zu bytes%s, in %s", Name(thread, group_).c_str(),
+                  flags & kMpsEmulatorMslWrite ? "writes" : "reads", size,
+                  where.c_str(), LineOf(place).c_str());
 }
 
 void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
                                    unsigned line) {
   if (!failure_.empty()) return;
-  failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
-             DescribeGroup(group_) + " reads the value of lane " +
-             std::to_string(lane) +
-             " of its simdgroup, which takes no part in the shuffle in line " +
-             std::to_string(line) +
-             ": what it gets is undefined on a GPU.  Have all lanes reach the "
-             "call, or read none that does not";
+  failure_ = Text(
+      "%s reads the value of lane %u of its simdgroup, which takes no part in "
+      "the shuffle in line %u: what it gets is undefined on a GPU.  Have all "
+      "lanes reach the call, or read none that does not",
+      Name(thread, group_).c_str(), lane, line);
 }
 
 void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
@@ -345,13 +342,11 @@ void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
       std::all_of(initialized_.begin() + first, initialized_.begin() + last,
                   [](bool byte) { return byte; });
   if (!is_initialized && (flags & kMpsEmulatorMslStore) == 0)
-    failure_ = "thread " + std::to_string(thread) + " of threadgroup " +
-               DescribeGroup(group_) +
-               " reads threadgroup memory that no thread has written so far, "
-               "in " +
-               LineOf(place) +
-               ": either it is not initialised, or a threadgroup_barrier is "
-               "missing before";
+    failure_ = Text(
+        "%s reads threadgroup memory that no thread has written so far, in %s: "
+        "either it is not initialised, or a threadgroup_barrier is missing "
+        "before",
+        Name(thread, group_).c_str(), LineOf(place).c_str());
   std::fill(initialized_.begin() + first, initialized_.begin() + last, true);
 }
 
@@ -406,25 +401,24 @@ void RaceChecker::Report(const Record &before, const Record &now,
                    "between them"
                  : "put threadgroup_barrier(mem_flags::mem_device) between "
                    "them";
-  failure_ = "data race on " + DescribeAddress(address, memory) + ": " +
-             DescribeAccess(before) + ", and " + DescribeAccess(now) +
-             ", and nothing orders the two: " + advice;
+  failure_ =
+      Text("data race on %s: %s, and %s, and nothing orders the two: %s",
+           DescribeAddress(address, memory).c_str(),
+           DescribeAccess(before).c_str(), DescribeAccess(now).c_str(), advice);
 }
 
 std::string RaceChecker::DescribeAccess(const Record &record) const {
-  bool is_write = record.flags & kMpsEmulatorMslWrite;
-  bool is_atomic = record.flags & kMpsEmulatorMslAtomic;
-  return "thread " + std::to_string(record.thread) + " of threadgroup " +
-         DescribeGroup(record.group) + (is_write ? " writes" : " reads") +
-         (is_atomic ? " atomically" : "") + " in " + LineOf(record.place);
+  return Text("%s %s%s in %s", Name(record.thread, record.group).c_str(),
+              record.flags & kMpsEmulatorMslWrite ? "writes" : "reads",
+              record.flags & kMpsEmulatorMslAtomic ? " atomically" : "",
+              LineOf(record.place).c_str());
 }
 
-std::string RaceChecker::DescribeGroup(uint32_t group) const {
-  uint32_t x = group % group_count_[0];
-  uint32_t y = group / group_count_[0] % group_count_[1];
-  uint32_t z = group / group_count_[0] / group_count_[1];
-  return "(" + std::to_string(x) + ", " + std::to_string(y) + ", " +
-         std::to_string(z) + ")";
+std::string RaceChecker::Name(unsigned thread, uint32_t group) const {
+  return Text("thread %u of threadgroup (%u, %u, %u)", thread,
+              group % group_count_[0],
+              group / group_count_[0] % group_count_[1],
+              group / group_count_[0] / group_count_[1]);
 }
 
 std::string RaceChecker::DescribeAddress(uintptr_t address,
@@ -436,9 +430,9 @@ std::string RaceChecker::DescribeAddress(uintptr_t address,
     auto data = reinterpret_cast<uintptr_t>(binding.data);
     // The word begins up to 3 bytes before an unaligned buffer.
     if (binding.data != nullptr && address + 3 - data < binding.size + 3)
-      return "byte " + std::to_string(address < data ? 0 : address - data) +
-             " of buffer " + std::to_string(parameter.index) + " ('" +
-             parameter.name + "')";
+      return Text("byte %zu of buffer %u ('%s')",
+                  address < data ? size_t{0} : address - data, parameter.index,
+                  parameter.name.c_str());
   }
   return "device memory";
 }

@@ -132,7 +132,10 @@ class RaceChecker {
   void Report(const Record &before, const Record &now, uintptr_t address,
               Memory memory);
   std::string DescribeAccess(const Record &record) const;
-  std::string DescribeGroup(uint32_t group) const;
+  std::string Name(unsigned thread, uint32_t group) const;
+  // Of an access outside of what the kernel has.
+  void NoteOutside(unsigned thread, size_t size, unsigned flags,
+                   const std::string &where, const void *place);
   std::string DescribeAddress(uintptr_t address, Memory memory) const;
 
   const Dispatch *dispatch_ = nullptr;

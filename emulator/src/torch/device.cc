@@ -81,7 +81,7 @@ void Record(const std::shared_ptr<Event> &event) {
   CommitInQueue();
 }
 
-// Who asks may be polling: the device makes progress after the first answer.
+// The program may be polling: the device makes progress after the first answer.
 bool Query(const std::shared_ptr<Event> &event) {
   bool reached = event->reached;
   if (!reached) SynchronizeInQueue();

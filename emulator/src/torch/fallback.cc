@@ -177,8 +177,8 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>());
 }
 
-// Each one explicitly: where an operator is also made of other operators, the
-// Mac runs its own kernel, whether or not it has kernels for those others.
+// Each operator by its name: for an operator that could also be made of other
+// operators, a Mac runs the kernel of its own.
 TORCH_LIBRARY_IMPL(aten, MPS, m){
 #define REGISTER(name) \
   if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));

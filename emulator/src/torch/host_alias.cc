@@ -126,7 +126,7 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
   if (tensor._is_zerotensor())
     return at::_efficientzerotensor(tensor.sizes(),
                                     tensor.options().device(at::kCPU));
-  // What is one tensor to the program is one to the operator.
+  // The program's one tensor becomes one alias, however often it is passed.
   for (const TensorAlias &known : tensors_) {
     if (!known.device.is_same(tensor)) continue;
     if (writes) AliasStorage(tensor.storage(), true, overwrites_all);

@@ -18,9 +18,9 @@ void CheckDtype(c10::ScalarType dtype);
 // The aliases that one operator uses, inside an OperatorScope; the tensors it
 // hands out must not be used after that scope.
 //
-// To be made before that scope, with the operator's tensors (or given them in
-// another way, by who holds them until after it).  The first reference of C++
-// to a tensor that Python has, and the last one dropped, take the GIL; who
+// Make it before that scope, with the operator's tensors, or have the caller
+// hold the tensors until after the scope.  C++'s first reference to a tensor of
+// Python's takes the GIL, and so does dropping the last one; a thread that
 // holds the GIL may be waiting for the queue that the scope is in.
 class HostAliases {
  public:

@@ -128,8 +128,8 @@ void EncodeCopy(const Tensor &destination, const Tensor &source) {
   };
   // Shallow copies: the command must see today's sizes, and keep both alive.
   // They are dropped on a thread of their own, as torch does it on a Mac:
-  // dropping a storage that Python owns takes the GIL, and who holds the GIL
-  // may be waiting for the stream.
+  // dropping a storage that Python owns takes the GIL, and a thread that holds
+  // the GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         static auto *release_queue = new SerialQueue("release");

@@ -16,8 +16,8 @@ namespace mps_emulator {
 // overload, lacks a dtype that a Mac's has.
 bool IsWidened(std::string_view name);
 
-// The dtype that the arguments at the end of `stack` are promoted to, if it is
-// one of those.
+// The dtype that the arguments at the end of `stack` are promoted to, if the
+// CPU's kernel lacks that dtype and a Mac's has it.
 std::optional<c10::ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                             const torch::jit::Stack &stack);
 

@@ -184,12 +184,12 @@ void ContentsOverrun(bool right) {
   contents[right ? 63 : 64] = 5;
 }
 
-struct Case {
+struct BothWays {
   const char *name;
   void (*run)(bool right);
 };
 
-constexpr Case kCases[] = {
+constexpr BothWays kCases[] = {
     {"concurrent dispatches", ConcurrentDispatches},
     {"concurrent dispatches on other buffers", ConcurrentDispatchesOfOthers},
     {"own queue reads what torch wrote", OwnQueueReadsTorch},
@@ -207,7 +207,7 @@ constexpr Case kCases[] = {
 
 void BetweenCommands(const std::string &name, bool right) {
   @autoreleasepool {
-    for (const Case &c : kCases)
+    for (const BothWays &c : kCases)
       if (c.name == name) return c.run(right);
   }
   TORCH_CHECK(false, "no such case: ", name);

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,23 @@ inline NSUInteger OffsetOf(const at::Tensor &tensor) {
 
 // A pipeline of a kernel in kernels.mm; made once.
 id<MTLComputePipelineState> Pipeline(const char *kernel);
+
+struct Case {
+  const char *name;
+  std::function<void()> run;
+};
+inline std::vector<std::string> NamesOf(const std::vector<Case> &cases) {
+  std::vector<std::string> names;
+  for (const Case &c : cases) names.push_back(c.name);
+  return names;
+}
+inline void Run(const std::vector<Case> &cases, const std::string &name) {
+  @autoreleasepool {
+    for (const Case &c : cases)
+      if (c.name == name) return c.run();
+  }
+  TORCH_CHECK(false, "no case ", name);
+}
 #endif
 
 // ---- kernels.mm: encode work on torch's stream and return at once

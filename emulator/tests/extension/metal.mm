@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <functional>
 #include <thread>
 
 namespace {
@@ -57,13 +56,8 @@ id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
   return library;
 }
 
-struct Check {
-  const char *name;
-  std::function<void()> run;
-};
-
-const std::vector<Check> &Checks() {
-  static const std::vector<Check> checks = {
+const std::vector<Case> &Checks() {
+  static const std::vector<Case> checks = {
       // ---- Foundation
       {"strings",
        [] {
@@ -507,7 +501,7 @@ const std::vector<Check> &Checks() {
          id<MTLBuffer> x = BufferWith({1, 2, 3, 4});
          id<MTLBuffer> two = BufferWith({2});
          dispatch_sync(stream->queue(), ^{
-           // One encoder for several kernels; nobody ends it here.
+           // One encoder serves several kernels; the stream ends it later.
            id<MTLComputeCommandEncoder> encoder = stream->commandEncoder();
            TORCH_CHECK(encoder == stream->commandEncoder());
            [encoder setComputePipelineState:Pipeline("scale")];
@@ -555,16 +549,6 @@ const std::vector<Check> &Checks() {
 
 }  // namespace
 
-std::vector<std::string> MetalChecks() {
-  std::vector<std::string> names;
-  for (const Check &check : Checks()) names.push_back(check.name);
-  return names;
-}
+std::vector<std::string> MetalChecks() { return NamesOf(Checks()); }
 
-void RunMetalCheck(const std::string &name) {
-  @autoreleasepool {
-    for (const Check &check : Checks())
-      if (check.name == name) return check.run();
-  }
-  TORCH_CHECK(false, "no check ", name);
-}
+void RunMetalCheck(const std::string &name) { Run(Checks(), name); }

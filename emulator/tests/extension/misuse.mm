@@ -6,7 +6,6 @@
 #include <ATen/mps/MPSStream.h>
 #include <torch/mps.h>
 
-#include <functional>
 #include <stdexcept>
 #include <thread>
 
@@ -38,11 +37,6 @@ id<MTLCommandBuffer> OwnCommandBuffer() {
 }
 
 MTLSize Threads(NSUInteger n) { return MTLSizeMake(n, 1, 1); }
-
-struct Case {
-  const char *name;
-  std::function<void()> run;
-};
 
 const std::vector<Case> &Cases() {
   static const std::vector<Case> cases = {
@@ -371,15 +365,6 @@ const std::vector<Case> &Cases() {
 
 }  // namespace
 
-std::vector<std::string> Misuses() {
-  std::vector<std::string> names;
-  for (const Case &c : Cases()) names.push_back(c.name);
-  return names;
-}
+std::vector<std::string> Misuses() { return NamesOf(Cases()); }
 
-void Misuse(const std::string &name) {
-  @autoreleasepool {
-    for (const Case &c : Cases())
-      if (c.name == name) c.run();
-  }
-}
+void Misuse(const std::string &name) { Run(Cases(), name); }

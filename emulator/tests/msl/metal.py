@@ -3,9 +3,19 @@
 import re
 
 import numpy as np
-from mps_emulator.msl.native import CompileError, Fatal, Metal
+from mps_emulator.msl import native
+from mps_emulator.msl.native import CompileError, Fatal
 
 __all__ = ["CompileError", "Fatal", "Metal", "errors", "floats", "uint"]
+
+HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+
+
+class Metal(native.Metal):
+    """Puts a header of two lines before each program: messages count lines from 3 on."""
+
+    def compile(self, source, header=HEADER, **options):
+        return super().compile(header + source, **options)
 
 
 def errors(diagnostics):

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 from metal import errors, floats
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 # (name, declarations, body, what `out` has then)
 PROGRAMS = [
     (
@@ -118,7 +116,7 @@ PROGRAMS = [
 )
 def test_accepted(metal, declarations, body, expected):
     library = metal.compile(
-        HEADER + declarations + f"\nkernel void k(device float *out [[buffer(0)]]) {{ {body} }}"
+        declarations + f"\nkernel void k(device float *out [[buffer(0)]]) {{ {body} }}"
     )
     out = np.zeros(4, np.float32)
     library.run("k", [out], 1, 1)
@@ -126,10 +124,9 @@ def test_accepted(metal, declarations, body, expected):
 
 
 def test_call_of_itself_at_the_end(metal):
-    """Compilers make a loop of it; a call with work behind it stays one."""
+    """Compilers make a loop of such a call.  A call with work behind it stays a call."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 int down(int n) {
   if (n < 10) return n;
   return down(n - 3);
@@ -141,7 +138,7 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
     library.run("k", [out], 1, 1)
     assert out[0] == 8
     diagnostics = metal.refusal(
-        HEADER + "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\n"
+        "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\n"
         "kernel void k(device int *a [[buffer(0)]]) { a[0] = f(a[0]); }"
     )
     [(line, _, message)] = errors(diagnostics)
@@ -151,8 +148,7 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
 def test_warning_of_the_preprocessor(metal):
     """A warning is no part of the program."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 #define SIZE 3
 #define SIZE 4
 #warning something
@@ -170,7 +166,8 @@ def test_names_without_an_include(metal):
         "kernel void k(device float *out) {\n"
         "  threadgroup float s[2] = {0.0f, 0.0f};\n"
         "  s[0] = metal::max(out[0], 3.0f);\n"
-        "  out[0] = metal::fma(s[0], 2.0f, 1.0f);\n}"
+        "  out[0] = metal::fma(s[0], 2.0f, 1.0f);\n}",
+        header="",
     )
     out = floats(1)
     library.run("k", [out], 1, 1)

@@ -1,12 +1,9 @@
 """Barriers, threadgroup memory, and the mistakes with them that the emulator finds."""
 
-import threading
-
 import numpy as np
 import pytest
 from metal import Fatal, floats, uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 SCHEDULES = ["forward", "reverse", "random:1", "random:2", "random:12345"]
 
 REDUCE = """
@@ -31,7 +28,7 @@ BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
 
 def reduce_once(metal, barrier, count=1000):
-    library = metal.compile(HEADER + REDUCE % barrier)
+    library = metal.compile(REDUCE % barrier)
     x = np.arange(count).astype(np.float32)
     sums = np.zeros(-(-count // 256), np.float32)
     library.run("reduce", [x, sums, uint(count)], count, 256, {0: 1024})
@@ -66,8 +63,7 @@ def test_order_of_threads(metal, schedule, order, first):
     """Kernels with and without barriers run their threads in the chosen order."""
     schedule(order)
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void loop(device atomic_uint *next [[buffer(0)]],
                  device uint *out [[buffer(1)]],
                  uint i [[thread_position_in_grid]]) {
@@ -89,8 +85,7 @@ kernel void fibers(device atomic_uint *next [[buffer(0)]],
 
 def test_random_orders_differ(metal, schedule):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device atomic_uint *next, device uint *out,
               uint i [[thread_position_in_grid]]) {
   out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
@@ -114,7 +109,7 @@ kernel void k(device atomic_uint *next, device uint *out,
 
 @pytest.mark.parametrize("value", ["backward", "random", "random:x", "random:-1"])
 def test_unknown_schedule(metal, schedule, value):
-    library = metal.compile(HEADER + "kernel void k(device uint *a) {}\n")
+    library = metal.compile("kernel void k(device uint *a) {}\n")
     schedule(value)
     with pytest.raises(Fatal, match="has to be forward, reverse or random"):
         library.run("k", [uint(0)], 1, 1)
@@ -164,8 +159,7 @@ DIVERGENT = {
 @pytest.mark.parametrize("body, sizes, parts", DIVERGENT.values(), ids=DIVERGENT)
 def test_a_barrier_that_some_threads_miss_is_fatal(metal, body, sizes, parts):
     library = metal.compile(
-        HEADER
-        + "#define B threadgroup_barrier(mem_flags::mem_none)\n"
+        "#define B threadgroup_barrier(mem_flags::mem_none)\n"
         + f"kernel void k(device uint *a, uint i [[thread_position_in_grid]]) {{{body} a[i] = 1; }}"
     )
     with pytest.raises(Fatal) as caught:
@@ -180,8 +174,7 @@ def test_a_barrier_that_some_threads_miss_is_fatal(metal, body, sizes, parts):
 def test_one_barrier_by_two_calls(metal):
     """Two calls of a function with a barrier are two barriers."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 template <typename T> T wait(T x) {
   threadgroup_barrier(mem_flags::mem_none);
   return x;
@@ -216,8 +209,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
 def test_running_after_a_failure(metal):
     """A library still runs its kernels after a caught error."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void bad(device uint *a, uint i [[thread_position_in_grid]]) {
   if (i == 5) return;
   threadgroup_barrier(mem_flags::mem_none);
@@ -242,8 +234,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
 def test_barrier_in_functions(metal):
     """A kernel may reach a barrier through functions and templates."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 template <typename T> void publish(threadgroup T *s, T x, uint l) {
   s[l] = x;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -273,8 +264,7 @@ kernel void plain(device float *a) { a[0] = 1; }
 def test_threadgroup_memory_is_poison(metal):
     """Each threadgroup begins with poison in its memory."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device uint *out [[buffer(0)]],
               threadgroup uint *given [[threadgroup(0)]],
               uint g [[threadgroup_position_in_grid]]) {
@@ -299,8 +289,7 @@ kernel void k(device uint *out [[buffer(0)]],
 def test_threadgroup_variables(metal):
     """Every form of declaration compiles, with its alignment."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct Cell { float a; uint2 b; };
 template <typename T, uint N>
 kernel void k(device ulong *out, uint l [[thread_index_in_threadgroup]]) {
@@ -349,7 +338,7 @@ template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
 
 
 def test_unbound_buffer(metal):
-    library = metal.compile(HEADER + "kernel void k(device float *a, constant float &scale) {}\n")
+    library = metal.compile("kernel void k(device float *a, constant float &scale) {}\n")
     with pytest.raises(Fatal) as caught:
         library.run("k", {0: floats(1)}, 1, 1)
     assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (str(caught.value))
@@ -358,8 +347,7 @@ def test_unbound_buffer(metal):
 @pytest.mark.planted("out of bounds")
 def test_buffer_too_small_for_a_reference(metal):
     library = metal.compile(
-        HEADER
-        + "struct P { float4 a; int b; };\n"
+        "struct P { float4 a; int b; };\n"
         + "kernel void k(constant P &p, device float *a) { a[0] = p.b; }\n"
     )
     with pytest.raises(Fatal, match="holds 20 bytes, parameter 'p' needs 32"):
@@ -367,15 +355,14 @@ def test_buffer_too_small_for_a_reference(metal):
 
 
 def test_unset_threadgroup_memory(metal):
-    library = metal.compile(HEADER + "kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n")
+    library = metal.compile("kernel void k(threadgroup float *s [[threadgroup(3)]]) {}\n")
     with pytest.raises(Fatal, match="no threadgroup memory is set at index 3"):
         library.run("k", [], 1, 1)
 
 
 def test_too_much_threadgroup_memory(metal):
     library = metal.compile(
-        HEADER
-        + "kernel void k(threadgroup float *s) {\n"
+        "kernel void k(threadgroup float *s) {\n"
         + "  threadgroup float own[4096]; own[0] = s[0];\n}\n"
     )
     library.run("k", [], 1, 1, {0: 16384})
@@ -385,8 +372,7 @@ def test_too_much_threadgroup_memory(metal):
 
 def test_too_many_threads(metal):
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *a) {}\n"
+        "kernel void k(device float *a) {}\n"
         + "[[max_total_threads_per_threadgroup(100)]]\n"
         + "kernel void l(device float *a) {}\n"
     )
@@ -400,8 +386,7 @@ def test_too_many_threads(metal):
 def test_large_private_arrays(metal):
     """Tens of kilobytes for each of 1024 threads."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
   float own[8192];
   for (uint n = 0; n < 8192; ++n) own[n] = a[i] + n;
@@ -418,23 +403,16 @@ kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
     assert a.tolist() == (8 * 2 * i + 1024 * 28).tolist()
 
 
-def test_host_threads(metal):
+def test_host_threads(metal, in_threads):
     """Dispatches on several threads of the host do not disturb each other."""
-    library = metal.compile(HEADER + REDUCE % BARRIER)
+    library = metal.compile(REDUCE % BARRIER)
     x = np.random.default_rng(0).integers(0, 9, 4096).astype(np.float32)
     expected = x.reshape(-1, 256).sum(1)
-    failures = []
 
     def work():
         for _ in range(20):
             sums = np.zeros(16, np.float32)
             library.run("reduce", [x, sums, uint(4096)], 4096, 256, {0: 1024})
-            if not np.array_equal(sums, expected):
-                failures.append(sums)
+            np.testing.assert_array_equal(sums, expected)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads([work] * 4)

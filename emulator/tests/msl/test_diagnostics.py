@@ -4,15 +4,13 @@ import re
 
 from metal import errors
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 
 def places(metal, source):
     return [(line, column) for line, column, _ in errors(metal.refusal(source))]
 
 
 def test_form(metal):
-    diagnostics = metal.refusal(HEADER + "kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n")
+    diagnostics = metal.refusal("kernel void k(device float *a) {\n\ta[0] = nothing;\n}\n")
     assert diagnostics == (
         "program_source:4:9: error: use of undeclared identifier 'nothing'\n"
         "\ta[0] = nothing;\n"
@@ -22,7 +20,7 @@ def test_form(metal):
 
 
 def test_every_error_is_shown(metal):
-    source = HEADER + (
+    source = (
         "kernel void k(device float *a) {\n"
         "  a[0] = first;\n"
         "  a[1] = 2;\n"
@@ -36,21 +34,21 @@ def test_every_error_is_shown(metal):
 
 def test_columns_behind_rewritten_text(metal):
     """Constructors, casts and attributes grow; columns stay."""
-    source = HEADER + (
+    source = (
         "kernel void k(device float4 *a [[buffer(0)]], "
         "uint i [[thread_position_in_grid]], device missing *b) {}\n"
     )
-    column = source.splitlines()[2].index("missing") + 1
+    column = source.index("missing") + 1
     assert places(metal, source) == [(3, column)]
     line = "  a[i] = float4(1,   2, (float4)(half4)a[i].xyzw, 3).xyzw + oops;"
-    source = HEADER + (
+    source = (
         f"kernel void k(device float4 *a, uint i [[thread_position_in_grid]])\n{{\n{line}\n}}\n"
     )
     assert (5, line.index("oops") + 1) in places(metal, source)
 
 
 def test_comments_and_continued_lines(metal):
-    source = HEADER + (
+    source = (
         "/* a comment\n"
         "   of two lines */ kernel void k(device float *a) {\n"
         "  a[0] = 1; /* x */ a[1] = oops; // oops\n"
@@ -65,7 +63,7 @@ def test_comments_and_continued_lines(metal):
 
 def test_macros(metal):
     """An error in a macro is shown where the macro is used."""
-    source = HEADER + (
+    source = (
         "#define STORE(x) a[0] = x + unknown\n"
         "kernel void k(device float *a) {\n"
         "  a[1] = 2; STORE(1);\n"
@@ -77,9 +75,7 @@ def test_macros(metal):
 
 def test_line_directive(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + '#line 100 "kernels/other.metal"\n'
-        + "kernel void k(device float *a) { a[0] = nothing; }\n"
+        '#line 100 "kernels/other.metal"\n' + "kernel void k(device float *a) { a[0] = nothing; }\n"
     )
     assert re.search(
         r"^kernels/other.metal:100:\d+: error: use of undeclared", diagnostics, re.MULTILINE
@@ -88,8 +84,7 @@ def test_line_directive(metal):
 
 def test_notes(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + "void f(device float *a, int n);\n"
+        "void f(device float *a, int n);\n"
         + "kernel void k(device float *a) {\n"
         + "  f(a);\n"
         + "}\n"
@@ -101,8 +96,7 @@ def test_notes(metal):
 
 def test_words_of_metal(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + "void f(device float *a);\n"
+        "void f(device float *a);\n"
         + "void g(threadgroup float *a) { f(a); }\n"
         + "void h(constant int &a) { thread int &b = a; }\n"
     )
@@ -112,25 +106,21 @@ def test_words_of_metal(metal):
 
 def test_byte_columns(metal):
     """Text beyond ASCII before the error."""
-    source = HEADER + (
-        "kernel void k(device float *a) {\n  /* Größe */ a[0] = nothing; // naïve\n}\n"
-    )
+    source = "kernel void k(device float *a) {\n  /* Größe */ a[0] = nothing; // naïve\n}\n"
     assert [line for line, _ in places(metal, source)] == [4]
 
 
 def test_carriage_returns(metal):
-    source = (HEADER + "kernel void k(device float *a) {\n  a[0] = nothing;\n}\n").replace(
-        "\n", "\r\n"
-    )
+    source = ("kernel void k(device float *a) {\n  a[0] = nothing;\n}\n").replace("\n", "\r\n")
     assert places(metal, source) == [(4, 10)]
 
 
 def test_no_newline_at_the_end(metal):
-    metal.compile(HEADER + "kernel void k(device float *a) { a[0] = 1; }")
+    metal.compile("kernel void k(device float *a) { a[0] = 1; }")
 
 
 def test_preprocessor(metal):
-    source = HEADER + "#if 1\nkernel void k(device float *a) {}\n"
+    source = "#if 1\nkernel void k(device float *a) {}\n"
     assert places(metal, source) == [(3, 2)]
-    source = HEADER + "#define F(x) x\nint y = F(1, 2);\n"
+    source = "#define F(x) x\nint y = F(1, 2);\n"
     assert places(metal, source)[0][0] == 4

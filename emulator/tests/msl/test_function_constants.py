@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 from metal import Fatal, errors, floats, uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
-SOURCE = (
-    HEADER
-    + """
+SOURCE = """
 constant bool scaled [[function_constant(0)]];
 constant uint count [[function_constant(1)]];
 constant float factor [[function_constant(2)]];
@@ -29,7 +25,6 @@ kernel void k(device float *a [[buffer(0)]],
 kernel void vector(device float4 *a [[buffer(0)]]) { a[0] = offset; }
 kernel void plain(device float *a [[buffer(0)]]) { a[0] = 3; }
 """
-)
 
 
 def test_description(metal):
@@ -106,8 +101,7 @@ def test_every_type(metal):
         "float": (struct.pack("<f", -2.25), -2.25),
     }
     library = metal.compile(
-        HEADER
-        + "".join(
+        "".join(
             f"constant {name} c{n} [[function_constant({n})]];\n" for n, name in enumerate(values)
         )
         + "kernel void k(device float *a) {\n"
@@ -121,7 +115,7 @@ def test_every_type(metal):
 
 
 def test_binding_index(metal):
-    source = HEADER + (
+    source = (
         "constant int first [[function_constant(0)]];\n"
         "constant int second = first + 2;\n"
         "kernel void k(device uint *a [[buffer(first)]],\n"
@@ -137,7 +131,7 @@ def test_binding_index(metal):
 
 def test_same_index_for_alternatives(metal):
     """Allowed where function constants leave at most one of them."""
-    source = HEADER + (
+    source = (
         "constant bool wide [[function_constant(0)]];\n"
         "constant bool narrow = !wide;\n"
         "kernel void k(device uint *a [[buffer(0), function_constant(wide)]],\n"
@@ -164,7 +158,7 @@ def test_same_index_for_alternatives(metal):
     ],
 )
 def test_refused(metal, text, words):
-    diagnostics = metal.refusal(HEADER + text + "\n")
+    diagnostics = metal.refusal(text + "\n")
     assert words in diagnostics
     assert errors(diagnostics)
 

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from metal import uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 THREE = [
     "thread_position_in_grid",
     "thread_position_in_threadgroup",
@@ -95,8 +93,7 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
     stores = [f"  *o++ = {n}.{c};" for n in THREE for c in "xyz"]
     stores += [f"  *o++ = {name};" for name in ONE]
     library = metal.compile(
-        HEADER
-        + "kernel void k(device uint *out [[buffer(0)]],\n"
+        "kernel void k(device uint *out [[buffer(0)]],\n"
         + ",\n".join(parameters)
         + ") {\n"
         + BODIES[how]
@@ -116,32 +113,43 @@ def test_values(metal, schedule, schedule_name, grid, threadgroup, how):
         assert row.tolist() == expected, position
 
 
+def components_of(attribute):
+    return (1, 2, 3) if attribute in THREE else (1,)
+
+
+@pytest.fixture(scope="module")
+def kernel_of_each_type(metal):
+    """Kernels that store what an attribute of a type gives, like grid_size_ushort2."""
+    text = ""
+    for scalar in ("uint", "ushort"):
+        for attribute in THREE + ONE:
+            for components in components_of(attribute):
+                name = scalar if components == 1 else scalar + str(components)
+                values = ["v"] if components == 1 else [f"v.{c}" for c in "xyz"[:components]]
+                stores = "".join(
+                    f" out[{components} * i + {c}] = {value};" for c, value in enumerate(values)
+                )
+                # The position of the thread comes from elsewhere, for the types
+                # of some attributes have to match.
+                text += (
+                    f"kernel void {attribute}_{name}(device uint *out, device atomic_uint *next,"
+                    f" {name} v [[{attribute}]]) {{\n"
+                    "  uint i = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);"
+                    f"{stores}\n}}\n"
+                )
+    return metal.compile(text)
+
+
 @pytest.mark.parametrize("attribute", THREE + ONE)
 @pytest.mark.parametrize("scalar", ["uint", "ushort"])
-def test_types(metal, attribute, scalar):
+def test_types(kernel_of_each_type, attribute, scalar):
     """Every type that Metal allows gives the first components."""
     grid, threadgroup = (5, 3, 2), (2, 2, 2)
     places = reference(grid, threadgroup)
-    for components in (1, 2, 3) if attribute in THREE else (1,):
+    for components in components_of(attribute):
         name = scalar if components == 1 else scalar + str(components)
-        stores = "".join(
-            f"  out[{components} * i + {c}] = v{'' if components == 1 else '.' + 'xyz'[c]};\n"
-            for c in range(components)
-        )
-        # The position of the thread comes from elsewhere, for the types of
-        # some attributes have to match.
-        library = metal.compile(
-            HEADER
-            + "kernel void k(device uint *out [[buffer(0)]],\n"
-            + "              device atomic_uint *next [[buffer(1)]],\n"
-            + f"              {name} v [[{attribute}]]) {{\n"
-            + "  uint i = atomic_fetch_add_explicit(next, 1,\n"
-            + "      memory_order_relaxed);\n"
-            + stores
-            + "}\n"
-        )
         out = np.zeros(30 * components, np.uint32)
-        library.run("k", [out, uint(0)], grid, threadgroup)
+        kernel_of_each_type.run(f"{attribute}_{name}", [out, uint(0)], grid, threadgroup)
         expected = []
         for values in places.values():
             value = values[attribute]
@@ -152,7 +160,7 @@ def test_types(metal, attribute, scalar):
 
 
 def test_nothing_runs_in_an_empty_grid(metal):
-    library = metal.compile(HEADER + "kernel void k(device uint *out) { out[0] = 1; }\n")
+    library = metal.compile("kernel void k(device uint *out) { out[0] = 1; }\n")
     out = uint(0)
     library.run("k", [out], (0, 1, 1), 1)
     assert out[0] == 0

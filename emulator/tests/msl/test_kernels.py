@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 from metal import CompileError, errors, floats, uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 
 def test_parameters(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct Params { uint n; float4 scale; };
 kernel void k(device const float *in [[buffer(3)]],
               device half2 *out [[buffer(0)]],
@@ -42,10 +39,9 @@ kernel void k(device const float *in [[buffer(3)]],
 
 
 def test_indices_that_are_not_given(metal):
-    """They are the lowest that no other parameter names."""
+    """Such a parameter gets the lowest index that no other parameter has."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device float *a, device float *b [[buffer(0)]],
               constant float &c, device float *d [[buffer(2)]],
               device float *e, threadgroup float *f, threadgroup float *g) {}
@@ -57,8 +53,7 @@ kernel void k(device float *a, device float *b [[buffer(0)]],
 
 def test_computed_indices(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 constant uint kFirst = 4;
 enum Slots { kSecond = 9 };
 #define THIRD 11
@@ -76,8 +71,7 @@ kernel void k(device float *a [[buffer(kFirst)]],
 
 def test_attribute_spellings(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 [[kernel]] void a(device float *x [[buffer(0)]]) { x[0] = 1; }
 [[kernel, max_total_threads_per_threadgroup(64)]] void b(device float *x) {
   x[0] = 2;
@@ -136,7 +130,7 @@ template [[host_name("one_uint")]] kernel void one(device uint *x);
 
 
 def test_templates(metal):
-    library = metal.compile(HEADER + TEMPLATES)
+    library = metal.compile(TEMPLATES)
     kernels = library.kernels
     assert sorted(kernels) == ["one_half", "one_uint", "scale_float", "scale_int", "swap_float"]
     assert kernels["scale_float"].max_total_threads == 64
@@ -162,14 +156,13 @@ def test_templates(metal):
 
 
 def test_template_that_nothing_instantiates(metal):
-    library = metal.compile(HEADER + "template <typename T> kernel void k(device T *x) {}\n")
+    library = metal.compile("template <typename T> kernel void k(device T *x) {}\n")
     assert library.kernels == {}
 
 
 def test_instances_need_names(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + "template <typename T> kernel void k(device T *x) {}\n"
+        "template <typename T> kernel void k(device T *x) {}\n"
         + "template kernel void k(device int *x);\n"
         + "template kernel void k(device float *x);\n"
     )
@@ -178,8 +171,7 @@ def test_instances_need_names(metal):
 
 def test_wrong_instance(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + "template <typename T> kernel void k(device T *x) {}\n"
+        "template <typename T> kernel void k(device T *x) {}\n"
         + '\ntemplate [[host_name("a")]] kernel void k<int>(device float *x);\n'
     )
     assert [line for line, _, _ in errors(diagnostics)][0] == 5
@@ -187,8 +179,7 @@ def test_wrong_instance(metal):
 
 def test_error_in_instance(metal):
     diagnostics = metal.refusal(
-        HEADER
-        + "struct S { int x; };\n"
+        "struct S { int x; };\n"
         + "template <typename T> kernel void k(device T *x) {\n"
         + "  x[0] = x[0] + x[1];\n"
         + "}\n"
@@ -201,7 +192,7 @@ def test_error_in_instance(metal):
 
 
 def test_macros(metal):
-    source = HEADER + (
+    source = (
         "kernel void k(device float *x) { x[0] = VALUE; }\n"
         "#ifdef SECOND\n"
         "kernel void l(device float *x) { x[0] = 2; }\n"
@@ -219,8 +210,7 @@ def test_macros(metal):
 @pytest.mark.parametrize("version, number", [((2, 4), 240), ((3, 1), 310), ((4, 0), 400)])
 def test_predefined_macros(metal, version, number):
     library = metal.compile(
-        HEADER
-        + """
+        """
 #if defined(__linux__) || defined(__x86_64__) || defined(__OPENCL_VERSION__)
 #error the host is visible
 #endif
@@ -235,8 +225,7 @@ kernel void k(device uint *x) { x[0] = __METAL_VERSION__; x[1] = __cplusplus; }
 
 def test_names_that_opencl_has_for_itself(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct global { float local; };
 kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
   global private_ = {2};
@@ -254,39 +243,26 @@ kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
     assert x[0] == 6
 
 
-def test_includes(metal):
-    """Every header of Metal's own can be included by itself."""
-    for name in (
-        "metal_stdlib",
-        "metal_math",
-        "metal_atomic",
-        "metal_simdgroup",
-        "metal_compute",
-        "metal_common",
-        "metal_integer",
-        "metal_relational",
-        "metal_geometric",
-        "metal_limits",
-        "metal_type_traits",
-        "metal_quadgroup",
-        "metal_matrix",
-        "metal_array",
-    ):
-        metal.compile(
-            f"#include <{name}>\nkernel void k(device float *x) "
-            "{ x[0] = metal::max(x[0], 1.0f); }\n"
-        )
+@pytest.mark.parametrize(
+    "name",
+    "stdlib math atomic simdgroup compute common integer relational geometric limits"
+    " type_traits quadgroup matrix array".split(),
+)
+def test_each_header_can_be_included_by_itself(metal, name):
+    metal.compile(
+        "kernel void k(device float *x) { x[0] = metal::max(x[0], 1.0f); }\n",
+        header=f"#include <metal_{name}>\n",
+    )
 
 
 def test_program_without_kernels(metal):
-    library = metal.compile(HEADER + "float f(float x) { return x; }\n")
+    library = metal.compile("float f(float x) { return x; }\n")
     assert library.kernels == {}
 
 
 def test_program_scope_constants(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct Entry { float x; int n[2]; };
 constant float table[4] = {1, 2, 3, 4};
 constant Entry entries[] = {{0.5f, {1, 2}}, {1.5f, {3, 4}}};

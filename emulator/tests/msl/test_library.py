@@ -1,5 +1,6 @@
 """Metal's standard library: mathematics, integers, atomics."""
 
+import functools
 import math
 import re
 
@@ -7,43 +8,49 @@ import numpy as np
 import pytest
 from metal import floats, uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
+TYPES = {
+    "float": np.float32,
+    "half": np.float16,
+    "bool": np.bool_,
+    "char": np.int8,
+    "uchar": np.uint8,
+    "short": np.int16,
+    "ushort": np.uint16,
+    "int": np.int32,
+    "uint": np.uint32,
+    "long": np.int64,
+    "ulong": np.uint64,
+}
+NAMES = {np.dtype(dtype): name for name, dtype in TYPES.items()}
 
 
-def map_values(metal, expression, inputs, result, arguments="float"):
+@functools.lru_cache
+def _compiled(metal, expressions, element, count, result):
+    """A library with kernel k0, k1 ... for each of the expressions."""
+    parameters = "".join(f"device const {element} *p{i}, " for i in range(count))
+    loads = "".join(f"{element} {'xyz'[i]} = p{i}[i]; " for i in range(count))
+    return metal.compile(
+        "".join(
+            f"kernel void k{number}({parameters}device {result} *out,"
+            f" uint i [[thread_position_in_grid]]) {{ {loads} out[i] = {expression}; }}\n"
+            for number, expression in enumerate(expressions)
+        )
+    )
+
+
+def map_values(metal, expression, inputs, result, together=()):
     """Evaluates `expression` of x, y and z for each row of `inputs`.
 
-    inputs: arrays of one dtype, for x, y, z.
-    result: the numpy dtype of the result.
+    inputs:   arrays of one dtype, for x, y, z.
+    result:   the numpy dtype of the result.
+    together: expressions that are compiled at once with this one, which is among them.
     """
-    names = {
-        np.dtype(np.float32): "float",
-        np.dtype(np.float16): "half",
-        np.dtype(np.int32): "int",
-        np.dtype(np.uint32): "uint",
-        np.dtype(np.int16): "short",
-        np.dtype(np.uint16): "ushort",
-        np.dtype(np.int8): "char",
-        np.dtype(np.uint8): "uchar",
-        np.dtype(np.int64): "long",
-        np.dtype(np.uint64): "ulong",
-        np.dtype(np.bool_): "bool",
-    }
+    expressions = tuple(together) or (expression,)
     columns = [np.ascontiguousarray(column) for column in inputs]
-    element = names[columns[0].dtype]
-    parameters = ", ".join(
-        f"device const {element} *p{i} [[buffer({i + 1})]]" for i in range(len(columns))
-    )
-    loads = "".join(f"  {element} {'xyz'[i]} = p{i}[i];\n" for i in range(len(columns)))
-    library = metal.compile(
-        HEADER
-        + f"kernel void k(device {names[np.dtype(result)]} *out [[buffer(0)]], {parameters},\n"
-        + "              uint i [[thread_position_in_grid]]) {\n"
-        + loads
-        + f"  out[i] = {expression};\n}}\n"
-    )
+    element, kind = NAMES[columns[0].dtype], NAMES[np.dtype(result)]
+    library = _compiled(metal, expressions, element, len(columns), kind)
     out = np.zeros(len(columns[0]), result)
-    library.run("k", [out, *columns], len(out), 32)
+    library.run(f"k{expressions.index(expression)}", [*columns, out], len(out), 32)
     return out
 
 
@@ -90,18 +97,19 @@ UNARY = {
 }
 
 
-@pytest.mark.parametrize(
-    "space, name",
-    [
-        (space, name)
-        for space in ("", "precise::", "fast::")
-        for name in UNARY
-        if not space or name != "sign"  # of which Metal has one variant
-    ],
-)
-def test_unary(metal, name, space):
-    reference, x = UNARY[name]
-    found = map_values(metal, f"{space}{name}(x)", [x], np.float32)
+# Metal has one variant of sign.
+UNARY_CALLS = [
+    f"{space}{name}(x)"
+    for space in ("", "precise::", "fast::")
+    for name in UNARY
+    if not space or name != "sign"
+]
+
+
+@pytest.mark.parametrize("call", UNARY_CALLS)
+def test_unary(metal, call):
+    reference, x = UNARY[call.split("::")[-1].removesuffix("(x)")]
+    found = map_values(metal, call, [x], np.float32, UNARY_CALLS)
     expected = reference(x.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23, atol=1e-30)
 
@@ -112,13 +120,16 @@ def test_pi_functions(metal):
     quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
     sine = np.array([quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4])
     cosine = np.array([quarter[int(n + 2) % 4] * (-1) ** (int(n + 2) // 4) for n in x * 4])
-    found = map_values(metal, "sinpi(x)", [x], np.float32)
-    np.testing.assert_allclose(found, sine, atol=6e-8)
-    found = map_values(metal, "cospi(x)", [x], np.float32)
-    np.testing.assert_allclose(found, cosine, atol=6e-8)
     y = RANDOM.uniform(-3, 3, 100).astype(np.float32)
-    found = map_values(metal, "tanpi(x)", [y], np.float32)
-    np.testing.assert_allclose(found, np.tan(np.pi * y.astype(np.float64)), rtol=1e-5)
+    calls = ("sinpi(x)", "cospi(x)", "tanpi(x)")
+    for call, angles, expected, tolerance in zip(
+        calls,
+        (x, x, y),
+        (sine, cosine, np.tan(np.pi * y.astype(np.float64))),
+        ({"rtol": 0, "atol": 6e-8}, {"rtol": 0, "atol": 6e-8}, {"rtol": 1e-5}),
+    ):
+        found = map_values(metal, call, [angles], np.float32, calls)
+        np.testing.assert_allclose(found, expected, **tolerance)
 
 
 BINARY = {
@@ -140,7 +151,7 @@ BINARY = {
 @pytest.mark.parametrize("expression", BINARY)
 def test_binary(metal, expression):
     x, y = ANY[:200], ANY[:200][::-1]
-    found = map_values(metal, expression, [x, y], np.float32)
+    found = map_values(metal, expression, [x, y], np.float32, BINARY)
     expected = BINARY[expression](x.astype(np.float64), y.astype(np.float64))
     np.testing.assert_allclose(found, expected, rtol=2 * 2.0**-23)
 
@@ -162,7 +173,7 @@ TERNARY = {
 @pytest.mark.parametrize("expression", TERNARY)
 def test_ternary(metal, expression):
     x, y, z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
-    found = map_values(metal, expression, [x, y, z], np.float32)
+    found = map_values(metal, expression, [x, y, z], np.float32, TERNARY)
     expected = TERNARY[expression](*(v.astype(np.float64) for v in (x, y, z)))
     # A sum that cancels has an error relative to its terms.
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
@@ -177,57 +188,56 @@ def test_mix(metal):
 def test_one_nan_gives_the_other(metal):
     x = floats(np.nan, 1, np.nan, 2)
     y = floats(3, np.nan, np.nan, 1)
-    for name in ("fmax", "max"):
-        found = map_values(metal, name + "(x, y)", [x, y], np.float32)
-        np.testing.assert_array_equal(found, [3, 1, np.nan, 2])
-    for name in ("fmin", "min"):
-        found = map_values(metal, name + "(x, y)", [x, y], np.float32)
-        np.testing.assert_array_equal(found, [3, 1, np.nan, 1])
+    calls = {"fmax(x, y)": 2, "max(x, y)": 2, "fmin(x, y)": 1, "min(x, y)": 1}
+    for call, last in calls.items():
+        found = map_values(metal, call, [x, y], np.float32, calls)
+        np.testing.assert_array_equal(found, [3, 1, np.nan, last])
 
 
 CLASSES = floats(0, -0.0, 1, np.inf, -np.inf, np.nan, 1e-40, -2)
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        ("isnan", [0, 0, 0, 0, 0, 1, 0, 0]),
-        ("isinf", [0, 0, 0, 1, 1, 0, 0, 0]),
-        ("isfinite", [1, 1, 1, 0, 0, 0, 1, 1]),
-        ("isnormal", [0, 0, 1, 0, 0, 0, 0, 1]),
-        ("signbit", [0, 1, 0, 0, 1, 0, 0, 1]),
-    ],
-)
-def test_classification(metal, name, expected):
-    found = map_values(metal, name + "(x)", [CLASSES], np.bool_)
-    assert found.tolist() == [bool(e) for e in expected]
-    found = map_values(metal, f"{name}(float2(x, 1)).x", [CLASSES], np.bool_)
-    assert found.tolist() == [bool(e) for e in expected]
+CLASSIFICATIONS = {
+    "isnan": [0, 0, 0, 0, 0, 1, 0, 0],
+    "isinf": [0, 0, 0, 1, 1, 0, 0, 0],
+    "isfinite": [1, 1, 1, 0, 0, 0, 1, 1],
+    "isnormal": [0, 0, 1, 0, 0, 0, 0, 1],
+    "signbit": [0, 1, 0, 0, 1, 0, 0, 1],
+}
+
+
+@pytest.mark.parametrize("name", CLASSIFICATIONS)
+def test_classification(metal, name):
+    calls = [c + form for c in CLASSIFICATIONS for form in ("(x)", "(vec<T, 2>(x, 1)).x")]
     small = CLASSES.astype(np.float16)
     small[6] = 1e-6  # subnormal in half precision too
-    found = map_values(metal, name + "(x)", [small], np.bool_)
-    assert found.tolist() == [bool(e) for e in expected]
+    for values in (CLASSES, small):
+        typed = [c.replace("T", NAMES[values.dtype]) for c in calls]
+        for call in typed:
+            if call.startswith(name):
+                found = map_values(metal, call, [values], np.bool_, typed)
+                assert found.tolist() == [bool(e) for e in CLASSIFICATIONS[name]], call
 
 
 def test_ordering(metal):
     x, y = floats(1, np.nan, 2, np.nan), floats(1, 1, np.nan, np.nan)
-    found = map_values(metal, "isordered(x, y)", [x, y], np.bool_)
-    assert found.tolist() == [True, False, False, False]
-    found = map_values(metal, "isunordered(x, y)", [x, y], np.bool_)
-    assert found.tolist() == [False, True, True, True]
+    ordered = map_values(metal, "isordered(x, y)", [x, y], np.bool_)
+    unordered = map_values(metal, "isunordered(x, y)", [x, y], np.bool_)
+    assert ordered.tolist() == [True, False, False, False] == (~unordered).tolist()
 
 
 def test_half_precision(metal):
     """Computed in single precision and rounded once."""
     x = np.linspace(0.01, 8, 300).astype(np.float16)
-    for name, reference in (
-        ("exp", np.exp),
-        ("log", np.log),
-        ("sqrt", np.sqrt),
-        ("tanh", np.tanh),
-        ("sin", np.sin),
-    ):
-        found = map_values(metal, name + "(x)", [x], np.float16)
+    calls = {
+        "exp(x)": np.exp,
+        "log(x)": np.log,
+        "sqrt(x)": np.sqrt,
+        "tanh(x)": np.tanh,
+        "sin(x)": np.sin,
+    }
+    for call, reference in calls.items():
+        found = map_values(metal, call, [x], np.float16, calls)
         expected = reference(x.astype(np.float64)).astype(np.float16)
         np.testing.assert_array_max_ulp(found, expected, 1)
     y = x[::-1].copy()
@@ -264,8 +274,7 @@ def test_brain_floats(metal):
 
 def test_several_results(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device const float *x [[buffer(0)]],
               device float4 *out [[buffer(1)]],
               uint i [[thread_position_in_grid]]) {
@@ -323,8 +332,7 @@ def test_geometry(metal):
         "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
     }
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *out) {\n"
+        "kernel void k(device float *out) {\n"
         + "  float3 a(1, 2, 3), b(4, -5, 6);\n"
         + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
         + "}\n"
@@ -366,8 +374,7 @@ def test_constants(metal):
         "0x1p4f": 16,
     }
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *out) {\n"
+        "kernel void k(device float *out) {\n"
         + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(names))
         + "}\n"
     )
@@ -376,16 +383,7 @@ def test_constants(metal):
     np.testing.assert_array_equal(out, np.array(list(names.values())).astype(np.float32))
 
 
-INTEGERS = {
-    "char": np.int8,
-    "uchar": np.uint8,
-    "short": np.int16,
-    "ushort": np.uint16,
-    "int": np.int32,
-    "uint": np.uint32,
-    "long": np.int64,
-    "ulong": np.uint64,
-}
+INTEGERS = [name for name in TYPES if name not in ("float", "half", "bool")]
 
 
 def integer_cases(bits, signed):
@@ -450,7 +448,7 @@ def integer_cases(bits, signed):
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers(metal, name):
-    dtype = INTEGERS[name]
+    dtype = TYPES[name]
     info = np.iinfo(dtype)
     edges = [info.min, info.max, 0, 1, 2, 3, info.max - 1]
     if info.min < 0:
@@ -471,8 +469,7 @@ def test_integers(metal, name):
         at = f"{len(cases) * 2} * i + {2 * number}"
         stores += f"  out[{at}] = {expression};\n  out[{at} + 1] = ({pair}).x;\n"
     library = metal.compile(
-        HEADER
-        + f"using T = {name}; using V = vec<T, 2>;\n"
+        f"using T = {name}; using V = vec<T, 2>;\n"
         + "kernel void k(device T *out, device const T *px,\n"
         + "              device const T *py,\n"
         + "              uint i [[thread_position_in_grid]]) {\n"
@@ -505,8 +502,7 @@ def test_24_bit_products(metal):
 
 def test_type_traits(metal):
     metal.compile(
-        HEADER
-        + """
+        """
 static_assert(is_same<int, int32_t>::value && !is_same_v<int, uint>, "");
 static_assert(is_floating_point_v<half> && is_integral_v<ushort>, "");
 static_assert(is_signed_v<char> && is_unsigned_v<ulong>, "");
@@ -529,8 +525,7 @@ static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
 def test_traits_that_metal_leaves_to_programs(metal):
     """Libraries of kernels define these in Metal's own namespace."""
     metal.compile(
-        HEADER
-        + """
+        """
 namespace metal {
 template <typename T> struct is_empty : bool_constant<__is_empty(T)> {};
 template <typename...> struct make_void { using type = void; };
@@ -549,8 +544,9 @@ ATOMIC_SPACES = {
 
 
 @pytest.mark.parametrize("space", ATOMIC_SPACES)
-@pytest.mark.parametrize("name, dtype", [("int", np.int32), ("uint", np.uint32)])
-def test_integer_atomics(metal, space, name, dtype):
+@pytest.mark.parametrize("name", ["int", "uint"])
+def test_integer_atomics(metal, space, name):
+    dtype = TYPES[name]
     parameter, lengths = ATOMIC_SPACES[space]
     copy_in = copy_out = ""
     if space == "threadgroup":
@@ -576,23 +572,20 @@ def test_integer_atomics(metal, space, name, dtype):
         "max": max,
         "min": min,
     }
-    for key, reference in operations.items():
-        library = metal.compile(
-            HEADER
-            + f"using T = {name}; using A = atomic_{name};\n"
-            + f"kernel void k({parameter},\n"
-            + "              device const T *v [[buffer(1)]],\n"
-            + "              device T *old [[buffer(2)]],\n"
-            + "              uint i [[thread_position_in_grid]]) {\n"
-            + copy_in
-            + f"  old[i] = atomic_fetch_{key}_explicit(a, v[i],\n"
-            + "      memory_order_relaxed);\n"
-            + copy_out
-            + "}\n"
+    library = metal.compile(
+        f"using T = {name}; using A = atomic_{name};\n"
+        + "".join(
+            f"kernel void fetch_{key}({parameter}, device const T *v [[buffer(1)]],\n"
+            "    device T *old [[buffer(2)]], uint i [[thread_position_in_grid]]) {\n"
+            f"{copy_in}  old[i] = atomic_fetch_{key}_explicit(a, v[i], memory_order_relaxed);\n"
+            f"{copy_out}}}\n"
+            for key in operations
         )
+    )
+    for key, reference in operations.items():
         total = np.array([start], dtype)
         old = np.zeros(8, dtype)
-        library.run("k", [total, values, old], 8, 8, lengths)
+        library.run(f"fetch_{key}", [total, values, old], 8, 8, lengths)
         expected_old = []
         value = start
         for v in values:
@@ -605,8 +598,7 @@ def test_integer_atomics(metal, space, name, dtype):
 
 def test_other_atomics(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device atomic_float *f [[buffer(0)]],
               device atomic_uint *u [[buffer(1)]],
               device atomic<bool> *b [[buffer(2)]],

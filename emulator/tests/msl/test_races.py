@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from metal import Fatal, floats, uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 
 @pytest.fixture(autouse=True)
 def _check_races(monkeypatch):
@@ -162,7 +160,7 @@ def run(metal, body, constant=False):
         parameters = PARAMETERS.replace(
             "[[buffer(1)]],", "[[buffer(1)]], constant float *c [[buffer(2)]],"
         )
-    source = HEADER + "kernel void k" + parameters + body + "\n}\n"
+    source = "kernel void k" + parameters + body + "\n}\n"
     library = metal.compile(source)
     # Memory of the process on both sides: an access outside does no harm.
     a = np.zeros(1 << 21, np.float32)[192:320]
@@ -218,8 +216,7 @@ def test_right(metal, schedule, name, order):
 def test_kernel_without_barriers(metal):
     """Its threads run as a loop otherwise."""
     library = metal.compile(
-        HEADER + "kernel void k(device float *a, uint i [[thread_position_in_grid]])"
-        " {\n  a[0] += i;\n}\n"
+        "kernel void k(device float *a, uint i [[thread_position_in_grid]]) {\n  a[0] += i;\n}\n"
     )
     with pytest.raises(Fatal, match="data race on byte 0 of buffer 0"):
         library.run("k", [floats(0)], 2, 2)
@@ -227,9 +224,9 @@ def test_kernel_without_barriers(metal):
 
 
 def test_dispatches_are_ordered(metal):
-    """And what one wrote is nothing to the next."""
+    """A dispatch's writes do not race with the next dispatch's."""
     library = metal.compile(
-        HEADER + "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
+        "kernel void k(device uint *a, uint i [[thread_position_in_grid]])"
         " { a[(i + a[8]) % 8] = i; }\n"
         "kernel void next(device uint *a) { a[8] += 1; }\n"
     )
@@ -244,7 +241,7 @@ def test_dispatches_are_ordered(metal):
 def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     """Where a buffer lies a little above what a thread has on its stack."""
     library = metal.compile(
-        HEADER + "kernel void k(device ulong *a [[buffer(0)]],\n"
+        "kernel void k(device ulong *a [[buffer(0)]],\n"
         "              device uint *b [[buffer(1)]],\n"
         "              uint i [[thread_position_in_grid]]) {\n"
         "  uint own[4] = {i, i, i, i};\n"
@@ -267,10 +264,9 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
 @pytest.mark.parametrize("place, at", [("-1", -4), ("64", 256)])
 @pytest.mark.parametrize("first", [0, 1])
 def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
-    """Others lie a little further away, in front of it and behind it."""
+    """The message names the nearest of three buffers."""
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *a [[buffer(0)]],\n"
+        "kernel void k(device float *a [[buffer(0)]],\n"
         "              device float *b [[buffer(1)]],\n"
         "              device float *c [[buffer(2)]],\n"
         "              uint i [[thread_position_in_grid]]) {{\n"

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 
 def small_integers(dtype, *shape, seed=0):
     """Sums and products of these are exact in every type and order."""
@@ -16,8 +14,7 @@ def small_integers(dtype, *shape, seed=0):
 def test_product(metal, name, dtype):
     """d = a * b + c, a, b and c being tiles of larger matrices."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device const TYPE *a [[buffer(0)]],
               device const TYPE *b [[buffer(1)]],
               constant float *c [[buffer(2)]],
@@ -44,8 +41,7 @@ kernel void k(device const TYPE *a [[buffer(0)]],
 
 def test_filled_and_diagonal(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device float *out [[buffer(0)]],
               threadgroup float *shared [[threadgroup(0)]],
               uint lane [[thread_index_in_simdgroup]]) {
@@ -72,5 +68,5 @@ kernel void k(device float *out [[buffer(0)]],
 
 
 def test_other_sizes_are_refused(metal):
-    text = metal.refusal(HEADER + "kernel void k() { simdgroup_matrix<float, 4, 4> m; }")
+    text = metal.refusal("kernel void k() { simdgroup_matrix<float, 4, 4> m; }")
     assert "a simdgroup_matrix is 8x8" in text

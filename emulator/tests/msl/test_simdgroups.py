@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from metal import uint
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 TYPES = {
     "float": np.float32,
     "half": np.float16,
@@ -64,7 +62,7 @@ def library(metal):
                     "    uint i [[thread_position_in_grid]]) {\n"
                     f"  out[i] = {prefix}_{function}(x[i]);\n}}\n"
                 )
-    return metal.compile(HEADER + "".join(kernels))
+    return metal.compile("".join(kernels))
 
 
 def run(library, prefix, function, name, data):
@@ -174,8 +172,7 @@ def test_shuffles(metal, group):
     prefix, width = group
     cases = shuffle_cases(width)
     library = metal.compile(
-        HEADER
-        + f"#define W {width}\n"
+        f"#define W {width}\n"
         + "".join(
             "kernel void k_{}(device const {} *x, device {} *out,\n"
             "    uint i [[thread_position_in_grid]]) {{\n"
@@ -211,30 +208,30 @@ def test_vectors(metal, name):
     stored = 4 if components == 3 else components
     data = np.arange(32 * stored).reshape(32, stored) % 11
     data = data.astype(element)
-    for call, reference in (
-        ("simd_sum(x[i])", lambda d: np.broadcast_to(d.sum(0), d.shape)),
-        ("simd_max(x[i])", lambda d: np.broadcast_to(d.max(0), d.shape)),
-        ("simd_shuffle_xor(x[i], 5)", lambda d: d[np.arange(32) ^ 5]),
-        ("simd_prefix_inclusive_sum(x[i])", lambda d: d.cumsum(0)),
-        ("quad_sum(x[i])", lambda d: np.repeat(d.reshape(8, 4, -1).sum(1), 4, 0)),
-    ):
-        library = metal.compile(
-            HEADER
-            + f"kernel void k(device const {name} *x [[buffer(0)]],\n"
-            + f"              device {name} *out [[buffer(1)]],\n"
-            + "              uint i [[thread_position_in_grid]]) {\n"
-            + f"  out[i] = {call};\n}}\n"
+    calls = {
+        "simd_sum(x[i])": lambda d: np.broadcast_to(d.sum(0), d.shape),
+        "simd_max(x[i])": lambda d: np.broadcast_to(d.max(0), d.shape),
+        "simd_shuffle_xor(x[i], 5)": lambda d: d[np.arange(32) ^ 5],
+        "simd_prefix_inclusive_sum(x[i])": lambda d: d.cumsum(0),
+        "quad_sum(x[i])": lambda d: np.repeat(d.reshape(8, 4, -1).sum(1), 4, 0),
+    }
+    library = metal.compile(
+        "".join(
+            f"kernel void k{number}(device const {name} *x, device {name} *out,"
+            f" uint i [[thread_position_in_grid]]) {{ out[i] = {call}; }}\n"
+            for number, call in enumerate(calls)
         )
+    )
+    for number, (call, reference) in enumerate(calls.items()):
         out = np.zeros_like(data)
-        library.run("k", [data, out], 32, 32)
+        library.run(f"k{number}", [data, out], 32, 32)
         expected = reference(data[:, :components].astype(np.int64))
         np.testing.assert_array_equal(out[:, :components], expected.astype(element), call)
 
 
 def test_brain_floats(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device const float *x, device float *out,
               uint i [[thread_position_in_grid]]) {
   bfloat b = bfloat(x[i]);
@@ -256,8 +253,7 @@ kernel void k(device const float *x, device float *out,
 
 def test_votes(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device const uint *x, device uint *out,
               uint i [[thread_position_in_grid]]) {
   bool v = x[i] != 0;
@@ -307,8 +303,7 @@ kernel void k(device const uint *x, device uint *out,
 def test_inactive_lanes_are_poison(metal):
     """What Metal leaves undefined shows: no value, nor zero."""
     library = metal.compile(
-        HEADER
-        + "kernel void k(device float *x, uint i [[thread_position_in_grid]])"
+        "kernel void k(device float *x, uint i [[thread_position_in_grid]])"
         + " { x[i] = simd_shuffle(x[i], 20); }\n"
     )
     found = np.ones(8, np.float32)
@@ -333,9 +328,9 @@ kernel void k(device uint *out [[buffer(0)]],
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:1", "random:9"])
 def test_divergent_lanes(metal, schedule, order):
-    """Those that make the same call meet, the call that stands first first."""
+    """Lanes at the same call meet.  The call that stands first in the text goes first."""
     schedule(order)
-    library = metal.compile(HEADER + DIVERGENT)
+    library = metal.compile(DIVERGENT)
     out = np.zeros((32, 2), np.uint32)
     library.run("k", [out], 32, 32)
     even = sum(range(10, 32, 2))
@@ -363,7 +358,7 @@ kernel void k(device uint *out [[buffer(0)]],
 def test_divergent_calls_of_functions(metal, schedule, order):
     """A call in a function is another call for every call of the function."""
     schedule(order)
-    library = metal.compile(HEADER + FUNCTIONS)
+    library = metal.compile(FUNCTIONS)
     out = np.zeros((32, 2), np.uint32)
     library.run("k", [out], 32, 32)
     high = sum(range(10, 32))
@@ -386,7 +381,7 @@ kernel void k(device uint *out [[buffer(0)]],
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:4"])
 def test_lanes_that_leave_a_loop(metal, schedule, order):
     schedule(order)
-    library = metal.compile(HEADER + LOOPS)
+    library = metal.compile(LOOPS)
     out = uint(*[0] * 32)
     library.run("k", [out], 32, 32)
     # 32 lanes in the first round, 24 in the second, ...
@@ -395,8 +390,7 @@ def test_lanes_that_leave_a_loop(metal, schedule, order):
 
 def test_lanes_that_return(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
   if (i % 3 == 0) return;
   out[i] = simd_sum(i);
@@ -410,10 +404,9 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
 
 
 def test_functions_that_call_them(metal):
-    """A kernel that reaches one through templates and lambdas."""
+    """A kernel may reach a simdgroup function through templates and lambdas."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 template <typename T, typename F> T all_lanes(T x, F combine) {
   for (ushort d = 16; d > 0; d /= 2) x = combine(x, simd_shuffle_xor(x, d));
   return x;
@@ -435,7 +428,7 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
 def test_filling_beyond_the_last_lane(metal, threads):
     """As torch's reductions of 64-bit integers have it from a Mac."""
     library = metal.compile(
-        HEADER + "kernel void k(device int2 *x [[buffer(0)]],"
+        "kernel void k(device int2 *x [[buffer(0)]],"
         " uint i [[thread_position_in_grid]]) {"
         "  int2 v = x[i];"
         "  for (ushort d = 16; d > 0; d /= 2)"

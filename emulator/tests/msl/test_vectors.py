@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from metal import floats
 
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
-
 
 @pytest.fixture
 def evaluate(metal):
@@ -14,8 +12,7 @@ def evaluate(metal):
     def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
         body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
         library = metal.compile(
-            HEADER
-            + declarations
+            declarations
             + "kernel void k(device float *out [[buffer(0)]],\n"
             + "              constant float4 &x [[buffer(1)]],\n"
             + "              constant float4 &y [[buffer(2)]]) {\n"
@@ -90,8 +87,7 @@ def test_components(evaluate):
 
 def test_assignment_to_components(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device float4 *out [[buffer(0)]]) {
   float4 v(0);
   v.xw = float2(5, 6);
@@ -175,8 +171,7 @@ vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
 def test_scalars_beside_vectors(metal):
     """A scalar takes the component type of the vector beside it."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 template <typename V> V scaled(V v) { return v * 2.0f + 1; }
 kernel void k(device half4 *a [[buffer(0)]], device short4 *b [[buffer(1)]],
               device int4 *c [[buffer(2)]]) {
@@ -249,8 +244,7 @@ float locals() {
 
 def test_packed_vectors(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device packed_float3 *a [[buffer(0)]],
               constant packed_half3 *b [[buffer(1)]],
               device packed_uchar4 *c [[buffer(2)]]) {
@@ -305,8 +299,7 @@ LAYOUT = {
 
 def test_sizes_and_alignments(metal):
     metal.compile(
-        HEADER
-        + "".join(
+        "".join(
             f"static_assert(sizeof({name}) == {size} && alignof({name}) == {alignment}, "
             f'"{name}");\n'
             for name, (size, alignment) in LAYOUT.items()
@@ -317,8 +310,7 @@ def test_sizes_and_alignments(metal):
 def test_layout_of_structures(metal):
     """A structure lies in a buffer as the host's compiler lays it out."""
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct Inner { float3 a; float b; };
 struct Outer {
   bool flag;
@@ -399,8 +391,7 @@ kernel void k(device Outer *o [[buffer(0)]],
 
 def test_matrices(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 kernel void k(device float *out [[buffer(0)]],
               constant float3x2 &m [[buffer(1)]],
               device float2x2 *d [[buffer(2)]]) {
@@ -438,8 +429,7 @@ kernel void k(device float *out [[buffer(0)]],
 
 def test_arrays(metal):
     library = metal.compile(
-        HEADER
-        + """
+        """
 struct Table { array<float, 3> values; };
 float total(thread const array<float, 3> &a) {
   float sum = 0;

@@ -33,7 +33,7 @@ class Report:
         return self._add(self.locate(cursor.location), message)[0]
 
     def refuse(self, cursor, message):
-        """Adds an error and returns None: for who has no result then."""
+        """Adds an error.  Returns None, for callers that have no result then."""
         self.error(cursor, message)
 
     def _add(self, place, message):

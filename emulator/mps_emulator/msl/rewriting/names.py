@@ -1,18 +1,6 @@
 """The words of MSL, and what they are in C++ for OpenCL."""
 
-_SCALARS = (
-    "char",
-    "uchar",
-    "short",
-    "ushort",
-    "int",
-    "uint",
-    "long",
-    "ulong",
-    "half",
-    "float",
-    "bfloat",
-)
+_SCALARS = tuple("char uchar short ushort int uint long ulong half float bfloat".split())
 VECTOR_NAMES = frozenset(
     [t + n for t in _SCALARS + ("bool",) for n in "234"]
     + ["packed_" + t + n for t in _SCALARS for n in "234"]
@@ -82,15 +70,9 @@ UNSUPPORTED_WORDS = {
     "sampler": "samplers",
     "acceleration_structure": "ray tracing",
 }
-UNSUPPORTED_PREFIXES = {
-    "texture1d": "textures",
-    "texture2d": "textures",
-    "texture3d": "textures",
-    "texturecube": "textures",
-    "texture_buffer": "textures",
-    "depth2d": "textures",
-    "depthcube": "textures",
-}
+UNSUPPORTED_PREFIXES = dict.fromkeys(
+    "texture1d texture2d texture3d texturecube texture_buffer depth2d depthcube".split(), "textures"
+)
 
 BUILTINS_OF_THREE_DIMENSIONS = (
     "thread_position_in_grid",

@@ -35,38 +35,20 @@ struct unsigned_of {
 };
 template <class T>
 struct wider_of;
-template <>
-struct wider_of<char> {
-  using type = short;
-};
-template <>
-struct wider_of<uchar> {
-  using type = ushort;
-};
-template <>
-struct wider_of<short> {
-  using type = int;
-};
-template <>
-struct wider_of<ushort> {
-  using type = uint;
-};
-template <>
-struct wider_of<int> {
-  using type = long;
-};
-template <>
-struct wider_of<uint> {
-  using type = ulong;
-};
-template <>
-struct wider_of<long> {
-  using type = __int128;
-};
-template <>
-struct wider_of<ulong> {
-  using type = unsigned __int128;
-};
+#define MSL_WIDER(T, W) \
+  template <>           \
+  struct wider_of<T> {  \
+    using type = W;     \
+  };
+MSL_WIDER(char, short)
+MSL_WIDER(uchar, ushort)
+MSL_WIDER(short, int)
+MSL_WIDER(ushort, uint)
+MSL_WIDER(int, long)
+MSL_WIDER(uint, ulong)
+MSL_WIDER(long, __int128)
+MSL_WIDER(ulong, unsigned __int128)
+#undef MSL_WIDER
 
 template <class T>
 constexpr int bits() {

@@ -378,34 +378,14 @@ struct named_components<T, 2> {
   };
 };
 template <class T>
-struct named_components<T, 3> {
-  union {
-    T x;
-    T r;
-  };
-  union {
-    T y;
-    T g;
-  };
+struct named_components<T, 3> : named_components<T, 2> {
   union {
     T z;
     T b;
   };
 };
 template <class T>
-struct named_components<T, 4> {
-  union {
-    T x;
-    T r;
-  };
-  union {
-    T y;
-    T g;
-  };
-  union {
-    T z;
-    T b;
-  };
+struct named_components<T, 4> : named_components<T, 3> {
   union {
     T w;
     T a;

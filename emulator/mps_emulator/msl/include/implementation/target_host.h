@@ -63,67 +63,11 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
 #define MSL_ATOMIC_ACCESS(p, flags)
 #endif
 
-extern "C" {
-float acosf(float);
-float acoshf(float);
-float asinf(float);
-float asinhf(float);
-float atanf(float);
-float atan2f(float, float);
-float atanhf(float);
-float ceilf(float);
-float cosf(float);
-float coshf(float);
-float expf(float);
-float exp2f(float);
-float exp10f(float);
-float floorf(float);
-float fmodf(float, float);
-float logf(float);
-float log2f(float);
-float log10f(float);
-float nextafterf(float, float);
-float powf(float, float);
-float sinf(float);
-float sinhf(float);
-float tanf(float);
-float tanhf(float);
-}
-
 // A string literal as MSL has it, in `constant` memory.
 #define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
 
 namespace __msl {
 namespace target {
-
-// ---- Mathematics, in single precision
-
-#define MSL_TARGET_MATH(name) \
-  MSL_INLINE float name(float x) { return name##f(x); }
-MSL_TARGET_MATH(acos)
-MSL_TARGET_MATH(acosh)
-MSL_TARGET_MATH(asin)
-MSL_TARGET_MATH(asinh)
-MSL_TARGET_MATH(atan)
-MSL_TARGET_MATH(atanh)
-MSL_TARGET_MATH(cos)
-MSL_TARGET_MATH(cosh)
-MSL_TARGET_MATH(exp)
-MSL_TARGET_MATH(exp2)
-MSL_TARGET_MATH(exp10)
-MSL_TARGET_MATH(log)
-MSL_TARGET_MATH(log2)
-MSL_TARGET_MATH(log10)
-MSL_TARGET_MATH(sin)
-MSL_TARGET_MATH(sinh)
-MSL_TARGET_MATH(tan)
-MSL_TARGET_MATH(tanh)
-#undef MSL_TARGET_MATH
-
-MSL_INLINE float atan2(float y, float x) { return atan2f(y, x); }
-MSL_INLINE float fmod(float x, float y) { return fmodf(x, y); }
-MSL_INLINE float nextafter(float x, float y) { return nextafterf(x, y); }
-MSL_INLINE float pow(float x, float y) { return powf(x, y); }
 
 // ---- Threads
 
@@ -242,18 +186,6 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return partial[0];
 }
 
-// Combines the active lanes below this one in its group, and this one too
-// where `inclusive`.
-template <class Operation, uint width, bool inclusive, class T>
-MSL_INLINE T scan(T value, T neutral, ulong site) {
-  lanes<T> all = exchange(value, site);
-  uint lane = simd_lane();
-  T result = neutral;
-  for (uint i = lane / width * width; i < lane + inclusive; ++i)
-    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
-  return result;
-}
-
 // ---- Threadgroup memory
 
 template <class T, uint slot, ulong alignment>
@@ -262,68 +194,6 @@ MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
               ->threadgroup_variable(slot, sizeof(T), alignment);
 }
 
-// ---- Atomic operations; P is a pointer to a scalar
-
-template <class P>
-MSL_INLINE auto atomic_load(P p) {
-  MSL_ATOMIC_ACCESS(p, 0);
-  return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE void atomic_store(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite | kMpsEmulatorMslStore);
-  __atomic_store_n(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_exchange(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
-                                        T desired) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  T found = *expected;
-  bool equal = __atomic_compare_exchange_n(p, &found, desired, false,
-                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  *expected = found;
-  return equal;
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_add(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_add(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_sub(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_sub(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_and(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_and(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_or(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_or(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_xor(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_xor(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_max(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_max(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_fetch_min(P p, T value) {
-  MSL_ATOMIC_ACCESS(p, kMpsEmulatorMslWrite);
-  return __atomic_fetch_min(p, value, __ATOMIC_RELAXED);
-}
 MSL_INLINE void atomic_fence(uint flags) {
 #ifdef MSL_CHECK_RACES
   mps_emulator_msl_runtime_in_use->fence(flags);
@@ -331,8 +201,9 @@ MSL_INLINE void atomic_fence(uint flags) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-#undef MSL_ATOMIC_ACCESS
-
 }  // namespace target
 }  // namespace __msl
 MSL_END_FUNCTION_POINTERS
+
+#define MSL_LIBRARY(name) name##f
+#include "target_common.h"

@@ -6,69 +6,12 @@
 
 MSL_ALLOW_FUNCTION_POINTERS
 
-// Of libdevice, which is linked to the PTX or comes with the driver's linker.
-extern "C" {
-#define MSL_LIBDEVICE(name) float __nv_##name##f(float);
-MSL_LIBDEVICE(acos)
-MSL_LIBDEVICE(acosh)
-MSL_LIBDEVICE(asin)
-MSL_LIBDEVICE(asinh)
-MSL_LIBDEVICE(atan)
-MSL_LIBDEVICE(atanh)
-MSL_LIBDEVICE(cos)
-MSL_LIBDEVICE(cosh)
-MSL_LIBDEVICE(exp)
-MSL_LIBDEVICE(exp2)
-MSL_LIBDEVICE(exp10)
-MSL_LIBDEVICE(log)
-MSL_LIBDEVICE(log2)
-MSL_LIBDEVICE(log10)
-MSL_LIBDEVICE(sin)
-MSL_LIBDEVICE(sinh)
-MSL_LIBDEVICE(tan)
-MSL_LIBDEVICE(tanh)
-#undef MSL_LIBDEVICE
-float __nv_atan2f(float, float);
-float __nv_fmodf(float, float);
-float __nv_nextafterf(float, float);
-float __nv_powf(float, float);
-}
-
 // String literals of clang's are in an address space that is no other's here,
 // so clang refuses what takes one.
 #define MSL_TEXT(text) text
 
 namespace __msl {
 namespace target {
-
-// ---- Mathematics, in single precision
-
-#define MSL_TARGET_MATH(name) \
-  MSL_INLINE float name(float x) { return __nv_##name##f(x); }
-MSL_TARGET_MATH(acos)
-MSL_TARGET_MATH(acosh)
-MSL_TARGET_MATH(asin)
-MSL_TARGET_MATH(asinh)
-MSL_TARGET_MATH(atan)
-MSL_TARGET_MATH(atanh)
-MSL_TARGET_MATH(cos)
-MSL_TARGET_MATH(cosh)
-MSL_TARGET_MATH(exp)
-MSL_TARGET_MATH(exp2)
-MSL_TARGET_MATH(exp10)
-MSL_TARGET_MATH(log)
-MSL_TARGET_MATH(log2)
-MSL_TARGET_MATH(log10)
-MSL_TARGET_MATH(sin)
-MSL_TARGET_MATH(sinh)
-MSL_TARGET_MATH(tan)
-MSL_TARGET_MATH(tanh)
-#undef MSL_TARGET_MATH
-
-MSL_INLINE float atan2(float y, float x) { return __nv_atan2f(y, x); }
-MSL_INLINE float fmod(float x, float y) { return __nv_fmodf(x, y); }
-MSL_INLINE float nextafter(float x, float y) { return __nv_nextafterf(x, y); }
-MSL_INLINE float pow(float x, float y) { return __nv_powf(x, y); }
 
 // What namespace metal::fast has: the instructions of the GPU.
 #define MSL_HAS_FAST
@@ -190,16 +133,6 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
   return result;
 }
 
-template <class Operation, uint width, bool inclusive, class T>
-MSL_INLINE T scan(T value, T neutral, ulong site) {
-  lanes<T> all = exchange(value, site);
-  uint lane = simd_lane();
-  T result = neutral;
-  for (uint i = lane / width * width; i < lane + inclusive; ++i)
-    if (all.takes_part(i)) result = Operation::apply(result, all.values[i]);
-  return result;
-}
-
 // ---- Threadgroup memory
 
 // In C++ for OpenCL only kernels have variables in shared memory, and kernels
@@ -225,62 +158,21 @@ MSL_INLINE MSL_THREADGROUP T &threadgroup_variable() {
                *)(void *)&mps_emulator_threadgroup_memory<T, slot, alignment>;
 }
 
-// ---- Atomic operations; P is a pointer to a scalar
-
-template <class P>
-MSL_INLINE auto atomic_load(P p) {
-  return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE void atomic_store(P p, T value) {
-  __atomic_store_n(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE T atomic_exchange(P p, T value) {
-  return __atomic_exchange_n(p, value, __ATOMIC_RELAXED);
-}
-template <class P, class T>
-MSL_INLINE bool atomic_compare_exchange(P p, MSL_THREAD T *expected,
-                                        T desired) {
-  T found = *expected;
-  bool equal = __atomic_compare_exchange_n(p, &found, desired, false,
-                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-  *expected = found;
-  return equal;
-}
-#define MSL_TARGET_FETCH(name)                                \
-  template <class P, class T>                                 \
-  MSL_INLINE T atomic_fetch_##name(P p, T value) {            \
-    return __atomic_fetch_##name(p, value, __ATOMIC_RELAXED); \
-  }
-MSL_TARGET_FETCH(add)
-MSL_TARGET_FETCH(sub)
-MSL_TARGET_FETCH(and)
-MSL_TARGET_FETCH(or)
-MSL_TARGET_FETCH(xor)
-MSL_TARGET_FETCH(max)
-MSL_TARGET_FETCH(min)
-#undef MSL_TARGET_FETCH
 MSL_INLINE void atomic_fence(uint flags) { __nvvm_membar_gl(); }
 
 }  // namespace target
+}  // namespace __msl
+MSL_END_FUNCTION_POINTERS
 
-// ---- Where a thread stands, and the arguments of a kernel; as in thunk.h
+// Of libdevice, which is linked to the PTX or comes with the driver's linker.
+#define MSL_LIBRARY(name) __nv_##name##f
+#define MSL_ATOMIC_ACCESS(p, flags)
+#include "target_common.h"
 
-struct buffer_pointer {
-  void *address;
-  template <class T>
-  MSL_INLINE operator T *() const {
-    return (T *)address;
-  }
-};
-struct buffer_reference {
-  void *address;
-  template <class T>
-  MSL_INLINE operator T &() const {
-    return *(T *)address;
-  }
-};
+MSL_ALLOW_FUNCTION_POINTERS
+namespace __msl {
+
+// ---- Where a thread stands; as in thunk.h
 
 MSL_INLINE uint thread_position(int d) {
   return d == 0   ? __nvvm_read_ptx_sreg_tid_x()

@@ -1,5 +1,4 @@
-// What the generated part of a kernel library needs: where a thread stands,
-// and the arguments that a kernel takes from a launch.
+// What the generated part of a kernel library needs: where a thread stands.
 #pragma once
 
 #include "target_host.h"
@@ -7,22 +6,6 @@
 MSL_ALLOW_FUNCTION_POINTERS
 
 namespace __msl {
-
-// A buffer, which becomes whatever pointer or reference the kernel takes.
-struct buffer_pointer {
-  void *address;
-  template <class T>
-  MSL_INLINE operator T *() const {
-    return (T *)address;
-  }
-};
-struct buffer_reference {
-  void *address;
-  template <class T>
-  MSL_INLINE operator T &() const {
-    return *(T *)address;
-  }
-};
 
 // The built-in values of one thread.  Functions of one dimension are called
 // with d = 0, 1, 2 for x, y, z.

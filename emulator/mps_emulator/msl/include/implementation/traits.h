@@ -47,118 +47,66 @@ struct _negation : bool_constant<!T::value> {};
 
 template <class T, class U>
 struct is_same : bool_constant<__is_same(T, U)> {};
-template <class T>
-struct is_const : bool_constant<__is_const(T)> {};
-template <class T>
-struct is_volatile : bool_constant<__is_volatile(T)> {};
-template <class T>
-struct is_void : bool_constant<__is_void(T)> {};
-template <class T>
-struct is_array : bool_constant<__is_array(T)> {};
-template <class T>
-struct is_pointer : bool_constant<__is_pointer(T)> {};
-template <class T>
-struct is_reference : bool_constant<__is_reference(T)> {};
-template <class T>
-struct is_lvalue_reference : bool_constant<__is_lvalue_reference(T)> {};
-template <class T>
-struct is_rvalue_reference : bool_constant<__is_rvalue_reference(T)> {};
-template <class T>
-struct is_enum : bool_constant<__is_enum(T)> {};
-template <class T>
-struct is_class : bool_constant<__is_class(T)> {};
-template <class T>
-struct is_union : bool_constant<__is_union(T)> {};
-template <class T>
-struct is_function : bool_constant<__is_function(T)> {};
-template <class T>
-struct is_trivially_copyable : bool_constant<__is_trivially_copyable(T)> {};
+#define MSL_TRAIT(name) \
+  template <class T>    \
+  struct name : bool_constant<__##name(T)> {};
+MSL_TRAIT(is_const)
+MSL_TRAIT(is_volatile)
+MSL_TRAIT(is_void)
+MSL_TRAIT(is_array)
+MSL_TRAIT(is_pointer)
+MSL_TRAIT(is_reference)
+MSL_TRAIT(is_lvalue_reference)
+MSL_TRAIT(is_rvalue_reference)
+MSL_TRAIT(is_enum)
+MSL_TRAIT(is_class)
+MSL_TRAIT(is_union)
+MSL_TRAIT(is_function)
+MSL_TRAIT(is_trivially_copyable)
+MSL_TRAIT(is_integral)
+MSL_TRAIT(is_floating_point)
+MSL_TRAIT(is_signed)
+MSL_TRAIT(is_unsigned)
+#undef MSL_TRAIT
 template <class B, class D>
 struct is_base_of : bool_constant<__is_base_of(B, D)> {};
 template <class From, class To>
 struct is_convertible : bool_constant<__is_convertible(From, To)> {};
 
-template <class T>
-struct remove_const {
-  using type = __remove_const(T);
-};
-template <class T>
-struct remove_volatile {
-  using type = __remove_volatile(T);
-};
-template <class T>
-struct remove_cv {
-  using type = __remove_cv(T);
-};
-template <class T>
-struct remove_reference {
-  using type = __remove_reference_t(T);
-};
-template <class T>
-struct remove_pointer {
-  using type = __remove_pointer(T);
-};
-template <class T>
-struct remove_extent {
-  using type = __remove_extent(T);
-};
-template <class T>
-struct decay {
-  using type = __decay(T);
-};
-template <class T>
-struct underlying_type {
-  using type = __underlying_type(T);
-};
-template <class T>
-struct make_signed {
-  using type = __make_signed(T);
-};
-template <class T>
-struct make_unsigned {
-  using type = __make_unsigned(T);
-};
+#define MSL_TRANSFORMATION(name, builtin) \
+  template <class T>                      \
+  struct name {                           \
+    using type = builtin(T);              \
+  };                                      \
+  template <class T>                      \
+  using name##_t = typename name<T>::type;
+MSL_TRANSFORMATION(remove_const, __remove_const)
+MSL_TRANSFORMATION(remove_volatile, __remove_volatile)
+MSL_TRANSFORMATION(remove_cv, __remove_cv)
+MSL_TRANSFORMATION(remove_reference, __remove_reference_t)
+MSL_TRANSFORMATION(remove_pointer, __remove_pointer)
+MSL_TRANSFORMATION(remove_extent, __remove_extent)
+MSL_TRANSFORMATION(decay, __decay)
+MSL_TRANSFORMATION(underlying_type, __underlying_type)
+MSL_TRANSFORMATION(make_signed, __make_signed)
+MSL_TRANSFORMATION(make_unsigned, __make_unsigned)
+#undef MSL_TRANSFORMATION
+
 // The type without the address space that it may stand in.
 template <class T>
 struct remove_address_space {
   using type = T;
 };
-template <class T>
-struct remove_address_space<MSL_DEVICE T> {
-  using type = T;
-};
-template <class T>
-struct remove_address_space<__global T> {
-  using type = T;
-};
-template <class T>
-struct remove_address_space<MSL_THREADGROUP T> {
-  using type = T;
-};
-template <class T>
-struct remove_address_space<MSL_THREAD T> {
-  using type = T;
-};
-template <class T>
-using remove_const_t = typename remove_const<T>::type;
-template <class T>
-using remove_volatile_t = typename remove_volatile<T>::type;
-template <class T>
-using remove_cv_t = typename remove_cv<T>::type;
-template <class T>
-using remove_reference_t = typename remove_reference<T>::type;
-template <class T>
-using remove_pointer_t = typename remove_pointer<T>::type;
-template <class T>
-using remove_extent_t = typename remove_extent<T>::type;
-template <class T>
-using decay_t = typename decay<T>::type;
-template <class T>
-using underlying_type_t = typename underlying_type<T>::type;
-template <class T>
-using make_signed_t = typename make_signed<T>::type;
-template <class T>
-using make_unsigned_t = typename make_unsigned<T>::type;
+#define MSL_WITHOUT_SPACE(space)         \
+  template <class T>                     \
+  struct remove_address_space<space T> { \
+    using type = T;                      \
+  };
+MSL_WITHOUT_SPACE(MSL_DEVICE)
+MSL_WITHOUT_SPACE(__global)
+MSL_WITHOUT_SPACE(MSL_THREADGROUP)
+MSL_WITHOUT_SPACE(MSL_THREAD)
+#undef MSL_WITHOUT_SPACE
 template <class T>
 using remove_address_space_t = typename remove_address_space<T>::type;
 template <class T>
@@ -176,16 +124,8 @@ constexpr T make_uniform(T value) {
 }
 
 template <class T>
-struct is_integral : bool_constant<__is_integral(T)> {};
-template <class T>
-struct is_floating_point : bool_constant<__is_floating_point(T)> {};
-template <class T>
 struct is_arithmetic
     : bool_constant<is_integral<T>::value || is_floating_point<T>::value> {};
-template <class T>
-struct is_signed : bool_constant<__is_signed(T)> {};
-template <class T>
-struct is_unsigned : bool_constant<__is_unsigned(T)> {};
 template <class T>
 struct is_scalar : bool_constant<is_arithmetic<T>::value || is_enum<T>::value ||
                                  is_pointer<T>::value> {};
@@ -194,22 +134,18 @@ struct is_vector : bool_constant<__msl::components<T>::count != 0> {};
 
 template <class T, class U>
 constexpr MSL_CONSTANT bool is_same_v = is_same<T, U>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_integral_v = is_integral<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_floating_point_v = is_floating_point<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_arithmetic_v = is_arithmetic<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_signed_v = is_signed<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_unsigned_v = is_unsigned<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_enum_v = is_enum<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_pointer_v = is_pointer<T>::value;
-template <class T>
-constexpr MSL_CONSTANT bool is_scalar_v = is_scalar<T>::value;
+#define MSL_TRAIT_VALUE(name) \
+  template <class T>          \
+  constexpr MSL_CONSTANT bool name##_v = name<T>::value;
+MSL_TRAIT_VALUE(is_integral)
+MSL_TRAIT_VALUE(is_floating_point)
+MSL_TRAIT_VALUE(is_arithmetic)
+MSL_TRAIT_VALUE(is_signed)
+MSL_TRAIT_VALUE(is_unsigned)
+MSL_TRAIT_VALUE(is_enum)
+MSL_TRAIT_VALUE(is_pointer)
+MSL_TRAIT_VALUE(is_scalar)
+#undef MSL_TRAIT_VALUE
 template <class From, class To>
 constexpr MSL_CONSTANT bool is_convertible_v = is_convertible<From, To>::value;
 

@@ -1,0 +1,290 @@
+//// double: 'double' is not supported in Metal
+kernel void k(device float *a [[buffer(0)]]) { double x = 1; }
+                                               ^
+//// long_double: 'double' is not supported
+kernel void k(device float *a) {
+  long double x = 1;
+       ^
+}
+//// long_long: 'long long' is not supported
+long long f() { return 1; }
+^
+//// pointer_without_space: pointer type must have explicit address space qualifier
+void f(float *p) {}
+              ^
+//// reference_without_space: reference type must have explicit address space qualifier
+void f(float &p) {}
+              ^
+//// local_pointer_without_space: pointer type must have explicit address space
+kernel void k(device float *a) {
+  float *p = a;
+         ^
+}
+//// inner_pointer_without_space: pointer type must have explicit address space
+void f(device float *thread *p) { device float **q = p; }
+                                                 ^
+//// array_of_pointers_without_space: pointer type must have explicit address space
+void f() { float *p[4]; }
+                  ^
+//// member_without_space: pointer type must have explicit address space
+struct S {
+  float *p;
+         ^
+};
+//// result_without_space: pointer type must have explicit address space
+float *f(device float *p) { return 0; }
+       ^
+//// alias_without_space: pointer type must have explicit address space
+typedef float *P;
+               ^
+//// template_without_space: pointer type must have explicit address space
+template <typename T> void f(T *p) {}
+                                ^
+//// device_to_constant: address spaces differ
+void f(constant float *p);
+void g(device float *p) { f(p); }
+                            ^
+//// device_to_constant_in_template: address spaces differ
+void f(constant float *p);
+template <typename T> void g(device T *p) {
+  f(p);
+    ^
+}
+kernel void k(device float *p) { g(p); }
+//// device_to_thread: no matching function for call to 'f'
+void f(thread float *p);
+void g(device float *p) { f(p); }
+                          ^
+//// constant_to_device: no matching function for call to 'f'
+void f(device const float *p);
+void g(constant float *p) { f(p); }
+                            ^
+//// threadgroup_to_device: 'threadgroup float
+void g(device float *p, threadgroup float *q) { p = q; }
+                                                    ^
+//// cast_between_spaces: mismatching address spaces
+void g(device float *p) {
+  constant float *q = (constant float *)p;
+                      ^
+}
+//// method_of_device_object: of type 'const thread S' with an expression of type 'device S'
+struct S { float x; float get() const { return x; } };
+kernel void k(device S *s) { s->x = s->get(); }
+                                    ^
+//// method_of_constant_object: of type 'const thread S' with an expression of type 'constant S'
+struct S { float x; float get() const { return x; } };
+float f(constant S &s) { return s.get(); }
+                                ^
+//// recursion: recursive call of 'f'
+int f(int n) {
+  return n > 0 ? f(n - 1) : 0;
+                 ^
+}
+//// mutual_recursion: recursive call of
+int g(int n);
+int f(int n) { return g(n); }
+int g(int n) { return f(n); }
+//// recursive_template: recursive call of 'f'
+template <typename T> T f(T n) { return n > 0 ? f(n - 1) : n; }
+                                                ^
+kernel void k(device int *p) { p[0] = f(p[0]); }
+//// virtual: 'virtual' is not supported in Metal
+struct S {
+  virtual void f() {}
+  ^
+};
+//// new: 'new' is not supported in Metal
+void f() { thread int *p = new int; }
+                           ^
+//// delete: 'delete' is not supported in Metal
+void f(thread int *p) { delete p; }
+                        ^
+//// throw: 'throw' is not supported in Metal
+void f() { throw 1; }
+           ^
+//// try: 'try' is not supported in Metal
+void f() { try { } catch (int) { } }
+           ^
+//// goto: 'goto' is not supported in Metal
+void f() { goto end; end: return; }
+           ^
+//// noexcept: 'noexcept' is not supported in Metal
+void f() noexcept {}
+         ^
+//// dynamic_cast: 'dynamic_cast' is not supported in Metal
+struct S {}; void f(thread S *s) { dynamic_cast<thread S *>(s); }
+                                   ^
+//// asm: 'asm' is not supported in Metal
+void f() { asm("nop"); }
+           ^
+//// thread_local: 'thread_local' is not supported in Metal
+thread_local int x = 1;
+^
+//// register: does not support the 'register' storage class
+void f() { register int x = 1; }
+           ^
+//// static_local: variables in function scope cannot be declared static
+void f() {
+  static int x = 1;
+             ^
+}
+//// threadgroup_memory: Threadgroup memory size (32772) exceeds
+kernel void k(device float *a) {
+            ^
+  threadgroup float x[8193];
+  x[0] = a[0];
+  a[0] = x[0];
+}
+//// threadgroup_memory_together: Threadgroup memory size (33984) exceeds
+kernel void k(device float *a) {
+            ^
+  threadgroup float x[4096], y[4000];
+  threadgroup float4 z[100];
+  x[0] = y[0] = z[0].x = a[0];
+}
+//// threadgroup_in_function: can only be declared in a kernel function
+void f() {
+  threadgroup float x[4];
+                    ^
+}
+//// program_scope_variable: program scope variable must reside in constant address space
+float x = 1;
+      ^
+//// program_scope_constexpr: program scope variable must reside in constant address space
+constexpr int n = 4;
+              ^
+//// program_scope_in_namespace: program scope variable must reside in constant address space
+namespace a {
+static const int n = 4;
+                 ^
+}
+//// static_member: program scope variable must reside in constant address space
+struct S { static constexpr int n = 4; };
+                                ^
+//// uninitialized_constant: initializ
+constant int n;
+             ^
+//// write_to_constant:
+constant int n[2] = {1, 2};
+void f() { n[0] = 3; }
+                ^
+//// write_to_constant_buffer: read-only
+kernel void k(constant float *a) { a[0] = 1; }
+                                        ^
+//// write_to_const_device: read-only
+kernel void k(const device float *a) { a[0] = 1; }
+                                            ^
+//// variable_length_array: array size is not a constant expression
+kernel void k(device int *a) { int x[a[0]]; }
+                                     ^
+//// kernel_result: invalid return type 'float' for kernel function
+kernel float k(device float *a) { return a[0]; }
+             ^
+//// kernel_parameter_without_binding: invalid type 'uint' for input declaration in a kernel function
+kernel void k(device float *a, uint n) {}
+                                    ^
+//// kernel_structure_by_value: is not valid for attribute 'buffer'
+struct P { int n; };
+kernel void k(P p [[buffer(0)]]) {}
+                ^
+//// kernel_thread_pointer: address space
+kernel void k(thread float *a [[buffer(0)]]) {}
+                            ^
+//// duplicate_buffer: cannot reserve 'buffer' resource location at index 1
+kernel void k(device float *a [[buffer(1)]],
+              device float *b [[buffer(1)]]) {}
+                            ^
+//// duplicate_threadgroup: cannot reserve 'threadgroup' resource location at index 0
+kernel void k(threadgroup float *a [[threadgroup(0)]],
+              threadgroup float *b [[threadgroup(0)]]) {}
+                                 ^
+//// buffer_index: must be between 0 and 30
+kernel void k(device float *a [[buffer(31)]]) {}
+                            ^
+//// threadgroup_as_buffer: invalid address space qualification for buffer
+kernel void k(threadgroup float *a [[buffer(0)]]) {}
+                                 ^
+//// builtin_type: not valid for attribute 'thread_position_in_grid'
+kernel void k(float i [[thread_position_in_grid]]) {}
+                    ^
+//// builtin_vector_for_scalar: not valid for attribute 'thread_index_in_threadgroup'
+kernel void k(uint2 i [[thread_index_in_threadgroup]]) {}
+                    ^
+//// builtin_dimensions: need to match
+kernel void k(uint2 i [[thread_position_in_grid]],
+            ^
+              uint3 g [[threadgroup_position_in_grid]]) {}
+//// builtin_types: need to match
+kernel void k(uint i [[thread_position_in_grid]],
+            ^
+              ushort g [[threads_per_grid]]) {}
+//// kernel_called: cannot be called
+kernel void k(device float *a) {}
+kernel void l(device float *a) { k(a); }
+                                 ^
+//// kernel_member: kernel function cannot be a member function
+struct S { kernel void k(device float *a) {} };
+                       ^
+//// same_host_name: two kernels have the name 'x'
+[[host_name("x")]] kernel void k(device float *a) {}
+[[host_name("x")]] kernel void l(device float *a) {}
+                               ^
+//// vector_from_other_vector: cannot initialize
+void f(int4 i) { float4 x = i; }
+                        ^
+//// too_few_components: as many components
+float4 f() { return float4(1, 2, 3); }
+                    ^
+//// too_many_components: as many components
+float2 f(float3 v) { return float2(v); }
+                            ^
+//// component_beyond: component
+float f(float2 v) { return v.z; }
+                            ^
+//// as_type_of_other_size: same size
+float4 f(half4 v) { return as_type<float4>(v); }
+                           ^
+//// float_to_bfloat: 'float' cannot be implicitly converted to 'bfloat'
+bfloat f(float x) { bfloat y = x; return y; }
+                               ^
+//// simd_of_64_bits: no matching function for call to 'simd_sum'
+ulong f(ulong x) { return simd_sum(x); }
+                          ^
+//// simd_of_bool: no matching function for call to 'simd_shuffle'
+bool f(bool x) { return simd_shuffle(x, 1); }
+                        ^
+//// threadgroup_atomic_float: no matching function for call to 'atomic_fetch_add_explicit'
+void f(threadgroup atomic_float *p) {
+  atomic_fetch_add_explicit(p, 1.0f, memory_order_relaxed);
+  ^
+}
+//// atomic_order: memory_order_relaxed alone
+void f(device atomic_int *p) {
+  atomic_fetch_add_explicit(p, 1, memory_order_seq_cst);
+                                                      ^
+}
+//// atomic_of_other_type:
+void f(device atomic<short> *p) {
+  atomic_load_explicit(p, memory_order_relaxed);
+}
+//// atomic_as_value:
+void f(device atomic_int *p) { int x = *p; }
+                                   ^
+//// textures: Metal has textures, the emulator has not
+kernel void k(texture2d<float> t [[texture(0)]]) {}
+              ^
+//// vertex_functions: Metal has vertex functions, the emulator has not
+vertex float4 v() { return 0; }
+^
+//// undeclared: use of undeclared identifier 'nothing'
+kernel void k(device float *a) { a[0] = nothing; }
+                                        ^
+//// syntax: expected ';'
+kernel void k(device float *a) { a[0] = 1 }
+                                         ^
+//// missing_header: 'metal_nothing' file not found
+#include <metal_nothing>
+         ^
+//// error_directive: not this way
+#error not this way
+ ^
