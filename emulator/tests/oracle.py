@@ -22,22 +22,17 @@ GPU computes.
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import itertools
-import json
-import os
 import pathlib
 import platform
 import re
-import resource
-import selectors
-import signal
 import sys
-import time
-import traceback
 import unittest.mock
 import warnings
 
+import isolated
 import torch
 from torch.utils import _pytree as pytree
 
@@ -97,19 +92,23 @@ class Case:
     on_a_mac: str  # "runs" or "fails"
 
 
+@contextlib.contextmanager
+def as_a_mac():
+    """Python says that this is macOS with the release MACOS."""
+    release = ".".join(map(str, MACOS))
+    with unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")):
+        yield
+
+
 def _load():
     """torch's OpInfos and common_mps, read as a Mac with MACOS reads them."""
     newer = torch.backends.mps.is_macos_or_newer
     assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another"
-    release = ".".join(map(str, MACOS))
-    with (
-        unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")),
-        warnings.catch_warnings(),
-    ):
+    with as_a_mac(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch.testing._internal.common_methods_invocations as invocations
         import torch.testing._internal.common_mps as lists
-    assert lists.MACOS_VERSION == float(release), "imported before with another release"
+    assert lists.MACOS_VERSION == float(".".join(map(str, MACOS))), "imported before as another"
     return invocations.op_db, lists
 
 
@@ -163,10 +162,6 @@ def read_lists():
 
 class Difference(Exception):
     """A result that is not the CPU's."""
-
-
-class Slow(Exception):
-    """The time for one case is over."""
 
 
 class NoSample(Exception):
@@ -296,7 +291,7 @@ def judge(op, case):
             compared += _judge_sample(op, case, sample)
     except Difference as error:
         return "different", str(error)
-    except Slow:
+    except isolated.Slow:
         raise
     except Exception as error:
         detail = f"{type(error).__name__}: {_first_line(error)}"
@@ -321,104 +316,14 @@ def _first_line(error):
 # ---- all of them, each operator in a process of its own
 
 
-def _on_timer(*_):
-    raise Slow
-
-
-def _judge_all(op, cases, pipe, log, seconds):
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGPROF, _on_timer)
-    for case in cases:
-        # The processor's time, so that a busy machine makes no difference.
-        # Where the case is stuck in C++ the second limit ends the process.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        limit = int(time.process_time()) + 2 * seconds
-        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
-        try:
-            outcome = judge(op, case)
-        except Slow:
-            outcome = ("slow", f"took more than {seconds} s")
-        except Exception:
-            outcome = ("broken", traceback.format_exc())
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        os.write(pipe, (json.dumps(outcome) + "\n").encode())
-    os._exit(0)
-
-
-# In seconds: what waits for ever uses no processor.
-_LONGEST_SILENCE = 900
-
-
-class _Child:
-    """A process that judges cases of one operator."""
-
-    def __init__(self, op, cases, seconds):
-        self.cases = cases
-        self.said = b""
-        self.last_word = time.monotonic()
-        self.reader, pipe = os.pipe()
-        self.log = os.memfd_create("log")
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                _judge_all(op, cases, pipe, self.log, seconds)
-            finally:
-                os._exit(1)
-        os.close(pipe)
-
-    def at_end(self):
-        """Reads what the child says; whether it has ended."""
-        data = os.read(self.reader, 1 << 16)
-        self.said += data
-        self.last_word = time.monotonic()
-        return not data
-
-    def end_if_silent(self):
-        if time.monotonic() - self.last_word > _LONGEST_SILENCE:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def outcomes(self):
-        """Of the cases that it came to; the last one may have ended the child."""
-        _, status = os.waitpid(self.pid, 0)
-        outcomes = [tuple(json.loads(line)) for line in self.said.splitlines()]
-        if len(outcomes) < len(self.cases):
-            log = os.pread(self.log, 1 << 20, 0).decode(errors="replace").strip()
-            outcomes.append(("ended", f"status {status}: " + log.split("\n")[-1]))
-        os.close(self.reader)
-        os.close(self.log)
-        return dict(zip(self.cases, outcomes))
-
-
 def run(operators, cases, seconds=60, jobs=None):
     """Yields (Case, (outcome, detail)), as they come."""
-    torch.set_num_threads(1)  # and none that a fork would lose
-    waiting = collections.defaultdict(list)
+    groups = collections.defaultdict(list)
     for case in cases:
-        waiting[case.operator].append(case)
-    children = {}
-    with selectors.DefaultSelector() as selector:
-        while waiting or children:
-            while waiting and len(children) < (jobs or os.cpu_count()):
-                name, mine = waiting.popitem()
-                child = _Child(operators[name], mine, seconds)
-                children[child.reader] = child
-                selector.register(child.reader, selectors.EVENT_READ)
-            for child in children.values():
-                child.end_if_silent()
-            for key, _ in selector.select(timeout=10):
-                child = children[key.fd]
-                if not child.at_end():
-                    continue
-                selector.unregister(key.fd)
-                del children[key.fd]
-                judged = child.outcomes()
-                yield from judged.items()
-                left = child.cases[len(judged) :]
-                if left:
-                    waiting[left[0].operator] = left
+        groups[case.operator].append(case)
+    yield from isolated.run(
+        lambda case: judge(operators[case.operator], case), groups, seconds, jobs=jobs
+    )
 
 
 # ---- the differences
@@ -478,6 +383,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60, help="of the processor, for each case")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
     options = parser.parse_args()
+    warnings.simplefilter("ignore")
     operators, cases = read_lists()
     if options.operators:
         unknown = set(options.operators) - set(operators)

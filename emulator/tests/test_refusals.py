@@ -97,6 +97,12 @@ REFUSED = {
     "huber_loss for complex is not supported for MPS": lambda: F.huber_loss(
         ones(3, dtype=torch.cfloat), ones(3, dtype=torch.cfloat)
     ),
+    "input(device='cpu') and weight(device=mps:0')  must be on the same device": lambda: F.conv2d(
+        torch.ones(1, 3, 8, 8), ones(1, 3, 3, 3)
+    ),
+    "and weight type (torch.FloatTensor) should be the same": lambda: F.conv2d(
+        ones(1, 3, 8, 8), torch.ones(1, 3, 3, 3)
+    ),
 }
 
 

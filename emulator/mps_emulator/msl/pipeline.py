@@ -26,6 +26,14 @@ _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
 # there are no NaN and infinities.  Headers keep to IEEE's rules.
 _FAST_MATH = "#pragma float_control(precise, off)\n"
 
+# On a GPU an array whose indices are all known lives in registers, so kernels
+# ask for loops to be unrolled to the last.  A CPU has memory: there it costs
+# compile time, most of it where such loops stand within each other, and clang
+# unrolls small loops anyhow.
+_UNROLLED_TO_THE_LAST = re.compile(
+    r"^[ \t]*#[ \t]*pragma[ \t]+clang[ \t]+loop[ \t]+unroll[ \t]*\([ \t]*full[ \t]*\)[ \t]*$", re.M
+)
+
 # A repaired operand may be part of the next one.
 _MOST_REPAIRS = 20
 
@@ -225,6 +233,7 @@ class Program:
 
     def _library_text(self, text, kernels):
         rewritten, behind = self._with_entries(text, kernels, codegen.thunk)
+        rewritten = _UNROLLED_TO_THE_LAST.sub("", rewritten)
         return "".join(
             [
                 _PREFACE,

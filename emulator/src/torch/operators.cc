@@ -404,12 +404,21 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor &input, at::TensorList hx,
                           dropout, train, bidirectional, batch_first);
 }
 
+void CheckSameType(const Tensor &input, const Tensor &parameter,
+                   const char *name) {
+  TORCH_CHECK(input.options().type_equal(parameter.options()), "Input type (",
+              input.toString(), ") and ", name, " type (",
+              parameter.toString(), ") should be the same");
+}
+
 Tensor Convolution(const Tensor &input, const Tensor &weight,
                    const optional<Tensor> &bias, SymIntArrayRef stride,
                    SymIntArrayRef padding, SymIntArrayRef dilation,
                    bool transposed, SymIntArrayRef output_padding,
                    SymInt groups) {
   CheckConvolution(input, transposed);
+  CheckSameType(input, weight, "weight");
+  if (bias && bias->defined()) CheckSameType(input, *bias, "bias");
   Count(kOperators);
   HostAliases aliases({input, weight, bias.value_or(Tensor())});
   OperatorScope scope("aten::convolution");
@@ -451,6 +460,19 @@ std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
     const Tensor &self, bool full_matrices, optional<std::string_view> driver) {
   auto [u, s, vh] = at::linalg_svd(self.cpu(), full_matrices, driver);
   return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
+}
+
+// Where an image and its weights are on different devices, torch comes here.
+Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
+                  const optional<Tensor> &, SymIntArrayRef, SymIntArrayRef) {
+  TORCH_CHECK(self.device() == weight.device(),
+              "slow_conv2d_forward_mps: input(device='", self.device(),
+              "') and weight(device=", weight.device(),
+              "')  must be on the same device");
+  TORCH_INTERNAL_ASSERT(
+      false,
+      "slow_conv2d_forward_mps should not be called for both tensors on MPS "
+      "device");
 }
 
 // The counts have the type of the weights; the CPU's are float or double.
@@ -555,6 +577,7 @@ constexpr OwnKernel kOwnKernels[] = {
     {"set_.source_Tensor", MakeKernel<&SetTensor>},
 
     {"linalg_svd", MakeKernel<&LinalgSvd>},
+    {"_slow_conv2d_forward", MakeKernel<&SlowConv2d>},
     {"bincount", MakeKernel<&Bincount>},
     {"_convert_weight_to_int4pack", MakeKernel<&ConvertWeightToInt4Pack>},
     {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},

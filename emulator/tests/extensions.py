@@ -1,0 +1,348 @@
+"""Third-party extensions, built unchanged and run on the emulated device.
+
+    python tests/extensions.py FOLDER              # all that are there
+    python tests/extensions.py FOLDER NAME ...     # some
+
+Nothing is fetched: FOLDER has the sources, each at the path that
+`extensions.toml` gives, which also says how the extension is built, what runs
+it, and the outcome that is expected, with the reason where it is not "passes".
+An extension whose outcome is another than the expected one fails the command;
+one whose sources are not in FOLDER is listed as not there.
+
+Sources are read and never written: everything is built in a folder of its own.
+"""
+
+import argparse
+import dataclasses
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import mps_emulator
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
+
+EXPECTED = pathlib.Path(__file__).with_suffix(".toml")
+
+# Of the build and of the run of one extension.
+_SECONDS = 1800
+
+# What Hugging Face's kernel-builder provides to each of its kernels, in the
+# emulator's terms: a module that a `torch_binding.cpp` registers, and a library
+# of kernels that is compiled from the sources.
+_REGISTRATION = """
+#pragma once
+#include <Python.h>
+#define TORCH_LIBRARY_EXPAND(NAME, MODULE) TORCH_LIBRARY(NAME, MODULE)
+#define TORCH_LIBRARY_IMPL_EXPAND(NAME, DEVICE, MODULE) \\
+  TORCH_LIBRARY_IMPL(NAME, DEVICE, MODULE)
+#define EMULATED_INIT(NAME) PyInit_##NAME
+#define EMULATED_TEXT(NAME) #NAME
+#define REGISTER_EXTENSION(NAME) EMULATED_REGISTER(NAME)
+#define EMULATED_REGISTER(NAME)                                             \\
+  PyMODINIT_FUNC EMULATED_INIT(NAME)() {                                    \\
+    static struct PyModuleDef module = {PyModuleDef_HEAD_INIT,              \\
+                                        EMULATED_TEXT(NAME), nullptr, 0};   \\
+    return PyModule_Create(&module);                                        \\
+  }
+"""
+_LIBRARY = """
+#pragma once
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+namespace emulated_library {{
+inline id<MTLLibrary> createLibrary(id<MTLDevice> device, NSError **error) {{
+  static const char bytes[] = {{
+#embed "{source}"
+    , 0}};
+  return [device newLibraryWithSource:[NSString stringWithUTF8String:bytes]
+                              options:nil
+                                error:error];
+}}
+}}
+"""
+_SETTINGS = """
+#define METAL_KERNEL
+#define EMBEDDED_METALLIB_HEADER "library.h"
+#define EMBEDDED_METALLIB_NAMESPACE emulated_library
+"""
+_OPS = """
+import torch
+from . import {module}
+ops = torch.ops.{module}
+def add_op_namespace_prefix(name):
+    return "{module}::" + name
+"""
+# Tests ask for a kernel of the hub by its name.
+_KERNELS = """
+import importlib
+def get_kernel(name, **_):
+    return importlib.import_module(name.rsplit("/", 1)[-1].replace("-", "_"))
+get_local_kernel = get_kernel
+"""
+
+_BUILD = """
+import sys
+from torch.utils import cpp_extension
+name, folder, includes, options, *sources = sys.argv[1:]
+import mps_emulator
+flags = mps_emulator.cpp_extension_flags()
+flags["extra_include_paths"] += [path for path in includes.split(":") if path]
+flags["extra_cflags"] += options.split()
+cpp_extension.load(name, sources, build_directory=folder, **flags)
+"""
+
+
+class Failure(Exception):
+    """What went wrong, and the end of the log."""
+
+
+@dataclasses.dataclass
+class Extension:
+    """An entry of extensions.toml.
+
+    path:     its folder or its source, in FOLDER.
+    kind:     "source" (one .mm, torch's cpp_extension.load), "setup" (its own
+      setup.py), or "kernel" (a build.toml of Hugging Face's kernel-builder).
+    tests:    the arguments of pytest that run its own tests, or "".
+    check:    Python that runs it where it has no tests that a Mac can run.
+    expected: "passes", "fails" or "does not build".
+    reason:   why it is not "passes".
+    says:     what the log has then.
+    failed:   {test: reason} of the tests that are expected to fail.
+    """
+
+    name: str
+    path: str
+    kind: str
+    tests: str = ""
+    check: str = ""
+    expected: str = "passes"
+    reason: str = ""
+    says: str = ""
+    failed: dict = dataclasses.field(default_factory=dict)
+
+
+def _environment(paths):
+    """The variables with which setup.py, cpp_extension and tests run."""
+    flags = mps_emulator.cpp_extension_flags()
+    include = ["-I" + path for path in flags["extra_include_paths"]]
+    return {
+        **os.environ,
+        "CXX": os.environ.get("MPS_EMULATOR_TEST_CLANG", "clang++-19"),
+        "CC": os.environ.get("MPS_EMULATOR_TEST_CLANG", "clang++-19").replace("++", ""),
+        "CFLAGS": shlex.join(flags["extra_cflags"] + include),
+        "LDFLAGS": shlex.join(flags["extra_ldflags"]),
+        "PATH": os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "MAX_JOBS": "2",
+    }
+
+
+def _run(command, folder, paths, log):
+    with open(log, "a") as output:
+        try:
+            result = subprocess.run(
+                command,
+                cwd=folder,
+                env=_environment(paths),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                timeout=_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            raise Failure(f"not finished after {_SECONDS} s") from None
+    return result.returncode
+
+
+def _compile(name, folder, includes, options, sources, log):
+    folder.mkdir(parents=True, exist_ok=True)
+    arguments = [name, folder, ":".join(map(str, includes)), " ".join(map(str, options)), *sources]
+    command = [sys.executable, "-c", _BUILD, *map(str, arguments)]
+    if _run(command, folder, [], log) != 0:
+        raise Failure("the compiler refuses it")
+    return folder / f"{name}.so"
+
+
+# ---- kinds
+
+
+def _build_source(extension, source, work, log):
+    name = source.stem
+    built = _compile(name, work / "build", [], [], [source], log)
+    shutil.copy(built, work)
+    return [work]
+
+
+def _build_setup(extension, source, work, log):
+    copy = work / "source"  # setup.py writes beside itself
+    shutil.copytree(source, copy)
+    if _run([sys.executable, "setup.py", "build_ext", "--inplace"], copy, [], log) != 0:
+        raise Failure("setup.py fails")
+    return [copy]
+
+
+def _expanded(path, folders, seen):
+    """The text of a Metal source with the files that it includes by name.
+
+    newLibraryWithSource takes one text; a metallib is compiled from files.
+    """
+    path = path.resolve()
+    if path in seen:
+        return ""
+    seen.add(path)
+
+    def include(match):
+        for folder in [path.parent, *folders]:
+            if (folder / match[1]).is_file():
+                return _expanded(folder / match[1], folders, seen)
+        return match[0]
+
+    text = re.sub(r"^\s*#pragma once\b.*$", "", path.read_text(), flags=re.M)
+    return re.sub(r'^\s*#include\s+"([^"]+)".*$', include, text, flags=re.M) + "\n"
+
+
+def _build_kernel(extension, source, work, log):
+    settings = tomllib.loads((source / "build.toml").read_text())
+    name = settings["general"]["name"].replace("-", "_")
+    module = f"_{name}_emulated"
+    package = work / name
+    shutil.copytree(source / "torch-ext" / name, package)
+    (package / "_ops.py").write_text(_OPS.format(module=module))
+    (work / "kernels.py").write_text(_KERNELS)
+    generated = work / "generated"
+    generated.mkdir()
+    (generated / "registration.h").write_text(_REGISTRATION)
+
+    sources = [path for path in settings["torch"]["src"] if path.endswith(".cpp")]
+    includes = [generated, source / "torch-ext"]
+    shaders = []
+    for part in settings["kernel"].values():
+        if part["backend"] == "metal":
+            sources += [path for path in part["src"] if path.endswith((".mm", ".cpp"))]
+            shaders += [path for path in part["src"] if path.endswith(".metal")]
+            includes += [source / path for path in part.get("include", [])]
+    seen = set()
+    text = "".join(_expanded(source / path, includes, seen) for path in shaders)
+    (generated / "library.metal").write_text(text)
+    (generated / "library.h").write_text(_LIBRARY.format(source=generated / "library.metal"))
+    (generated / "settings.h").write_text(_SETTINGS)
+    options = ["-include", generated / "settings.h", "-Wno-c23-extensions"]
+    sources = [source / path for path in sources]
+    built = _compile(module, work / "build", includes, options, sources, log)
+    shutil.copy(built, package)
+    return [work]
+
+
+_KINDS = {"source": _build_source, "setup": _build_setup, "kernel": _build_kernel}
+
+
+# ---- outcomes
+
+
+def _run_tests(extension, source, work, paths, log):
+    """Runs the extension's own tests; returns {test: failed} of all."""
+    copy = work / "tests"
+    shutil.copytree(source / "tests", copy)
+    report = work / "report.txt"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-rA", "--tb=line"]
+    command += ["-p", "mps_emulator.pytest_plugin", *shlex.split(extension.tests)]
+    _run(command, copy, paths, report)
+    text = report.read_text(errors="replace")
+    with open(log, "a") as file:
+        file.write(text)
+    outcomes = dict(
+        (name, outcome) for outcome, name in re.findall(r"^(PASSED|FAILED|ERROR) (\S+)", text, re.M)
+    )
+    if not outcomes:
+        raise Failure("pytest ran no test")
+    return outcomes
+
+
+def judge(extension, source, work):
+    """Builds and runs an extension.
+
+    Returns:
+      (builds, outcome, text): whether it builds, "passes", "fails" or "does not
+      build", and a line that says more.
+    """
+    log = work / "log.txt"
+    try:
+        paths = _KINDS[extension.kind](extension, source, work, log)
+    except Failure as error:
+        return False, "does not build", str(error)
+    try:
+        lines = []
+        if extension.tests:
+            outcomes = _run_tests(extension, source, work, paths, log)
+            failed = {name for name, outcome in outcomes.items() if outcome != "PASSED"}
+            lines.append(f"{len(outcomes) - len(failed)} of {len(outcomes)} tests pass")
+            surprises = [f"{name} fails" for name in sorted(failed - set(extension.failed))]
+            surprises += [f"{name} passes" for name in sorted(set(extension.failed) - failed)]
+            if surprises:
+                return True, "fails", "; ".join(lines + surprises)
+        if extension.check:
+            code = _run([sys.executable, "-c", extension.check], work, paths, log)
+            if code != 0:
+                return True, "fails", "; ".join([*lines, f"the check ends with {code}"])
+            lines.append("the check passes")
+        return True, "passes", "; ".join(lines)
+    except Failure as error:
+        return True, "fails", str(error)
+
+
+def read_expected(path=EXPECTED):
+    with open(path, "rb") as file:
+        return [Extension(name, **entry) for name, entry in tomllib.load(file).items()]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=pathlib.Path, help="has the sources")
+    parser.add_argument("names", nargs="*", help="of extensions (default: all)")
+    parser.add_argument("--keep", type=pathlib.Path, help="a new folder for builds and logs")
+    options = parser.parse_args(arguments)
+    extensions = read_expected()
+    unknown = set(options.names) - {extension.name for extension in extensions}
+    if unknown:
+        parser.error(f"{EXPECTED.name} has no {', '.join(sorted(unknown))}")
+    wrong = 0
+    print(f"{'extension':<34} {'builds':<7} {'result':<15} {'seconds':>7}  (emulated)")
+    with tempfile.TemporaryDirectory() as temporary:
+        root = options.keep or pathlib.Path(temporary)
+        for extension in extensions:
+            if options.names and extension.name not in options.names:
+                continue
+            source = (options.folder / extension.path).resolve()
+            if not source.exists():
+                print(f"{extension.name:<34} -       not there: {extension.path}")
+                continue
+            work = root / extension.name
+            work.mkdir(parents=True)
+            begin = time.monotonic()
+            builds, outcome, text = judge(extension, source, work)
+            seconds = time.monotonic() - begin
+            line = f"{extension.name:<34} {'yes' if builds else 'no':<7} {outcome:<15}"
+            print(f"{line} {seconds:7.0f}  {text}", flush=True)
+            report = (work / "log.txt").read_text(errors="replace")
+            if outcome != extension.expected or extension.says not in report:
+                wrong += 1
+                print(f"  expected: {extension.expected} {extension.reason} {extension.says}")
+                print("  " + "\n  ".join(line[:200] for line in report.splitlines()[-15:]))
+            elif extension.reason:
+                print(f"  {extension.reason}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

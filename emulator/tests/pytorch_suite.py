@@ -1,0 +1,142 @@
+"""PyTorch's hand-written tests of the mps device, run on the emulated one.
+
+    python tests/pytorch_suite.py test_mps.py              # all
+    python tests/pytorch_suite.py test_mps.py TestMPS      # what has this in its name
+
+The file is PyTorch's test/test_mps.py, which is not part of the emulator.  Each
+test runs in a process of its own: a crash or a hang is its outcome.  Its class
+TestConsistency is left out: `oracle.py` has the same samples.
+
+`pytorch_suite.toml` lists the tests that do not pass, with the reasons.  A test
+that is not there has to pass; one that is there and passes, or ends in another
+way, fails the command as well.
+"""
+
+import argparse
+import collections
+import hashlib
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+import unittest.mock
+
+import isolated
+import oracle
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # before Python 3.11
+    import tomli as tomllib
+
+EXPECTED = pathlib.Path(__file__).with_suffix(".toml")
+
+_RAISED = re.compile(r"[\w.]*(Error|Exception|Slow)\b")
+
+
+def load(file):
+    """{name: test} of a test_mps.py, imported as on a Mac."""
+    real = subprocess.check_output
+
+    def check_output(command, *arguments, **options):
+        if list(command)[:1] == ["sysctl"]:  # the memory: a Mac with 8 GB skips what needs more
+            return str(8 << 30).encode()
+        return real(command, *arguments, **options)
+
+    with oracle.as_a_mac(), unittest.mock.patch.object(subprocess, "check_output", check_output):
+        specification = importlib.util.spec_from_file_location("test_mps", file)
+        module = importlib.util.module_from_spec(specification)
+        sys.modules["test_mps"] = module  # where pickle looks
+        specification.loader.exec_module(module)
+    tests = {}
+    pending = [unittest.defaultTestLoader.loadTestsFromModule(module)]
+    while pending:
+        test = pending.pop()
+        if isinstance(test, unittest.TestSuite):
+            pending += test
+        elif not type(test).__name__.startswith("TestConsistency"):
+            tests[test.id().removeprefix("test_mps.")] = test
+    return tests
+
+
+def judge(test):
+    """("passes", "skips" or "fails", why)"""
+    os.chdir(tempfile.mkdtemp())
+    result = unittest.TestResult()
+    with oracle.as_a_mac():
+        test.run(result)
+    for _, text in result.failures + result.errors:
+        raised = [line for line in text.splitlines() if _RAISED.match(line)]
+        return "fails", raised[-1] if raised else text
+    if result.unexpectedSuccesses:
+        return "fails", "an unexpected success"
+    for _, reason in result.skipped:
+        return "skips", reason
+    return "passes", ""
+
+
+def read_expected(path=EXPECTED):
+    """({name: outcome} from the file, the SHA-256 of the test_mps.py that it is of)"""
+    with open(path, "rb") as file:
+        content = tomllib.load(file)
+    expected = {}
+    for group in content["group"]:
+        assert group["reason"].strip() and group["outcome"] in ("fails", "skips", "ended", "slow")
+        for name in group["tests"]:
+            assert name not in expected, f"{name} stands in the file twice"
+            expected[name] = group["outcome"]
+    return expected, content["sha256"]
+
+
+def complaints(outcomes, expected):
+    """What is otherwise than the file says, one line for each test."""
+    lines = []
+    for name, (outcome, detail) in sorted(outcomes.items()):
+        stated = expected.get(name, "passes")
+        if outcome == stated:
+            continue
+        if outcome == "passes":
+            lines.append(f"{name}: no longer true: it {stated!r}; it passes")
+        else:
+            lines.append(f"{name}: {outcome}: {detail.strip()[-300:]}; stated: {stated}")
+    return lines
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", type=pathlib.Path, help="PyTorch's test/test_mps.py")
+    parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")
+    parser.add_argument("--seconds", type=int, default=120, help="of the processor, for each test")
+    parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
+    options = parser.parse_args(arguments)
+    if not options.file.is_file():
+        parser.error(f"{options.file} is not there: it is test/test_mps.py of PyTorch's sources")
+    expected, digest = read_expected()
+    if hashlib.sha256(options.file.read_bytes()).hexdigest() != digest:
+        print(f"{EXPECTED.name} was made with another test_mps.py: differences may be of the file")
+    tests = load(options.file)
+    chosen = [n for n in tests if not options.names or any(part in n for part in options.names)]
+    outcomes = dict(
+        isolated.run(
+            lambda name: judge(tests[name]),
+            {name: [name] for name in sorted(chosen, reverse=True)},
+            options.seconds,
+            jobs=options.jobs,
+        )
+    )
+    lines = complaints(outcomes, expected)
+    if not options.names:
+        lines += [f"{name}: not in {options.file}" for name in sorted(expected.keys() - tests)]
+    print(*lines, sep="\n")
+    table = collections.Counter(outcome for outcome, _ in outcomes.values())
+    print(", ".join(f"{number} {outcome}" for outcome, number in table.most_common()), end="")
+    print(f" of {len(outcomes)} tests (emulated); {len(lines)} otherwise than stated")
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

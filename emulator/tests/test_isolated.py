@@ -1,0 +1,57 @@
+"""Cases in processes of their own, and the lists of two suites that are run by hand."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import extensions
+import pytorch_suite
+
+CHILD = """
+import os, signal
+import isolated
+
+def judge(case):
+    if case == "dies":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if case == "raises":
+        raise ValueError("no")
+    while case == "spins":
+        pass
+    return "fine", ""
+
+groups = {"a": ["one", "dies", "two"], "b": ["raises", "spins", "three"]}
+for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
+    print(case, outcome)
+"""
+
+
+def test_a_crash_and_a_loop_are_outcomes():
+    # A fresh interpreter: it forks, and this one may have threads.
+    result = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+    )
+    assert result.stdout.split("\n") == [
+        "dies ended",
+        "one fine",
+        "raises broken",
+        "spins slow",
+        "three fine",
+        "two fine",
+        "",
+    ], result.stderr
+
+
+def test_what_does_not_pass_has_a_reason():
+    expected, digest = pytorch_suite.read_expected()
+    assert expected and len(digest) == 64
+    outcomes = {"T.new": ("fails", "why"), "T.ok": ("passes", ""), "T.old": ("passes", "")}
+    lines = pytorch_suite.complaints(outcomes, {"T.old": "fails"})
+    assert [line.split(":")[0] for line in lines] == ["T.new", "T.old"]
+    for extension in extensions.read_expected():
+        assert (extension.expected == "passes") == (not extension.reason)
+        assert extension.tests or extension.check
