@@ -15,6 +15,8 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
+# The programs beside the tests, which tests import.
+sys.path.insert(0, str(HERE))
 # Builds here are kept: a later run compiles the changes alone.
 BUILD = HERE.parent / "build"
 

@@ -1,14 +1,9 @@
 """The figures of the corpus do not fall.  See corpus.py; emulated."""
 
 import os
-import pathlib
-import sys
 
+import corpus
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
-import corpus  # noqa: E402
 
 
 def assert_all_read(results):

@@ -55,3 +55,39 @@ def test_what_does_not_pass_has_a_reason():
     for extension in extensions.read_expected():
         assert (extension.expected == "passes") == (not extension.reason)
         assert extension.tests or extension.check
+
+
+TESTS = """
+import unittest
+import torch
+
+class TestSums(unittest.TestCase):
+    def test_right(self):
+        self.assertEqual(torch.ones(3, device="mps").sum().item(), 3)
+
+    def test_wrong(self):
+        self.assertEqual(torch.ones(3, device="mps").sum().item(), 4)
+
+    @unittest.skip("not today")
+    def test_skipped(self):
+        pass
+"""
+
+
+def test_pytorchs_tests_are_run_and_judged(tmp_path):
+    file = tmp_path / "test_mps.py"
+    file.write_text(TESTS)
+
+    def run(*names):
+        done = subprocess.run(
+            [sys.executable, pytorch_suite.__file__, file, *names], capture_output=True, text=True
+        )
+        return done.returncode, done.stdout
+
+    status, said = run("test_right")
+    assert status == 0 and "1 passes of 1 tests (emulated)" in said
+    status, said = run("TestSums")
+    assert status == 1
+    assert "TestSums.test_wrong: fails: AssertionError: 3.0 != 4; stated: passes" in said
+    assert "TestSums.test_skipped: skips: not today; stated: passes" in said
+    assert "2 otherwise than stated" in said

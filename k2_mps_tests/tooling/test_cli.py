@@ -139,6 +139,15 @@ def test_a_wrong_option_is_exit_code_2(empty):
     assert "No such option" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments", [["pytorch"], ["parity", "--source", "upstream.toml"], ["--source", "none"]]
+)
+def test_pytorchs_tests_need_their_file(empty, arguments):
+    result = empty.run("test", *arguments)
+    assert result.returncode == 2
+    assert "--source" in result.stderr
+
+
 def test_an_unknown_command_is_exit_code_2(empty):
     assert empty.run("nonsense").returncode == 2
 

@@ -224,15 +224,32 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
 
 @command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
+@click.option(
+    "--source",
+    type=EXISTING_FILE,
+    metavar="FILE",
+    help="for `k2mps test pytorch [NAME]...`: PyTorch's own test/test_mps.py, which judges"
+    " the emulator",
+)
 @click.argument(
     "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
 )
-def test_command(session: Session, only_list: bool, words: tuple[str, ...]) -> None:
+def test_command(
+    session: Session, only_list: bool, source: Path | None, words: tuple[str, ...]
+) -> None:
     """Build k2 as the suites need it, and run them; default: all suites.
 
     Arguments after `--` go to pytest.
     """
-    from k2mps.run import suites, testing
+    from k2mps.run import program, suites, testing
+
+    if (words[:1] == ("pytorch",)) != (source is not None):
+        raise click.UsageError(
+            "pytorch and --source FILE go together; FILE is test/test_mps.py of PyTorch's sources"
+        )
+    if source is not None:
+        program.test_pytorch(session.environment, session.request(), source, words[1:])
+        return
 
     # click drops the "--" itself; pytest's part begins with its first option.
     names = tuple(itertools.takewhile(lambda word: not word.startswith("-"), words))

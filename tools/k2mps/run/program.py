@@ -12,6 +12,7 @@ from pathlib import Path
 
 from k2mps.build import builder
 from k2mps.build.builder import Built
+from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.core import errors, process
 from k2mps.core.process import Outcome
@@ -144,6 +145,39 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
                 yield f"--{name}"
             elif one is not None and one is not False:
                 yield from (f"--{name}", str(one.absolute() if isinstance(one, Path) else one))
+
+
+def test_pytorch(
+    environment: Environment, request: builder.Request, source: Path, names: Sequence[str]
+) -> None:
+    """Runs PyTorch's hand-written tests of mps on the emulated device.
+
+    Args:
+      source: PyTorch's test/test_mps.py.
+      names: parts of the tests' names; all tests where empty.
+    Raises:
+      RequirementMissingError: a Mac has no emulator.
+      TestsFailedError: a test ended otherwise than emulator/tests/pytorch_suite.toml states.
+    """
+    if not Device.MPS.emulated:
+        raise errors.RequirementMissingError(
+            "this machine does not emulate mps",
+            next_command=f"{environment.python} {source}, which runs the tests on the real device",
+        )
+    builder.prepare(environment, dataclasses.replace(request, device=Device.MPS))
+    folder = environment.project.root / "emulator"
+    outcome = process.run(
+        [environment.python, "tests/pytorch_suite.py", source.absolute(), *names],
+        cwd=folder,
+        reporter=environment.reporter,
+        on_line=environment.reporter.info,
+    )
+    if outcome.status != 0:
+        raise errors.TestsFailedError(
+            f"PyTorch's tests ended with status {outcome.status}",
+            why="tests ended otherwise than emulator/tests/pytorch_suite.toml states",
+            next_command="mend the emulator, or correct that file with the reason",
+        )
 
 
 def train_without_k2(
