@@ -22,8 +22,8 @@
 // For kernels only: nearly double precision, which Metal does not have, by
 // pairs of floats.
 //
-// A number is the sum of two floats that is not carried out, of which the
-// smaller one is at most half a unit in the last place of the other: 48 bits.
+// A pair of floats stands for their sum.  The smaller float is at most half a
+// unit in the last place of the larger one, so both have 48 bits.
 // Two sums of floats yield such pairs without an error (D. E. Knuth, The Art of
 // Computer Programming, volume 2, section 4.2.2; T. J. Dekker, A floating-point
 // technique for extending the available precision, 1971).  The operations on
@@ -42,14 +42,14 @@
 //   Mul, Div                       2^-46, 2^-45
 //   Exp                            2^-46
 //   Log                            2^-44, of numbers near 1 as well
-// The paper proves those of sums; the others are what the tests allow, and more
-// than a million numbers each had.
+// The paper proves the bounds of sums.  The tests allow the other bounds, which
+// more than a million numbers each did not exceed.
 
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
 
 struct TwoFloat {
-  float high, low;  // the number is high + low, and `high` is it, rounded
+  float high, low;  // the number is high + low; `high` is the number, rounded
 };
 
 // The sum of any two floats.
@@ -70,7 +70,8 @@ inline TwoFloat Add(TwoFloat a, TwoFloat b) {
   return QuickTwoSum(sum.high, sum.low + low.low);
 }
 
-// Unlike the other Add(), gives the float's sum if that is no finite number.
+// Where the sum of the floats is infinite or NaN, returns that sum.  The other
+// Add() returns NaN there.
 inline TwoFloat Add(TwoFloat a, float b) {
   const TwoFloat sum = TwoSum(a.high, b);
   if (!(metal::fabs(sum.high) < INFINITY)) return TwoFloat{sum.high, 0.0f};
@@ -91,8 +92,8 @@ inline TwoFloat AddSmaller(TwoFloat a, TwoFloat b) {
 
 inline TwoFloat Negative(TwoFloat a) { return TwoFloat{-a.high, -a.low}; }
 
-// The product is rounded once, with its small terms; nothing then adds to a
-// product.
+// Rounds the product once, together with its small terms: no rounded product is
+// an operand of a sum.
 inline TwoFloat Mul(TwoFloat a, TwoFloat b) {
   const float small = metal::fma(a.high, b.low, a.low * b.high),
               product = metal::fma(a.high, b.high, small);
@@ -265,7 +266,8 @@ inline TwoFloat SumOfArcs(TwoFloat m, TwoFloat r, LogSum state,
                           float arc_score) {
   const TwoFloat score = Add(state.r, arc_score),
                  diff = Add(score, Negative(r));
-  // What is left out is too small to change m, infinite, or before a NaN.
+  // A term that is left out is too small to change m, or infinite, or comes
+  // before a NaN.
   if (!(metal::fabs(diff.high) <= kMaxDiff))
     return metal::isnan(score.high) ? TwoFloat{0.0f, 0.0f} : m;
   return AddSameSign(m, Mul(state.m, Exp(diff)));
@@ -287,8 +289,8 @@ inline LogSum Follow(LogSum state, float arc_score) {
   return metal::fabs(r.high) < INFINITY ? LogSum{r, state.m} : ToLogSum(r.high);
 }
 
-// As LogAdd in k2/csrc/utils.h, also in what it makes of NaN and infinities:
-// the sum of several arcs in one pass, which a thread does by itself.
+// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  One thread adds
+// several arcs by it in one pass.
 inline LogSum LogAdd(LogSum x, LogSum y) {
   const TwoFloat diff = Add(x.r, Negative(y.r));
   if (!(metal::fabs(diff.high) <= kMaxDiff)) return x.r.high < y.r.high ? y : x;
@@ -311,8 +313,8 @@ struct ArcPosterior {
 };
 
 // Of an arc from a state with the score `forward` to one with `backward`, in an
-// FSA with the score `total`.  Infinite scores give what their sum is, but -inf
-// where no path is.
+// FSA with the score `total`.  Infinite scores give their sum, and -inf where
+// there is no path.
 inline ArcPosterior GetPosterior(LogSum forward, float arc_score,
                                  LogSum backward, LogSum total) {
   const float minus_total =
