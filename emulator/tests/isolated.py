@@ -24,6 +24,9 @@ def _judge_all(judge, cases, pipe, log, seconds):
     os.dup2(log, 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, _on_timer)
+    # A Mac's device does not survive a fork, so torch.manual_seed() leaves mps
+    # out in a forked process.  The emulated device does survive.
+    torch.mps._is_in_bad_fork = lambda: False
     for case in cases:
         # The processor's time, so that a busy machine makes no difference.
         # Where the case is stuck in C++ the second limit ends the process.

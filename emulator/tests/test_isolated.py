@@ -68,6 +68,13 @@ class TestSums(unittest.TestCase):
     def test_wrong(self):
         self.assertEqual(torch.ones(3, device="mps").sum().item(), 4)
 
+    def test_seeds(self):
+        numbers = []
+        for _ in range(2):
+            torch.manual_seed(230)
+            numbers.append(torch.randn(3, device="mps"))
+        self.assertTrue(torch.equal(*numbers))
+
     @unittest.skip("not today")
     def test_skipped(self):
         pass
@@ -84,8 +91,8 @@ def test_pytorchs_tests_are_run_and_judged(tmp_path):
         )
         return done.returncode, done.stdout
 
-    status, said = run("test_right")
-    assert status == 0 and "1 passes of 1 tests (emulated)" in said
+    status, said = run("test_right", "test_seeds")
+    assert status == 0 and "2 passes of 2 tests (emulated)" in said
     status, said = run("TestSums")
     assert status == 1
     assert "TestSums.test_wrong: fails: AssertionError: 3.0 != 4; stated: passes" in said
