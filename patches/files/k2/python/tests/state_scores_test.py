@@ -88,12 +88,11 @@ class TestStateScores(unittest.TestCase):
                                else fsas.get_backward_scores)
                         given = get(double, log_semiring)
                         # Sums of quarters are exact, sums of powers are not.
-                        tolerance = 0
-                        if log_semiring:
-                            is_double = given.dtype == torch.float64
-                            tolerance = 1e-12 if is_double else 1e-5
-                        assert torch.allclose(given.cpu().double(), expected,
-                                              rtol=tolerance, atol=tolerance)
+                        tolerance = (100 * torch.finfo(given.dtype).eps
+                                     if log_semiring else 0)
+                        assert torch.allclose(
+                            given.cpu().to(torch.float64), expected,
+                            rtol=tolerance, atol=tolerance)
 
     def test_the_last_of_equal_arcs_is_the_best(self):
         '''On the CPU: a GPU may take any of them.'''
