@@ -79,7 +79,10 @@ class _Child:
         outcomes = [tuple(json.loads(line)) for line in self.said.splitlines()]
         if len(outcomes) < len(self.cases):
             log = os.pread(self.log, 1 << 20, 0).decode(errors="replace").strip()
-            outcomes.append(("ended", f"status {status}: " + log.split("\n")[-1]))
+            # The second limit on the processor's time.
+            slow = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU
+            why = f"status {status}: " + log.split("\n")[-1]
+            outcomes.append(("slow" if slow else "ended", why))
         os.close(self.reader)
         os.close(self.log)
         return dict(zip(self.cases, outcomes))

@@ -17,11 +17,13 @@ def judge(case):
         os.kill(os.getpid(), signal.SIGSEGV)
     if case == "raises":
         raise ValueError("no")
-    while case == "spins":
+    if case == "stuck":  # as in C++, where Python gets no signal
+        signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    while case in ("spins", "stuck"):
         pass
     return "fine", ""
 
-groups = {"a": ["one", "dies", "two"], "b": ["raises", "spins", "three"]}
+groups = {"a": ["one", "dies", "two"], "b": ["raises", "spins", "stuck", "three"]}
 for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
     print(case, outcome)
 """
@@ -40,6 +42,7 @@ def test_a_crash_and_a_loop_are_outcomes():
         "one fine",
         "raises broken",
         "spins slow",
+        "stuck slow",
         "three fine",
         "two fine",
         "",
