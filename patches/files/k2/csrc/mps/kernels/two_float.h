@@ -289,8 +289,8 @@ inline LogSum Follow(LogSum state, float arc_score) {
   return metal::fabs(r.high) < INFINITY ? LogSum{r, state.m} : ToLogSum(r.high);
 }
 
-// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  One thread adds
-// several arcs by it in one pass.
+// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  One thread
+// adds several arcs by it in one pass.
 inline LogSum LogAdd(LogSum x, LogSum y) {
   const TwoFloat diff = Add(x.r, Negative(y.r));
   if (!(metal::fabs(diff.high) <= kMaxDiff)) return x.r.high < y.r.high ? y : x;
