@@ -381,3 +381,22 @@ def test_two_runs_give_the_same_bits(log_semiring, placement):
         runs.append((post.detach(), fsa.grad))
     assert torch.equal(runs[0][0], runs[1][0])
     assert torch.equal(runs[0][1], runs[1][1])
+
+
+def test_a_lattice_of_several_dispatches_is_the_same(monkeypatch):
+    """Work is counted as arcs of all FSAs times frames of the longest: 2^28 and more."""
+    monkeypatch.setenv("K2_MPS_FORCE", "metal")
+    num_frames, num_symbols = 2500, 4
+    graph = k2.create_fsa_vec([_chain(8, num_symbols), _dense_graph(330, num_symbols)])
+    assert graph.num_arcs * num_frames > 1 << 28
+    log_probs = _log_probs(2, num_frames, num_symbols)
+    _assert_lattices_agree(graph, log_probs, [num_frames, 2])
+
+    def dispatches(num_frames):
+        segments = torch.tensor([[0, 0, num_frames], [1, 0, 2]], dtype=torch.int32)
+        dense = k2.DenseFsaVec(log_probs.to(MPS), segments)
+        with k2.mps.counters() as counted:
+            k2.intersect_dense(graph.to(MPS), dense, output_beam=12)
+        return counted.dispatches
+
+    assert dispatches(num_frames) == dispatches(100) + 1

@@ -48,9 +48,14 @@ def cases():
             name = _name(layers, fan) + (", log" if log else ", tropical")
             for directions in ((True,), (False,), (True, False)):
                 yield _scores(name, graph, log, directions)
+                if graph.depth > 2:
+                    yield _in_parts(_scores(name, graph, log, directions))
             for forward in (True, False):
                 way = ", forward" if forward else ", backward"
-                yield from _gradients(name + way, graph, forward, log)
+                for case in _gradients(name + way, graph, forward, log):
+                    yield case
+                    if case.kernel == "double_backprop" and graph.depth > 2:
+                        yield _in_parts(case)
             for parts in (1, 3):
                 yield from _arc_post(name, graph, log, parts)
         for parts in (1, 3):
@@ -108,6 +113,16 @@ class Graph:
         ]
 
 
+def _in_parts(case):
+    """The same in two launches: one for the first batch, one for the others."""
+    params = case.buffers[-1].content
+    first, second = params.copy(), params.copy()
+    first[-1] = second[-2] = 1
+    buffers = [*case.buffers[:-1], Buffer(first)]
+    more = [(case.groups, Buffer(second))]
+    return Case(case.name + ", in parts", case.kernel, case.groups, case.threads, buffers, more)
+
+
 def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
     return Buffer(
         np.array(
@@ -121,6 +136,8 @@ def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
                 of_totals,
                 stride,
                 parts,
+                0,
+                graph.depth,
             ],
             np.int32,
         )

@@ -5,6 +5,8 @@ the sums in the kernel's order.  The largest of them is the same in any order,
 so results have to be equal.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from k2_mps_tests.kernels.case import Buffer, Case
@@ -46,9 +48,13 @@ def cases():
     yield _case("one sequence for several FSAs", [5, 9, 4], 3, [7, 4], 1, [0, 0, 1])
     yield _case("no numbers", [12, 9], 3, [7, 4], 1, [0, 1], values=[np.nan, np.inf, -np.inf])
     yield _case("labels without scores", [12, 9], 3, [7, 4], 1, [0, 1], labels=SYMBOLS + 3)
+    for states in ([40, 7], [CACHED + 1, 7]):
+        name = f"{states} states, frames 0 to 2, 3, and 4 to 8"
+        yield _case(name, states, 3, [9, 4], 1, [0, 1], parts=(0, 3, 4, 9))
 
 
-def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS):
+def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
+    """A launch for all frames, or one from each number in `parts` to the next."""
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
     arcs = _arcs(random, states, num_arcs, labels)
     state_begins = np.cumsum([0, *states])
@@ -79,7 +85,11 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
             for t, state_scores in enumerate(passed):
                 at = step_begins[t] + begin
                 expected[at : at + states[fsa]] = state_scores
-    params = np.array([SYMBOLS + 1, SYMBOLS + 1, scores.size, width], np.int32)
+    parts = parts or (0, max(frames))
+    params = [
+        Buffer(np.array([SYMBOLS + 1, SYMBOLS + 1, scores.size, width, *part], np.int32))
+        for part in pairwise(parts)
+    ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
     return Case(
         name,
@@ -97,8 +107,9 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
             Buffer(np.array(a_to_b, np.int32)),
             Buffer(step_begins[:-1].astype(np.int64)),
             Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
-            Buffer(params),
+            params[0],
         ],
+        [(2 * len(states), more) for more in params[1:]],
     )
 
 

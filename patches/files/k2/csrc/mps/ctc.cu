@@ -152,7 +152,10 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
 }  // namespace
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
-  return num_arcs != 0 &&
+  // A dispatch goes through all rows.  That of so many may take a second, and
+  // those of lattices become parts; see LaunchInParts().
+  constexpr int64_t kMaxRows = 1 << 16;
+  return num_arcs != 0 && num_rows <= kMaxRows &&
          mps::PreferMetal(mps::Operation::kCtcLoss,
                           static_cast<double>(num_arcs) * num_rows, num_rows);
 }

@@ -45,7 +45,7 @@ Inputs GetInputs(BatchedFsas &batched) {
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_entering = batched.entering.defined();
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
-           fsas.NumElements(), batched.log_semiring, 0, 0, 0, 0},
+           fsas.NumElements(), batched.log_semiring},
           ToTorch(fsas.values),
           ToTorch(state_begins),
           ToTorch(batch_begins),
@@ -65,6 +65,17 @@ mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
           mps::FitThreads(kSource, kernel, inputs.arcs,
                           (2LL * params.num_states + num_parts - 1) / num_parts,
                           kDsSimdWidth)};
+}
+
+// Calls launch() with params->first_batch and params->last_batch of each part.
+template <typename F>
+void LaunchBatches(DoubleScoresParams *params, F launch) {
+  mps::LaunchInParts(params->num_arcs, params->num_batches,
+                     [&](int32_t first, int32_t last) {
+                       params->first_batch = first;
+                       params->last_batch = last;
+                       launch();
+                     });
 }
 
 // Memory for the GPU to write.
@@ -106,10 +117,13 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                 {num_directions,
                                  params.log_semiring ? 1 : params.num_states},
                                 torch::kInt);
-  mps::Launch(kSource, kernel, GetGrid(kernel, inputs, num_directions),
-              {inputs.arcs, inputs.state_begins, inputs.batch_begins,
-               inputs.states, inputs.leaving_begins, inputs.entering_begins,
-               inputs.entering, states, totals, best_arcs, params});
+  const mps::Grid grid = GetGrid(kernel, inputs, num_directions);
+  LaunchBatches(&params, [&] {
+    mps::Launch(kSource, kernel, grid,
+                {inputs.arcs, inputs.state_begins, inputs.batch_begins,
+                 inputs.states, inputs.leaving_begins, inputs.entering_begins,
+                 inputs.entering, states, totals, best_arcs, params});
+  });
   auto scores_of = [&](int32_t direction) {
     return DoubleScores{states[direction], totals[direction],
                         best_arcs[direction]};
@@ -149,11 +163,14 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
   mps::Launch(kSource, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
-  mps::Launch(
-      kSource, kernel, GetGrid(kernel, inputs),
-      {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
-       inputs.leaving_begins, inputs.entering_begins, inputs.entering,
-       scores.states, shares, grad, state_grad, ans, params});
+  const mps::Grid grid = GetGrid(kernel, inputs);
+  LaunchBatches(&params, [&] {
+    mps::Launch(
+        kSource, kernel, grid,
+        {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
+         inputs.leaving_begins, inputs.entering_begins, inputs.entering,
+         scores.states, shares, grad, state_grad, ans, params});
+  });
   return ans;
 }
 

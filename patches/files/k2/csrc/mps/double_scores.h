@@ -60,7 +60,7 @@ struct DoubleScores {
  */
 bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
 
-/* Computes scores in a dispatch.
+/* Computes scores in a dispatch, or in several if they take long.
 
    @param [in] fsas      The FSAs.  Backward scores do without entering arcs.
    @param [in] forward   Whether to compute forward scores.
@@ -75,7 +75,8 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
 // Returns scores as float32, [states], in a dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches.
+/* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches,
+   or in more if they take long.
 
    @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
                            forward scores does without entering arcs.

@@ -25,7 +25,7 @@
 
 #include "k2/csrc/mps/metal.h"
 
-// Sizes of threadgroups, and lanes for each state.
+// Sizes of threadgroups, lanes for each state, and parts of long dispatches.
 
 namespace k2 {
 namespace mps {
@@ -68,6 +68,31 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   while (lanes < kSimdWidth && num_states * arcs_of_lane * lanes < num_arcs)
     lanes *= 2;
   return lanes;
+}
+
+/* Launches a kernel that goes through steps one after another.  Where one
+   dispatch might take a second, the steps become several parts, and each part
+   is a command buffer of its own; see Commit().
+
+   A part has at most 2^16 steps, each of up to 12 microseconds (the costs in
+   placement.cc), and at most 2^28 units of work, of which one core does more in
+   a second.
+
+   @param [in] work        Units of work of all steps, about: arcs to follow.
+   @param [in] num_steps   Number of steps.
+   @param [in] launch      Called as launch(first, last) for each part, in
+                           order: launches steps first to last - 1.
+ */
+template <typename F>
+void LaunchInParts(int64_t work, int64_t num_steps, F launch) {
+  const int64_t wanted = std::max((num_steps - 1) >> 16, (work - 1) >> 28) + 1,
+                num_parts =
+                    std::max(int64_t{1}, std::min(wanted, num_steps));
+  for (int64_t i = 0; i != num_parts; ++i) {
+    if (i != 0) Commit();
+    launch(static_cast<int32_t>(num_steps * i / num_parts),
+           static_cast<int32_t>(num_steps * (i + 1) / num_parts));
+  }
 }
 
 /* Returns the grid of a kernel with a thread for each of `size` > 0 elements;

@@ -98,12 +98,17 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   const uint32_t threads = mps::FitThreads(
       kSource, kKernel, arcs,
       int64_t{num_states} * 3 / 2 * width / num_fsas + width, kIdSimdWidth);
-  mps::Launch(kSource, kKernel, {static_cast<uint32_t>(2 * num_fsas), threads},
-              {arcs, state_begins, leaving_begins, entering_begins, entering,
-               b_scores, row_begins, a_to_b_map, step_begins, state_scores,
-               IntersectDenseParams{
-                   stride, num_columns,
-                   (b_fsas.scores.Dim0() - 1) * stride + num_columns, width}});
+  const int32_t num_scores =
+      (b_fsas.scores.Dim0() - 1) * stride + num_columns;
+  mps::LaunchInParts(
+      int64_t{num_arcs} * num_rows, num_rows, [&](int32_t first, int32_t last) {
+        mps::Launch(
+            kSource, kKernel, {static_cast<uint32_t>(2 * num_fsas), threads},
+            {arcs, state_begins, leaving_begins, entering_begins, entering,
+             b_scores, row_begins, a_to_b_map, step_begins, state_scores,
+             IntersectDenseParams{stride, num_columns, num_scores, width, first,
+                                  last}});
+      });
 
   Inputs inputs{{arcs, state_begins, leaving_begins, entering_begins, entering,
                  b_scores, row_begins, a_to_b_map, state_scores},

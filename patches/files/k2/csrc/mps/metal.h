@@ -85,6 +85,11 @@ class Argument {
 void Launch(const std::string &source, const std::string &kernel, Grid grid,
             const std::vector<Argument> &arguments);
 
+/* Ends torch's open command buffer, without a wait.  macOS ends a command
+   buffer that keeps the GPU from the screen for some seconds, with an error.
+ */
+void Commit();
+
 /* Returns how many threads a threadgroup of this kernel may have: at most 1024,
    fewer if the kernel uses many registers.  Dies as Launch() does.
 

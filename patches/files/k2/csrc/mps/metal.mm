@@ -238,6 +238,10 @@ void Launch(const std::string &source, const std::string &kernel, Grid grid,
   });
 }
 
+void Commit() {
+  RunInStream([] { torch::mps::commit(); });
+}
+
 uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of) {

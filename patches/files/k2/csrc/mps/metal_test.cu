@@ -19,7 +19,10 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
+#include "k2/csrc/mps/grid.h"
 #include "k2/csrc/mps/metal.h"
 #include "k2/csrc/mps/mps_context.h"
 #include "torch/all.h"
@@ -84,6 +87,29 @@ TEST_F(MetalTest, AGridOfNothingDoesNothing) {
   AddScaled(2, {0, 256});
   AddScaled(2, {4, 0});
   EXPECT_TRUE(torch::equal(y_.cpu(), torch::ones({1000}, torch::kInt)));
+}
+
+TEST_F(MetalTest, ALongKernelIsSeveralCommandBuffers) {
+  using Parts = std::vector<std::pair<int32_t, int32_t>>;
+  auto parts_of = [&](int64_t work, int64_t num_steps) {
+    Parts parts;
+    mps::LaunchInParts(work, num_steps, [&](int32_t first, int32_t last) {
+      parts.push_back({first, last});
+      AddScaled(1, {4, 256});
+    });
+    return parts;
+  };
+  const int32_t most = 1 << 16;
+  const int64_t work = int64_t{1} << 28;
+  EXPECT_EQ(parts_of(0, 0), (Parts{{0, 0}}));
+  EXPECT_EQ(parts_of(work, most), (Parts{{0, most}}));
+  EXPECT_EQ(parts_of(1, most + 2),
+            (Parts{{0, most / 2 + 1}, {most / 2 + 1, most + 2}}));
+  EXPECT_EQ(parts_of(2 * work + 1, 8), (Parts{{0, 2}, {2, 5}, {5, 8}}));
+  EXPECT_EQ(parts_of(9 * work, 2), (Parts{{0, 1}, {1, 2}}));
+  torch::Tensor i = torch::arange(1000, torch::kInt),
+                expected = torch::where(i < 900, 1 + 9 * i, 1);
+  EXPECT_TRUE(torch::equal(y_.cpu(), expected));
 }
 
 TEST_F(MetalTest, WhatCannotRunIsAnError) {

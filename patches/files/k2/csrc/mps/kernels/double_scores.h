@@ -31,6 +31,8 @@ struct DoubleScoresParams {
   int of_totals;     // whether a gradient is given of the total scores only
   int grad_stride;   // from that of one FSA to the next
   int num_parts;     // threadgroups of an FSA, where it may have several
+  int first_batch;   // of this dispatch, where it goes through batches
+  int last_batch;    // the one behind the last of this dispatch
 };
 
 enum DoubleScoresSizes {

@@ -123,14 +123,15 @@ struct Scores {
   device int *best_arcs;  // [num_states], only in the tropical semiring
 };
 
-// Computes the scores of the states of an FSA.  Paths begin in state `initial`;
+// Computes the scores of the states of an FSA, from params.first_batch on, those
+// of the batches before being known.  Paths begin in state `initial`;
 // the score of `final` is the total score.
 template <typename Arcs>
 inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
                           Arcs arcs, int initial, int final, Scores scores,
                           int thread_index, int num_threads) {
-  Work ahead = GetWork(batches, arcs, 0, thread_index);
-  for (int n = 0; n < batches.num_batches; ++n) {
+  Work ahead = GetWork(batches, arcs, params.first_batch, thread_index);
+  for (int n = params.first_batch; n < params.last_batch; ++n) {
     Work work = ahead;
     ahead = GetWork(batches, arcs, n + 1, thread_index);
     int index = thread_index;
@@ -155,7 +156,7 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
     }
     threadgroup_barrier(mem_flags::mem_device);
   }
-  if (thread_index == 0)
+  if (thread_index == 0 && params.last_batch == batches.num_batches)
     scores.totals[batches.fsa] =
         initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
 }
@@ -297,7 +298,7 @@ struct Gradients {
   device float *arc_grad;         // [num_arcs]; all are written
 };
 
-// Computes gradients of an FSA.  `arcs` are those over which other states pull
+// Computes gradients of an FSA, from params.first_batch on.  `arcs` are those over which other states pull
 // from a state.  `final` is the state whose score is the total score.  Where no
 // path leads there, as ShortestPath() has it, the gradient is 0.
 template <typename Arcs>
@@ -307,8 +308,8 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
   const float factor = params.of_totals
                            ? of.grad[long(batches.fsa) * params.grad_stride]
                            : 1.0f;
-  Work ahead = GetWork(batches, arcs, 0, thread_index);
-  for (int n = 0; n < batches.num_batches; ++n) {
+  Work ahead = GetWork(batches, arcs, params.first_batch, thread_index);
+  for (int n = params.first_batch; n < params.last_batch; ++n) {
     Work work = ahead;
     ahead = GetWork(batches, arcs, n + 1, thread_index);
     int index = thread_index;

@@ -26,6 +26,9 @@ struct IntersectDenseParams {
   int num_columns;  // of b_scores
   int num_scores;   // elements of b_scores that may be read
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
+  int first_frame;  // of this dispatch, counted from the end of a sequence in
+                    // the backward pass
+  int last_frame;   // the one behind the last of this dispatch
 };
 
 enum IntersectDenseSizes {

@@ -24,7 +24,7 @@
 //
 // An FSA depends on no other, and its forward pass not on its backward pass.
 // So each pass of each FSA is one threadgroup, which goes through the frames
-// by itself: all frames are one dispatch.  A state takes the largest score of
+// by itself: a dispatch is all frames, or many of them.  A state takes the largest score of
 // its arcs, those that enter it in the forward pass, those that leave it in
 // the backward pass; no order matters to that, so results are those of the
 // CPU to the bit.
@@ -118,7 +118,8 @@ inline float BestOfLanes(float best, int width) {
 //                  more: backward scores of the FSA's states t frames before
 //                  the end, then their forward scores after t frames
 //
-// There are two threadgroups for each FSA.
+// There are two threadgroups for each FSA.  A dispatch whose first frame is not
+// 0 goes on from the state_scores of that step.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
@@ -145,19 +146,21 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
                        (forward ? entering_begins : leaving_begins) + begin,
                        entering, forward};
   const int b = a_to_b_map[fsa], first_row = b_begins[b],
-            num_frames = b_begins[b + 1] - first_row;
+            num_frames = b_begins[b + 1] - first_row,
+            first_frame = params.first_frame,
+            last_frame = min(params.last_frame, num_frames);
+  if (first_frame != 0 && first_frame >= num_frames) return;
   const bool cached = num_states <= kIdMaxCachedStates;
   const int width = params.width, lane = int(thread_index) % width,
             first_state = int(thread_index) / width,
             states_at_once = int(num_threads) / width;
   const int offset = 2 * begin + (forward ? num_states : 0);
 
-  device float *scores = state_scores + step_begins[0] + offset;
+  device float *scores = state_scores + step_begins[first_frame] + offset;
   const int initial = forward ? 0 : num_states - 1;
   for (int s = int(thread_index); s < num_states; s += int(num_threads)) {
-    const float score = s == initial ? 0.0f : -INFINITY;
-    scores[s] = score;
-    if (cached) cache[s] = score;
+    if (first_frame == 0) scores[s] = s == initial ? 0.0f : -INFINITY;
+    if (cached) cache[first_frame % 2 * kIdMaxCachedStates + s] = scores[s];
   }
 
   // Of the thread's first state.
@@ -167,7 +170,8 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   Step steps[kIdArcsOfLane];
   float frame[kIdArcsOfLane];
   const int row_step = forward ? params.stride : -params.stride;
-  int row = (forward ? first_row : first_row + num_frames - 1) * params.stride;
+  int row = (forward ? first_row : first_row + num_frames - 1) * params.stride +
+            first_frame * row_step;
   for (int i = 0; i < kIdArcsOfLane; ++i) {
     const int position = arc_begin + i * width;
     const Step none = {0, -INFINITY, 0};
@@ -178,7 +182,7 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
   const int more_arcs = arc_begin + kIdArcsOfLane * width;
 
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-  for (int t = 1; t <= num_frames; ++t) {
+  for (int t = first_frame + 1; t <= last_frame; ++t) {
     device const float *previous = scores;
     threadgroup const float *cached_previous =
         cache + (t - 1) % 2 * kIdMaxCachedStates;
