@@ -1,47 +1,46 @@
-# What our builds of k2 need and upstream does not.
+# Settings that our builds of k2 need and upstream does not.
 #
 # CMake reads this file at the end of k2's project() call:
 #
 #   cmake -DCMAKE_PROJECT_k2_INCLUDE=<this file> ...
 #
-# so that k2's own files need no edit for any of it:
+# So k2's own files need no edit for these settings:
 #
-# - Nothing is fetched while configuring.  k2 finds its helper modules with
+# - The configuration fetches nothing.  k2 finds its helper modules with
 #   include(NAME); ours come first on the module path.
-# - Only the Python extension `_k2` is meant to be built.  k2/torch, which
-#   needs kaldifeat, is configured but never part of that target.
+# - Builds make only the Python extension `_k2`.  CMake also configures k2/torch,
+#   which needs kaldifeat, but `_k2` does not depend on it.
 # - On Linux, the emulator's target takes the place of Apple's frameworks,
 #   unless the build is for macOS.
-# - k2's C++ tests take the GoogleTest of this system.  They ask for a context
-#   for CUDA; with K2_WITH_MPS they get that of mps, unedited.
-# - What goes into a wheel names no directory of the machine that built it.
+# - k2's C++ tests use the GoogleTest of this system.  They ask for a context for
+#   CUDA; with K2_WITH_MPS they get the context for mps, without an edit.
+# - The files of a wheel name no directory of the machine that built it.
 #
-# Read from the command line:
-#   PYTHON_EXECUTABLE   the interpreter to build for (it has torch)
-#   pybind11_DIR        where pybind11's CMake package lies
-#   mps_emulator_DIR    Linux with K2_WITH_MPS=ON only: where the emulator's
-#                       CMake package lies
-#   K2_FOR_WHEEL        whether the libraries are meant for a wheel
-#   K2_PRECOMPILE_TORCH whether to compile torch's headers once, which takes a
-#                       fraction of the time and hides missing includes
+# Variables of the command line:
+#   PYTHON_EXECUTABLE   the interpreter to build for, which has torch
+#   pybind11_DIR        the folder of pybind11's CMake package
+#   mps_emulator_DIR    the folder of the emulator's CMake package, only on Linux
+#                       with K2_WITH_MPS=ON
+#   K2_FOR_WHEEL        whether the libraries are for a wheel
+#   K2_PRECOMPILE_TORCH whether to compile torch's headers once, which is several
+#                       times as fast and hides missing includes
 #   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
 #                       allow Python's symbols, and no others, to be undefined
 
-# k2 looks for torch only where this is not set, and finding torch sets it: a
-# second run of cmake would link nothing of torch, and compile without its
-# flags.
+# k2 looks for torch only if this is not set, and finding torch sets it.  A second
+# run of cmake would then neither link torch nor use its compiler flags.
 unset(TORCH_LIBRARY CACHE)
 
 set(_k2_overlay_modules "${CMAKE_BINARY_DIR}/overlay")
 list(PREPEND CMAKE_MODULE_PATH "${_k2_overlay_modules}")
 
-# Found here, in the top directory, since imported targets live in the
-# directory that finds them.
+# This call is in the top directory, because imported targets belong to the
+# directory of the call.
 set(Python_EXECUTABLE "${PYTHON_EXECUTABLE}")
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 set(PYBIND11_FINDPYTHON ON)
-# By default pybind11 has the linker optimize `_k2`.  That is one process, which
-# takes longer than the rest of a build from ccache.  Only wheels keep it.
+# By default pybind11 makes the linker optimize `_k2`, in one process that takes
+# longer than the rest of a build from ccache.  Only wheels keep this default.
 if(NOT K2_FOR_WHEEL)
   set(CMAKE_INTERPROCEDURAL_OPTIMIZATION OFF)
 endif()

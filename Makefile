@@ -1,15 +1,15 @@
-# Each target is one k2mps command; `.venv/bin/k2mps --help` tells the rest.
+# Each target is one k2mps command; `.venv/bin/k2mps --help` lists all.
 #
 #   K2=DIR or K2=URL   your own k2 checkout, used in place, or a URL to clone
 #   TORCH=VERSION      another torch that upstream.toml supports
 #   SUITE="NAME ..."   the suites that `make test` runs; default all
 #   REPORT=--quick     a short `make mac-report`
-#   PYTHON=PROGRAM     the Python that .venv is made with
+#   PYTHON=PROGRAM     the Python of .venv
 
 K2 ?=
 export K2
 
-# The first that is new enough.
+# The first Python that is new enough.
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 \
   python3.10; do $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
   2>/dev/null && echo $$python && break; done)

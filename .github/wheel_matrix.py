@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Prints which wheels a workflow makes, and from what, as its outputs.
+"""Prints the outputs of a workflow: the wheels to make, and the key of its caches.
 
     matrix   {"include": [{"python": "3.12", "torch": "2.13.0"}, ...]}
-    series   a hash of the pin and the locked patches, by which caches are
-             keyed
+    series   a hash of the pin and the locked patches, the key of caches
 
-By default every Python with the default torch, and every other torch with one
-Python; with --all every torch with every Python that it has wheels for.
+The default is every Python with the default torch, and every other torch with one
+Python.  --all is every torch with every Python for which it has wheels.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ else:
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
-# The Python that the other torch versions are tried with.
+# The Python for the other torch versions.
 ONE_PYTHON = "3.12"
 
 

@@ -1,8 +1,7 @@
-"""What mkdocs calls: puts the timeline of emulated signposts into its page.
+"""Hooks of mkdocs: put the timeline of emulated signposts into its page.
 
-The picture is drawn anew for each site, by k2_mps_tests.timeline.  Without it,
-as where k2 has not been built or on a Mac, which has no emulator, the page has
-no picture.
+k2_mps_tests.timeline draws the picture for each build of the site.  The page has no
+picture if k2 is not built, or on a Mac, which has no emulator.
 """
 
 import subprocess
@@ -30,7 +29,7 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Shows it where the mark is."""
+    """Puts the picture in place of the mark."""
     if files.get_file_from_path(NAME) is None:
         return markdown.replace(MARK, "")
     return markdown.replace(MARK, f"![{_CAPTION}]({NAME})")

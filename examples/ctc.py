@@ -1,8 +1,8 @@
 """Trains CTC on phones with k2.ctc_loss.
 
-The graph of a transcript is ctc_topo composed with a linear acceptor of its
-phones, which k2.ctc_graph makes in one step.  Tells the phone error rate on
-speakers that training has not heard, before and after.
+The graph of a transcript is the composition of ctc_topo with a linear acceptor of its
+phones; k2.ctc_graph makes it in one step.  Prints the phone error rate on held-out
+speakers, before and after training.
 
     python examples/ctc.py build/ctc --device mps
 """
@@ -23,8 +23,10 @@ class Model(nn.Module):
         self.output = nn.Linear(DIM, len(speech.PHONES))
 
     def forward(self, batch: speech.Batch):
-        """Returns log-probabilities, (N, T, len(PHONES)), and the number of
-        frames, (N,), on the CPU."""
+        """Returns log-probabilities, (N, T, len(PHONES)), and the numbers of frames, (N,).
+
+        The numbers of frames are on the CPU.
+        """
         x, num_frames = self.encoder(batch.features, batch.num_frames)
         return self.output(x).log_softmax(dim=-1), num_frames
 
@@ -32,7 +34,7 @@ class Model(nn.Module):
 def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     """The CTC loss per phone."""
     log_probs, num_frames = model(batch)
-    # Where each utterance lies in log_probs: its row, first frame, frames.
+    # For each utterance its row of log_probs, its first frame, its number of frames.
     segments = torch.stack(
         [torch.arange(len(num_frames)), torch.zeros_like(num_frames), num_frames], dim=1
     ).to(torch.int32)

@@ -15,10 +15,10 @@ from matplotlib import pyplot  # noqa: E402
 
 
 def draw(folders: list[Path], output: Path) -> float:
-    """Draws the curves, and how far each is from the first one.
+    """Draws the curves, and the difference of each from the first one.
 
     Returns:
-      The largest difference, relative to the first curve's loss.
+      The largest difference, relative to the loss of the first curve.
     """
     runs = [json.loads((folder / training.CURVE).read_text()) for folder in folders]
     figure, (upper, lower) = pyplot.subplots(2, sharex=True, figsize=(8, 6), height_ratios=(3, 1))

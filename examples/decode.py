@@ -1,8 +1,8 @@
-"""Decodes held-out speakers to words with what examples/ctc.py has trained.
+"""Decodes held-out speakers to words, with a model that examples/ctc.py trained.
 
-The decoding graph is HLG: H is ctc_topo, L the lexicon with a loop over
-words, G a small grammar.  From the lattice come the best path, and a list of
-the n best, from which the path with the best total score is taken.
+The decoding graph is HLG: H is ctc_topo, L the lexicon with a loop over words, G a
+small grammar.  The program takes two results from the lattice: the best path, and the
+path with the best total score in an n-best list.
 
     python examples/decode.py build/ctc --device mps
 """
@@ -30,8 +30,8 @@ def grammar() -> k2.Fsa:
 def lexicon() -> k2.Fsa:
     """A transducer from phones to words, with a loop over all words.
 
-    No word is the beginning of another, so that it can be determinized as it
-    is; lexicons with homophones need disambiguation symbols.
+    No word is a prefix of another, so determinization needs no disambiguation symbols.  A
+    lexicon with homophones needs them.
     """
     arcs, states = [], 1
     final = 1 + sum(len(phones) - 1 for phones in speech.LEXICON.values())
@@ -55,11 +55,10 @@ def decoding_graph() -> k2.Fsa:
 
 
 def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
-    """The best of a sampled list of paths for each utterance, and the list.
+    """The best entry of a sampled n-best list for each utterance, and the list.
 
-    An entry of the list is a word sequence.  Its score is the total over all
-    paths of the lattice that say these words, where the score of the best
-    path is that of one.
+    An entry of the list is a word sequence.  Its score is the total over all paths of the
+    lattice with these words; the score of the best path is that of one path.
     """
     nbest = k2.Nbest.from_lattice(lattice, num_paths, nbest_scale=0.5)
     words = k2.linear_fsa(k2.get_aux_labels(nbest.fsa), device=lattice.device)
@@ -75,7 +74,7 @@ def n_best(lattice: k2.Fsa, num_paths: int) -> tuple[k2.Fsa, k2.Nbest]:
 
 
 def oracle(nbest: k2.Nbest, references: list[list[int]]) -> float:
-    """The error rate if the best entry of each list were known."""
+    """The error rate of an oracle that picks the best entry of each list."""
     lists = nbest.shape.row_splits(1).tolist()
     words = k2.get_aux_labels(nbest.fsa)
     wrong = 0

@@ -1,8 +1,8 @@
 """Trains a pruned RNN-T on phones.
 
-The simple loss, smoothed, tells for each frame which few symbols matter; the
-joiner network sees those only.  Tells the phone error rate of greedy search
-on speakers that training has not heard, before and after.
+The simple, smoothed loss finds for each frame the few symbols that matter.  The joiner
+network computes only these symbols.  Prints the phone error rate of greedy search on
+held-out speakers, before and after training.
 
     python examples/transducer.py build/transducer --device mps
 """
@@ -15,9 +15,9 @@ from torch import nn
 
 DIM = 64
 BLANK = 0
-S_RANGE = 5  # symbols that the joiner sees for each frame
+S_RANGE = 5  # the symbols of each frame that the joiner computes
 NUM_SYMBOLS = len(speech.PHONES)
-CONTEXT = 2  # phones that the predictor looks back on
+CONTEXT = 2  # the last phones, the predictor's input
 
 
 class Predictor(nn.Module):
@@ -39,7 +39,7 @@ class Model(nn.Module):
         super().__init__()
         self.encoder = Encoder(DIM)
         self.predictor = Predictor()
-        # For the loss that prunes, each side speaks for itself.
+        # The simple loss has a linear layer for each side.
         self.simple_am = nn.Linear(DIM, NUM_SYMBOLS)
         self.simple_lm = nn.Linear(DIM, NUM_SYMBOLS)
         self.am = nn.Linear(DIM, DIM)
@@ -47,19 +47,19 @@ class Model(nn.Module):
         self.output = nn.Linear(DIM, NUM_SYMBOLS)
 
     def join(self, am: torch.Tensor, lm: torch.Tensor) -> torch.Tensor:
-        """Takes what self.am and self.lm give, returns logits."""
+        """Takes the outputs of encoder and predictor; returns logits."""
         return self.output(k2.swoosh_l(am + lm))
 
 
 def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
-    """The loss per phone: at first the simple one, then the pruned one."""
+    """The loss per phone: first the simple loss, later the pruned loss."""
     encoded, num_frames = model.encoder(batch.features, batch.num_frames)
     device = encoded.device
     lengths = [len(phones) for phones in batch.phones]
     symbols = nn.utils.rnn.pad_sequence(
         [torch.tensor(phones) for phones in batch.phones], batch_first=True, padding_value=BLANK
     )
-    # The region of each utterance: from symbol 0 and frame 0 to its ends.
+    # For each utterance the region from symbol 0 and frame 0 to its ends.
     zeros = torch.zeros_like(num_frames)
     boundary = torch.stack([zeros, zeros, torch.tensor(lengths), num_frames], dim=1).to(device)
     # The predictor starts from blanks.
@@ -83,7 +83,7 @@ def loss_of(model: Model, batch: speech.Batch, done: float) -> torch.Tensor:
     pruned = k2.rnnt_loss_pruned(
         model.join(am, lm), symbols, ranges, BLANK, boundary, reduction="sum"
     )
-    # The ranges mean little before the simple loss has learnt something.
+    # The ranges are useful only after some training of the simple loss.
     warm = min(1.0, done / 0.3)
     total = (1.0 - 0.5 * warm) * simple + (0.1 + 0.9 * warm) * pruned
     return total / sum(lengths)

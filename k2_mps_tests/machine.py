@@ -1,5 +1,6 @@
-"""What machine this is, as JSON, without anything personal: no name of a user,
-a host or a directory, and no serial number.
+"""Prints the facts of this machine as JSON.
+
+They name no user, host, directory or serial number.
 
     python -m k2_mps_tests.machine
 """
@@ -31,7 +32,7 @@ def _metal_compiler() -> str | None:
 
 
 def facts() -> dict:
-    """The facts; None where one is not known."""
+    """The facts; None for an unknown one."""
     found = {
         "emulated": sys.platform != "darwin",
         "system": platform.system(),

@@ -1,10 +1,9 @@
-"""Draws what k2 posts to Instruments, from a loss on the emulated device.
+"""Draws k2's signposts for Instruments, of a loss on the emulated device.
 
     .venv/bin/python -m k2_mps_tests.timeline FILE.svg
 
-The site of docs/ shows this picture on its page about profiling.  What it
-shows is emulated: which intervals there are, and what lies in what, are those
-of a Mac; how long they are is not.
+The site of docs/ has this picture on its page about profiling.  The intervals and
+their nesting are those of a Mac; their lengths are those of the emulated device.
 """
 
 import argparse
@@ -13,7 +12,7 @@ import os
 from pathlib import Path
 
 WIDTH, ROW, MARGIN = 960, 22, 96
-DEPTH = 3  # of functions in functions
+DEPTH = 3  # the depth of nested functions
 COLORS = {"function": "#b9cff0", "wait": "#f2b8a0", "dispatch": "#f0d58c", "GPU": "#a9d8b8"}
 
 
@@ -34,20 +33,19 @@ def record():
         k2.ctc_loss(graph, dense, use_double_scores=False).backward()
 
     traces = []
-    for _ in range(8):  # the first compiles kernels
+    for _ in range(8):  # the first run compiles kernels
         torch.mps.synchronize()
         with mps_emulator.trace() as trace:
             loss()
             torch.mps.synchronize()
         traces.append(trace)
-    # That of the fewest interruptions.
+    # The shortest trace has the fewest interruptions.
     return min(traces, key=lambda trace: (trace.signposts[-1].time - trace.signposts[0].time))
 
 
 def rows(trace):
-    """Returns (row, begin, end, kind, text) of all that is drawn, and the
-    labels of the rows."""
-    # Autograd has a thread of its own, which begins where the caller's ends.
+    """Returns [(row, begin, end, kind, text)] of the boxes, and the labels of the rows."""
+    # The thread of autograd begins where the caller's intervals end.
     ends, drawn = {}, []
     for interval in trace.intervals():
         row = DEPTH + 1 if interval.name == "dispatch" else DEPTH

@@ -1,12 +1,12 @@
-"""A plugin of pytest's: skips the tests that need k2, where k2 is missing.
+"""A pytest plugin that skips tests with the mark `k2`.
 
-They have the mark `k2`.  `k2mps test` loads it where upstream cannot be
-reached, for suites whose other tests can run all the same.
+`k2mps test` loads the plugin if it cannot reach upstream, for suites that have other
+tests too.
 """
 
 import pytest
 
-# By these words `k2mps test` counts them.
+# `k2mps test` counts the skipped tests by these words.
 REASON = "k2 itself is missing"
 
 

@@ -13,9 +13,9 @@ from k2_mps_tests.kernels.sources import enumerators  # noqa: E402
 
 SIZES = enumerators("mutual_information.h")
 COLUMNS, ROWS, LAG = SIZES["kMiColumns"], SIZES["kMiRows"], SIZES["kMiMaxLag"]
-PIXELS = 4  # of a column
-CHUNKS, NOW = 15, 12  # across the lattice, and the round that is shown
-LEFT, TOP, HEIGHT = 90, 56, 84  # of the lattice, and of a strip
+PIXELS = 4  # the width of a column
+CHUNKS, NOW = 15, 12  # the columns of the lattice, and the round in the picture
+LEFT, TOP, HEIGHT = 90, 56, 84  # the rows of the lattice, and of a strip
 DONE, DOING, FETCH, DRAIN = "#e3f2e1", "#f5b94d", "#dceaf7", "#f7e0dc"
 STYLE = (
     "text{font:14px system-ui,sans-serif;fill:#222}"
@@ -69,7 +69,7 @@ def strips():
 
 
 def roles(top: int):
-    """What the simdgroups of one strip do."""
+    """The roles of the simdgroups of one strip."""
     yield text(
         20, top, "A strip has a chain and two movers, which take turns. A barrier ends each round."
     )
@@ -85,7 +85,7 @@ def roles(top: int):
 
 
 def bands(top: int):
-    """How dispatches divide a sequence of three bands."""
+    """The dispatches of a sequence of three bands."""
     yield text(20, top, "A dispatch does some rounds of each band whose input is there.")
     for band in range(3):
         y = top + 26 + 34 * band

@@ -1,9 +1,9 @@
-"""Times of the emulated device, in microseconds unless said otherwise.
+"""Times of the emulated device, in microseconds unless a line names another unit.
 
     python benchmarks/speed.py
 
-Each figure is the best of several rounds.  They say what tests on the emulator
-cost, and nothing about a Mac.
+Each figure is the best of several rounds.  The figures give the cost of tests on
+the emulator, and say nothing about a Mac.
 """
 
 import gc
@@ -27,7 +27,7 @@ def best(function, repetitions, rounds=5):
 
 
 def compare(name, make, repetitions=5000):
-    """Times what make(device) returns on both devices."""
+    """Times the function that make(device) returns, on both devices."""
     cpu = best(make("cpu"), repetitions)
     mps = best(make("mps"), repetitions)
     torch.mps.synchronize()
@@ -116,7 +116,7 @@ def _expose(x):
 
 
 def in_new_processes(code, **variables):
-    """The least number that three processes print, which run the code."""
+    """The least number that three processes print when they run the code."""
     printed = []
     for _ in range(3):
         done = subprocess.run(
@@ -131,7 +131,7 @@ def in_new_processes(code, **variables):
 
 
 def loading():
-    """What loading the emulator adds to `import torch`."""
+    """The time that loading the emulator adds to `import torch`."""
     code = (
         "import time, torch; start = time.perf_counter(); import mps_emulator;"
         "mps_emulator.load(); print(time.perf_counter() - start)"
@@ -148,7 +148,7 @@ SHADER = (
 
 
 def kernels():
-    """A library that an earlier process has compiled, and a launch."""
+    """The time of loading a library from the cache, and of a launch."""
     code = (
         "import time, torch; start = time.perf_counter();"
         f"torch.mps.compile_shader({SHADER!r}); print(time.perf_counter() - start)"
@@ -165,7 +165,7 @@ def kernels():
 
 
 def many_tensors():
-    """200,000 of them alive: the time for each."""
+    """The time of making a tensor while 200,000 are alive, for each."""
     gc.collect()
     count = 200_000
     start = time.perf_counter()

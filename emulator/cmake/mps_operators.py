@@ -17,7 +17,7 @@ checked (see check()).
 import re
 import sys
 
-# Registered by hand in torch, not through native_functions.yaml: on a Mac these
+# torch registers these by hand, not through native_functions.yaml; on a Mac they
 # run on the CPU.
 _BY_HAND = ["embedding_renorm_", "linalg_svd", "linalg_svd.U"]
 
@@ -62,9 +62,9 @@ def read(lines: list[str]) -> dict[str, Operator]:
 def with_key(operators: dict[str, Operator], key: str) -> list[str]:
     """The operators that have a kernel for a dispatch key, sorted.
 
-    Without those that the CPU makes of others, together with their autograd:
-    where mps has a kernel, that one is a shortcut with a backward that the CPU
-    lacks, and the composite does the same without it.
+    The list leaves out operators that the CPU composes of others, together with
+    their autograd.  For these an mps kernel is only a shortcut, whose backward the
+    CPU lacks; the composite computes the same.
     """
 
     def has(operator, wanted):
@@ -80,7 +80,7 @@ def with_key(operators: dict[str, Operator], key: str) -> list[str]:
 
 
 def check(operators: dict[str, Operator], mps: list[str]) -> None:
-    """Refuses a file that was not understood."""
+    """Refuses a file that read() misunderstood."""
     dangling = [o.name for o in operators.values() if o.delegate and o.delegate not in operators]
     landmarks = {"add.Tensor", "add.out", "add_.Tensor", "mm", "sort.stable"}
     if len(operators) < 2000 or dangling or not landmarks <= set(mps):
@@ -101,8 +101,7 @@ def main() -> None:
     source, output = sys.argv[1:]
     with open(source, encoding="utf-8") as file:
         operators = read(file.readlines())
-    # A structured operator's sparse kernels are listed one by one; nothing is
-    # delegated.
+    # native_functions.yaml lists sparse kernels one by one, without delegation.
     mps = sorted(with_key(operators, "MPS") + _BY_HAND)
     sparse = sorted(o.name for o in operators.values() if "SparseMPS" in o.kernels)
     check(operators, mps)

@@ -1,8 +1,8 @@
 """torch's mps device and Metal, emulated on Linux.
 
-`import torch` loads the emulator in environments where it is installed, by
-torch's backend autoload; after that `torch.device("mps")` works.  Everything
-that runs there is emulated: results are the CPU's, timings mean nothing.
+`import torch` loads an installed emulator through torch's backend autoload.
+Then `torch.device("mps")` works.  The CPU runs all work of this device: the
+results are the CPU's, and timings say nothing about a GPU.
 
     with mps_emulator.counters() as counted:
         ...

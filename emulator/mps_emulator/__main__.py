@@ -1,4 +1,4 @@
-"""python -m mps_emulator: tells build systems where things are."""
+"""python -m mps_emulator: prints the paths that build systems need."""
 
 import argparse
 

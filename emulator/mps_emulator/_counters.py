@@ -15,7 +15,7 @@ class Counters:
     dispatches: int = 0  # Metal compute dispatches that ran
     blits: int = 0  # Metal blit commands that ran
     synchronizations: int = 0  # calls that wait for the device
-    waits_with_work: int = 0  # those that found work in flight
+    waits_with_work: int = 0  # of these calls, those that found work in flight
     host_to_device_copies: int = 0  # copies by torch operators
     host_to_device_bytes: int = 0
     device_to_host_copies: int = 0
@@ -27,11 +27,11 @@ class Counters:
     allocated_bytes: int = 0
     command_buffers: int = 0  # command buffers committed
     syncs_with_gil: int = 0  # dispatch_sync by a thread that held the GIL
-    # Of the tensors on mps that aten operators took and made, each of them
-    # once: a copy of n bytes on the device counts 2 * n, x.add_(1) those of x.
+    # The bytes of the mps tensors that aten operators took and made, each tensor
+    # once: a copy of n bytes on the device counts 2 * n, x.add_(1) the size of x.
     operator_bytes: int = 0
-    # Nanoseconds, outside of commands and operators, in which the emulator made
-    # and compared the two copies that it has of a buffer.  A Mac has one.
+    # Nanoseconds that the emulator spent, outside of commands and operators, on
+    # making and comparing its two copies of a buffer.  A Mac has one copy.
     upkeep: int = 0
 
     def __sub__(self, other: "Counters") -> "Counters":

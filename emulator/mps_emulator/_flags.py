@@ -9,8 +9,8 @@ from ._paths import include_dir, library_path
 def cpp_extension_flags() -> dict[str, list[str]]:
     """Keyword arguments for torch.utils.cpp_extension.load() and its like.
 
-    They let Objective-C++ sources (.mm) compile and link against the emulator
-    as they do against the system's frameworks on a Mac.  The compiler has to be
+    With these flags Objective-C++ sources (.mm) compile and link against the
+    emulator, as they do against the frameworks of a Mac.  The compiler must be
     clang: set CXX=clang++-19 in the environment.
 
         cpp_extension.load("name", ["source.mm"], **cpp_extension_flags())

@@ -13,14 +13,14 @@ _library = None
 
 
 def load() -> ctypes.CDLL:
-    """Make torch's mps device the emulated one; returns the library.
+    """Makes the emulated device torch's mps device; returns the library, a ctypes.CDLL.
 
-    torch calls this at the end of `import torch` (its backend autoload).
-    Calling it again does nothing.
+    torch calls this function at the end of `import torch` (backend autoload).
+    A second call does nothing.
 
     Raises:
-      RuntimeError: on macOS, where torch has the real mps device, or where
-        torch asked for its mps device before.
+      RuntimeError: the system is macOS, where torch has the real mps device; or
+        torch looked for its mps device before this call, and keeps the answer.
     """
     global _library
     if _library is not None:
@@ -57,10 +57,10 @@ def load() -> ctypes.CDLL:
 
 
 def _let_storages_be_made(torch) -> None:
-    """Teach torch.UntypedStorage(size, device="mps") the emulated device.
+    """Lets torch.UntypedStorage(size, device="mps") allocate on the emulated device.
 
-    Its constructor knows mps only in builds for macOS.  torch.load(), pickling
-    and deepcopy of storages need it.
+    The constructor of UntypedStorage knows mps only in builds for macOS.
+    torch.load(), pickle and deepcopy call this constructor for storages.
     """
     make = torch.UntypedStorage.__new__
 
@@ -82,11 +82,12 @@ def _let_storages_be_made(torch) -> None:
 
 
 def _let_autograd_finish() -> None:
-    """Gives the thread on which torch runs the device's backward the GIL.
+    """Releases the GIL for a moment, so that torch's backward thread can take it.
 
-    It drops the last backward's objects a little after the backward has
-    returned, and asks for the GIL to do so.  In an interpreter that is being
-    finalized, Python ends a thread that asks, and C++ then ends the process
-    (a trait of torch with every device that has such a thread).
+    The backward thread of the device drops the objects of the last backward
+    shortly after backward() returned, and takes the GIL for that.  When the
+    interpreter is finalizing, Python ends a thread that takes the GIL, and C++
+    then ends the process.  torch has this trait with every device whose backward
+    runs in its own thread.
     """
     time.sleep(0.01)

@@ -9,11 +9,11 @@ _LIBRARY = "libmps_emulator.so"
 
 @functools.cache
 def _root() -> str:
-    """The installed package's directory.
+    """The directory of the installed package.
 
-    Not this file's where Python was started in the emulator's source tree,
-    whose mps_emulator directory then hides the installed one and has neither
-    library nor headers.
+    This file may lie elsewhere: in a Python started in the emulator's source
+    tree, the mps_emulator folder there hides the installed package, and has
+    neither library nor headers.
     """
     here = os.path.dirname(os.path.abspath(__file__))
     if os.path.exists(os.path.join(here, _LIBRARY)):

@@ -13,16 +13,17 @@ from ._shaders import take_text
 def record(folder: str | os.PathLike) -> Iterator[None]:
     """Record what the device runs inside a `with` block.
 
-    What was encoded before the block runs before it, and what torch's stream
-    was given inside of it runs before its end, without a wait of the program's.
-    python -m mps_emulator.replay does the work again, on an NVIDIA GPU too.
+    The device runs commands encoded before the block before the block begins, and
+    commands encoded on torch's stream inside the block before it ends.  The program
+    need not wait.  python -m mps_emulator.replay repeats the recorded work on the
+    emulated device or on an NVIDIA GPU.
 
     Args:
-      folder: a new or empty one; mps_emulator/replay/README.md says what is in
-        it afterwards.
+      folder: the path of a new or empty folder; mps_emulator/replay/README.md
+        describes the files of a recording.
 
     Raises:
-      FileExistsError: there is something in the folder.
+      FileExistsError: the folder is not empty.
       RuntimeError: another recording is under way.
       OSError: the folder cannot be written.
     """
@@ -43,7 +44,7 @@ def start(folder: str | os.PathLike) -> None:
         raise FileExistsError(f"{folder} is not empty: a recording needs a folder of its own")
     problem = take_text(library.mps_emulator_start_record(os.fsencode(folder)))
     if problem is not None:
-        raise RuntimeError(f"nothing is recorded to {folder}: {problem}")
+        raise RuntimeError(f"cannot record to {folder}: {problem}")
 
 
 def stop() -> None:

@@ -1,7 +1,7 @@
-"""torch.mps.compile_shader(), and the rest of torch's own Python functions for
-mps that torch has in builds for macOS alone.
+"""torch.mps.compile_shader() and torch's other Python functions for mps.
 
-What they do there: torch/csrc/mps/Module.cpp.
+torch has these functions only in builds for macOS; torch/csrc/mps/Module.cpp
+defines what they do there.
 """
 
 import ctypes
@@ -63,7 +63,7 @@ class _mps_ShaderLibrary:
     """A compiled source; its kernels are its attributes.
 
     Raises:
-      SyntaxError: if the compiler refuses the source, with what it says.
+      SyntaxError: the compiler refuses the source; the text is the compiler's.
     """
 
     def __init__(self, source: str):
@@ -95,22 +95,23 @@ class _mps_ShaderLibrary:
 
 
 class _mps_MetalKernel:
-    """A kernel.  Calling it encodes it on torch's stream and waits for nothing.
+    """A kernel.  A call encodes the kernel on torch's stream and does not wait.
 
-    Arguments are those of [[buffer(0)]] and on: tensors on mps, CPU tensors
-    without dimensions, numbers (an int has 64 bits, a float 32) and tuples or
-    lists of numbers.
+    The positional arguments are bound from [[buffer(0)]] on: tensors on mps, CPU
+    tensors without dimensions, numbers (an int has 64 bits, a float 32) and tuples
+    or lists of numbers.
 
-      threads:       of the grid, one to three numbers; default: as many as
-        the first tensor has elements.
-      group_size:    of a threadgroup, as many numbers.
-      arg_casts:     the type of all numbers, or {index: type}, of fp16, bf16,
-        int32, int16, int8 and uint8.
-      error_buf_idx: where the kernel takes torch's error buffer.
+      threads:       the size of the grid in threads, one to three numbers;
+        default: the number of elements of the first tensor.
+      group_size:    the size of a threadgroup in threads, as many numbers.
+      arg_casts:     the type of all numbers, or {index: type}: fp16, bf16, int32,
+        int16, int8 or uint8.
+      error_buf_idx: the index at which the kernel takes torch's error buffer.
 
     Raises:
-      RuntimeError: for other arguments, or a kernel that is not there.
-      ValueError: for a threadgroup over max_threads_per_threadgroup.
+      RuntimeError: an argument is of another kind, or the library has no such
+        kernel.
+      ValueError: the threadgroup is larger than max_threads_per_threadgroup.
     """
 
     def __init__(self, library, name):

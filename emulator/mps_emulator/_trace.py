@@ -17,10 +17,10 @@ class Signpost:
       kind: "begin" or "end" of an interval, or "event".
       subsystem, category: of the log handle.
       name: the literal of the macro.
-      message: the format with its arguments in place; a string argument that
-        the format does not call public is "<private>".
-      id: tells intervals of one name apart.
-      thread: the id of the thread, as the system has it.
+      message: the format with its arguments filled in; a string argument that the
+        format does not mark public reads "<private>".
+      id: distinguishes intervals of one name.
+      thread: the system's id of the thread.
       time: in nanoseconds.
     """
 
@@ -36,7 +36,7 @@ class Signpost:
 
 @dataclasses.dataclass(frozen=True)
 class Interval:
-    """The begin and the end of an interval; the message is the begin's."""
+    """The begin and the end of an interval; `message` is that of the begin."""
 
     subsystem: str
     category: str
@@ -52,13 +52,13 @@ class Dispatch:
     """A compute dispatch that the device ran.
 
     Attributes:
-      label: the encoder's.
+      label: the label of the encoder.
       pipeline: the label of the pipeline state.
       kernel: the function's name.
-      during: the name of the aten operator that had it run, whose time on the
-        CPU then has the kernel's in it; "" where it was a wait.
-      begin, end: in nanoseconds; emulated, so no GPU's time.  Between them
-        the emulator also gives the kernel its buffers.
+      during: the name of the aten operator that made the device run the dispatch;
+        "" where a wait did.  The operator's CPU time includes the kernel's.
+      begin, end: in nanoseconds on the CPU, not a GPU's time.  They include the
+        emulator's preparation of the kernel's buffers.
     """
 
     label: str
@@ -71,16 +71,16 @@ class Dispatch:
 
 @dataclasses.dataclass
 class Trace:
-    """A recorded trace; each list is in order of time."""
+    """A recorded trace; each list is sorted by time."""
 
     signposts: list[Signpost] = dataclasses.field(default_factory=list)
     dispatches: list[Dispatch] = dataclasses.field(default_factory=list)
 
     def intervals(self) -> list[Interval]:
-        """The intervals, by begin.
+        """The intervals, sorted by their begin.
 
         Raises:
-          ValueError: an interval has no end, an end no begin, or an interval
+          ValueError: an interval has no end, an end has no begin, or an interval
             begins again before its end.
         """
         opened = {}
@@ -105,8 +105,8 @@ class Trace:
 def trace() -> Iterator[Trace]:
     """Record signposts and dispatches inside a `with` block, in all threads.
 
-    Yields a Trace that is filled when the block ends.  A dispatch belongs to
-    the block in which the device runs it: wait for it there.
+    Yields a Trace that is filled when the block ends.  A dispatch belongs to the
+    block in which the device runs the dispatch: wait inside the block.
     """
     library = _functions()
     recorded = Trace()

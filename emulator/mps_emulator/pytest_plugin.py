@@ -1,11 +1,10 @@
-"""Lets a fatal mistake fail its own test only.
+"""Makes a fatal misuse of the device fail one test instead of the whole run.
 
     pytest -p mps_emulator.pytest_plugin --mps-isolate
 
-runs every test in a forked process of its own; without the option only the
-tests that have the mark `mps_isolate` are.  Fixtures of wider scope are set up
-in each of these processes anew.  What a test leaves behind in its process is
-lost.
+runs every test in a forked process of its own.  Without the option only tests
+with the mark `mps_isolate` run so.  Each process sets up fixtures of wider
+scope anew.  A test's changes to its process are lost.
 """
 
 import os
@@ -69,7 +68,7 @@ def _run_in_child(item):
     with os.fdopen(readable, "rb") as pipe:
         received = pipe.read()
     _, status = os.waitpid(child, 0)
-    # The child's output is in pytest's capture, which the processes share.
+    # pytest's capture has the child's output: the processes share its files.
     captured = _captured(item)
     if received:
         return [
@@ -80,10 +79,10 @@ def _run_in_child(item):
 
 
 def _take_device_along():
-    """Has the emulated device work in this forked process.
+    """Makes torch seed the emulated device in this forked process.
 
-    A Mac's does not survive a fork, so torch.manual_seed() leaves it out in
-    the child of a process that has used it; the emulated one does.
+    A Mac's device does not survive a fork, so torch.manual_seed() skips mps in
+    the child of a process that used it.  The emulated device survives a fork.
     """
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -91,7 +90,7 @@ def _take_device_along():
 
 
 def _captured(item):
-    """(stdout, stderr) since the last test, empty where neither is captured."""
+    """Returns (stdout, stderr) since the last test, empty without a capture."""
     manager = item.config.pluginmanager.getplugin("capturemanager")
     if manager is None or not manager.is_globally_capturing():
         return "", ""

@@ -1,4 +1,4 @@
-"""Forks a child for each line on stdin; see conftest.py's in_child."""
+"""Forks a child for each line on stdin, for in_child of conftest.py."""
 
 import ast
 import importlib.util

@@ -1,6 +1,6 @@
-"""Fixtures: the test extension, and child processes for what ends a process.
+"""Fixtures: the test extension, and child processes for code that ends its process.
 
-Everything these tests run on is emulated: no result says anything about a Mac.
+The tests run on the emulated device: no result says anything about a Mac.
 """
 
 import concurrent.futures
@@ -15,20 +15,20 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The programs beside the tests, which tests import.
+# Tests import the programs beside them.
 sys.path.insert(0, str(HERE))
-# Builds here are kept: a later run compiles the changes alone.
+# Builds stay here: a later run compiles only the changes.
 BUILD = HERE.parent / "build"
 
 
 def _cmake_build(source, folder, *options):
-    """Builds a CMake project of Objective-C++ in a folder, which may be from an earlier build."""
+    """Builds a CMake project of Objective-C++ in a folder, new or of an earlier build."""
     clang = shutil.which(os.environ.get("CXX", "clang++-19"))
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
     configure += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
     configure += [f"-DCMAKE_{language}_COMPILER={clang}" for language in ("CXX", "OBJCXX")]
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # Tests may run in several processes: the first builds, the others wait.
+    # Tests may run in several processes: the first one builds, the others wait.
     with open(folder.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for command in (configure, ["cmake", "--build", folder, "--parallel", "2"]):
@@ -45,7 +45,7 @@ def cmake_build():
 
 @pytest.fixture(scope="session")
 def extension_path(cmake_build) -> pathlib.Path:
-    """The test extension, built against the installed emulator in a folder that is kept."""
+    """The path of the test extension, built against the installed emulator."""
     import mps_emulator
     import torch
 
@@ -70,7 +70,7 @@ def harness_path(cmake_build) -> pathlib.Path:
 @pytest.fixture(scope="session")
 def extension(extension_path):
     """The test extension, imported."""
-    import torch  # noqa: F401  (loads what the extension links with)
+    import torch  # noqa: F401  (loads the libraries that the extension links with)
 
     specification = importlib.util.spec_from_file_location(
         "emulator_test_extension", extension_path
@@ -102,7 +102,7 @@ def fatal_lines(stderr):
 
 
 class Child:
-    """How a child process ended, and what it printed."""
+    """The status and the output of a child process."""
 
     def __init__(self, status: int, stdout: str, stderr: str):
         self.signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
@@ -129,9 +129,9 @@ def child_server(extension_path):
 def in_child(child_server, tmp_path):
     """in_child(code, **environment): runs code in a process of its own; returns a Child.
 
-    The process is forked from one that has imported torch and the extension
-    (as `torch` and `extension`) and done nothing else, which takes
-    milliseconds instead of the seconds of a new interpreter.
+    The code sees the modules `torch` and `extension`.  The process is a fork of a
+    server that has only imported these two: a fork takes milliseconds, a new
+    interpreter seconds.
     """
     outputs = [tmp_path / "stdout", tmp_path / "stderr"]
 
@@ -168,7 +168,7 @@ def _stream_at_rest():
 
 # ---- the table of planted bugs
 
-# Every kind has to have at least one test where all of them are run.
+# A run of all tests must have at least one test of each kind.
 PLANTED_KINDS = (
     "missing barrier",
     "missing fence",
@@ -187,8 +187,8 @@ PLANTED_KINDS = (
     "constant memory that is written",
 )
 
-_planted = {}  # id of a test: kind
-_planted_outcomes = {}  # kind: [whether caught]
+_planted = {}  # {id of a test: kind}
+_planted_outcomes = {}  # {kind: [whether caught]}
 
 
 def pytest_collection_modifyitems(items):

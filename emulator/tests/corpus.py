@@ -1,17 +1,17 @@
-"""How much of the Metal code that others publish the front end can read.
+"""Counts the files of published Metal code that the front end reads.
 
-The corpus is Apple's array library mlx (the kernel headers in its macOS
-wheel) and PyTorch (c10/metal and the kernel headers of ATen, which every torch
-wheel carries).  A file counts as read when a program that includes it, after
-the headers that its own project includes before it, is refused by nothing.
-Nothing of the corpus is part of this package.
+The corpus is Apple's array library mlx (the kernel headers in its macOS wheel)
+and PyTorch (c10/metal and the kernel headers of ATen, which every torch wheel
+has).  The front end reads a file if it accepts a program that includes the file
+behind the headers that the file's own project includes before it.  The package
+contains no part of the corpus.
 
     python tests/corpus.py                      # downloads the mlx wheel
-    python tests/corpus.py --mlx mlx_metal.whl  # has it already
-    python tests/corpus.py --sources FOLDER     # reads .metal files as well
+    python tests/corpus.py --mlx mlx_metal.whl  # reads a wheel that is there
+    python tests/corpus.py --sources FOLDER     # reads .metal files too
 
-The figures are emulated: they say what the emulator's front end reads, not
-what Apple's compiler accepts.
+    The figures count files that the emulator's front end reads, not files that
+    Apple's compiler accepts.
 """
 
 import argparse
@@ -27,12 +27,12 @@ from mps_emulator.msl.errors import Refused
 from mps_emulator.msl.language import Language
 from mps_emulator.msl.pipeline import Program, explain
 
-# The newest version that torch and mlx compile for.
+# The newest language version that torch and mlx compile for.
 LANGUAGE = Language((3, 2))
 
 _MLX_KERNELS = "mlx/backend/metal/kernels/"
-# What mlx's own .metal files include before a header that does not include all
-# that it needs: the first pattern that matches the header's path decides.
+# Headers that mlx's .metal files include before a header that lacks includes of
+# its own.  The first pattern that matches the header's path counts.
 _MLX_BEFORE = (
     (r"steel/.*nax", ["utils.h", "steel/gemm/gemm_nax.h"]),
     (r"steel/gemm/kernels/", ["utils.h", "steel/gemm/gemm.h"]),
@@ -47,7 +47,7 @@ _MLX_BEFORE = (
     (r"bf16|complex|atomic|defines|^utils", []),
     (r"", ["defines.h", "utils.h"]),
 )
-# How ATen's .metal files begin.
+# The first lines of ATen's .metal files.
 _ATEN_BEFORE = ["#include <metal_stdlib>", "using namespace metal;", "#include <c10/metal/utils.h>"]
 _ATEN_SORT_BEFORE = ["#include <ATen/native/mps/kernels/SortMerge.h>"]
 
@@ -58,10 +58,10 @@ _ERROR = re.compile(r"^(?P<place>.*?): (?:fatal )?error: (?P<message>.*)$")
 class Result:
     """The outcome of one file.
 
-    group:   the part of the corpus that it belongs to.
-    name:    its path there.
-    kernels: how many kernel functions and templates its text declares.
-    reason:  the first error; None where it was read.
+    group:   its part of the corpus.
+    name:    its path in that part.
+    kernels: the number of kernel functions and templates that its text declares.
+    reason:  the first error; None for a file that the front end reads.
     """
 
     def __init__(self, group, name, kernels, reason):
@@ -72,7 +72,7 @@ class Result:
 
 
 def read(program, include_folders=()):
-    """Why the file `program` is refused, None if it is not."""
+    """The first error in the file `program`, None if the front end accepts the file."""
     try:
         Program(
             str(program),
@@ -97,9 +97,9 @@ def _first_error(text):
 def headers(group, root, pattern, before):
     """Reads headers, each in a program of its own.
 
-    root:    the folder that #include's are relative to.
-    pattern: of the headers' paths in it.
-    before:  a function from such a path to the lines before its #include.
+    root:    the folder to which each #include is relative.
+    pattern: a pattern of the headers' paths in `root`.
+    before:  a function of such a path; returns the lines before its #include.
     """
     found = []
     with tempfile.TemporaryDirectory() as folder:
@@ -141,7 +141,7 @@ def aten_before(name):
 
 
 def read_torch(aten="*"):
-    """aten: a pattern of the names of ATen's headers."""
+    """Reads c10/metal, and the headers of ATen whose names match the pattern `aten`."""
     import torch
 
     root = pathlib.Path(torch.__file__).parent / "include"
@@ -151,7 +151,7 @@ def read_torch(aten="*"):
 
 
 def read_sources(folder):
-    """Reads the .metal files below a folder, which they include from."""
+    """Reads the .metal files below a folder, to which their includes are relative."""
     found = []
     for path in sorted(folder.rglob("*.metal")):
         name = path.relative_to(folder).as_posix()

@@ -1,15 +1,14 @@
-"""Third-party extensions, built unchanged and run on the emulated device.
+"""Builds third-party extensions unchanged and runs them on the emulated device.
 
     python tests/extensions.py FOLDER              # all that are there
     python tests/extensions.py FOLDER NAME ...     # some
 
-Nothing is fetched: FOLDER has the sources, each at the path that
-`extensions.toml` gives, which also says how the extension is built, what runs
-it, and the outcome that is expected, with the reason where it is not "passes".
-An extension whose outcome is another than the expected one fails the command;
-one whose sources are not in FOLDER is listed as not there.
+FOLDER has the sources; the command fetches none.  `extensions.toml` gives for
+each extension its path in FOLDER, its build, its tests, and the expected outcome
+with the reason for an outcome other than "passes".  The command fails if an
+outcome is not the expected one, and lists extensions that FOLDER lacks.
 
-Sources are read and never written: everything is built in a folder of its own.
+Builds are in folders of their own and leave the sources unchanged.
 """
 
 import argparse
@@ -33,12 +32,12 @@ except ModuleNotFoundError:  # before Python 3.11
 
 EXPECTED = pathlib.Path(__file__).with_suffix(".toml")
 
-# Of the build and of the run of one extension.
+# The limit for the build, and for the run, of one extension.
 _SECONDS = 1800
 
-# What Hugging Face's kernel-builder provides to each of its kernels, in the
-# emulator's terms: a module that a `torch_binding.cpp` registers, and a library
-# of kernels that is compiled from the sources.
+# The files that Hugging Face's kernel-builder gives to each kernel, written for
+# the emulator: a module that `torch_binding.cpp` registers, and a library of
+# kernels compiled from the sources.
 _REGISTRATION = """
 #pragma once
 #include <Python.h>
@@ -82,7 +81,7 @@ ops = torch.ops.{module}
 def add_op_namespace_prefix(name):
     return "{module}::" + name
 """
-# Tests ask for a kernel of the hub by its name.
+# The tests load a kernel of the hub by its name.
 _KERNELS = """
 import importlib
 def get_kernel(name, **_):
@@ -103,22 +102,22 @@ cpp_extension.load(name, sources, build_directory=folder, **flags)
 
 
 class Failure(Exception):
-    """What went wrong, and the end of the log."""
+    """A failed step: its name, and the end of its log."""
 
 
 @dataclasses.dataclass
 class Extension:
     """An entry of extensions.toml.
 
-    path:     its folder or its source, in FOLDER.
+    path:     the path of its folder or source in FOLDER.
     kind:     "source" (one .mm, torch's cpp_extension.load), "setup" (its own
-      setup.py), or "kernel" (a build.toml of Hugging Face's kernel-builder).
-    tests:    the arguments of pytest that run its own tests, or "".
-    check:    Python that runs it where it has no tests that a Mac can run.
+        setup.py), or "kernel" (a build.toml of Hugging Face's kernel-builder).
+    tests:    the arguments of pytest for its own tests, or "".
+    check:    Python code that runs it, where it has no tests for a Mac.
     expected: "passes", "fails" or "does not build".
-    reason:   why it is not "passes".
-    says:     what the log has then.
-    failed:   {test: reason} of the tests that are expected to fail.
+    reason:   the reason for an expectation other than "passes".
+    says:     a part of the log of that outcome.
+    failed:   the tests that are expected to fail, {test: reason}.
     """
 
     name: str
@@ -133,7 +132,7 @@ class Extension:
 
 
 def _environment(paths):
-    """The variables with which setup.py, cpp_extension and tests run."""
+    """The environment variables of setup.py, cpp_extension and the tests."""
     flags = mps_emulator.cpp_extension_flags()
     include = ["-I" + path for path in flags["extra_include_paths"]]
     return {
@@ -193,9 +192,9 @@ def _build_setup(extension, source, work, log):
 
 
 def _expanded(path, folders, seen):
-    """The text of a Metal source with the files that it includes by name.
+    """The text of a Metal source, with files that it includes by name inlined.
 
-    newLibraryWithSource takes one text; a metallib is compiled from files.
+    newLibraryWithSource takes one text; a metallib would be compiled from files.
     """
     path = path.resolve()
     if path in seen:
@@ -251,7 +250,7 @@ _KINDS = {"source": _build_source, "setup": _build_setup, "kernel": _build_kerne
 
 
 def _run_tests(extension, source, work, paths, log):
-    """Runs the extension's own tests; returns {test: failed} of all."""
+    """Runs the extension's own tests; returns {test: whether it failed}."""
     copy = work / "tests"
     shutil.copytree(source / "tests", copy)
     report = work / "report.txt"
@@ -273,8 +272,8 @@ def judge(extension, source, work):
     """Builds and runs an extension.
 
     Returns:
-      (builds, outcome, text): whether it builds, "passes", "fails" or "does not
-      build", and a line that says more.
+      (builds, outcome, text): whether the extension builds; "passes", "fails" or
+      "does not build"; and a line of details.
     """
     log = work / "log.txt"
     try:

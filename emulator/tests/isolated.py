@@ -1,4 +1,4 @@
-"""Cases that run in processes of their own, so that a crash or a hang is an outcome."""
+"""Runs cases in child processes, so that a crash or a hang is an outcome."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import torch
 
 
 class Slow(Exception):
-    """The time for one case is over."""
+    """A case used more processor time than its limit."""
 
 
 def _on_timer(*_):
@@ -28,8 +28,8 @@ def _judge_all(judge, cases, pipe, log, seconds):
     # out in a forked process.  The emulated device does survive.
     torch.mps._is_in_bad_fork = lambda: False
     for case in cases:
-        # The processor's time, so that a busy machine makes no difference.
-        # Where the case is stuck in C++ the second limit ends the process.
+        # The limits are processor time, which a busy machine does not change.
+        # The second limit ends the process of a case that is stuck in C++.
         signal.setitimer(signal.ITIMER_PROF, seconds)
         limit = int(time.process_time()) + 2 * seconds
         resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
@@ -63,7 +63,7 @@ class _Child:
         os.close(pipe)
 
     def at_end(self):
-        """Reads what the child says; whether it has ended."""
+        """Reads the child's output; returns whether the child has ended."""
         data = os.read(self.reader, 1 << 16)
         self.said += data
         self.last_word = time.monotonic()
@@ -74,7 +74,7 @@ class _Child:
             os.kill(self.pid, signal.SIGKILL)
 
     def outcomes(self):
-        """Of the cases that it came to; the last one may have ended the child."""
+        """The outcomes of the cases so far; the last case may have ended the child."""
         _, status = os.waitpid(self.pid, 0)
         outcomes = [tuple(json.loads(line)) for line in self.said.splitlines()]
         if len(outcomes) < len(self.cases):
@@ -91,14 +91,14 @@ class _Child:
 def run(judge, groups, seconds=60, silence=900, jobs=None):
     """Judges the cases of each group in a process of its own.
 
-    Where a case ends the process, the rest of its group gets another one.
+    If a case ends the process, another process judges the rest of the group.
 
     Args:
       judge: judge(case) returns (outcome, detail), two texts.
       groups: {group: [case]}.
-      seconds: of the processor, for each case.
-      silence: seconds after which a case that uses no processor is ended.
-      jobs: processes at a time; default: one for each processor.
+      seconds: the limit of processor time for each case.
+      silence: seconds after which the parent ends a case that uses no processor time.
+      jobs: the number of processes at a time; default: that of the processors.
     Yields:
       (case, (outcome, detail)), as they come.  Further outcomes are "slow",
       "broken" (an exception, with its traceback) and "ended" (the process).

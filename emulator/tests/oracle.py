@@ -1,23 +1,21 @@
-"""torch's own lists of what a Mac's mps device can do, as the judge of this one.
+"""Judges the emulated device by torch's own lists of what a Mac's mps device can do.
 
     python tests/oracle.py                # all operators
     python tests/oracle.py add linalg.qr  # some
 
-torch's wheel has samples for each operator (OpInfo), the dtypes that mps has
-of it, and the cases in which its tests expect a Mac to fail (common_mps).
-Each operator runs with each dtype, forward and backward:
+torch's wheel has samples for each operator (OpInfo), the operator's dtypes on
+mps, and the cases in which torch's tests expect a Mac to fail (common_mps).  Each
+operator runs with each dtype, forward and backward:
 
-- What the lists say a Mac runs has to run here and agree with the CPU.
-- What the lists say fails on a Mac, a dtype that mps lacks among that, has to
-  fail here, with at least one sample.
+- A case that runs on a Mac must run here and agree with the CPU.
+- A case that fails on a Mac, for example with a dtype that mps lacks, must fail
+  here with at least one sample.
 
-`oracle.toml` has the cases that are otherwise, with the reasons.  A case that
-is otherwise and not there fails, and so does an entry there that is not, or
-no longer, otherwise.
+`oracle.toml` lists the exceptions with their reasons.  The command fails for an
+exception that is not listed, and for a listed case that is no exception.
 
-Everything is emulated: the CPU's kernels are behind both sides, so equality
-shows that the device, its copies, views and refusals are right, not what a
-GPU computes.
+The CPU's kernels compute both sides: equality shows that the device, its copies,
+views and refusals are right, not what a GPU computes.
 """
 
 import argparse
@@ -43,7 +41,7 @@ except ModuleNotFoundError:  # before Python 3.11
 
 DIFFERENCES = pathlib.Path(__file__).with_name("oracle.toml")
 
-# As torch's tests name it: some samples depend on the name.
+# The name in torch's tests: some samples depend on it.
 DEVICE = "mps:0"
 
 # The release that the emulated device reports.  The lists depend on it.
@@ -62,9 +60,9 @@ DTYPES = {
     "cfloat": torch.cfloat,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
-# float64, which mps has for no operator, is not among them.
+# Without float64, which no operator has on mps.
 
-# The CPU's results in these serve where its kernel lacks the dtype.
+# If the CPU's kernel lacks a dtype, its results in this dtype serve.
 WIDER = {
     torch.half: torch.float,
     torch.bfloat16: torch.float,
@@ -73,7 +71,7 @@ WIDER = {
     ),
 }
 
-# Of each case that has to run: some have hundreds.
+# The most samples of a case: some cases have hundreds.
 _MOST_SAMPLES = 50
 
 _RANDOM = re.compile(
@@ -94,14 +92,14 @@ class Case:
 
 @contextlib.contextmanager
 def as_a_mac():
-    """Python says that this is macOS with the release MACOS."""
+    """Makes Python report macOS with the release MACOS."""
     release = ".".join(map(str, MACOS))
     with unittest.mock.patch.object(platform, "mac_ver", lambda: (release, ("", "", ""), "arm64")):
         yield
 
 
 def _load():
-    """torch's OpInfos and common_mps, read as a Mac with MACOS reads them."""
+    """torch's OpInfos and common_mps, as a Mac with MACOS reads them."""
     newer = torch.backends.mps.is_macos_or_newer
     assert newer(*MACOS) and not newer(MACOS[0], MACOS[1] + 1), "the device reports another"
     with as_a_mac(), warnings.catch_warnings():
@@ -117,7 +115,7 @@ def _name(op):
 
 
 def _mark(op, suite, test, dtype):
-    """What the decorators of a test of torch's say of it: None, "skip" or "fails"."""
+    """The expectation in the decorators of a test of torch: None, "skip" or "fails"."""
 
     def target(*_):
         pass
@@ -135,13 +133,13 @@ def read_lists():
     cases = []
 
     def add(op, direction, dtype, mark, supported, exact):
-        # A dtype that mps lacks is in none of torch's tests but that of dtypes.
+        # Of torch's tests only that of dtypes has a dtype that mps lacks.
         if (supported and mark != "skip") or (not supported and exact):
             on_a_mac = "runs" if supported and mark is None else "fails"
             cases.append(Case(_name(op), direction, NAMES[dtype], on_a_mac))
 
-    # What TestCommon.test_dtypes proves on a Mac: the dtypes are those and no
-    # others, unless it is expected to fail.
+    # TestCommon.test_dtypes proves on a Mac that the dtypes are exactly these,
+    # unless the test is expected to fail.
     exact = {_name(op): _mark(op, "TestCommon", "test_dtypes", None) is None for op in op_db}
     op_db = lists.mps_ops_modifier(op_db)
     for op in op_db:
@@ -161,11 +159,11 @@ def read_lists():
 
 
 class Difference(Exception):
-    """A result that is not the CPU's."""
+    """A result differs from the CPU's."""
 
 
 class NoSample(Exception):
-    """The CPU cannot run the sample either, or there is nothing to compare."""
+    """The CPU cannot run the sample, or the sample has no result to compare."""
 
 
 def _tensors(values):
@@ -173,9 +171,9 @@ def _tensors(values):
 
 
 def _on_cpu(values, dtypes=None):
-    """A copy of a sample's arguments, leaves of autograd again.
+    """A copy of a sample's arguments; the tensors are leaves of autograd again.
 
-    dtypes: those to change, to which.
+    dtypes: {dtype: the dtype that replaces it}.
     """
     dtypes = dtypes or {}
 
@@ -235,8 +233,8 @@ def _compare(found, expected, with_values, widened):
         raise Difference(f"a dtype of {found.dtype} instead of {expected.dtype}")
     if not with_values:
         return
-    # The same kernels run on both sides, on copies of other alignment: vector
-    # instructions may begin elsewhere and add in another order.
+    # The same kernels run on both sides, on copies of different alignment, so
+    # vector instructions may add in another order.
     close = {torch.float: dict(rtol=1e-5, atol=1e-5), torch.cfloat: dict(rtol=1e-5, atol=1e-5)}
     try:
         torch.testing.assert_close(
@@ -256,7 +254,7 @@ def _samples(op, dtype, device):
 
 
 def _judge_sample(op, case, sample):
-    """Returns whether there was something to compare; raises what mps raises, or Difference."""
+    """Returns whether there was a result to compare; raises mps's error, or Difference."""
     backward = case.direction == "backward"
     try:
         expected, widened = _expected(op, sample, backward, DTYPES[case.dtype])
@@ -270,7 +268,7 @@ def _judge_sample(op, case, sample):
         return False
     if expected is None:
         return True
-    # Unless the sample says otherwise, or has nothing that is on the device.
+    # The sample may give a device, or have no tensor on one.
     on_mps = bool(_tensors(sample)) and "device" not in sample[2]
     if len(found) != len(expected):
         raise Difference("another number of results")
@@ -302,7 +300,7 @@ def judge(op, case):
 
 
 def _has_samples(op, dtype):
-    """Whether there are samples on the CPU."""
+    """Whether OpInfo has samples on the CPU."""
     try:
         return next(_samples(op, dtype, "cpu"), None) is not None
     except Exception:
@@ -330,7 +328,7 @@ def run(operators, cases, seconds=60, jobs=None):
 
 
 def differs(case, outcome):
-    """What is otherwise than on a Mac: None, "accepted", "refused", "different" ..."""
+    """The difference from a Mac: None, "accepted", "refused", "different" ..."""
     if case.on_a_mac == "fails":
         return "accepted" if outcome == "same" else None
     return None if outcome in ("same", "no sample") else outcome
@@ -340,9 +338,9 @@ _DIRECTIONS = {"forward": ["forward"], "backward": ["backward"], "both": ["forwa
 
 
 def read_differences(path=DIFFERENCES):
-    """{(operator, direction, dtype): what} from the file.
+    """The exceptions in the file, {(operator, direction, dtype): difference}.
 
-    An entry's dtypes are those of DTYPES, divided by spaces.
+    The dtypes of an entry are names of DTYPES, separated by spaces.
     """
     with open(path, "rb") as file:
         groups = tomllib.load(file)["difference"]
@@ -352,13 +350,13 @@ def read_differences(path=DIFFERENCES):
         for title, directions in _DIRECTIONS.items():
             for operator, dtypes in group.get(title, {}).items():
                 for key in itertools.product([operator], directions, dtypes.split()):
-                    assert key not in differences, f"{key} stands in the file twice"
+                    assert key not in differences, f"{key} is in the file twice"
                     differences[key] = group["found"]
     return differences
 
 
 def complaints(outcomes, differences):
-    """What is otherwise than the lists and the file say, one line for each case."""
+    """The cases that differ from the lists and the file, one line each."""
     lines = []
     for case, (outcome, detail) in outcomes.items():
         found = differs(case, outcome)
@@ -372,7 +370,7 @@ def complaints(outcomes, differences):
 
 
 def strangers(cases, differences):
-    """Entries of the file that are no case of the lists, one line for each."""
+    """The entries of the file that name no case of the lists, one line each."""
     known = {(case.operator, case.direction, case.dtype) for case in cases}
     return [f"{' '.join(key)}: not in torch's lists" for key in differences.keys() - known]
 
@@ -380,7 +378,7 @@ def strangers(cases, differences):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("operators", nargs="*")
-    parser.add_argument("--seconds", type=int, default=60, help="of the processor, for each case")
+    parser.add_argument("--seconds", type=int, default=60, help="of processor time, for each case")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -1,15 +1,15 @@
-"""PyTorch's hand-written tests of the mps device, run on the emulated one.
+"""Runs PyTorch's hand-written tests of the mps device on the emulated device.
 
     python tests/pytorch_suite.py test_mps.py              # all
-    python tests/pytorch_suite.py test_mps.py TestMPS      # what has this in its name
+    python tests/pytorch_suite.py test_mps.py TestMPS      # tests with this in their name
 
-The file is PyTorch's test/test_mps.py, which is not part of the emulator.  Each
-test runs in a process of its own: a crash or a hang is its outcome.  Its class
-TestConsistency is left out: `oracle.py` has the same samples.
+The file is PyTorch's test/test_mps.py, which is no part of the emulator.  Each
+test runs in a process of its own, so a crash or a hang is its outcome.  The
+command leaves out the class TestConsistency: `oracle.py` runs the same samples.
 
-`pytorch_suite.toml` lists the tests that do not pass, with the reasons.  A test
-that is not there has to pass; one that is there and passes, or ends in another
-way, fails the command as well.
+`pytorch_suite.toml` lists the tests that do not pass, with the reasons.  The
+command fails if a test that is not listed does not pass, or if a listed test has
+another outcome than the listed one.
 """
 
 import argparse
@@ -39,11 +39,11 @@ _RAISED = re.compile(r"[\w.]*(Error|Exception|Slow)\b")
 
 
 def load(file):
-    """{name: test} of a test_mps.py, imported as on a Mac."""
+    """Imports a test_mps.py as on a Mac; returns {name: test}."""
     real = subprocess.check_output
 
     def check_output(command, *arguments, **options):
-        if list(command)[:1] == ["sysctl"]:  # the memory: a Mac with 8 GB skips what needs more
+        if list(command)[:1] == ["sysctl"]:  # the memory of a Mac: 8 GB
             return str(8 << 30).encode()
         return real(command, *arguments, **options)
 
@@ -64,7 +64,7 @@ def load(file):
 
 
 def judge(test):
-    """("passes", "skips" or "fails", why)"""
+    """Returns ("passes", "skips" or "fails", reason)."""
     os.chdir(tempfile.mkdtemp())
     result = unittest.TestResult()
     with oracle.as_a_mac():
@@ -82,20 +82,20 @@ def judge(test):
 
 
 def read_expected(path=EXPECTED):
-    """({name: outcome} from the file, the SHA-256 of the test_mps.py that it is of)"""
+    """Returns ({name: outcome}, the SHA-256 of the test_mps.py to which the file belongs)."""
     with open(path, "rb") as file:
         content = tomllib.load(file)
     expected = {}
     for group in content["group"]:
         assert group["reason"].strip() and group["outcome"] in ("fails", "skips", "ended", "slow")
         for name in group["tests"]:
-            assert name not in expected, f"{name} stands in the file twice"
+            assert name not in expected, f"{name} is in the file twice"
             expected[name] = group["outcome"]
     return expected, content["sha256"]
 
 
 def complaints(outcomes, expected):
-    """What is otherwise than the file says, one line for each test."""
+    """The tests whose outcome is not that of the file, one line each."""
     lines = []
     for name, (outcome, detail) in sorted(outcomes.items()):
         stated = expected.get(name, "passes")
@@ -112,7 +112,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=pathlib.Path, help="PyTorch's test/test_mps.py")
     parser.add_argument("names", nargs="*", help="parts of tests' names (default: all)")
-    parser.add_argument("--seconds", type=int, default=120, help="of the processor, for each test")
+    parser.add_argument("--seconds", type=int, default=120, help="of processor time, for each test")
     parser.add_argument("--jobs", type=int, help="processes (default: one for each processor)")
     options = parser.parse_args(arguments)
     if not options.file.is_file():

@@ -1,4 +1,4 @@
-"""What is wrong between commands is reported, and the same done right is not.
+"""The emulator reports mistakes between commands, and accepts their right forms.
 
 Each case is a function of extension/commands.mm.
 """
@@ -9,7 +9,7 @@ CHECK = {"MPS_EMULATOR_CHECK_RACES": "1"}
 GUARD = {"MPS_EMULATOR_GUARD": "1"}
 RACE = "a race between two command queues on MTLBuffer #"
 
-# name: (kind for the table of planted bugs, environment, what the line says)
+# {name: (kind in the table of planted bugs, environment, words of the line)}
 CASES = {
     "concurrent dispatches": (
         "missing barrier",
@@ -61,8 +61,8 @@ CASES = {
         ],
     ),
     # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an
-    # encoder once and keeps it, endKernelCoalescing() ends it, and of what a
-    # program calls only get_command_buffer(), commit() and synchronize() do.
+    # encoder once and keeps it.  endKernelCoalescing() ends it; of the functions for
+    # programs only get_command_buffer(), commit() and synchronize() call that.
     "encoder beside torch's own": (
         "encoder beside torch's own",
         {},

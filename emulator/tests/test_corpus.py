@@ -1,4 +1,4 @@
-"""The figures of the corpus do not fall.  See corpus.py; emulated."""
+"""The front end still reads the files of the corpus, see corpus.py."""
 
 import os
 
@@ -12,12 +12,12 @@ def assert_all_read(results):
 
 
 def test_torch():
-    """The headers of sorting are left out: they make 700 kernels each."""
+    """The test leaves out the headers of sorting, which make 700 kernels each."""
     assert_all_read(corpus.read_torch(aten="[!S]*"))
 
 
 def test_mlx():
-    """All is read but what needs Metal 4's tensor operations."""
+    """The front end reads all files but those that need Metal 4's tensor operations."""
     wheel = os.environ.get("MPS_EMULATOR_MLX_WHEEL")
     if wheel is None:
         pytest.skip(
@@ -31,7 +31,7 @@ def test_mlx():
 
 
 def test_report(tmp_path):
-    """A file that cannot be read is counted, with its kernels and why."""
+    """The report counts a refused file and its kernels, and gives the reason."""
     (tmp_path / "good.metal").write_text(
         "#include <metal_stdlib>\n"
         "kernel void a(device float *p [[buffer(0)]]) { *p = 1; }\n"

@@ -1,11 +1,11 @@
-"""The headers against sources that others generated from Apple's.
+"""Compares the headers with bindings that others generated from Apple's headers.
 
 - pyobjc's metadata (wheels pyobjc-framework-Metal and -Cocoa): type encodings,
   enum values;
 - tinygrad's bindings (wheel tinygrad): signatures, enum values;
 - metal-cpp (in the wheel mlx-metal): selectors.
 
-The wheels are for macOS and only read.  They are downloaded with pip unless
+The tests only read the wheels, which are for macOS.  pip downloads them, unless
 MPS_EMULATOR_WHEELS names a folder that has them.
 """
 
@@ -71,10 +71,10 @@ def _download(package, folder):
 
 
 class Headers:
-    """What one of our headers declares, as clang reads it.
+    """The declarations of one of the emulator's headers, read by clang.
 
-    methods: {(protocol or class, selector): signature}, a signature being the
-             result's encoding and those of the arguments.
+    methods: {(protocol or class, selector): signature}; a signature is the
+             encodings of the result and of the arguments.
     enums:   {name: value}
     """
 
@@ -182,18 +182,18 @@ def _shortened(encoding):
         return "@"
     if encoding.startswith("{"):
         return "{{{}}}".format(re.sub(r"\{\w+=|[{}]", "", encoding))
-    # Z, z and T are pyobjc's own: a BOOL, a byte that Python sees as a number,
-    # and a character of UTF-16.
+    # pyobjc's own codes: Z is a BOOL, z a byte that Python sees as a number, T a
+    # character of UTF-16.
     own = {"Z": "B", "z": "C", "T": "S", "L": "Q", "l": "q"}
     return own.get(encoding, encoding)
 
 
-# pyobjc has one entry for a selector; this one's is MTLIOCommandBuffer's, whose
-# status is signed.  tinygrad's bindings tell the two apart.
+# pyobjc has one entry for each selector.  The entry of this selector is that of
+# MTLIOCommandBuffer, whose status is signed.  tinygrad's bindings have both.
 OF_ANOTHER_PROTOCOL = [("MTLCommandBuffer", "status")]
 
 
-# pyobjc does not tell signed bytes from unsigned ones.
+# pyobjc has one code for signed and unsigned bytes.
 OF_SIGNED_BYTES = ["numberWithChar:"]
 
 
@@ -221,13 +221,13 @@ def pyobjc_enums(text):
 
 
 def check_encodings(headers, known):
-    """Asserts that methods have pyobjc's types; returns how many it knows."""
+    """Asserts that methods have pyobjc's types; returns the number of methods it knows."""
     checked = 0
     wrong = []
     for (owner, selector), signature in headers.methods.items():
         candidates = known.get(selector)
         if not candidates or (owner, selector) in OF_ANOTHER_PROTOCOL:
-            continue  # mostly of classes: a Mac tells their types at run time
+            continue  # mostly methods of classes, whose types the runtime of a Mac gives
         checked += 1
         if selector in OF_SIGNED_BYTES:
             signature = tuple(e.replace("c", "C") for e in signature)
@@ -236,7 +236,7 @@ def check_encodings(headers, known):
             and all(
                 signature[1 + number] == encoding
                 for number, encoding in arguments.items()
-                # What comes behind the arguments that are declared, in "...".
+                # The first argument behind the declared ones, in "...".
                 if 1 + number < len(signature)
             )
             for result, arguments in candidates
@@ -388,7 +388,7 @@ def test_selectors(headers, wheel):
     assert len(headers.methods) > 150
 
 
-# Neither metal-cpp nor pyobjc's metadata name these.
+# Selectors that neither metal-cpp nor pyobjc's metadata name.
 NAMED_NOWHERE = {
     ("NSArray", "arrayWithArray:"),
     ("NSArray", "firstObject"),

@@ -48,7 +48,7 @@ def test_softshrink(softshrink, shape, dtype):
         y.backward(gradient.to(device))
         results.append((y.detach().cpu(), here.grad.cpu()))
     for expected, found in zip(*results):
-        # One subtraction in single precision, whatever the type: the same.
+        # Both sides subtract once in single precision for every type, so bits are equal.
         assert torch.equal(expected, found)
 
 

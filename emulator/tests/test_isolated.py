@@ -1,4 +1,4 @@
-"""Cases in processes of their own, and the lists of two suites that are run by hand."""
+"""isolated.py, and the lists of the two suites that run by hand."""
 
 import os
 import pathlib
@@ -30,7 +30,7 @@ for case, (outcome, _) in sorted(isolated.run(judge, groups, seconds=1)):
 
 
 def test_a_crash_and_a_loop_are_outcomes():
-    # A fresh interpreter: it forks, and this one may have threads.
+    # A new interpreter: run() forks, and this process may have threads.
     result = subprocess.run(
         [sys.executable, "-c", CHILD],
         env={**os.environ, "PYTHONPATH": str(pathlib.Path(__file__).parent)},

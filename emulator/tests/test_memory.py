@@ -72,7 +72,7 @@ def test_a_freed_handle_does_not_come_back_at_once(extension):
     assert len(handles) == 1000
 
 
-# ---- what the host sees
+# ---- the host copy
 
 
 def test_fresh_memory_is_poison_on_both_sides(extension):
@@ -160,7 +160,7 @@ def test_host_writes_reach_the_next_kernel(extension):
     extension.axpy(x, y, 1.0)
     torch.mps.synchronize()
     assert extension.read_contents(y) == [1.0, 2.0, 3.0, 4.0]
-    # Again: the buffer has a device copy now.
+    # The second time the buffer has a device copy.
     extension.write_contents(x, [5.0, 6.0, 7.0, 8.0])
     extension.axpy(x, y, 1.0)
     torch.mps.synchronize()
@@ -168,7 +168,7 @@ def test_host_writes_reach_the_next_kernel(extension):
 
 
 def test_host_writes_after_encoding_count(extension):
-    """As on a Mac: the kernel runs later and sees them."""
+    """On a Mac too, the kernel runs later and sees the writes."""
     x = torch.zeros(4, device=MPS)
     y = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
@@ -187,7 +187,7 @@ def test_host_writes_reach_operators(extension):
 
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
 def test_copies_of_every_size_merge(elements, extension):
-    """CPU and kernel write different elements; both survive a wait."""
+    """A wait keeps the elements that the CPU wrote and those that the kernel wrote."""
     x = torch.zeros(2 * elements, device=MPS)
     torch.mps.synchronize()
     extension.read_contents(x[:1])
@@ -277,7 +277,7 @@ def test_recycled_memory_is_poison_again(extension):
 
 
 def test_a_command_keeps_the_memory_it_uses(extension):
-    """Freed and recycled before the kernel ran: it still reads the old data."""
+    """A kernel reads the old data of memory that is recycled before the kernel ran."""
     x = torch.ones(64, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
@@ -291,7 +291,7 @@ def test_a_command_keeps_the_memory_it_uses(extension):
 
 
 def test_host_writes_before_the_buffer_is_freed_count(extension):
-    """Also where an operator used the buffer between two waits."""
+    """They count too if an operator used the buffer between two waits."""
     x = torch.zeros(128, device=MPS)
     y = torch.zeros(64, device=MPS)
     torch.mps.synchronize()
@@ -328,7 +328,7 @@ def test_empty_cache_gives_memory_back():
 
 
 def test_memory_statistics():
-    # What earlier tests held may still be on its way out, on another thread.
+    # Another thread may still be freeing the memory of earlier tests.
     gc.collect()
     for _ in range(100):
         if torch.mps.current_allocated_memory() == 0:
@@ -417,7 +417,7 @@ def test_counters_tell_what_the_second_copy_of_a_buffer_takes(extension):
         extension.host_alias(x)
     with mps_emulator.counters() as again:
         extension.host_alias(x)
-    # 16 MB are copied; the slowest memory takes longer than a microsecond.
+    # A copy of 16 MB takes longer than a microsecond on any memory.
     assert first.upkeep > 1000
     assert again.upkeep == 0
     # The profiler gives an operator's time to the operator.

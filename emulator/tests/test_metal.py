@@ -1,6 +1,6 @@
-"""Foundation, dispatch and Metal, used rightly.
+"""Right uses of Foundation, dispatch and Metal.
 
-The checks themselves are Objective-C++: extension/metal.mm.
+Each case is a function of extension/metal.mm.
 """
 
 import pathlib

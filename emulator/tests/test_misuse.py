@@ -1,4 +1,4 @@
-"""What a Mac punishes ends with one clear line.
+"""Mistakes that crash, hang or give wrong data on a Mac end with one clear line.
 
 Each case is a function of extension/misuse.mm.
 """
@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-# name in misuse.mm: what the line has to say
+# {name in misuse.mm: words of the line}
 EXPECTED = {
     "missing endEncoding": "commit: the compute command encoder of this "
     "command buffer lacks endEncoding",
@@ -111,7 +111,7 @@ def test_misuse(name, in_child):
 
 
 def test_the_same_work_done_right_passes(in_child):
-    """The cases above end for their own reason, not for their setting."""
+    """The common setting of the cases above is no mistake."""
     child = in_child(
         "x = torch.ones(64, device='mps')\n"
         "y = torch.zeros(64, device='mps')\n"

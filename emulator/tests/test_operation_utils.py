@@ -1,4 +1,4 @@
-"""<ATen/native/mps/OperationUtils.h>, which extensions include for its helpers."""
+"""The helpers of <ATen/native/mps/OperationUtils.h>, which extensions include."""
 
 import subprocess
 

@@ -27,7 +27,7 @@ def operators(script):
 
 
 def test_agrees_with_torchgen(script, operators):
-    """Read line by line, and by torchgen's own parser and model."""
+    """Compares the list with that of torchgen's own parser and model."""
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import DispatchKey, NativeFunctionsGroup
 

@@ -1,4 +1,4 @@
-"""aten on the emulated device: breadth, against the same code on the CPU."""
+"""aten operators on the emulated device against the CPU."""
 
 import copy
 import io
@@ -13,8 +13,7 @@ MPS = "mps"
 
 
 def both(function, *tensors, tolerance=0, **kwargs):
-    """Runs function on CPU and mps tensors; the results must be equal, or
-    differ by no more than `tolerance`."""
+    """Runs a function on CPU and mps tensors; the results may differ by `tolerance`."""
     expected = function(*[t.clone() for t in tensors], **kwargs)
     got = function(*[t.to(MPS) for t in tensors], **kwargs)
     assert got.device.type == MPS
@@ -209,7 +208,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_operator_without_an_mps_kernel(name):
-    """Each of these fails on a Mac, by torch's own list of failures."""
+    """Each of these is in torch's list of failures on a Mac."""
     with pytest.raises(
         NotImplementedError, match="is not currently implemented for the MPS device"
     ):
@@ -325,7 +324,7 @@ def test_attention():
 
     for kwargs in ({}, {"is_causal": True}):
         for got, expected in zip(gradient(MPS, **kwargs), gradient("cpu", **kwargs)):
-            # The CPU takes a fused kernel, which sums in another order.
+            # The CPU's fused kernel adds in another order.
             torch.testing.assert_close(got.cpu(), expected)
 
 
@@ -373,7 +372,7 @@ def test_training(optimizer):
 
     on_mps = losses(MPS)
     assert on_mps[-1] < on_mps[0]
-    # The optimizers take their multi-tensor form on one of the devices.
+    # On one of the devices the optimizers take their multi-tensor form.
     torch.testing.assert_close(on_mps, losses("cpu"))
 
 
@@ -625,7 +624,7 @@ def test_attention_with_a_boolean_mask(rows):
         key,
         value,
         mask,
-        # The CPU has a kernel of its own for it, which adds in another order.
+        # The CPU's own kernel for this adds in another order.
         tolerance=1e-6,
     )
 

@@ -1,10 +1,10 @@
-"""The device against torch's own lists, for a sample of the operators (oracle.py)."""
+"""oracle.py, for a sample of the operators."""
 
 import pathlib
 import subprocess
 import sys
 
-# Of those that refuse, widen, differ, crash or hang most easily.
+# Operators that refuse, widen, differ, crash or hang most easily.
 SAMPLE = """
     __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse histc
     index_put linalg.inv linalg.qr linalg.solve linalg.svd matmul normal.in_place
@@ -15,7 +15,7 @@ SAMPLE = """
 
 
 def test_the_sample_is_as_the_lists_and_the_file_say():
-    # oracle.py forks, so it needs an interpreter without threads.
+    # A new interpreter: oracle.py forks, and this process may have threads.
     judged = subprocess.run(
         [sys.executable, str(pathlib.Path(__file__).with_name("oracle.py")), *SAMPLE],
         capture_output=True,

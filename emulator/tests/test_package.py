@@ -1,4 +1,4 @@
-"""The package: what build systems and Python get from it."""
+"""The installed package, for build systems and for Python."""
 
 import pathlib
 import subprocess
@@ -33,7 +33,7 @@ def test_command_line(run_python, tmp_path):
 
 
 def test_works_from_the_source_directory():
-    """The package's source hides the installed package there."""
+    """In this directory the package's source hides the installed package."""
     source = pathlib.Path(__file__).resolve().parent.parent
     done = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.ones(2).to('mps'))"],
@@ -45,7 +45,7 @@ def test_works_from_the_source_directory():
 
 
 def test_kernels_are_compiled_by_the_interpreter_that_runs(run_python, extension_path, tmp_path):
-    """Not by what is first in PATH, which has no clang package."""
+    """The first Python in PATH, which lacks the package clang, does not compile."""
     done = run_python(
         "import importlib.util, torch\n"
         "spec = importlib.util.spec_from_file_location(\n"
@@ -79,7 +79,7 @@ def test_explicit_import(run_python):
 
 
 def test_an_extension_that_is_linked_to_it_does_not_load_it(run_python):
-    """Where it was turned off; the library itself comes with the extension."""
+    """With autoload off, the extension brings the library but not the device."""
     done = run_python(
         "import ctypes, mps_emulator, torch\n"
         "ctypes.CDLL(mps_emulator.library_path())\n"
@@ -131,7 +131,7 @@ def test_build_refuses_macos(tmp_path):
 
 
 def test_ending_behind_a_backward(run_python):
-    """Autograd's thread may still hold what the backward used."""
+    """At the end autograd's thread may still hold objects of the backward."""
     for _ in range(5):
         done = run_python(
             "import torch\n"
@@ -142,7 +142,7 @@ def test_ending_behind_a_backward(run_python):
 
 
 def test_exported_symbols():
-    """Only what programs link with, or the package calls."""
+    """The library exports only symbols that programs link with or the package calls."""
     lines = subprocess.run(
         ["nm", "-DC", "--defined-only", mps_emulator.library_path()],
         capture_output=True,

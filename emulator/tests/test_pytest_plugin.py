@@ -1,4 +1,4 @@
-"""mps_emulator.pytest_plugin in a suite of its own."""
+"""Runs mps_emulator.pytest_plugin on a small suite."""
 
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""What torch's mps kernels refuse on a Mac is refused, with its message.
+"""The emulator refuses what torch's mps kernels refuse on a Mac, with torch's message.
 
-The messages stand in the libtorch_cpu.dylib of torch 2.13 for macOS.
+The messages are those in the libtorch_cpu.dylib of torch 2.13 for macOS.
 """
 
 import pytest

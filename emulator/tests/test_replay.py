@@ -1,7 +1,7 @@
-"""Recordings, and doing their work again (emulated).
+"""Recordings and their replay.
 
-A GPU is not needed: the emulated device replays with the player that is used
-on an NVIDIA GPU, from what the front end and the recorder wrote.
+The tests need no GPU: the emulated device replays with the same player as an
+NVIDIA GPU.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch
 from mps_emulator.replay import cuda, player
 from mps_emulator.replay.__main__ import main
 
-# Of extension/metal.mm: what gives the device work of all kinds.
+# Cases of extension/metal.mm that give the device all kinds of work.
 PROGRAMS = [
     "private buffer",
     "buffer over host memory",
@@ -67,7 +67,7 @@ def recorded(tmp_path):
 
 
 def edit(folder, change):
-    """Has a function change the manifest, or the contents by their place."""
+    """Lets a function change the manifest, or the contents by their place."""
     manifest = json.loads((folder / "manifest.json").read_text())
     contents = np.fromfile(folder / "contents.bin", np.uint8)
     change(manifest["commands"], contents)
@@ -94,7 +94,7 @@ def test_what_a_recording_has(recorded):
         None,
         np.float32(0.5).tobytes().hex(),
     ]
-    # What is new of both buffers, then only what the operator changed.
+    # First the contents of both buffers, then only the operator's changes.
     assert {change[0] for change in first["before"]} == {x, y}
     assert {change[0] for change in second["before"]} == {y}
 
@@ -108,7 +108,7 @@ def test_the_same_again(recorded, capsys):
 
 
 def test_a_planted_difference(recorded, capsys):
-    """A result that is another one than the recording says."""
+    """A result that differs from the recorded one."""
 
     def change(commands, contents):
         ((_, _, _, place),) = commands[-1]["after"][:1]
@@ -135,7 +135,7 @@ def test_what_another_writer_changed_counts(recorded, capsys):
 
 
 def test_a_buffer_that_nobody_was_to_write(recorded, capsys):
-    """As a kernel may that writes beyond the end of another."""
+    """A kernel changes such a buffer when it writes past the end of another."""
 
     def change(commands, contents):
         commands[-1]["after"] = []
@@ -144,7 +144,7 @@ def test_a_buffer_that_nobody_was_to_write(recorded, capsys):
 
     edit(recorded, change)
     assert main(["check", str(recorded)]) == player.WRONG
-    assert "nothing was to write: 4999 of 5000" in capsys.readouterr().out
+    assert "no command was to write: 4999 of 5000" in capsys.readouterr().out
 
 
 def test_tolerances(recorded, capsys):
@@ -159,7 +159,7 @@ def test_tolerances(recorded, capsys):
     assert "(allowed)" in capsys.readouterr().out
     assert main([*arguments, "other=1e-5"]) == player.WRONG
     assert main([*arguments, "ax*=1e-7"]) == player.WRONG
-    # The first that matches.
+    # The first pattern that matches counts.
     assert main([*arguments, "axp?=1e-5", "--tolerance", "*=0"]) == 0
     with pytest.raises(SystemExit):
         main([*arguments, "axpy"])
@@ -197,7 +197,7 @@ def test_kinds_of_numbers():
     assert difference(half + np.float16(0.001), half, "half").allowed
     bfloat = np.array([0x3F80, 0x4000], np.uint16)  # 1 and 2
     assert difference(bfloat + np.uint16(1), bfloat, "bfloat").largest == 2**-6
-    # Integers and structs have no tolerance.
+    # No tolerance applies to integers and structures.
     ints = np.array([1000000, 2], np.int32)
     assert not difference(ints + 1, ints, "int").allowed
     assert not difference(ints + 1, ints, None).allowed
@@ -274,7 +274,7 @@ def test_a_folder_of_its_own(recorded, tmp_path):
             with mps_emulator.record(tmp_path / "two"):
                 pass
         assert torch.ones(3, device="mps").sum().item() == 3
-    # Of the first nothing is lost.
+    # The first recording is complete.
     names = [c.get("name") for c in player.Recording(tmp_path / "one").commands]
     assert "aten::sum" in names
 
@@ -309,7 +309,7 @@ def test_a_prepared_folder(recorded, tmp_path):
     assert set(program["kernels"]) == {"axpy", "halve"}
     assert program["kernels"]["axpy"]["numbers"] == {"0": "float", "1": "float", "2": "float"}
     assert ".entry axpy" in (folder / program["ptx"]).read_text()
-    # By itself, with nothing of the package.
+    # The program needs nothing of the package.
     done = subprocess.run(
         [sys.executable, str(folder / "replay.py")], cwd=tmp_path, capture_output=True, text=True
     )

@@ -1,7 +1,7 @@
-"""torch.mps.compile_shader(), and torch.mps's functions beside it (emulated).
+"""torch.mps.compile_shader() and other functions of torch.mps.
 
-What they are compared with is torch's documentation and what its own tests of
-Metal libraries expect.
+The expectations are those of torch's documentation and of torch's own tests of
+Metal libraries.
 """
 
 import mps_emulator
@@ -159,7 +159,7 @@ def test_refused_calls():
 
 
 def test_torch_headers():
-    """The source may use what torch's own kernels do."""
+    """The source may include the headers of torch's own kernels."""
     library = torch.mps.compile_shader(
         "#include <c10/metal/special_math.h>\n"
         "kernel void run(device float *x, uint i [[thread_position_in_grid]])"
@@ -168,12 +168,12 @@ def test_torch_headers():
     x = torch.linspace(-2, 2, 9)
     y = x.to(MPS)
     library.run(y)
-    # One unit in the last place of pi's product, and the CPU's sine.
+    # One unit in the last place for the product with pi, and one for the CPU's sine.
     torch.testing.assert_close(y.cpu(), torch.sinc(x), rtol=0, atol=1e-6)
 
 
 def test_errors_that_kernels_report():
-    """The buffer is torch's, and torch raises what is in it."""
+    """torch raises the message that a kernel writes to torch's error buffer."""
     library = torch.mps.compile_shader(
         "#include <c10/metal/error.h>\n"
         "kernel void run(device int *x, device c10::metal::ErrorMessages *e,"
@@ -227,7 +227,7 @@ def test_host_alias():
 
 
 def test_nothing_of_torch_mps_is_missing():
-    """Whatever torch declares of mps is there to be called."""
+    """torch._C has every function for mps that torch declares."""
     declared = [
         line.split("(")[0].removeprefix("def ")
         for line in open(torch.__path__[0] + "/_C/__init__.pyi")
@@ -251,7 +251,7 @@ SAFE, FAST = "safe", "fast"
     ],
 )
 def test_a_math_mode_may_ignore_rounding_and_infinities(monkeypatch, variable, pragmas, mode):
-    """A relaxed mode may rearrange sums as well; this compiler has no occasion."""
+    """A relaxed mode may rearrange sums too, but has no occasion here."""
     monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", variable)
     library = torch.mps.compile_shader(
         f"""#include <metal_stdlib>

@@ -1,4 +1,4 @@
-"""torch's stream: what is counted, what waits, which threads may do what."""
+"""torch's stream: counters, waits, and work of several threads."""
 
 import functools
 import threading

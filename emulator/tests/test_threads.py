@@ -6,8 +6,10 @@ import torch
 
 
 def test_neither_the_queue_nor_the_gil_is_waited_for_with_the_other(in_threads):
-    """torch keeps the GIL while `tensor[i] = number` waits for the queue, so
-    no operator may ask for the GIL in the queue.  A failure is a deadlock."""
+    """torch keeps the GIL while `tensor[i] = number` waits for the queue.
+
+    So no operator may take the GIL inside the queue.  A failure is a deadlock.
+    """
 
     def assign(i):
         x = torch.zeros(4, device="mps")

@@ -1,4 +1,4 @@
-"""mps_emulator.trace(): signposts and labels, as a profiler would show them."""
+"""mps_emulator.trace(): signposts, and dispatches with their labels."""
 
 import threading
 
@@ -45,7 +45,7 @@ def test_messages(extension):
         extension.post_events("text")
     assert [(post.kind, post.name, post.message) for post in trace.signposts] == [
         ("event", "plain", ""),
-        # Private unless the format says otherwise, as on a Mac.
+        # A string is private unless the format marks it public, as on a Mac.
         ("event", "strings", "<private> text and more %"),
         ("event", "numbers", "-3 -4 5 6 ff 2.50 0.1"),
     ]

@@ -1,7 +1,6 @@
-"""What the examples share: speech to train on, an encoder, a training loop."""
+"""The shared code of the examples: speech, an encoder, a training loop."""
 
 import torch
 
-# Their tensors are small: several threads would wait for one another more
-# than they work.
+# The tensors are so small that several threads would mostly wait for each other.
 torch.set_num_threads(1)

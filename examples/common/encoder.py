@@ -43,7 +43,7 @@ class _Attention(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """Sees some neighbours; also tells attention where it is."""
+    """A convolution over neighbouring frames, which also gives attention their order."""
 
     def __init__(self, dim: int, kernel: int = 7):
         super().__init__()
@@ -78,8 +78,8 @@ class _Block(nn.Module):
 class Encoder(nn.Module):
     """Convolutional subsampling by SUBSAMPLING, then conformer-like blocks.
 
-    There is no dropout: its masks would differ between devices, and with them
-    the loss curves that are to be compared.
+    There is no dropout: its masks would differ between devices, and so would the loss
+    curves that users compare.
     """
 
     def __init__(self, dim: int, num_blocks: int = 2, num_heads: int = 4):

@@ -1,15 +1,15 @@
-"""Speech-like features, made from nothing but numbers in this file.
+"""Speech-like features, made from the numbers in this file.
 
-A phone is a short list of targets: the frequencies of its first three
-formants, how much it is voiced, and where its friction noise lies.  A speaker
-has a vocal tract of some length, which scales all frequencies, and a rate and
-a tilt of his own.  Targets follow one another as the words say, are smoothed
-into trajectories, and are seen through a bank of filters, over the noise of a
-room.  What comes out is easier than speech, but a network has to learn the
-same: to look through speaker, rate, coarticulation and noise.
+A phone is a short list of targets: the frequencies of its first three formants, the
+degree of voicing, and the frequency of its friction noise.  A speaker has a rate, a
+spectral tilt, and a length of the vocal tract, which scales all frequencies.  The words
+give the order of the targets.  The targets are smoothed into trajectories, and a bank
+of filters observes them over the noise of a room.  The features are easier than speech,
+but a network has to learn the same task: to ignore speaker, rate, coarticulation and
+noise.
 
-All draws come from one torch.Generator on the CPU, so that a seed gives the
-same features for every device.
+One torch.Generator on the CPU makes all random numbers, so that a seed gives the same
+features for every device.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ NUM_FILTERS = 40
 FRAME_SECONDS = 0.010
 
 # Each target: formants 1 to 3 (Hz), voicing, noise, centre of the noise (Hz),
-# seconds.  Formants and durations are those of textbooks, roughly.
+# seconds.  Formants and durations are about those of textbooks.
 _VOWELS = {
     "IY": [(280, 2250, 2950)],
     "IH": [(400, 1950, 2550)],
@@ -74,7 +74,7 @@ LEXICON: dict[str, list[str]] = {
 WORDS = ["<eps>", *LEXICON]
 VERBS = ["call", "save", "find"]
 DIGITS = [word for word in LEXICON if word not in VERBS]
-# Who says "call one two three" says two to four digits.
+# An utterance like "call one two three" has two to four digits.
 MIN_DIGITS, MAX_DIGITS = 2, 4
 
 
@@ -97,13 +97,13 @@ class Batch(NamedTuple):
 
 
 def make_batch(seed: int, size: int, held_out: bool = False) -> Batch:
-    """Makes utterances by as many speakers.
+    """Makes utterances, each by another speaker.
 
     Args:
-      seed: the same one makes the same batch.
-      size: how many utterances.
-      held_out: whether they are for tests: other speakers, with vocal tracts
-        longer or shorter than all those of training.
+      seed: the same seed makes the same batch.
+      size: the number of utterances.
+      held_out: whether the utterances are for tests: by other speakers, with vocal
+        tracts longer or shorter than all those of training.
     """
     generator = torch.Generator()
     # Even seeds train, odd ones test.
@@ -145,7 +145,7 @@ def _utterance(generator: torch.Generator, held_out: bool) -> tuple[torch.Tensor
     features = _filter_bank(torch.tensor(targets), tract, generator)
     tilt = _uniform(generator, -0.5, 0.5)
     features += tilt * torch.linspace(-1, 1, NUM_FILTERS)
-    # As cepstral mean normalisation does.
+    # Removes the mean, like cepstral mean normalisation.
     return features - features.mean(dim=0), words
 
 
@@ -157,7 +157,7 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
     """Turns targets, a row of seven numbers each, into log energies."""
     frames = (targets[:, 6] / FRAME_SECONDS).round().long().clamp(min=2)
     tracks = targets[:, :6].repeat_interleave(frames, dim=0)
-    # The articulators take their time: 50 ms.
+    # The articulators need about 50 ms to move.
     kernel = torch.hann_window(7, periodic=False)[1:-1]
     tracks = (
         torch.nn.functional.conv1d(
@@ -179,7 +179,7 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
     energy = voicing * (bumps(formants, 90) * gains).sum(dim=1) + noise * bumps(
         centre, 300
     ).squeeze(1)
-    # Each frame of a real spectrum is a draw, not its expectation.
+    # A frame of a real spectrum is a random draw, not its expectation.
     energy *= torch.exp(0.4 * torch.randn(energy.shape, generator=generator))
     room = 10 ** _uniform(generator, -2.5, -1.2)
     energy += room * torch.exp(0.4 * torch.randn(energy.shape, generator=generator))
@@ -189,12 +189,12 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
 def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> list[int]:
     """The numbers of insertions, deletions and substitutions between pairs.
 
-    Symbols are greater than 0.  Found by k2 as the best paths through
+    Symbols are greater than 0.  k2 finds the numbers as the best paths through
     Levenshtein graphs.
     """
-    import k2  # whoever makes speech alone needs none
+    import k2  # The functions that make speech need no k2.
 
-    # A penalty of 0.5, rather than a little more, makes all three cost 1.
+    # With a penalty of exactly 0.5 all three edits cost 1.
     graphs = k2.levenshtein_graph(references, ins_del_score=-0.5)
     alignment = k2.levenshtein_alignment(
         graphs,
@@ -207,6 +207,6 @@ def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> 
 
 
 def error_rate(references: list[list[int]], hypotheses: list[list[int]]) -> float:
-    """Edit distance over the length of the references, of all together."""
+    """The sum of the edit distances over the sum of the references' lengths."""
     total = sum(len(reference) for reference in references)
     return sum(edit_distances(references, hypotheses)) / total

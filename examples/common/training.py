@@ -26,17 +26,18 @@ def main(
     steps: int,
     learning_rate: float,
 ) -> None:
-    """Trains as the command line says, and tells what it was good for.
+    """Trains with the options of the command line, and prints the error rates.
 
     Args:
-      description: for --help.
-      make_model: makes it on the CPU.
-      loss_of: as `train` takes it.
-      recognise: the phones that a model finds in each utterance.
+      description: the text of --help.
+      make_model: a function that makes the model on the CPU.
+      loss_of: the argument of `train`.
+      recognise: a function of a model and a batch; returns the phones of each
+        utterance.
       steps, learning_rate: the defaults of the options.
     """
     options = _parser(description, steps, learning_rate).parse_args()
-    # Made on the CPU, so that all devices begin with the same weights.
+    # The CPU makes the weights, so that all devices begin with the same.
     torch.manual_seed(options.seed)
     model = make_model().to(options.device)
 
@@ -85,7 +86,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def name_of(device: torch.device) -> str:
-    """How results on a device are called: there is no mps but on a Mac."""
+    """The name of a device in results: mps is emulated except on a Mac."""
     if device.type == "mps" and sys.platform != "darwin":
         return "mps (emulated)"
     return device.type
@@ -96,17 +97,17 @@ def train(
     loss_of: Callable[[nn.Module, Batch, float], torch.Tensor],
     options: argparse.Namespace,
 ) -> list[float]:
-    """Trains a model, or goes on doing so.
+    """Trains a model, or resumes a training.
 
-    Batch and random numbers of a step follow from the seed and the number of
-    the step alone.  So a run that was interrupted and resumed does the same
-    as one that was not; on the CPU, to the last bit.
+    The batch and the random numbers of a step depend only on the seed and the number
+    of the step.  So a resumed run gives the same as a run without interruption, on the
+    CPU to the last bit.
 
     Args:
       model: on the device; changed in place.
-      loss_of: the loss of a batch; its last argument is how much of the
-        training is over, from 0 to 1.
-      options: what the command line says.
+      loss_of: a function that returns the loss of a batch; its last argument is the
+        finished part of the training, from 0 to 1.
+      options: the options of the command line.
     Returns:
       The loss of each step, from the first one on.
     """
@@ -130,7 +131,7 @@ def train(
             "", total=end, completed=len(losses), loss=losses[-1] if losses else float("nan")
         )
         for step in range(len(losses), end):
-            # Swoosh rounds its derivative to 8 bits at random.
+            # Swoosh rounds its derivative to 8 bits with random numbers.
             torch.manual_seed(options.seed * 1_000_003 + step)
             batch = make_batch(options.seed * 1_000_003 + step, options.batch)
             loss = loss_of(model, batch.to(options.device), step / options.steps)
@@ -172,11 +173,11 @@ def _save(model, optimizer, schedule, losses, options) -> None:
     path = options.folder / CHECKPOINT
     draft = path.with_suffix(".draft")
     torch.save(state, draft)
-    os.replace(draft, path)  # one who is killed here leaves the old one
+    os.replace(draft, path)  # A process that is killed here leaves the old file.
 
 
 def _settings(options: argparse.Namespace) -> dict:
-    """What must not change when a run is resumed."""
+    """The options that a resumed run must not change."""
     names = ("seed", "steps", "batch", "learning_rate")
     return {name: getattr(options, name) for name in names}
 

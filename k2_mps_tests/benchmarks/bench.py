@@ -2,16 +2,16 @@
 
     python -m k2_mps_tests.benchmarks.bench --output build/bench
 
-Each operation is timed on the CPU, on mps with all that can be done there by
-the host or by a Metal kernel done by the one (mps-host) and by the other
-(mps-metal), and on CUDA where k2 has it.  Writes table, plot (PNG and SVG)
-and a JSON to the folder; `--compare FILE` shows what changed since that JSON.
+Each operation is timed on the CPU, on mps by the host (mps-host) and by Metal
+kernels (mps-metal), and on CUDA where k2 has CUDA.  The command writes a table, a
+plot (PNG and SVG) and a JSON file to the folder.  `--compare FILE` shows the
+changes since an earlier JSON file.
 
-A time is the median of several runs, with the wait for the GPU.  On Linux mps
-is emulated: such times tell nothing of a GPU, and say so wherever they are.
-There a second table has what can be seen on the emulated device: the time of a
-Mac's host beside that of the CPU, dispatches, waits, bytes that torch's
-operators move, and memory (shares.py).
+A time is the median of several runs, including the wait for the GPU.  On Linux mps
+is emulated: the times say nothing about a GPU, and each output marks them as
+emulated.  There a second table compares the emulated device with the CPU: the
+time of a Mac's host, dispatches, waits, bytes that torch's operators move, and
+memory (shares.py).
 """
 
 import argparse
@@ -44,14 +44,14 @@ PLACES = {
 
 
 def _shares():
-    # Where `k2mps cuda` puts this file, it stands alone.
+    # `k2mps cuda` copies this file without the others.
     from k2_mps_tests.benchmarks import shares
 
     return shares
 
 
 def places():
-    """The names of the places that this k2 can use."""
+    """The names of the places where this k2 can run operations."""
     has = {
         "cpu": True,
         "cuda": k2.with_cuda and torch.cuda.is_available(),
@@ -61,7 +61,7 @@ def places():
 
 
 def where():
-    """What was measured; times of two different ones are not compared."""
+    """The machine and its versions; --compare refuses times of another machine."""
     mps = "real"
     if "mps-metal" not in places():
         mps = "none"
@@ -77,7 +77,7 @@ def where():
 
 @contextlib.contextmanager
 def forced(who):
-    """Has the host or Metal do what both can."""
+    """Makes the host, or Metal, run all operations that both can run."""
     before = os.environ.pop(FORCE, None)
     if who is not None:
         os.environ[FORCE] = who
@@ -139,7 +139,7 @@ def wait(device):
 def measure(function, device, repeats):
     """Returns the median time of a call in seconds."""
     times = []
-    for _ in range(repeats + 1):  # the first compiles kernels, fills caches
+    for _ in range(repeats + 1):  # The first call compiles kernels and fills caches.
         wait(device)
         begin = time.perf_counter()
         function()
@@ -149,9 +149,9 @@ def measure(function, device, repeats):
 
 
 def run(sizes, repeats):
-    """Yields {operation, size, place, seconds} as they come.
+    """Yields {operation, size, place, seconds} for each measurement.
 
-    Where mps is emulated, with what shares.profile() says of the operation.
+    On emulated mps the dict also has the results of shares.profile().
     """
     emulated = where()["mps"] == "emulated"
     for size in sizes:
@@ -193,7 +193,7 @@ def _key(row):
 
 
 def plot(rows, machine, folder):
-    """Writes times over sizes, one picture for each operation."""
+    """Plots times over sizes, one plot for each operation."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -262,7 +262,7 @@ def main():
     if before:
         print("in brackets: how many times faster than before")
     if machine["mps"] == "emulated":
-        print("mps is emulated here: these are no times of a GPU")
+        print("mps is emulated on this machine: these are no times of a GPU")
         print(
             "\nwhat a Mac's host would still do, with one thread: the time "
             "of emulated mps less\nthat of kernels and of torch's "

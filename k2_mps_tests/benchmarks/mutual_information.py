@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""mutual_information_recursion: our kernels beside upstream's CUDA kernel.
+"""Compares the Metal kernels of mutual_information_recursion with upstream's CUDA kernel.
 
-Both run on one NVIDIA GPU in one process: ours from the .metal file that the
-mps backend has, compiled by the emulator's front end; upstream's from the
-source package of fast_rnnt, which carries the same CUDA file as k2.
+Both run on one NVIDIA GPU in one process.  The emulator's front end compiles the
+mps backend's .metal file to PTX.  Upstream's kernel comes from the source package
+of fast_rnnt, which has the same CUDA file as k2.
 
     .venv/bin/python mutual_information.py prepare FOLDER   # after `make build`
     python mutual_information.py run FOLDER                 # with the GPU
 
-`prepare` puts all into FOLDER that `run` needs beside this file: it may run
-on another machine, with PyTorch for CUDA and nvcc but without clang.
+`prepare` puts all other files that `run` needs into FOLDER.  `run` may be on
+another machine, with PyTorch for CUDA and nvcc, without clang.
 
-What it says of Metal: the algorithm.  Times on Apple's GPUs differ.
+The comparison judges the algorithm.  Times on Apple's GPUs differ.
 """
 
 import argparse
@@ -41,7 +41,7 @@ VARIANTS = ["plain", "boundary", "modified", "-inf", "float16", "bfloat16"]
 SCRATCH_STRIDE = 6
 PTX = "mutual_information.ptx"
 DISPATCHES = "dispatches.json"
-# Of an H200, which a sequence of several bands is divided for.
+# The cores of an H200, among which k2 divides a sequence of several bands.
 CORES = 132
 
 BINDING = """
@@ -57,7 +57,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 
 
 def prepare(folder, libdevice):
-    """Fills the folder: PTX and upstream's source."""
+    """Fills the folder with PTX and upstream's source."""
     (folder / DISPATCHES).write_text(json.dumps(dispatches()))
     with tempfile.TemporaryDirectory() as scratch:
         scratch = Path(scratch)
@@ -82,7 +82,7 @@ def prepare(folder, libdevice):
 
 
 def dispatches():
-    """What k2 asks of the GPU for each shape and variant, by _key()."""
+    """k2's dispatches for each shape and variant, by _key()."""
     from _k2 import mps_mutual_information_dispatches
 
     return {
@@ -109,10 +109,10 @@ class Ours:
         self._dispatches = json.loads((folder / DISPATCHES).read_text())
 
     def launcher(self, px, py, boundary):
-        """Returns forward and backward, and the tensors that they write.
+        """Returns (forward, backward, the tensors that these two functions write).
 
-        The tensors are ans [B], and the gradients of px and py for a gradient
-        of ones.
+        The tensors are ans [B], and the gradients of px and py for a gradient of
+        ones.
         """
         import torch
 
@@ -122,7 +122,7 @@ class Ours:
         groups, threads, plan = self._dispatches[key]
         params = [torch.tensor(values, dtype=torch.int32, device="cuda") for values in plan]
         suffix = {torch.float16: "_half", torch.bfloat16: "_bfloat"}.get(px.dtype, "")
-        # A dispatch of one band has a threadgroup for each sequence.
+        # With one band a dispatch has a threadgroup for each sequence.
         suffix += "_bands" if groups > B else ""
         scratch = torch.empty(B, plan[0][SCRATCH_STRIDE], device="cuda")
         p = torch.empty(B, S + 1, T + 1, device="cuda")
@@ -178,12 +178,12 @@ def make(B, S, T, variant):
     if variant == "boundary":
         s_end = torch.randint(S // 2, S + 1, (B,))
         t_end = torch.randint(T // 2, T + 1, (B,))
-        # The longest is as long as without a boundary.
+        # The longest sequence is as long as without a boundary.
         s_end[0], t_end[0] = S, T
         zeros = torch.zeros_like(s_end)
         boundary = torch.stack([zeros, zeros, s_end, t_end], 1).cuda()
     if variant == "-inf":
-        # As pruning leaves it: a band of rows in each column.
+        # Pruning leaves a range of rows in each column.
         s = torch.arange(S, device="cuda")[:, None]
         t = torch.arange(px.shape[2], device="cuda")[None, :]
         px[:, ((s - t * S / T).abs() > S / 4)] = float("-inf")
@@ -193,9 +193,9 @@ def make(B, S, T, variant):
 
 
 def compare(ours, upstream, shape, variant):
-    """Measures ours, and upstream's unless that is None.
+    """Measures the Metal kernels, and upstream's kernel unless it is None.
 
-    Upstream's has no half types: it gets the same numbers in float32.
+    Upstream's kernel has no half types: it gets the same numbers in float32.
 
     Returns:
       A row of the report, a dict.
@@ -219,7 +219,7 @@ def compare(ours, upstream, shape, variant):
         "backward": measure(backward),
     }
     row["same bits again"] = all(torch.equal(a, b) for a, b in zip(first, results))
-    # For each row of p a path crosses it once, and so for each column.
+    # A path crosses each row of p once, and each column once.
     if variant == "plain":
         row["error of sums"] = max(
             (first[1].sum(2) - 1).abs().max().item(), (first[2].sum(1) - 1).abs().max().item()
@@ -262,8 +262,8 @@ def run(folder, output):
     ours = Ours(folder)
     try:
         upstream = load_upstream(folder)
-    except Exception as error:  # ours is worth a measurement without it
-        print(f"upstream's kernel does not build, so nothing is compared: {error}")
+    except Exception as error:  # The Metal kernels are measured without it too.
+        print(f"upstream's kernel does not build, so there is no comparison: {error}")
         upstream = None
     columns = [
         "upstream forward",
@@ -296,8 +296,8 @@ def run(folder, output):
             cells.append(str(value).rjust(len(name)))
         print("  ".join(cells), flush=True)
     print(
-        "times: upstream forward + backward by ours.  beside plain: ours by "
-        "that of the\nsame shape without variant.  error: largest difference "
+        "times: upstream's forward + backward over that of Metal.  beside plain: Metal's over "
+        "that of the\nsame shape without variant.  error: the largest difference "
         "to upstream's in\nfloat64, of scores and gradients; half types "
         "round gradients."
     )
@@ -323,7 +323,7 @@ def _libdevice(folder):
 
 
 def main():
-    """Does one of the two steps."""
+    """Runs one of the two steps."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

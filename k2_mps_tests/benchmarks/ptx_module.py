@@ -11,9 +11,9 @@ class PtxModule:
     """The kernels of a PTX file that the emulator's front end made.
 
     Args:
-      path: of the file.
-    Raises:
-      RuntimeError: the driver refuses it.
+      path: the path of the file.
+      Raises:
+      RuntimeError: the driver refuses the PTX.
     """
 
     def __init__(self, path):
@@ -32,7 +32,7 @@ class PtxModule:
 
         Args:
           kernel: its name.
-          groups, threads: threadgroups, and threads of each.
+          groups, threads: the number of threadgroups, and of threads in each.
           tensors: the arguments, in the order of their indexes.
         """
         function = ctypes.c_void_p()

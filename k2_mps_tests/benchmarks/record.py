@@ -1,10 +1,10 @@
-"""Records what bench.py's operations ask of the (emulated) device.
+"""Records the work of bench.py's operations on the emulated device.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.record FOLDER [OPERATION ...]
 
-Each recording is of a second call, with Metal for all that it can do.  What to
-do with it: emulator/mps_emulator/replay/README.md.  k2's kernels are for whole
-simdgroups: give `prepare` --whole-simdgroups.
+Each recording is that of a second call, with Metal forced.  See
+emulator/mps_emulator/replay/README.md for its replay.  In k2's kernels all lanes
+of a SIMD group reach each simdgroup function: give `prepare` --whole-simdgroups.
 """
 
 import argparse
@@ -26,7 +26,7 @@ def main():
         "operations",
         nargs="*",
         metavar="OPERATION",
-        help="what is in the name of those; default: all",
+        help="a part of the operation's name; default: all",
     )
     parser.add_argument(
         "--size",

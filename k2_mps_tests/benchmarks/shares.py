@@ -1,10 +1,9 @@
-"""What a Mac's host would still do of an operation, seen on emulated mps.
+"""Measures the share of an operation that a Mac's host would do, on emulated mps.
 
-The host's time is the wall time, less the time in which the emulator ran k2's
-kernels, less that of torch's own operators: a Mac's GPU does both.  The time
-in which the emulator makes and compares its two copies of a buffer is not the
-host's either: a Mac has one.  The host's share of the same operation's time on
-the CPU bounds how much faster the operation gets, however fast the GPU is.
+The host's time is the wall time, less the time of k2's kernels, less the time of
+torch's operators: a Mac's GPU does both.  It is also less the time in which the
+emulator makes and compares its two copies of a buffer: a Mac has one copy.  The
+host's share of the operation's time on the CPU bounds the speedup by any GPU.
 """
 
 import time
@@ -13,23 +12,23 @@ import torch
 from torch.profiler import ProfilerActivity
 from torch.profiler import profile as profiler
 
-# The fewest calls of a function, and for how many seconds there are more.
+# The fewest calls of a function, and the seconds in which more calls follow.
 REPEATS, SECONDS = 4, 0.5
 MEGABYTE = 1e6
 
 
 def profile(function, device):
-    """Looks into the calls of a function, with one thread.
+    """Profiles the calls of a function, with one thread.
 
     Args:
-      function: has been called before.
-      device: 'cpu' or 'mps', which has to be the emulated one.
+      function: a function that the caller has called before.
+      device: 'cpu', or 'mps' for the emulated device.
     Returns:
-      {'host': the least of all calls in seconds, on the CPU of the wall
-      time; 'peak': the most bytes that are in use at a time beyond those
-      before, of tensors on the device} and on mps {'dispatches': those of k2,
-      'waits': those that find work, 'moved': bytes of the tensors that
-      torch's operators take and make}.
+      {'host': the host's least time of all calls in seconds, on 'cpu' the wall
+      time; 'peak': the peak of the bytes of tensors on the device, beyond those in
+      use before the call}; on 'mps' also {'dispatches': the number of k2's
+      dispatches, 'waits': the number of waits that find work, 'moved': the bytes
+      of the tensors that torch's operators take and make}.
     """
     look = _on_cpu if device == "cpu" else _on_mps
     threads = torch.get_num_threads()
@@ -45,7 +44,7 @@ def profile(function, device):
 
 
 def _on_cpu(function):
-    # With a profiler, as on mps.
+    # The profiler runs here because it runs on mps too.
     with profiler(activities=[ProfilerActivity.CPU]):
         begin = time.perf_counter()
         function()
@@ -77,7 +76,7 @@ def _on_mps(function):
                 function()
             torch.mps.synchronize()
         wall = time.perf_counter() - begin
-    # Those that an operator had run are in its time.
+    # An operator's time includes the kernels that the operator made the device run.
     kernels = sum(d.end - d.begin for d in trace.dispatches if not d.during) / 1e9
     operators = (
         sum(
@@ -110,7 +109,7 @@ COLUMNS = (
 
 
 def table(rows):
-    """Yields lines: of each operation on mps, beside the CPU's."""
+    """Yields the lines of the table: each operation on mps beside the CPU."""
     cpu = {_key(row): row for row in rows if row["place"] == "cpu"}
     yield "{:<68} {:>9} {:>9} {:>6} {:>10} {:>5} {:>9} {:>9} {:>9}".format(*COLUMNS)
     for row in sorted(rows, key=lambda row: (row["size"], row["operation"], row["place"])):

@@ -1,10 +1,10 @@
-"""What a wait for the device costs when there is nothing to wait for.
+"""Measures the cost of a wait for an idle device.
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-Times the function that stands behind ``Context::WaitForHost()`` on mps, called
-in a loop of compiled code, by a thread that holds the GIL, which a wait gives
-up, and by one that does not.
+The program calls the function behind ``Context::WaitForHost()`` on mps in a loop of
+compiled code, from a thread that holds the GIL, and from a thread that does not.
+A wait releases the GIL.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ LOOP = "void loop(void (*f)(void), long n) { while (n--) f(); }"
 
 
 def _nanoseconds(loop, function):
-    """Returns the least time of a call, of all repeats."""
+    """Returns the least time of a call over all repeats."""
     best = float("inf")
     for _ in range(REPEATS):
         begin = time.perf_counter_ns()

@@ -1,2 +1,4 @@
-"""k2 with the series on an NVIDIA GPU: `k2mps cuda --prepare` copies this
-folder's other files to where there is one."""
+"""k2 with the series on an NVIDIA GPU.
+
+`k2mps cuda --prepare` copies the other files of this folder for such a machine.
+"""

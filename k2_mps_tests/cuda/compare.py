@@ -1,11 +1,11 @@
 """Times k2 on CUDA with and without the series: compare.py --root FOLDER
 
-The two builds take turns, each in a process of its own, and in each round the
-other one begins, so that what changes on the machine meanwhile meets both.  An
-operation's change is the median of the ratios of all rounds.  Its error is the
-half width of the notch of a box plot, 1.57 interquartile ranges by the root of
+The two builds take turns, each in a process of its own.  The build that begins a
+round changes from round to round, so that drift of the machine affects both.  The
+change of an operation is the median of the ratios of all rounds.  Its error is the
+half width of the notch of a box plot: 1.57 interquartile ranges over the root of
 the number of rounds (McGill, Tukey and Larsen, Variations of box plots, 1978).
-Ends with 1 if a change less its error is more than --limit.
+Exit status: 1 if a change less its error is more than --limit.
 """
 
 import argparse
@@ -23,7 +23,7 @@ SIZE = (32, 500, 60)  # utterances, frames, symbols
 
 
 def operations(size):
-    """Yields (name, function): those of bench.py, and what they leave out."""
+    """Yields (name, function): the operations of bench.py and further ones."""
     import bench
     import k2
     import torch
@@ -89,7 +89,7 @@ def measure():
     found = {}
     for name, function in operations(SIZE):
         times = []
-        for _ in range(REPEATS + 3):  # the first ones warm up
+        for _ in range(REPEATS + 3):  # The first calls warm up.
             torch.cuda.synchronize()
             begin = time.perf_counter()
             function()

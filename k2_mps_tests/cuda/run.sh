@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Builds k2 with CUDA, with and without the series, tests and times it.
+# Builds k2 with CUDA, with and without the series, tests it and times it.
 #
 #   run.sh [build | suite | compare]...      default: all, in this order
 #   W=FOLDER                                 where to build; default ./work
 #   JOBS=N                                   compilers at once; default all cores
 #
-# Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, and nothing
-# from the network.  A step that is done is not done again: a run that was
-# stopped goes on.  Ends with 1 if a build or test fails, or an operation is
-# slower with the series by more than 3%.
+# Needs nvcc, torch for CUDA, pybind11, cmake, ninja and pytest, but no network.
+# A further run continues after the steps that are done.  Exit status: 1 if a build
+# or test fails, or if an operation is more than 3% slower with the series.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 W=${W:-$here/work}
@@ -16,11 +15,11 @@ JOBS=${JOBS:-$(nproc)}
 python=$(command -v python3)
 [ $# -gt 0 ] || set -- build suite compare
 
-# Some wheels of torch bring iostreams of their own, with which k2 ends in a
-# crash, with or without the series.
+# Some wheels of torch have iostreams of their own, with which k2 crashes, with
+# or without the series.
 preload=$(ls /usr/lib/*-linux-gnu/libstdc++.so.6 2>/dev/null | head -1)
 
-# with TREE COMMAND...: runs a command with k2 as built from a tree
+# with TREE COMMAND...: runs a command with the k2 that was built from a tree
 with() {
   local tree=$1; shift
   PYTHONPATH="$W/$tree/k2/python:$W/build-$tree/lib:$here" \

@@ -1,4 +1,4 @@
-"""The documentation is true: tables, links, commands, code."""
+"""The tables, links, commands and code of the documentation are right."""
 
 import itertools
 import re
@@ -17,9 +17,9 @@ from k2mps.run import docs, suites
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = project.Project(ROOT)
 PAGES = docs.pages(PROJECT)
-# What people read on a repository's page, besides.
+# Other files that people read on a repository's page.
 TEXTS = [*PAGES, ROOT / "README.md", ROOT / "examples/README.md"]
-# Opened by three backticks at the beginning of a line, with a language or not.
+# A block begins with three backticks at the beginning of a line, and maybe a language.
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 PROGRAM = ".venv/bin/k2mps"
@@ -73,7 +73,7 @@ def test_the_site_builds_without_warnings(site):
     for page in PAGES:
         name = "" if page.stem == "index" else page.stem
         html = (site / name / "index.html").read_text()
-        # Of other hosts there are links only.
+        # Pages may link to other hosts, but load nothing from them.
         assert not re.search(r'(?:src|rel="stylesheet" href)="https?:', html)
 
 
@@ -130,7 +130,7 @@ def test_links_between_files(path):
 @pytest.mark.k2
 @pytest.mark.parametrize("path", [path for path in TEXTS if blocks(path, "python")], ids=ids)
 def test_python_in_the_text_runs(path):
-    """The blocks of a page, one after another, in one program."""
+    """Runs the blocks of a page, one after another, as one program."""
     code = "\n".join(blocks(path, "python"))
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-2000:]
@@ -141,7 +141,7 @@ def commands(path):
     for code in blocks(path, ""):
         for line in code.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
-            # What comes before sets variables.
+            # Words with = before the command set variables.
             while words and re.fullmatch(r"[A-Z_0-9]+=\S*", words[0]):
                 words = words[1:]
             if words:
@@ -181,7 +181,7 @@ def test_a_page_lists_all_commands_and_suites():
 
 
 def sentences(path):
-    """Its longer sentences, without tables and code."""
+    """The longer sentences of a page, without tables and code."""
     text = FENCE.sub("", path.read_text(encoding="utf-8"))
     text = " ".join(line for line in text.splitlines() if not line.startswith(("|", "#")))
     return {
@@ -192,7 +192,7 @@ def sentences(path):
 
 
 def test_nothing_is_said_twice():
-    """Else one of the two is forgotten when it changes."""
+    """Of two copies of a sentence one would miss a change."""
     for one, other in itertools.combinations(TEXTS, 2):
         both = sentences(one) & sentences(other)
         assert not both, (one.name, other.name)

@@ -1,4 +1,4 @@
-"""The examples as a reader runs them: programs with a command line."""
+"""Runs the examples by their command lines, as a reader does."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ def run():
             [sys.executable, str(EXAMPLES / name), *map(str, arguments)],
             capture_output=True,
             text=True,
-            # A width at which no line is folded.
+            # Wide enough for every line.
             env={**os.environ, "COLUMNS": "200"},
         )
         assert result.returncode == status, result.stdout + result.stderr

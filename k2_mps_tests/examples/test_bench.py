@@ -1,4 +1,4 @@
-"""`k2mps bench`: what it measures, shows and refuses."""
+"""`k2mps bench`: its measurements, its outputs and its refusals."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def test_force_is_put_back(bench, monkeypatch):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_shares(monkeypatch):
-    """What the host does, and neither what a kernel nor an operator does."""
+    """The host's time includes neither a kernel's nor an operator's."""
     import mps_emulator
 
     monkeypatch.setattr(shares, "SECONDS", 0)
@@ -106,7 +106,7 @@ def test_shares(monkeypatch):
     kernel = (trace.dispatches[0].end - trace.dispatches[0].begin) / 1e9
     for reads in (True, False):
         row = shares.profile(lambda: operation(reads), "mps")
-        # Half the kernel's time is for what disturbs the machine.
+        # Half the kernel's time is the allowance for other load on the machine.
         assert 0.05 <= row["host"] < 0.05 + kernel / 2
         assert (row["dispatches"], row["waits"]) == (1, reads)
         assert row["peak"] >= 8e6
@@ -119,7 +119,7 @@ def test_shares(monkeypatch):
 @pytest.mark.k2
 @pytest.mark.skipif(sys.platform == "darwin", reason="mps is the real one")
 def test_record(monkeypatch, tmp_path):
-    """What is recorded can be done again, with the same bits."""
+    """The replay of a recording gives the same bits."""
     from mps_emulator.replay.__main__ import main as replay
 
     from k2_mps_tests.benchmarks import record

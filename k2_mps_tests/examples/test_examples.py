@@ -1,4 +1,4 @@
-"""The examples learn, on the CPU and on mps, and learn the same."""
+"""The examples learn on the CPU and on mps, and learn the same."""
 
 import json
 import re
@@ -13,11 +13,11 @@ RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
 STEPS = {"ctc": 150, "transducer": 20}
 
-# By how much, relatively, loss curves may differ.  On the CPU, weights changed
-# by 1e-6 change the curve of the 150 steps of CTC by up to 6e-5; a tenfold of
-# that is rounding, more is not.  On a Mac, the derivative of Swoosh is rounded
-# to 8 bits with other random numbers than on the CPU; there, other random
-# numbers change the curve by up to 5e-3.
+# The largest relative difference of two loss curves.  On the CPU a change of the
+# weights by 1e-6 changes the curve of the 150 steps of CTC by up to 6e-5; ten times
+# that is still rounding.  On a Mac the derivative of Swoosh is rounded to 8 bits
+# with other random numbers than on the CPU, and other random numbers change the
+# curve by up to 5e-3.
 TOLERANCE = 5e-2 if sys.platform == "darwin" else 6e-4
 
 
@@ -31,7 +31,7 @@ def error_rates(text):
 
 @pytest.fixture(scope="module")
 def trained(run, tmp_path_factory):
-    """Trains an example once on a device; its folder and what it prints."""
+    """Trains an example once on a device; returns its folder and its output."""
     done = {}
 
     def train(name, device):
@@ -49,7 +49,7 @@ def trained(run, tmp_path_factory):
 def test_ctc_learns_on_mps(trained):
     folder, text = trained("ctc", "mps")
     rates = error_rates(text)
-    # At first it hears phones at random, more than there are.
+    # At first the model finds random phones, more than there are.
     assert rates["before"] >= 100
     assert rates["after"] < 10
 
@@ -62,7 +62,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     differences = [abs(a - b) / a for a, b in zip(losses(cpu), losses(mps))]
     assert len(differences) == STEPS["ctc"]
     assert f"difference {max(differences):.1e}" in text
-    # Nothing is learnt yet: sums in float32 over about 60 frames.
+    # Before the first update: sums in float32 over about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
     assert max(differences) < TOLERANCE
 
@@ -71,7 +71,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
 def test_the_transducer_learns(trained, device):
     curve = losses(trained("transducer", device)[0])
     assert len(curve) == STEPS["transducer"]
-    # The first thing to learn is that most frames are blank.
+    # The model first learns that most frames are blank.
     assert curve[-1] < 0.7 * curve[0]
 
 
@@ -111,8 +111,8 @@ def test_words_are_decoded(trained, run, device):
     text = run("decode.py", trained("ctc", "mps")[0], "--device", device)
     rates = [float(rate) for rate in re.findall(r"word error rate, [^:]*: ([\d.]+)%", text)]
     best, n_best, oracle = rates
-    # Grammar and lexicon mend most of what is wrong with the phones.
+    # Grammar and lexicon correct most errors of the phones.
     assert best < 10
     assert n_best < 10
-    # All that the best path says is in the list, or something better.
+    # The n-best list has the best path, or a better one.
     assert oracle <= best

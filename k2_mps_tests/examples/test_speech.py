@@ -1,4 +1,4 @@
-"""The speech of the examples, which is made without k2."""
+"""The synthetic speech of the examples, which needs no k2."""
 
 import torch
 

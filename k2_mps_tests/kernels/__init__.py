@@ -1,10 +1,9 @@
-"""Each Metal kernel of the series by itself, against a reference on the CPU.
+"""Checks each Metal kernel of the series by itself, against a reference on the CPU.
 
-A file of patches/files/k2/csrc/mps/kernels, NAME.metal, has its check in
-checks/NAME.py, which gives the cases: `cases()` yields case.Case objects, at
-least one for each kernel of the file.  That module is the one place to edit
-for a new kernel.  checks/NAME.metal has kernels that call the functions of a
-header, whose check is beside it.
+The check of NAME.metal in patches/files/k2/csrc/mps/kernels is checks/NAME.py.  Its
+`cases()` yields case.Case objects, at least one for each kernel of the file.  A new
+kernel needs a change of this module only.  A file checks/NAME.metal has kernels
+that call the functions of a header; its check is checks/NAME.py too.
 
-``python -m k2_mps_tests.kernels --help`` runs them; so does `k2mps kernels`.
+`k2mps kernels`, or ``python -m k2_mps_tests.kernels``, runs the checks.
 """

@@ -15,7 +15,7 @@ def main():
         prog="python -m k2_mps_tests.kernels",
         description="Checks each Metal kernel of the series by itself against "
         "a reference in float64.",
-        epilog="Exit status: 0 all is right, 1 a kernel is wrong, 3 there is "
+        epilog="Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is "
         "no GPU, 4 a check or a file that it needs is missing.",
     )
     parser.add_argument(
@@ -29,7 +29,7 @@ def main():
         type=int,
         default=2,
         metavar="COUNT",
-        help="launch each case so often on mps; all runs must give the same bits (default: 2)",
+        help="launches of each case on mps; all must give the same bits (default: 2)",
     )
     parser.add_argument(
         "--device",
@@ -59,7 +59,7 @@ def main():
     )
     options = parser.parse_args()
     if options.names and (options.run or options.prepare or options.device == "cuda"):
-        parser.error("names of files are for checks on mps")
+        parser.error("FILE is only for checks on mps")
     try:
         sys.exit(_run(options))
     except LookupError as error:

@@ -1,8 +1,8 @@
-"""Dispatches of mutual_information.metal, whose words these are.
+"""Dispatches of mutual_information.metal; see its header for the words.
 
-A threadgroup does a band of a sequence, and a dispatch some rounds of each
-band.  The kernels give the same bits however the rounds are divided; what k2
-does for the sake of speed is in mutual_information.cu.
+A threadgroup does a band of a sequence, a dispatch some rounds of each band.  Every
+division of the rounds gives the same bits.  k2's division, which is for speed, is in
+mutual_information.cu.
 """
 
 import dataclasses
@@ -10,20 +10,21 @@ import dataclasses
 from k2_mps_tests.kernels.sources import enumerators
 
 TUNING = enumerators("mutual_information.h")
-# How many rows, S + 1, one band has at most.
+# The most rows, S + 1, of one band.
 BAND_ROWS = TUNING["kMiMaxStrips"] * TUNING["kMiRows"]
-# Rounds of which no band has more.
+# More rounds than any band has.
 ALL = 1 << 20
 
 
 @dataclasses.dataclass
 class Dispatches:
-    """What a kernel is launched with.
+    """The dispatches of a kernel.
 
     Attributes:
-      suffix: what its name ends with.
-      threadgroups, threads: of each dispatch, and of a threadgroup.
-      scratch_stride: as MutualInformationParams has it.
+      suffix: the end of the kernel's name.
+      threadgroups, threads: the threadgroups of each dispatch, the threads of each
+        threadgroup.
+      scratch_stride: the member of MutualInformationParams.
       params: MutualInformationParams of each dispatch, [[int]].
     """
 
@@ -48,7 +49,7 @@ def dispatches(
     at_once = -(-strips // bands)
     behind = at_once * TUNING["kMiMaxLag"]
     delay = length if length == ALL else length + behind
-    # The last lane of a strip is at most as many steps behind as it has rows.
+    # The last lane of a strip is behind by at most as many steps as the strip has rows.
     steps = T + TUNING["kMiColumns"] + TUNING["kMiRows"]
     rounds = min(ALL, -(-steps // TUNING["kMiColumns"]) + behind)
     count = -(-(rounds + (bands - 1) * delay) // length)

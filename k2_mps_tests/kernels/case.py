@@ -10,13 +10,12 @@ class Buffer:
     """An argument of a kernel, [[buffer(i)]].
 
     Attributes:
-      content: what is in it before the launch, of the kernel's element type;
-        numpy.uint16 for bfloat, which NumPy does not have. Not empty.
-      expected: what is in it afterwards, of the same shape; None if it has to
-        be what it was, bit by bit. Of numpy.float32 for bfloat.
-      tolerance: by how much each element may differ from `expected`; where
-        it is infinite, any value will do.  Has a shape that broadcasts to
-        that of `expected`.
+      content: the contents before the launch, a non-empty array of the kernel's
+        element type; numpy.uint16 for bfloat, which NumPy lacks.
+      expected: the contents afterwards, of the same shape, numpy.float32 for
+        bfloat; None if the launch must not change a bit.
+      tolerance: the largest difference of each element from `expected`, of a
+        shape that broadcasts to that of `expected`; infinite for any value.
     """
 
     content: np.ndarray
@@ -25,7 +24,7 @@ class Buffer:
 
     @classmethod
     def scratch(cls, content):
-        """A buffer whose content afterwards does not matter."""
+        """A buffer whose final contents do not matter."""
         return cls(content, content, np.inf)
 
 
@@ -34,12 +33,12 @@ class Case:
     """One launch, or several of a kernel, in threadgroups of one dimension.
 
     Attributes:
-      name: what differs from other cases of the kernel.
-      kernel: the function's name.
-      groups, threads: threadgroups, and threads of each.
+      name: the difference from other cases of the kernel.
+      kernel: the name of the function.
+      groups, threads: the number of threadgroups, and of threads in each.
       buffers: the arguments, in the order of their indexes.
-      more: further launches, which differ in the last argument, in their
-        order: [(threadgroups, Buffer)].
+      more: further launches in their order, with another last argument:
+        [(threadgroups, Buffer)].
     """
 
     name: str
@@ -50,11 +49,11 @@ class Case:
     more: list = dataclasses.field(default_factory=list)
 
     def all_buffers(self):
-        """The buffers, and those of further launches behind them."""
+        """The buffers, then those of further launches."""
         return self.buffers + [buffer for _, buffer in self.more]
 
     def launches(self):
-        """[(threadgroups, indexes into all_buffers())], one for each launch."""
+        """The launches, [(threadgroups, indexes into all_buffers())]."""
         count = len(self.buffers)
         common = list(range(count - 1))
         return [(self.groups, common + [count - 1])] + [

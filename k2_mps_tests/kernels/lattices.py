@@ -1,4 +1,4 @@
-"""Lattices as intersect_dense makes them, by plain loops, for the checks."""
+"""The lattices of intersect_dense, made by plain loops, for the checks."""
 
 import numpy as np
 
@@ -26,16 +26,16 @@ SHAPES = [
 
 
 class Lattice:
-    """What is intersected, what is kept of it, and where that is.
+    """The inputs of an intersection, and its lattice.
+
+    Other attributes have the names of the kernels' arguments.
 
     Attributes:
-      inputs: arrays as the first nine arguments of the kernels of
-        lattice.metal.
-      counts: for each frame states, arcs, leaving arcs of the graph.
+      inputs: the first nine arguments of the kernels of lattice.metal, arrays.
+      counts: the numbers of states, arcs, and leaving arcs of the graph, by frame.
       kept_states: [(fsa, time, state)].
-      out, map_a, map_b: arcs as in the lattice, and their maps.
-      best_arcs, needs: see find_best_paths.
-      With all other names as the kernels have them.
+      out, map_a, map_b: the arcs of the lattice, and their maps.
+      best_arcs, needs: the results of find_best_paths.
     """
 
     def __init__(self, states, num_arcs, frames, a_to_b, beam):
@@ -170,7 +170,7 @@ class Lattice:
 
 
 def _scores(arcs, row, alone=False):
-    """Scores of arcs in a frame, without those of the graph if `alone`."""
+    """The scores of arcs in a frame, without the graph's scores if `alone`."""
     column = arcs["label"] + 1
     frame = np.where(column < COLUMNS, row[np.minimum(column, COLUMNS - 1)], np.float32(-np.inf))
     return frame if alone else arcs["score"] + frame
@@ -195,13 +195,13 @@ def lattices():
 
 
 def ints(values):
-    """A buffer of numpy.int32 that is read.  None is empty."""
+    """An input buffer of numpy.int32; an empty array gets one element."""
     values = np.array(values, np.int32)
     return Buffer(values if values.size else np.zeros(1, np.int32))
 
 
 def written(expected, tolerance=0.0):
-    """A buffer of numpy.int32 all of which is written."""
+    """An output buffer of numpy.int32; the kernel writes all of it."""
     expected = np.array(expected, np.int32)
     if expected.size == 0:
         return Buffer(np.full(1, UNTOUCHED, np.int32))

@@ -2,8 +2,8 @@
 
     python -m k2_mps_tests.kernels.measure NAME
 
-The last line that it prints is JSON. Each file runs in a process of its own, so that a crash does
-not affect the others.
+The last line of the output is JSON.  Each file needs a process of its own, so that a
+crash does not affect other files.
 """
 
 import contextlib
@@ -17,9 +17,11 @@ from k2_mps_tests.kernels import on_mps, runner, sources
 
 
 def measure(name: str) -> dict:
-    """Returns what is known of a file of kernels: seconds to compile it; of
-    each kernel its limits, how many cases are right, what is wrong, and the
-    longest milliseconds of a case on the GPU, by torch's timed events.
+    """Measures a file of kernels; returns a dict for JSON.
+
+    It has the seconds of compiling the file, and for each kernel the limits, the number
+    of right cases, the errors, and the longest time of a case on the GPU in
+    milliseconds, by torch's timed events.
     """
     began = time.monotonic()
     library = torch.mps.compile_shader(sources.text(name))

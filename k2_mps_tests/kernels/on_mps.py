@@ -1,4 +1,4 @@
-"""Runs the checks on torch's mps device: a Mac's, or the emulated one."""
+"""Runs the checks on torch's mps device, a Mac's or the emulated one."""
 
 import contextlib
 import sys
@@ -44,7 +44,7 @@ def launch(library, kernel, launches, threads, contents, around=contextlib.nullc
     Args:
       around: a context for the launches alone, without the copies.
     """
-    # Not all devices have unsigned types, and a kernel sees bits only.
+    # Not all devices have unsigned types; a kernel sees only bits.
     tensors = [
         torch.from_numpy(content.view(np.int16) if content.dtype == np.uint16 else content).to(
             "mps"

@@ -1,4 +1,4 @@
-"""Makes a folder from which runner.py works by itself."""
+"""Makes a folder that runner.py needs, with nothing of this package."""
 
 import json
 import shutil
@@ -8,7 +8,7 @@ import numpy as np
 
 from k2_mps_tests.kernels import runner, sources
 
-# Where CUDA's toolkits and wheels have it.
+# The places of libdevice in CUDA's toolkits and wheels.
 _TOOLKITS = (
     "/usr/local/cuda/nvvm/libdevice",
     "/usr/lib/cuda/nvvm/libdevice",
@@ -32,8 +32,8 @@ def prepare(folder, libdevice, gpu):
     Args:
       folder: a Path.
       libdevice: Path of CUDA's libdevice.10.bc.
-      gpu: its architecture, like sm_90.
-    Returns:
+      gpu: the GPU's architecture, like sm_90.
+      Returns:
       The number of cases.
     Raises:
       LookupError: a file or a kernel has no check, or takes an argument that

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Runs prepared checks of kernels on an NVIDIA GPU, by CUDA's driver API.
 
-`k2mps kernels --prepare FOLDER` copies this file into FOLDER; there it needs
-NumPy, a driver and nothing else:
+`k2mps kernels --prepare FOLDER` copies this file into FOLDER, where it needs only
+NumPy and a driver:
 
     python FOLDER/run.py
     compute-sanitizer --tool memcheck --error-exitcode 9 python FOLDER/run.py
     compute-sanitizer --tool racecheck --error-exitcode 9 python FOLDER/run.py
 
-Exit status: 0 all is right, 1 a kernel is wrong, 3 there is no GPU.
+Exit status: 0 all kernels are right, 1 a kernel is wrong, 3 there is no GPU.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ WRONG, NO_GPU = 1, 3
 
 
 class NoGpu(Exception):
-    """There is no GPU that CUDA can use; says why."""
+    """The machine has no GPU that CUDA can use; the text gives the reason."""
 
 
 class CudaError(Exception):
@@ -40,10 +40,10 @@ def differences(buffers, results):
     """Compares the buffers after a launch with the expected ones.
 
     Args:
-      buffers: (content, expected, tolerance) of each argument, as case.Buffer.
-      results: the arrays that were in them afterwards.
-    Returns:
-      A list of messages, empty if all is as expected.
+      buffers: (content, expected, tolerance) of each argument, see case.Buffer.
+      results: the arrays afterwards.
+      Returns:
+      A list of messages, empty if all buffers are as expected.
     """
     found = []
     for index, ((content, expected, tolerance), result) in enumerate(zip(buffers, results)):
@@ -53,7 +53,7 @@ def differences(buffers, results):
             continue
         result = values(result)
         with np.errstate(invalid="ignore"):
-            # Differences of equal infinities are NaN.
+            # The difference of equal infinities is NaN.
             error = np.where(
                 (result == expected) | (np.isnan(result) & np.isnan(expected)),
                 0,
@@ -107,7 +107,7 @@ class Gpu:
         """Compiles PTX, bytes; returns a module."""
         module = ctypes.c_void_p()
         log = ctypes.create_string_buffer(8192)
-        # CU_JIT_ERROR_LOG_BUFFER and _SIZE_BYTES, whose value is in a pointer.
+        # CU_JIT_ERROR_LOG_BUFFER, and _SIZE_BYTES, a number in place of a pointer.
         options = (ctypes.c_int * 2)(5, 6)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
         try:
@@ -117,10 +117,7 @@ class Gpu:
         return module
 
     def launch(self, module, kernel, launches, threads, contents):
-        """Launches a kernel on copies of arrays and waits for it.
-
-        Returns what is in them afterwards.
-        """
+        """Launches a kernel on copies of arrays and waits; returns the copies."""
         function = ctypes.c_void_p()
         self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
         addresses = []
@@ -136,7 +133,7 @@ class Gpu:
                     ctypes.c_size_t(content.nbytes),
                 )
             for groups, arguments in launches:
-                # Behind the buffers an entry takes the grid in threads.
+                # The last arguments of an entry are the size of the grid in threads.
                 values = [addresses[i] for i in arguments] + [
                     ctypes.c_uint(n) for n in (groups * threads, 1, 1)
                 ]
@@ -167,14 +164,13 @@ def check(launch, case, buffers, runs=2):
     """Launches a case, and compares the results.
 
     Args:
-      launch: a function of kernel, launches, threads and arrays; returns what
-        is in them afterwards.
-      case: {"kernel", "launches", "threads"}, the launches as case.Case has
-        them.
-      buffers: as differences() takes them.
-      runs: how often to launch; each run must give the bits of the first.
-    Returns:
-      A list of messages, empty if all is as expected.
+      launch: a function of kernel, launches, threads and arrays; returns the
+        arrays afterwards.
+      case: {"kernel", "launches", "threads"}; "launches" is case.Case.launches().
+      buffers: the argument of differences().
+      runs: the number of launches; each must give the bits of the first.
+      Returns:
+      A list of messages, empty if all results are as expected.
     """
     contents = [content for content, _, _ in buffers]
     how = case["kernel"], case["launches"], case["threads"], contents
@@ -188,13 +184,12 @@ def check(launch, case, buffers, runs=2):
 
 
 def report(kernels, say=print):
-    """Says how cases went.
+    """Reports the results of cases.
 
     Args:
-      kernels: (name of the kernel, name of the case, list of messages) as
-        they come.
+    kernels: yields (name of the kernel, name of the case, list of messages).
     Returns:
-      An exit status.
+    An exit status.
     """
     counts = {}
     wrong = 0

@@ -1,4 +1,4 @@
-"""The files of kernels: their texts, cases, sizes and compiled forms."""
+"""The files of kernels: their texts, cases, constants and PTX."""
 
 import functools
 import importlib
@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent.parent
-# The folder to which #include "k2/..." is relative.
+# #include "k2/..." is relative to this folder.
 ROOT = TESTS.parent / "patches" / "files"
 KERNELS = ROOT / "k2" / "csrc" / "mps" / "kernels"
-# Kernels that call the functions of a header, for its check.
+# The checks of headers have kernels that call the header's functions.
 CHECKS = Path(__file__).resolve().parent / "checks"
 FRONT_END = TESTS.parent / "emulator" / "mps_emulator" / "msl"
 
@@ -35,7 +35,7 @@ def cases(name):
     """The cases of a file.
 
     Raises:
-      LookupError: it has no check.
+      LookupError: the file has no check.
     """
     module = f"{__package__}.checks.{name}"
     try:
@@ -53,7 +53,7 @@ def require_all(name, cases, kernels):
     """Requires a case for each kernel of a file, and a kernel for each case.
 
     Raises:
-      LookupError: there is none.
+    LookupError: a case or a kernel is missing.
     """
     checked = {case.kernel for case in cases}
     for missing, what in (
@@ -69,10 +69,10 @@ def require_all(name, cases, kernels):
 
 
 def program(*names):
-    """The path of the first of some programs that is beside this Python or in PATH.
+    """The path of the first of these programs beside this Python or in PATH.
 
     Raises:
-      LookupError: there is none.
+    LookupError: none of the programs is there.
     """
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for name in names:
@@ -83,7 +83,7 @@ def program(*names):
 
 @functools.cache
 def text(name):
-    """The text of a file as k2 embeds it: includes of k2's headers are expanded."""
+    """The text of a file in k2's form: with the includes of k2's headers inlined."""
     with tempfile.TemporaryDirectory() as scratch:
         embedded = Path(scratch) / "embedded.cc"
         options = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": embedded}
@@ -128,19 +128,19 @@ def enumerators(header):
 def compile_to_ptx(name, output, libdevice, gpu, *options):
     """Compiles a file for an NVIDIA GPU, by the emulator's front end.
 
-    Without fast math, as k2 has Metal compile it.  Simdgroup functions are for
-    whole simdgroups.
+    The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup
+    function.
 
     Args:
-      output: Path of the PTX to write.
-      libdevice: Path of CUDA's libdevice.10.bc.
-      gpu: its architecture, like sm_90.
-      options: more of them for the front end.
+    output: Path of the PTX to write.
+    libdevice: Path of CUDA's libdevice.10.bc.
+    gpu: the GPU's architecture, like sm_90.
+    options: further options of the front end.
     Returns:
       [{"name", "entry", "arguments", "max_threads", "threadgroup_bytes"}],
       one for each kernel.
     Raises:
-      subprocess.CalledProcessError: the front end refused it and said why.
+      subprocess.CalledProcessError: the front end refused the file and printed why.
     """
     with tempfile.TemporaryDirectory() as scratch:
         described = Path(scratch) / "kernels.json"

@@ -1,4 +1,4 @@
-"""The Metal kernels by themselves (k2_mps_tests/kernels), and that program."""
+"""Runs the checks of k2_mps_tests/kernels, and tests their program."""
 
 import json
 import os
@@ -41,13 +41,13 @@ def test_no_result_depends_on_the_schedule():
 # The files whose kernels compute in pairs of floats.
 PAIRS = [name for name in sources.names() if "struct TwoFloat " in sources.text(name)]
 CONTRACTION = "#pragma METAL fp contract"
-# How products and sums are contracted: what a statement of each kind becomes.
+# {setting of contraction: the forms of the product that become an fma}
 CONTRACTIONS = {"off": (), "on": ("x[i] * x[i]",), "fast": ("x[i] * x[i]", "square")}
 
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_contraction_changes_no_bit_of_pairs(name):
-    # What contraction does to 1 - x^2, whose product is rounded.
+    # Contraction changes 1 - x^2: the product is then not rounded.
     control = """
         kernel void contracted(device float *x, uint i
                                [[thread_position_in_grid]]) {
@@ -69,7 +69,7 @@ def test_contraction_changes_no_bit_of_pairs(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_fast_math_leaves_pairs_alone(monkeypatch, name):
-    """A user's PYTORCH_MPS_FAST_MATH is not for kernels that ask for IEEE's rules."""
+    """PYTORCH_MPS_FAST_MATH does not affect kernels whose pragma asks for IEEE's rules."""
     libraries = {}
     for fast_math in "0", "1":
         monkeypatch.setenv("PYTORCH_MPS_FAST_MATH", fast_math)
@@ -106,7 +106,7 @@ def test_a_wrong_kernel_is_noticed(monkeypatch, capsys, wrong, message):
     text = text.replace(right, right.replace("x);", wrong))
     monkeypatch.setattr(sources, "names", lambda: [name])
     monkeypatch.setattr(sources, "text", lambda name: text)
-    if message is None:  # one that does not compile is no result
+    if message is None:  # A kernel that does not compile raises.
         with pytest.raises(SyntaxError, match="clock"):
             on_mps.run()
         return
@@ -182,8 +182,7 @@ def test_no_cases_are_no_success():
 
 
 def test_launches():
-    """Groups, threads and the order of arguments are those of the case, and
-    so is the order of launches."""
+    """Groups, threads, and the orders of arguments and of launches are the case's."""
     library = torch.mps.compile_shader(
         "kernel void k(device int *x, constant int *y, "
         "uint g [[threadgroup_position_in_grid]], "
@@ -193,7 +192,7 @@ def test_launches():
     buffers = [Buffer(np.zeros(12, np.int32)), number(500)]
     for more, expected in (
         ([], lambda n: 500 + n),
-        # Each begins with what is there, and the last has fewer groups.
+        # Each launch begins with the results before; the last one has fewer groups.
         (
             [(3, number(7)), (1, number(1))],
             lambda n: (2 * (2 * (500 + n) + n + 7) + n + 1) if n < 10 else 2 * (500 + n) + n + 7,
@@ -226,7 +225,7 @@ def program(*arguments, **variables):
 
 
 def test_without_a_gpu(tmp_path):
-    """One line, and an exit status of its own; no wrong success."""
+    """Without a GPU the program prints one line and ends with a status of its own."""
     (tmp_path / "cases.json").write_text(json.dumps([]))
     for arguments in (["--device", "cuda"], ["--run", tmp_path]):
         status, said = program(*arguments)
@@ -234,7 +233,7 @@ def test_without_a_gpu(tmp_path):
         assert said.startswith("no GPU: ") and said.count("\n") == 1
 
 
-# The two functions of libdevice.10.bc that the kernels call; nothing runs them.
+# The two functions of libdevice.10.bc that the kernels call; the test runs neither.
 LIBDEVICE = """
 float __nv_expf(float x) { return x; }
 float __nv_logf(float x) { return x; }
@@ -243,7 +242,7 @@ float __nv_logf(float x) { return x; }
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the emulator is on Linux")
 def test_prepared_folder(tmp_path):
-    """It holds all that its run.py needs, wherever it is."""
+    """The folder has all that its run.py needs, in any place."""
     libdevice = tmp_path / "libdevice.10.bc"
     subprocess.run(
         [
@@ -272,7 +271,7 @@ def test_prepared_folder(tmp_path):
         kernels = {case["kernel"] for case in source["cases"]}
         for kernel in kernels:
             assert f".entry {kernel}(" in ptx
-        # All functions are there, so the driver's linker needs nothing.
+        # The PTX defines all functions, so the driver links nothing.
         assert ".extern" not in ptx
         for case in source["cases"]:
             arrays = np.load(folder / case["file"])
@@ -294,7 +293,7 @@ def test_names_of_files():
     status, said = program("two_floats")
     assert status == 4 and "no file of kernels is called two_floats" in said
     status, said = program("two_float", "--device", "cuda")
-    assert status == 2 and "for checks on mps" in said
+    assert status == 2 and "only for checks on mps" in said
 
 
 def test_without_libdevice(tmp_path):

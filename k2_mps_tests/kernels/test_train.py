@@ -26,7 +26,7 @@ def test_it_learns(said):
 
 
 def test_the_tool_starts_it(monkeypatch, said):
-    """Where k2 cannot be had, between two lines that say so."""
+    """Without k2 the tool runs the training, between two lines that give the reason."""
 
     class Lines(Reporter):
         def info(self, text):
@@ -78,7 +78,7 @@ def inputs(B, S, T):
 
 
 def paths(px, py, S, T):
-    """The log of the sum over paths, each taken by itself."""
+    """The log of the sum over all paths, one path at a time."""
     totals = []
     for ups in itertools.combinations(range(S + T), S):
         s = t = 0
@@ -104,14 +104,14 @@ def test_the_reference_sums_over_all_paths(size):
 
 @pytest.mark.parametrize("size", [*SIZES[1:], (2, 30, 40), (1, 100, 7), (2, 140, 150)])
 def test_the_kernel_in_autograd(size):
-    """Also where a sequence has several bands."""
+    """The gradient is right for sequences of one band and of several bands."""
     px, py, boundary = inputs(*size)
     reference = [x.clone().requires_grad_() for x in (px, py)]
     on_mps = [x.float().to("mps").requires_grad_() for x in (px, py)]
     expected = train.by_recursion(*reference, boundary)
     found = train.MutualInformation.apply(*on_mps, boundary.to("mps"))
     length = size[1] + size[2] + 1
-    # As k2_mps_tests/kernels/checks/mutual_information.py has it.
+    # The tolerance of k2_mps_tests/kernels/checks/mutual_information.py.
     eps = torch.finfo(torch.float32).eps
     allowed = length * (eps / 2 * (1 + expected.abs().max().item()) + 2.0**-21)
     assert (found.cpu() - expected).abs().max().item() <= allowed
@@ -120,5 +120,5 @@ def test_the_kernel_in_autograd(size):
     (found * weight.to("mps")).sum().backward()
     for one, other in zip(on_mps, reference):
         difference = (one.grad.cpu() - other.grad).abs().max().item()
-        # Shares come of differences of scores, and are weighted.
+        # Shares follow from differences of scores, and have weights.
         assert difference <= 2 * allowed * size[0]

@@ -2,12 +2,11 @@
 
     python -m k2_mps_tests.kernels.train [--steps N]
 
-What `make build` ends with where k2 itself cannot be had.  The kernel is the
-file that k2 gets, compiled by torch; the RNN-T loss that is made of it here,
-the network and its optimizer run on mps, emulated on Linux.  The speech is that
-of the examples.  Before each step the same weights, in float64 on the CPU, go
-through a recursion that shares nothing with the kernel: loss and gradients are
-computed by both and compared.
+`make build` ends with this program if it cannot get k2.  torch compiles the file of
+kernels that k2 gets.  The RNN-T loss on top of it, the network and its optimizer run
+on mps, emulated on Linux.  The speech is that of the examples.  At each step the
+program also computes the loss and its gradients in float64 on the CPU, by a recursion
+that shares nothing with the kernel, and compares the two.
 """
 
 import argparse
@@ -25,11 +24,10 @@ DIM = 32
 NUM_SYMBOLS = len(speech.PHONES)
 UTTERANCES = 2
 
-# How far the loss of the last batch may be off, relatively, and each gradient,
-# by norm.  A path has about 60 sums, each rounded to float32 (6e-8 of itself),
-# and as many factors that are off by 5e-7, as the check of the kernel explains:
-# 3e-5 at most.  As much again is for the network around it, whose gradients sum
-# over the frames and symbols of all utterances.
+# The largest relative error of the loss, and of each gradient by norm.  A path has
+# about 60 sums, each rounded to float32 (6e-8 of its size), and as many factors with
+# an error of 5e-7, see the check of the kernel: 3e-5 at most.  The network may add as
+# much: its gradients are sums over the frames and symbols of all utterances.
 TOLERANCE = 6e-5
 
 
@@ -49,7 +47,7 @@ class MutualInformation(torch.autograd.Function):
 
     @classmethod
     def launch(cls, name, arguments, shape):
-        """Runs a kernel with scratch and parameters behind its arguments."""
+        """Runs a kernel; scratch and parameters follow its arguments."""
         if cls.library is None:
             cls.library = torch.mps.compile_shader(sources.text("mutual_information"))
         B, S, T = shape
@@ -95,7 +93,7 @@ def by_recursion(px, py, boundary):
     for b, (_, _, S, T) in enumerate(boundary.tolist()):
         row = None
         for s in range(S + 1):
-            # From the first column to each one, along the row.
+            # The scores along the row, from the first column on.
             along = nn.functional.pad(py[b, s, :T].cumsum(0), (1, 0))
             if s == 0:
                 row = along
@@ -106,7 +104,7 @@ def by_recursion(px, py, boundary):
 
 
 class Model(nn.Module):
-    """An encoder, a predictor that looks back on one phone, and a joiner."""
+    """An encoder, a predictor that sees the last phone, and a joiner."""
 
     def __init__(self):
         super().__init__()
@@ -117,7 +115,7 @@ class Model(nn.Module):
         self.output = nn.Linear(DIM, NUM_SYMBOLS)
 
     def forward(self, features, previous):
-        """Log-probabilities, (B, S + 1, T, NUM_SYMBOLS), of what comes next."""
+        """The log-probabilities of the next symbol, (B, S + 1, T, NUM_SYMBOLS)."""
         heard = self.second(self.first(features.transpose(1, 2)).relu()).transpose(1, 2)
         said = self.predictor(self.embedding(previous).relu())
         joined = (heard.unsqueeze(1) + said.unsqueeze(2)).tanh()
@@ -125,7 +123,7 @@ class Model(nn.Module):
 
 
 def frames_of(num_frames):
-    """How many frames the encoder leaves."""
+    """The number of frames after the encoder."""
     return ((num_frames - 5) // 3 + 1 - 3) // 2 + 1
 
 
@@ -133,8 +131,8 @@ def loss_of(model, batch, total):
     """The RNN-T loss for each phone.
 
     Args:
-      batch: an utterance's features are as many as its frames, or more.
-      total: the sum over all paths: MutualInformation.apply or by_recursion.
+      batch: padded features; an utterance may have fewer frames.
+      total: MutualInformation.apply or by_recursion.
     """
     device = model.output.weight.device
     lengths = torch.tensor([len(phones) for phones in batch.phones])
@@ -144,7 +142,7 @@ def loss_of(model, batch, total):
 
     previous = nn.functional.pad(symbols, (1, 0), value=BLANK).to(device)
     scores = model(batch.features.to(device, model.output.weight.dtype), previous)
-    # A phone stays in its frame, and none comes behind the last frame.
+    # A phone takes no frame of its own, and none comes behind the last frame.
     index = symbols.to(device)[:, :, None, None].expand(-1, -1, scores.size(2), 1)
     phones = scores[:, :-1].gather(3, index).squeeze(3)
     px = nn.functional.pad(phones, (0, 1), value=-float("inf"))
@@ -153,10 +151,11 @@ def loss_of(model, batch, total):
 
 
 def compare(model, batch):
-    """Computes loss and gradients on mps, and beside that in float64.
+    """Computes loss and gradients on mps, and in float64 on the CPU.
 
     Returns:
-      The loss, its relative difference, and the largest one of a gradient.
+    (the loss, its relative difference, the largest relative difference of a
+    gradient).
     """
     reference = copy.deepcopy(model).to("cpu", torch.float64)
     model.zero_grad()
@@ -168,7 +167,7 @@ def compare(model, batch):
     worst = 0.0
     for one, other in zip(model.parameters(), reference.parameters(), strict=True):
         difference = (one.grad.cpu().double() - other.grad).norm() / other.grad.norm()
-        # Not max(): a NaN must stay.
+        # max() could drop a NaN.
         worst = worst if difference <= worst else difference.item()
     value = expected.item()
     return loss.item(), abs(loss.item() - value) / value, worst

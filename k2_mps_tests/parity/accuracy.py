@@ -2,14 +2,12 @@
 
     python -m k2_mps_tests.parity.accuracy --lattices 1000
 
-Makes random lattices of CTC, by intersect_dense on the CPU, and compares what
-mps makes of them with what the CPU makes of them in double precision: total
-scores by get_tot_scores and by ctc_loss, and their gradients.  Prints the worst
-that it has found.
+Makes random lattices of CTC by intersect_dense on the CPU, and compares the results
+of mps with the CPU's in double precision: total scores by get_tot_scores and by
+ctc_loss, and their gradients.  Prints the largest differences.
 
-A total score may be off by one unit in the last place of float32, a gradient by
-1e-6 of the largest one of the batch.  In the tropical semiring both have to be
-equal.
+A total score may differ by one unit in the last place of float32, a gradient by 1e-6
+of the largest one of the batch.  In the tropical semiring both must be equal.
 """
 
 import argparse
@@ -22,13 +20,13 @@ import torch
 
 MAX_ULPS = 1
 MAX_GRADIENT = 1e-6
-# Sequences that are compared at once.
+# The most sequences of one comparison.
 BATCH = 8
 
 
 @dataclass
 class Worst:
-    """The largest differences, each with its lattice."""
+    """The largest differences so far."""
 
     ulps: int = 0
     gradient: float = 0.0
@@ -53,7 +51,7 @@ class Worst:
 
 
 def ulps(a, b):
-    """By how many units in the last place of float32 tensors differ."""
+    """The largest difference of two tensors, in units in the last place of float32."""
 
     def place(x):
         bits = x.to(torch.float32).cpu().view(torch.int32).long()
@@ -65,8 +63,8 @@ def ulps(a, b):
 def problem(generator, max_frames):
     """Returns (graph, log-probs, segments, beam), on the CPU.
 
-    Of up to `max_frames` > 20 frames, beams from 1 to 30, log-probs whose
-    logits have a standard deviation from 0.1 to 20.
+    The problem has up to `max_frames` > 20 frames, a beam from 1 to 30, and logits
+    with a standard deviation from 0.1 to 20.
     """
 
     def uniform(low, high):
@@ -119,7 +117,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
         (cpu, cpu_grad), (mps, mps_grad) = function("cpu"), function("mps")
         worst.ulps = max(worst.ulps, ulps(mps, cpu))
         largest = cpu_grad.abs().max()
-        # Not NaN, which is not greater than anything.
+        # A NaN must count, although no comparison with it is true.
         off = ((mps_grad - cpu_grad).abs().max() / largest).item()
         worst.gradient = max(worst.gradient, off if off >= 0 else float("inf"))
     (cpu, cpu_grad), (mps, mps_grad) = [scores(device, False) for device in ("cpu", "mps")]
@@ -129,7 +127,7 @@ def compare(graph, log_probs, segments, beam, generator, worst):
 
 
 def run(lattices, seed, max_frames, say=lambda text: None):
-    """Compares so many lattices; returns the Worst."""
+    """Compares `count` lattices; returns the Worst."""
     generator = torch.Generator().manual_seed(seed)
     worst = Worst()
     while worst.lattices < lattices:

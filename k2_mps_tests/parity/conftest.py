@@ -1,8 +1,8 @@
 """Parity of k2 on mps with k2 on the CPU.
 
-These tests run on the mps build of k2: on a Mac against the real device, on
-Linux against the emulated one.  Without an mps device they fail, they do not
-skip: a suite that ran nothing proves nothing.
+The tests need an mps build of k2.  On a Mac they run on the real device, on Linux on
+the emulated one.  Without an mps device they fail instead of skipping: a suite that
+ran nothing proves nothing.
 """
 
 import sys
@@ -14,7 +14,7 @@ import torch
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--rounds", type=int, default=1000, metavar="N", help="how often tests of threads repeat"
+        "--rounds", type=int, default=1000, metavar="N", help="repetitions of tests of threads"
     )
 
 
@@ -50,9 +50,11 @@ def seed():
 
 @pytest.fixture(autouse=True)
 def waits_without_gil():
-    """Whoever is in torch's queue may need the GIL, so nobody may wait for the
-    queue and hold it."""
-    if sys.platform == "darwin":  # Nothing counts there.
+    """Asserts that no thread waits for torch's queue while it holds the GIL.
+
+    A thread inside the queue may need the GIL.
+    """
+    if sys.platform == "darwin":  # Only the emulated device counts such waits.
         yield
         return
     from mps_emulator import counters

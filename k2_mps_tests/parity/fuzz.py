@@ -2,14 +2,12 @@
 
     k2mps fuzz --seconds 60 --seed 1
 
-Cases are made and, when one fails, shrunk by hypothesis.  Both devices must
-give the same values and gradients, or raise the same type of exception.  What
-k2 computes by the same host code must be equal to the bit, and so must what a
-Metal kernel computes with maxima; where it has exp() and log() it is allowed
-their errors.
+hypothesis makes the cases and shrinks failing ones.  Both devices must give the same
+values and gradients, or raise the same type of exception.  Results of the same host
+code must be equal to the bit, and so must results of Metal kernels that only take
+maxima.  Kernels with exp() and log() may have the errors of these functions.
 
-A failure is printed as the smallest case that was found, in Python, together
-with the command that runs it again.
+The program prints a failure as the smallest case that hypothesis found, in Python.
 """
 
 import argparse
@@ -31,20 +29,20 @@ from k2_mps_tests.parity import accuracy
 CPU = torch.device("cpu")
 MPS = torch.device("mps", 0)
 EPS = torch.finfo(torch.float32).eps
-# Makes k2 use the host, or the Metal kernel, where both can do an operation.
+# The variable that makes k2 use the host, or Metal, for operations that both can run.
 FORCE = "K2_MPS_FORCE"
 PLACES = ("host", "metal")
 
 
 class Difference(AssertionError):
-    """Two devices disagree."""
+    """The results of the two devices differ."""
 
 
 # ---------------------------------------------------------------- strategies
 
-# Few distinct values, so that ties are common, and the odd infinity.  Sums of
-# multiples of 2^-40 are exact in float64 and in Metal's pairs of floats: of
-# smaller ones float64 may make a tie where the pairs do not.
+# A few distinct values, so that ties are common, and some infinities.  Sums of
+# multiples of 2^-40 are exact in float64 and in Metal's pairs of floats.  With smaller
+# numbers float64 may have a tie where the pairs have none.
 SCORES = st.one_of(
     st.sampled_from([0.0, -0.5, 1.0, 2.0]),
     st.floats(-20, 5, width=32).map(lambda score: round(score * 2**40) / 2**40),
@@ -58,8 +56,8 @@ DTYPES = st.sampled_from([torch.int32, torch.float32])
 def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
     """Returns (number of states, list of arcs) of an acyclic FSA.
 
-    An arc is (source, destination, label, score); arcs are sorted by source.
-    The FSA need not be connected.
+    An arc is (source, destination, label, score).  Arcs are sorted by source.  The
+    FSA may be unconnected.
     """
     n = draw(st.integers(2, max_states))
     arcs = []
@@ -72,7 +70,7 @@ def fsa(draw, max_states=8, max_symbol=4, epsilon=True):
 
 
 def make_fsa(spec):
-    """Makes a k2.Fsa on the CPU of what `fsa` draws."""
+    """Makes a k2.Fsa on the CPU from a result of `fsa`."""
     n, arcs = spec
     if not arcs:
         return k2.Fsa.from_str("")
@@ -102,7 +100,7 @@ def make_fsa_vec(specs, device):
 
 @st.composite
 def dense(draw, max_frames=7, num_symbols=5):
-    """Returns one matrix of scores [frame][symbol] a sequence, longest first."""
+    """Returns a matrix of scores [frame][symbol] for each sequence, the longest first."""
     sizes = sorted(draw(st.lists(st.integers(1, max_frames), min_size=1, max_size=3)), reverse=True)
     return [
         draw(
@@ -141,8 +139,8 @@ def scores_case(device, specs, name, double, log_semiring):
     ans = getattr(fsas, name)(use_double_scores=double or in_metal, log_semiring=log_semiring)
     grad = torch.linspace(1, 2, ans.numel())
     if name == "get_arc_post":
-        # Metal adds up those of an FSA in another order: of multiples of 1/64
-        # any order gives the same.
+        # Metal adds the gradients of an FSA in another order; sums of multiples
+        # of 1/64 are the same in any order.
         grad = (grad * 64).round() / 64
     ans.backward(grad.to(device, ans.dtype))
     ans = [ans.detach().float(), fsas.grad]
@@ -150,9 +148,11 @@ def scores_case(device, specs, name, double, log_semiring):
 
 
 def nearly_double(scores, *grads):
-    """Scores within an ulp, and gradients within 1e-6 of the largest, which is
-    what Metal makes of double precision."""
-    # What is nearly 0 is a difference of scores of up to 140.
+    """The tolerances of Metal's double precision.
+
+    Scores may differ by one ulp, gradients by 1e-6 of the largest.
+    """
+    # A result near 0 is a difference of scores of up to 140.
     return [Close(scores, 140 * 2.0**-44, EPS)] + [
         Close(grad, accuracy.MAX_GRADIENT * grad.abs().max().item() if grad.numel() else 0, 0)
         for grad in grads
@@ -235,7 +235,7 @@ def ctc_loss_case(device, targets, scores, reduction):
         reduction=reduction,
         target_lengths=torch.tensor([len(t) for t in targets], device=device),
     )
-    # A sum or mean is taken in float64 on the CPU, after rounding on mps.
+    # The CPU takes a sum or mean in float64, mps of rounded numbers.
     exact = reduction == "none"
     loss.backward(torch.ones_like(loss))
     loss = loss.detach().float()
@@ -421,7 +421,7 @@ def _quiet():
 
 
 def compare(cpu, mps, where="result"):
-    """Raises Difference unless `mps` is what `cpu` is, on the other device."""
+    """Raises Difference unless `mps` equals `cpu`, on the other device."""
     if isinstance(cpu, Close):
         _same_tensor(cpu.tensor, mps.tensor, where, cpu.atol, cpu.rtol)
     elif isinstance(cpu, torch.Tensor):
@@ -453,8 +453,8 @@ def check(kind, place=None, **kwargs):
     """Runs one case on both devices; raises Difference.
 
     Args:
-      place: who does on mps what the host and a Metal kernel can do, `host`
-        or `metal`; k2 chooses where None.
+      place: `host` or `metal`, for operations that both can run on mps; with None
+        k2 chooses.
     """
     function, _ = CASES[kind]
     os.environ.pop(FORCE, None)
@@ -473,7 +473,7 @@ def check(kind, place=None, **kwargs):
 
 
 class Tally:
-    """How many cases ran, by kind and outcome."""
+    """The number of cases, by kind and outcome."""
 
     def __init__(self):
         self.counts = {kind: {"returned": 0, "raised": 0} for kind in CASES}
@@ -483,7 +483,7 @@ class Tally:
 
 
 def fuzz(seconds, seed, kinds, tally, place=None):
-    """Runs cases until the time is over, all in one place if that is given.
+    """Runs cases until the time is over, all in one place if `place` is given.
 
     Returns a list of (kind, arguments of the smallest failing case, text).
     """
@@ -497,7 +497,7 @@ def fuzz(seconds, seed, kinds, tally, place=None):
             failure = _round(kind, seed + round_number, tally, place)
             if failure is not None:
                 failures.append(failure)
-                # Its other failures may be the same one.
+                # Further failures of this kind may have the same cause.
                 remaining.remove(kind)
         if not remaining:
             return failures
@@ -559,7 +559,7 @@ def main(argv=None):
     parser.add_argument(
         "--place",
         choices=PLACES,
-        help="where mps does what both can do; default: each case draws one",
+        help="for operations that both can run on mps; default: each case draws one",
     )
     args = parser.parse_args(argv)
 

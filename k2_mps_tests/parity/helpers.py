@@ -11,8 +11,8 @@ MPS = torch.device("mps", 0)
 def random_fsa_vec(num_fsas: int = 4, max_symbol: int = 20) -> k2.Fsa:
     """Returns an FsaVec on the CPU, acyclic, connected and top-sorted.
 
-    Each FSA has from 3 to about 60 states, 3 arcs a state, and scores of the
-    order of 1.  Made by torch's generator, so that a seed gives the same.
+    Each FSA has from 3 to about 60 states, 3 arcs a state, and scores of the order of 1.
+    torch's generator draws the numbers, so that a seed gives the same FSAs.
     """
     return k2.create_fsa_vec([_random_fsa(max_symbol) for _ in range(num_fsas)])
 
@@ -39,10 +39,10 @@ def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
-    """Whether scores of this FSA are to be double, to compare mps with.
+    """Whether the CPU's reference must be in double precision.
 
-    Metal's scores are as accurate as the CPU's float64, whatever the caller
-    asks for; the host's are the CPU's floats.
+    Metal's scores are as accurate as the CPU's float64, with or without
+    use_double_scores; the host's scores are the CPU's floats.
     """
     return placement == "metal" and fsa.device.type == "cpu"
 
@@ -51,8 +51,8 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
     """Asserts that a tensor is on mps and has the values of one on the CPU.
 
     Args:
-      tolerance: atol and rtol of torch.testing.assert_close; exact equality
-        if none is given.
+      tolerance: atol and rtol of torch.testing.assert_close; without them the values
+        must be equal.
     """
     assert mps.device == MPS, mps.device
     assert cpu.device.type == "cpu"
@@ -62,7 +62,7 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
 
 
 def assert_equal(mps: object, cpu: object) -> None:
-    """Asserts that a result on mps is the one on the CPU, exactly.
+    """Asserts that a result on mps equals the CPU's.
 
     Args:
       mps, cpu: FSAs with their attributes, ragged tensors and shapes, tensors,

@@ -1,4 +1,4 @@
-"""Algorithms on FSAs: the same FSA and arc maps as on the CPU."""
+"""Algorithms on FSAs give the same FSAs and arc maps as on the CPU."""
 
 import k2
 import pytest
@@ -42,7 +42,7 @@ def _attributed(device, requires_grad=True):
     weight = torch.randn(num_arcs)
     aux = torch.randint(1, 9, (num_arcs,), dtype=torch.int32)
     aux[cpu.labels == -1] = -1
-    # A device of its own, since .to() would give attributes as they are.
+    # .to() would keep the attributes' device.
     fsa = k2.Fsa(cpu.to(device).arcs.clone())
     fsa.aux_labels = aux.to(device)
     fsa.count = count.to(device)
@@ -64,7 +64,7 @@ def test_unary(name):
         try:
             out = UNARY[name](fsa)
         except (RuntimeError, AssertionError, TypeError, ValueError) as e:
-            # Not for such an FSA; then not on any device.
+            # The operation refuses such an FSA, on all devices.
             results.append(type(e))
             continue
         loss = out.scores.sum()
@@ -81,7 +81,7 @@ def test_unary(name):
 
 
 def _epsilon_fsa(device):
-    """An FsaVec with epsilon arcs, which remove_epsilon has work with."""
+    """An FsaVec with epsilon arcs, for remove_epsilon."""
     torch.manual_seed(37)
     cpu = random_fsa_vec(2, max_symbol=4)
     labels = cpu.labels.clone()
@@ -103,9 +103,9 @@ def test_remove_epsilon(function):
         tot = out.get_tot_scores(use_double_scores=True, log_semiring=False)
         tot.sum().backward()
         tots.append((tot.detach(), fsa.grad))
-    # The CPU and devices have two algorithms; their results are equivalent in
-    # the tropical semiring.  One arc's score is a sum of up to some ten, in an
-    # order of its own.
+    # k2 has one algorithm for the CPU and one for devices, with equivalent results
+    # in the tropical semiring.  An arc's score is a sum of about ten scores, in
+    # different orders.
     assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-6)
     assert_same(tots[1][1], tots[0][1])
 
@@ -123,8 +123,7 @@ def _levenshtein_scores(device):
 
 
 def _sparse(device):
-    # k2 makes a sparse tensor of torch of it; there is no COO of float32
-    # beyond that.
+    # k2 makes a sparse COO tensor of the FSA.
     rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
     cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
     made = k2.create_sparse(rows, cols, torch.tensor([1.0, 2.0, 3.0], device=device), (3, 3))
@@ -133,7 +132,7 @@ def _sparse(device):
 
 
 def _best_matching_stats(device):
-    """This goes through the CPU."""
+    """best_matching_stats runs on the CPU."""
     tokens = [[[4, 6, 7, 1, 8], [4, 3, 7, 1, 8], [4, 3, 2, 1, 8], [5, 6, 7, 1, 8]]]
     scores = torch.arange(20.0, device=device)
     counts = torch.tensor([1] * 10 + [0] * 10, dtype=torch.int32, device=device)

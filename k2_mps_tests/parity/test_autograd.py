@@ -1,4 +1,4 @@
-"""Gradients on mps are tensors of mps, joined to the graph."""
+"""Gradients on mps are mps tensors, connected to the graph."""
 
 import k2
 import pytest
@@ -52,13 +52,13 @@ def test_against_differences(name):
     leaf = x.clone().requires_grad_(True)
     function(leaf).backward()
     assert leaf.grad.device == MPS
-    # Values of up to about 40 in float32 against a step of 2e-2, and a third
-    # derivative of about 40 against its square.
+    # Two errors: rounding of values of up to about 40 in float32 over a step of 2e-2,
+    # and a third derivative of about 40 times the square of the step.
     torch.testing.assert_close(leaf.grad.cpu(), _numeric(function, x), atol=5e-3, rtol=0)
 
 
 def test_through_a_network():
-    """An optimiser on mps makes the same steps as on the CPU."""
+    """An optimizer on mps makes the same steps as on the CPU."""
     weights = []
     for device in ("cpu", "mps"):
         torch.manual_seed(71)
@@ -125,8 +125,7 @@ def test_autocast(dtype):
     with torch.autocast("mps", dtype=dtype):
         output = net(inputs)
         assert output.dtype == dtype
-        # As on CUDA: log_softmax is one of those that autocast keeps in
-        # float32.
+        # autocast keeps log_softmax in float32, as on CUDA.
         log_probs = output.log_softmax(-1)
         dense = k2.DenseFsaVec(log_probs.float(), segments)
         loss = k2.ctc_loss(k2.ctc_graph([[1, 2]], device="mps"), dense)

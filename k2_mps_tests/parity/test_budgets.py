@@ -1,8 +1,8 @@
 """Budgets of operations on mps: dispatches, waits, copies.
 
-Counted on the emulated device.  A wait counts if it finds work in flight; a
-copy is one that torch makes between host and device.  The budgets are measured, so a test fails if
-an operation begins to copy or wait more.
+The emulated device counts.  A wait counts if it finds work in flight, a copy if torch
+copies between host and device.  The budgets are measured, so a test fails if an
+operation begins to copy or wait more.
 """
 
 import sys
@@ -29,7 +29,7 @@ TARGETS = [[1, 2, 2, 3], [4, 4, 4], [5, 6, 7, 8, 9, 10]]
 
 def cost(function):
     """Returns the counters of a second call of `function`."""
-    function()  # compiles kernels and fills caches
+    function()  # The first call compiles kernels and fills caches.
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         function()
@@ -51,8 +51,8 @@ def check(counted, waits=0, dispatches=0, to_device=0, to_host=0):
 def _counted(function):
     """Returns [dispatches, waits] of a call, and its result."""
     torch.mps.synchronize()
-    # The device would count dispatches where they are run, which is where
-    # somebody waits for them.
+    # k2's counters count dispatches when k2 encodes them.  The device counts
+    # them when it runs them, at a later wait.
     with mps_emulator.counters() as seen, k2.mps.counters() as counted:
         result = function()
     return [counted.dispatches, seen.waits_with_work], result
@@ -91,7 +91,7 @@ def test_ctc_loss_is_within_its_budget(placement):
 def _dense():
     log_probs = torch.randn(3, 40, 12).log_softmax(-1).to("mps")
     dense = k2.DenseFsaVec(log_probs, SEGMENTS)
-    dense.scores.requires_grad_(True)  # gradients end here
+    dense.scores.requires_grad_(True)  # keeps gradients from reaching the leaf
     return dense
 
 
@@ -138,7 +138,7 @@ def test_get_tot_scores_forward_and_backward(double):
         fsas._invalidate_cache_()
         fsas.get_tot_scores(use_double_scores=double, log_semiring=True).sum().backward()
 
-    # sum() and the gradient that it starts with are torch's.
+    # torch runs sum() and makes its gradient.
     check(cost(scores), waits=2)
 
 
@@ -155,8 +155,8 @@ def test_rnnt(name):
     def loss():
         losses.LOSSES[name](am, lm, symbols, boundary, "regular").backward()
 
-    # k2 looks at the boundary on the host, 3 * 4 * 8 bytes, as it does on the
-    # CPU; to prune, it also asks for the largest number of symbols.
+    # k2 reads the boundary, 3 * 4 * 8 bytes, on the host, as on the CPU.  For
+    # pruning it also reads the largest number of symbols.
     if name == "pruned":
         check(cost(loss), waits=4, dispatches=4, to_host=200, to_device=24)
     else:
@@ -172,7 +172,7 @@ def test_mutual_information():
         k2.mutual_information_recursion(px, py, boundary).sum().backward()
 
     check(cost(lambda: loss(None)), dispatches=2)
-    # k2 looks at the boundary on the host, to check it.
+    # k2 checks the boundary on the host.
     check(cost(lambda: loss(boundary)), waits=1, dispatches=2, to_host=96)
 
 
@@ -195,7 +195,7 @@ RAGGED = {
 def test_ragged(name):
     ragged = k2.RaggedTensor([[1.0, 2.0, 5.0], [3.0]], device="mps")
     index = torch.tensor([1, 0, 1], dtype=torch.int32, device="mps")
-    # Slicing `index` and converting it is torch's work.
+    # torch slices and converts `index`.
     check(cost(lambda: RAGGED[name](ragged, index)), waits=1 if name == "add" else 0)
 
 
@@ -206,12 +206,12 @@ def test_sums_whose_zeros_the_host_writes(shape, dtype):
     values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
     values = values.view(4, *shape[1:])
     on_mps = index.to("mps"), values.to("mps")
-    torch.full(shape, 7, dtype=dtype, device="mps")  # leaves its memory
+    torch.full(shape, 7, dtype=dtype, device="mps")  # frees its memory, for the next tensor
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         found = k2.mps.sums.index_sums(*on_mps, shape)
         torch.mps.synchronize()
-    # More than 1 MiB, and what is no float32, is the GPU"s to fill.
+    # The GPU fills more than 1 MiB, and other types than float32.
     filled = found.numel() >= 1 << 19 or dtype == torch.int32
     assert counted.waits_with_work == filled
     expected = torch.zeros(shape, dtype=dtype)

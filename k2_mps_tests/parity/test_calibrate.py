@@ -63,7 +63,7 @@ def test_costs_decide(costs, monkeypatch):
     fsas = random_fsa_vec(2).to("mps")
     batches = fsas._get_state_batches().dim0
     for host in (0.9, 1.1):
-        # As long by Metal as `fsas.num_arcs` nanoseconds by the host.
+        # Metal's time equals `fsas.num_arcs` nanoseconds of the host.
         _k2.mps_set_costs("get_tot_scores", host, (fsas.num_arcs - 10) / batches, 10.0)
         _scores(fsas)
         assert _of("get_tot_scores").last_is_metal == (host > 1)
@@ -101,7 +101,7 @@ def test_calibrate(tmp_path):
     assert "measurements of this machine" in found.stdout
     assert str({name: each["host"] for name, each in saved["costs"].items()}) in found.stdout
 
-    # Of another machine with the same home, nothing.
+    # Settings of another machine with the same home folder do not count.
     path.write_text(json.dumps({"another": saved}))
     assert "from other machines" in _python(path, "-c", program).stdout
 

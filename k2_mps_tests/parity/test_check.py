@@ -1,4 +1,4 @@
-"""python -m k2.mps.check: it finds wrong results, and names the machine."""
+"""python -m k2.mps.check finds wrong results, and names the machine."""
 
 import os
 import platform
@@ -27,20 +27,20 @@ def test_this_device_is_good(tmp_path):
     page = path.read_text()
     for name in check.OPERATIONS:
         assert name in result.stdout and name in page
-    # Where its times are, it says which device they are of.
+    # The page names the device of its times.
     name = torch.backends.mps.get_name()
     assert sys.platform == "darwin" or "Emulated" in name
     for text in (result.stdout, page):
         assert f"mps ({name}) is faster for" in text
     assert f"<h2>mps ({name}) against the CPU</h2>" in page
-    # One file that needs no other, whose drawings are well formed.
+    # The page needs no other file, and its drawings are well formed.
     assert "http" not in page and page.count("<svg") == 2
     for part in page.split("<svg")[1:]:
         ElementTree.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
 
 
 def test_what_an_operation_copies_is_its_own():
-    """Bringing the input to mps is not counted, and large losses copy nothing."""
+    """The report does not count the copy of the input; large losses copy nothing."""
     for name in ("ctc_loss", "rnnt_loss_smoothed", "rnnt_loss_pruned", "swoosh_l, swoosh_r"):
         counted = check.measure(name, "large", 0).counted
         assert counted.bytes_to_mps + counted.bytes_to_cpu == 0, name
@@ -59,7 +59,7 @@ def test_the_page_explains_its_words_and_has_no_empty_column():
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="a Mac's GPU has the limits that it has")
 def test_a_gpu_that_runs_kernels_with_few_threads():
-    """A kernel that needs many registers gets fewer than 1,024 threads; 256 will do."""
+    """k2 works with pipelines that allow only 256 threads, as for many registers."""
     result = subprocess.run(
         [sys.executable, "-m", "k2.mps.check", *QUICK],
         env={**os.environ, "K2_MPS_FORCE": "metal", "MPS_EMULATOR_MAX_THREADS": "256"},
@@ -107,7 +107,7 @@ def _wrong_on_mps(function, change):
         lambda loss: loss * 1.01,
         lambda loss: loss * float("nan"),
         lambda loss: loss + float("inf"),
-        # The same value with another gradient.
+        # Returns the same value with another gradient.
         lambda loss: loss + 0.1 * (loss - loss.detach()),
     ],
 )

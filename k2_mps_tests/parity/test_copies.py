@@ -1,4 +1,4 @@
-"""Copies between the contexts of k2, for every pair of them."""
+"""Copies between every pair of k2's contexts."""
 
 import copy
 import io
@@ -86,7 +86,7 @@ def test_clone_shares_nothing():
 
 
 def test_a_copy_takes_what_torch_has_just_computed():
-    # The work that makes the values is still under way when the copy begins.
+    # The device still computes the values when the copy begins.
     for i in range(20):
         values = torch.full((1000,), i, dtype=torch.int32, device="mps")
         for _ in range(10):
@@ -100,7 +100,7 @@ def test_a_copy_waits_for_those_who_still_read_its_target():
     for i in range(20):
         old = torch.full((4096,), i, dtype=torch.int32, device="mps")
         doubled = old * 2
-        del old  # its memory may now be handed out again
+        del old  # The allocator may now hand out its memory.
         ragged = k2.RaggedTensor([[7] * 4096]).to("mps")
         assert (doubled == 2 * i).all()
         assert (ragged.values == 7).all()

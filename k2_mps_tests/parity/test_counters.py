@@ -27,12 +27,12 @@ def test_a_wait_is_a_gate_that_takes_its_time():
     matrix = torch.randn(500, 500, device="mps")
     index = torch.zeros(3, dtype=torch.int32, device="mps")
     torch.mps.synchronize()
-    # The host reads what is still to be computed.
+    # The host reads a result that is in flight.
     values = (matrix @ matrix).flatten()
     with k2.mps.counters() as counted:
         k2.index_select(values, index)
     assert 1 <= counted.waits <= counted.gates
-    # As csrc/mps/counters.h says.
+    # csrc/mps/counters.h documents this bound.
     assert counted.wait_nanoseconds >= 10_000 * counted.waits
 
 
@@ -46,15 +46,14 @@ def test_gates_with_nothing_to_wait_for_are_no_waits():
             k2.index_select(values, index)
         assert counted.gates > 0
         found.append(counted.waits)
-    # A thread may lose its processor in a gate, but not each time.
+    # A thread may lose its processor in a gate, but not in each one.
     assert min(found) == 0
 
 
 def test_bytes_copied():
     fsas = random_fsa_vec()
     arcs = 16 * fsas.num_arcs
-    # Besides the arcs: where the states and the arcs of each begin, and which
-    # FSA or state each belongs to.
+    # Besides the arcs: the row splits and row ids of both axes.
     shape = 4 * (2 * (fsas.shape[0] + 1) + 3 * fsas.num_arcs)
     with k2.mps.counters() as there:
         moved = fsas.to("mps")

@@ -1,9 +1,9 @@
-"""CTC without a lattice, on mps, beside CTC by the lattice, on the CPU.
+"""CTC without a lattice on mps, compared with CTC by the lattice on the CPU.
 
-Which arcs count is decided as on the CPU, to the bit.  The loss is the CPU's
-float64, rounded: the kernel has 48 bits or so, and float32 is what a user
-gets.  The gradient sums posteriors, each within 3 roundings of its own value;
-all values of the gradient are compared with the largest one.
+The kernels keep the same arcs as the CPU, to the bit.  The loss is the CPU's float64
+rounded to float32, because the kernels sum with about 48 bits.  The gradient is a sum
+of posteriors, each with an error of 3 roundings.  Its tolerance is relative to the
+largest value of the gradient.
 """
 
 import math
@@ -36,7 +36,7 @@ def _graph(random, num_symbols, num_fsas, kind):
 
 
 def _random_fsa(random, num_symbols):
-    """Loops, parallel arcs, states that lead nowhere; two states at least."""
+    """A graph of two or more states, with loops, parallel arcs and dead ends."""
     num_states = int(random.integers(2, 8))
     lines = []
     for state in range(num_states - 1):
@@ -54,7 +54,7 @@ def _random_fsa(random, num_symbols):
 
 
 class Case:
-    """Random input of ctc_loss; `kind` is that of its decoding graphs."""
+    """Random input of ctc_loss; `kind` is the kind of its decoding graphs."""
 
     def __init__(self, seed, kind, num_frames=40, max_fsas=5):
         random = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ class Case:
         )
         lengths = np.sort(random.integers(0, num_frames + 1, num_fsas))[::-1]
         lengths[0] = max(lengths[0], 1)
-        # Sequences are those of other rows; some begin later.
+        # Segments are in another order than the rows; some begin later.
         self.segments = torch.tensor(
             [
                 [
@@ -100,8 +100,8 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu):
-    # Within one unit in the last place; near 0, where scores cancel each other,
-    # within that of the float64 that they are made of.
+    # One unit in the last place; near 0, where scores cancel, that of the float64
+    # scores.
     torch.testing.assert_close(mps.cpu(), cpu, atol=1e-12, rtol=1.2e-7)
 
 
@@ -111,11 +111,11 @@ def assert_gradients_agree(mps, cpu, error=GRADIENT_ERROR):
 
 
 def _on_metal(case, **arguments):
-    """Returns losses and gradients on mps, made by the kernels of CTC."""
+    """Returns losses and gradients on mps by the kernels of CTC."""
     torch.mps.synchronize()
     with k2.mps.counters() as counted:
         ans = case.losses(MPS, **arguments)
-    # Two are those of DenseFsaVec and of its gradient.
+    # Two dispatches are those of DenseFsaVec and of its gradient.
     assert counted.dispatches == (8 if arguments.get("with_graph") else 7)
     return ans
 
@@ -145,14 +145,14 @@ def test_double_scores_are_those_of_the_cpu(kind, with_graph):
         case = Case(seed, kind)
         cpu, cpu_grads = case.losses("cpu", with_graph=with_graph)
         mps, mps_grads = _on_metal(case, with_graph=with_graph)
-        # Within one unit in the last place.
+        # One unit in the last place.
         assert_losses_agree(mps, cpu)
         assert_gradients_agree(mps_grads, cpu_grads)
 
 
 def test_float_scores():
-    # The CPU's own float32 sums are up to 4e-5 from float64 here, and those of
-    # the kernel up to 4e-6; the lattice is the same.
+    # From float64 the CPU's float32 sums differ by up to 4e-5 here, those of the
+    # kernel by up to 4e-6.  The lattice is the same.
     for seed in range(20):
         case = Case(seed, "ctc")
         cpu, cpu_grads = case.losses("cpu")
@@ -175,7 +175,7 @@ def test_reductions(reduction):
         )
         for device in ("cpu", MPS)
     ]
-    # A sum of float32 in another order.
+    # Sums of float32 in two orders.
     torch.testing.assert_close(losses[1].cpu(), losses[0], atol=0, rtol=4e-7)
 
 
@@ -203,7 +203,7 @@ def test_graphs_with_more_states_than_threadgroup_memory_has():
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_large_graph_among_small_ones(double):
-    # The average one's sums fit into threadgroup memory.
+    # The sums of an average graph fit into threadgroup memory.
     lengths = [900, 440, 2, 0, 3, 1, 4, 2, 2, 0, 1, 1, 5, 2]
     case = _case_of(_targets(*lengths), 950, [950, 470] + [60] * 12)
     cpu, cpu_grads = case.losses("cpu")
@@ -218,7 +218,7 @@ def test_a_large_graph_among_small_ones(double):
 
 @pytest.mark.parametrize("double", [False, True])
 def test_a_sequence_has_the_same_bits_in_any_batch(double):
-    # How much of the sums is kept depends on the batch, and on whether the
+    # The number of kept rows of sums depends on the batch, and on whether the
     # graphs' scores require a gradient.
     targets, frames = _targets(200, 90, 20, 3, 0), [300, 280, 257, 40, 9]
     batch = _case_of(targets, 300, frames)
@@ -236,7 +236,7 @@ def test_a_sequence_has_the_same_bits_in_any_batch(double):
 
 
 def _peak(function):
-    """The most bytes that are in use at a time beyond those before."""
+    """The peak of the bytes in use during a call, beyond those before the call."""
     torch.mps.synchronize()
     before = torch.accelerator.memory_allocated()
     torch.accelerator.reset_peak_memory_stats()
@@ -260,7 +260,7 @@ def test_memory_for_states_and_frames_is_a_fraction_of_a_sum_for_each(double):
     backward, _ = _peak(made.backward)
     states_and_frames = graph.arcs.shape().tot_size(1) * 501
     gradients = 2 * scores.numel() * 4
-    # A tenth of what the CPU needs for 32 such sequences.
+    # A tenth of the CPU's memory for 32 such sequences.
     assert forward < 2.1 * states_and_frames
     assert backward - gradients < 0.5 * states_and_frames
 
@@ -298,7 +298,7 @@ def test_the_best_path_stays_with_any_beam():
     dense = k2.DenseFsaVec(case.log_probs, case.segments)
     lattice = k2.intersect_dense(case.graph, dense, output_beam=100.0)
     best = -lattice.get_tot_scores(use_double_scores=True, log_semiring=False)
-    # A path or a few, no more than rounding of its score of about -1e5 apart.
+    # One path or a few, whose scores of about -1e5 differ only by rounding.
     torch.testing.assert_close(loss.cpu().double(), best, atol=0, rtol=1e-4)
     assert torch.isfinite(grad).all() and grad.abs().sum() > 0
 
@@ -324,7 +324,7 @@ def test_small_problems_and_large_ones_take_the_lattice(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "host")
     with k2.mps.counters() as counted:
         case.losses(MPS)
-    assert counted.dispatches == 2  # those of DenseFsaVec
+    assert counted.dispatches == 2  # The dispatches of DenseFsaVec.
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     monkeypatch.setattr("k2.mps.ctc._MAX_STATES", 10)
     with k2.mps.counters() as counted:

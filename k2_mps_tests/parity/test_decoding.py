@@ -44,8 +44,7 @@ def test_one_best(double):
 
 
 def _nbest(device):
-    # random_paths takes its paths at equal distances of probability, not by
-    # chance.
+    # random_paths takes paths at equal distances of probability, not at random.
     return k2.Nbest.from_lattice(
         _lattice(device), num_paths=40, use_double_scores=True, nbest_scale=0.5
     )
@@ -77,8 +76,8 @@ def test_nbest_intersect():
     cpu, mps = results
     assert mps.fsa.device == MPS
     assert mps.shape.row_splits(1).tolist() == cpu.shape.row_splits(1).tolist()
-    # remove_epsilon has an algorithm for the CPU and one for devices: the
-    # paths are the same, scores of epsilon arcs may sit on another arc.
+    # remove_epsilon has one algorithm for the CPU and one for devices.  The paths are
+    # the same, but the score of an epsilon arc may move to another arc.
     assert_same(mps.total_scores().values, cpu.total_scores().values.float(), atol=1e-5, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""The fuzzer itself: where its cases run, and what it says of a difference."""
+"""The fuzzer: the places of its cases, and its report of a difference."""
 
 import os
 
@@ -12,7 +12,7 @@ from k2_mps_tests.parity import fuzz
 def cases(monkeypatch):
     """The fuzzer's only cases, by kind; a test adds its own."""
     monkeypatch.setattr(fuzz, "CASES", {})
-    monkeypatch.setenv(fuzz.FORCE, "host")  # to be restored after the test
+    monkeypatch.setenv(fuzz.FORCE, "host")  # monkeypatch restores it after the test
     return fuzz.CASES
 
 

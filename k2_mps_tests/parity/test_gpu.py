@@ -1,4 +1,4 @@
-"""k2.mps.gpu: the functions of torch.cuda for recipes, on mps."""
+"""k2.mps.gpu: the functions of torch.cuda that recipes use, on mps."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_memory_where_torch_keeps_no_peak(monkeypatch):
 
 
 class _Double(torch.autograd.Function):
-    """In the way of icefall's: what autocast does in forward is done in backward."""
+    """A function in icefall's way: backward uses the autocast state of forward."""
 
     @staticmethod
     @gpu.custom_fwd

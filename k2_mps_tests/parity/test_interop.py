@@ -7,8 +7,8 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-# data_ptr() of an mps tensor is no address that the host could use, but two
-# tensors have the same one just if they begin at the same byte.
+# data_ptr() of an mps tensor is no address for the host, but two tensors have the
+# same data_ptr() exactly if they begin at the same byte.
 
 
 def test_arcs_are_the_memory_of_the_fsa():
@@ -66,7 +66,7 @@ def test_a_tensor_with_an_offset(offset):
     assert ragged.values.data_ptr() == base.data_ptr() + 4 * offset
     expected = list(range(offset, offset + 4))
     assert ragged.tolist() == [expected[:2], expected[2:]]
-    # The copy to the CPU takes these elements and no others.
+    # The copy to the CPU has only these elements.
     assert ragged.to("cpu").values.tolist() == expected
 
 
@@ -84,7 +84,7 @@ def test_index_select_of_strided_tensors(dtype):
     column = src[:, 3]
     assert not column.is_contiguous()
     if dtype == torch.bool:
-        # k2 has no strided index_select for it on any device.
+        # k2 has no strided index_select for this type on any device.
         column = column.contiguous()
     for x in (column, src[2]):
         index_of_x = index.clamp(max=x.numel() - 1)

@@ -149,8 +149,8 @@ def test_intersect(treat_epsilons_specially):
         tot.sum().backward()
         tots.append((tot.detach(), a.grad))
     assert (tots[0][0] > float("-inf")).any()
-    # On the CPU and on a device k2 has two algorithms, whose results are the
-    # same but for the order of states and arcs, and so for that of sums.
+    # k2 has one algorithm for the CPU and one for devices.  Their results differ in
+    # the order of states and arcs, and so in the order of sums.
     assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-5)
     assert_same(tots[1][1], tots[0][1], atol=1e-5, rtol=1e-5)
 

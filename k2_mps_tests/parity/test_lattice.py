@@ -1,7 +1,7 @@
 """Lattices of intersect_dense by Metal: those of the CPU, to the bit.
 
-States, arcs, their order, arc maps, properties and gradients are compared; all
-of them are exact, since both add up in the same order.
+The tests compare states, arcs, their order, arc maps, properties and gradients.  All
+must be equal, because both sides add in the same order.
 """
 
 import sys
@@ -14,8 +14,6 @@ from k2.mps.lattice import intersect_dense
 
 from k2_mps_tests.parity.helpers import MPS, assert_same
 
-BATCHES = ("state_batches", "entering_arc_batches", "leaving_arc_batches")
-
 
 @pytest.fixture(autouse=True)
 def by_metal(monkeypatch):
@@ -27,7 +25,7 @@ def _pick(*values):
 
 
 def _random_graph(num_symbols):
-    """Any graph: loops, parallel arcs, states that lead nowhere."""
+    """A random graph, with loops, parallel arcs and dead ends."""
     num_states = _pick(2, 3, 5, 8, 40)
     lines = []
     for state in range(num_states - 1):
@@ -144,7 +142,7 @@ def test_any_lattice(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_limit(seed):
-    """The beam narrows in the same steps, and to an error in the same cases."""
+    """The beam narrows in the CPU's steps, and ends with an error in the same cases."""
     torch.manual_seed(1000 + seed)
     case = _case()
     whole = Result("cpu", *case).lattice
@@ -184,7 +182,7 @@ def test_a_limit_that_the_best_paths_exceed():
     graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2)
     for device in ("cpu", MPS):
         dense = k2.DenseFsaVec(log_probs.to(device), segments)
-        # 51 and 32 states of these paths are left by 7 arcs.
+        # These paths have 51 and 32 states with 7 leaving arcs each.
         with pytest.raises(
             RuntimeError, match=f"max_arcs=300: the best paths alone have {7 * (51 + 32)} arcs"
         ):
@@ -192,7 +190,7 @@ def test_a_limit_that_the_best_paths_exceed():
 
 
 def _assert_batches(lattice):
-    """Batches are a partition by which arcs go from one to a later one."""
+    """Asserts that batches partition the states, and arcs go to later batches."""
     num_states = lattice.arcs.shape().tot_size(1)
     states = lattice._get_state_batches()
     order = states.values.cpu()
@@ -225,7 +223,7 @@ def _assert_batches(lattice):
         assert sorted(values.tolist()) == list(range(lattice.num_arcs))
         row_ids = arcs.shape.row_ids(3).cpu().long()
         assert torch.equal(of_arc[values], order.long()[row_ids])
-        # In the order of arcs, as sums are.
+        # Incoming arcs are in the order of arcs, which is that of sums.
         same = row_ids[1:] == row_ids[:-1]
         assert (values[1:][same] > values[:-1][same]).all()
 
@@ -238,7 +236,7 @@ def test_batches(seed):
     if lattice is None or lattice.num_arcs == 0:
         return
     _assert_batches(lattice)
-    # By these batches and by those that the CPU finds, the same.
+    # These batches and the CPU's give the same scores.
     cpu = Result("cpu", *case).lattice
     for log_semiring in (True, False):
         for name in ("get_forward_scores", "get_backward_scores", "get_tot_scores", "get_arc_post"):
@@ -246,11 +244,11 @@ def test_batches(seed):
                 getattr(x, name)(True, log_semiring).detach() for x in (lattice, cpu)
             ]
             tolerance = {}
-            if log_semiring:  # exp() and log() are the GPU's
+            if log_semiring:  # The GPU's exp() and log() differ from the CPU's.
                 tolerance = {"atol": 1e-3, "rtol": 1e-5}
             elif name == "get_arc_post":
-                # A difference of scores, of which each loses 2^-48 or so, on
-                # the CPU 2^-53.  Some are 2e10.
+                # A result is a difference of scores with errors of about 2^-48, on the
+                # CPU 2^-53.  Some scores are 2e10.
                 totals = cpu.get_tot_scores(True, False).detach()
                 largest = totals[totals.isfinite()].abs().max().item()
                 tolerance = {"atol": largest * 2.0**-46, "rtol": 0}
@@ -298,7 +296,7 @@ def _dense_results(log_probs, segments, allow_truncate=0):
     return results
 
 
-# 240 segments are a dispatch.
+# One dispatch takes up to 240 segments.
 @pytest.mark.parametrize("num_segments", [1, 2, 7, 240, 241, 500])
 def test_dense_fsa_vec(num_segments):
     log_probs = torch.randn(5, 9, 33)
@@ -315,7 +313,7 @@ def test_dense_fsa_vec(num_segments):
     assert_same(mps.scores, cpu.scores)
     assert_same(mps.dense_fsa_vec.shape().row_splits(1), cpu.dense_fsa_vec.shape().row_splits(1))
     assert torch.equal(mps.duration, cpu.duration)
-    # Overlaps are added up in the order of segments.
+    # Both sides add overlapping segments in their order.
     assert_same(mps_grad, cpu_grad)
 
 
@@ -358,7 +356,7 @@ def test_segments_outside_of_the_log_probs(segment):
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="counting needs the emulated device")
 def test_the_host_waits_once():
-    """For the sizes of the lattice; not for what is still to be computed."""
+    """The wait is for the sizes of the lattice, not for results in flight."""
     from mps_emulator import counters
 
     leaf = torch.randn(3, 40, 12, device=MPS, requires_grad=True)
@@ -375,7 +373,7 @@ def test_the_host_waits_once():
             lattice.scores.backward(lattice.scores.detach())
         return counted
 
-    step()  # compiles kernels
+    step()  # The first call compiles kernels.
     counted = step()
     assert counted.waits_with_work == 1
     assert counted.host_to_device_bytes == counted.device_to_host_bytes == 0

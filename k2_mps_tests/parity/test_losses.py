@@ -1,4 +1,4 @@
-"""The losses that people train with, and their gradients."""
+"""The losses for training, and their gradients."""
 
 import k2
 import pytest
@@ -32,10 +32,9 @@ def _ctc(device, double, num_frames=(40, 33, 25), num_symbols=12):
 @pytest.mark.parametrize("double", [True, False])
 def test_ctc_loss(double):
     (cpu, cpu_grad), (mps, mps_grad) = [_ctc(d, double) for d in DEVICES]
-    # The scores in double precision are rounded to float32 before they are
-    # added up here, after on the CPU.
+    # mps rounds scores to float32 before their sum, the CPU after it.
     assert_same(mps, cpu.float(), atol=0, rtol=3 * EPS)
-    # log_softmax and its backward pass are torch's, in float32 on either.
+    # torch's log_softmax and its backward pass are in float32 on both devices.
     assert_same(mps_grad, cpu_grad, atol=4 * EPS, rtol=0)
 
 
@@ -51,8 +50,7 @@ def test_ctc_loss_is_that_of_torch():
         torch.tensor([4, 3, 6]),
         reduction="sum",
     ).backward()
-    # float32 log-probs of up to about 5, with sums of 40 of them in the
-    # exponent: 40 * 5 * eps.
+    # The exponent is a sum of 40 float32 log-probs of up to about 5: 40 * 5 * eps.
     torch.testing.assert_close(grad.cpu().double(), leaf.grad, atol=200 * EPS, rtol=0)
 
 
@@ -66,7 +64,7 @@ def _rnnt_inputs(device, dtype, B=3, S=6, T=14, C=8):
 
 
 def _pruned(am, lm, symbols, boundary, rnnt_type):
-    """Simple loss, ranges, pruning, and the pruned loss."""
+    """The simple loss, the ranges, the pruning and the pruned loss."""
     simple, (px_grad, py_grad) = k2.rnnt_loss_simple(
         lm,
         am,
@@ -131,7 +129,7 @@ def test_rnnt_reductions(reduction):
 
 
 def test_rnnt_of_half_precision_inputs():
-    # As on CUDA, the loss itself is asked for in float32.
+    # The loss itself is in float32, as on CUDA.
     losses = []
     for device in DEVICES:
         am, lm, symbols, boundary = _rnnt_inputs(device, torch.float16)
@@ -163,7 +161,7 @@ def test_mwer_loss():
         loss.backward()
         results.append((loss.detach(), leaf.grad))
     (cpu, cpu_grad), (mps, mps_grad) = results
-    # Sums over 50 paths whose scores, of up to 60, are rounded to float32
-    # here, in the exponent.
+    # Sums over 50 paths.  The exponents are scores of up to 60, which mps rounds to
+    # float32.
     assert_same(mps, cpu.float(), atol=60 * 50 * EPS, rtol=0)
     assert_same(mps_grad, cpu_grad, atol=60 * 50 * EPS, rtol=0)

@@ -1,11 +1,10 @@
 """The Metal kernels of mutual_information_recursion against CPU float64.
 
-Tolerances: the recursion adds S + T terms of the order of the result, each
-rounded to float32, so the value is off by about (S + T) * eps * |value|; eps
-is 1.2e-7.  Gradients are probabilities, at most 1, each computed from
-differences of values of p of that size, so they are off by the same amount
-in absolute terms.  ``TERMS`` is what a test allows of that bound: errors have
-either sign and mostly cancel.
+Tolerances: the recursion adds S + T terms of the order of the result, each rounded to
+float32, so the error of the value is about (S + T) * eps * |value|, with eps =
+1.2e-7.  Gradients are probabilities, at most 1.  They follow from differences of
+values of this size, so their absolute error is the same.  ``TERMS`` is the part of
+this bound that a test allows: errors have both signs and mostly cancel.
 """
 
 import _k2
@@ -21,10 +20,10 @@ TERMS = 0.5
 
 
 def make(B, S, T, modified, boundary=None, scale=1.0):
-    """Returns float64 px and py on the CPU, shaped as k2 wants them."""
+    """Returns px and py, float64 on the CPU, of the shapes that k2 requires."""
     px = torch.randn(B, S, T if modified else T + 1, dtype=torch.float64)
     py = torch.randn(B, S + 1, T, dtype=torch.float64)
-    # What k2 passes here are logs of probabilities.
+    # k2 passes logs of probabilities.
     return px * scale - 1, py * scale - 1
 
 
@@ -67,8 +66,8 @@ def test_sizes(S, T, modified):
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(0, 0), (0, 1), (1, 0), (0, 9), (9, 0)])
 def test_empty_sequences(S, T, modified):
-    # If modified, each symbol of x takes a frame: S <= T or there is no path.
-    # With T == 0 k2 takes px for the modified one by its shape, on any device.
+    # In the modified recursion each symbol of x takes a frame, so a path needs
+    # S <= T.  With T == 0 the shape of px means the modified one, on any device.
     px, py = make(2, S, T, modified)
     if S > T and modified:
         ans, px_grad, py_grad = run(px, py, None, MPS, torch.float32)
@@ -183,12 +182,12 @@ def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
     for a, b in zip(mps, cpu):
         assert torch.equal(a.isnan(), b.isnan())
         assert torch.equal(a.isinf(), b.isinf())
-        # The same float32 recursion but for exp() and log(), each off by an
-        # ulp or two: 12 steps at values of about 10.
+        # The same float32 recursion, but exp() and log() have errors of an ulp or
+        # two: 12 steps at values of about 10.
         torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0, equal_nan=True)
 
 
-# S + 1 rows.  T of 20 and 300 is less and more than strips are behind each other.
+# S + 1 rows.  T = 20 and T = 300 are below and above the distance of strips.
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize(
     "S,T",
@@ -246,13 +245,13 @@ def test_what_is_no_number_in_several_bands():
     assert cpu[0][2] == float("-inf")
     for a, b in zip(mps, cpu):
         assert torch.equal(a.isnan(), b.isnan())
-        # As test_what_is_no_number_goes_where_it_goes_on_the_cpu, but 190
+        # The bound of test_what_is_no_number_goes_where_it_goes_on_the_cpu, for 190
         # steps at values of about 200.
         torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0, equal_nan=True)
 
 
 def _cores():
-    """As k2 counts them: a virtual machine's GPU has 1 if torch finds none."""
+    """The cores by k2's count: 1 for a virtual machine's GPU if torch finds none."""
     try:
         return max(torch.backends.mps.get_core_count(), 1)
     except RuntimeError:
@@ -260,9 +259,9 @@ def _cores():
 
 
 def test_dispatches_change_no_bit():
-    """A GPU with idle cores does rounds of several bands at once."""
+    """On a GPU with idle cores a dispatch has rounds of several bands."""
     S, T = 2 * BAND_ROWS + 20, 650
-    # So many that all cores have a sequence to themselves.
+    # With so many sequences each core has its own.
     many = max(2 * _cores(), 5)
     px, py = make(many, S, T, False)
     px[1, 7] = float("-inf")  # no path
@@ -277,7 +276,7 @@ def test_dispatches_change_no_bit():
             ans, grads = k2.mutual_information_recursion(
                 px[which], py[which], boundary[which], return_grad=True
             )
-        # Forward and backward have as many.
+        # Forward and backward have the same number of dispatches.
         return counted.dispatches / 2, ans, *grads
 
     bands, *whole = recursion(slice(many))
@@ -294,14 +293,14 @@ def test_dispatches_change_no_bit():
 )
 @pytest.mark.parametrize("cores", [1, 60])
 def test_kernels_are_checked_with_the_dispatches_of_the_library(S, T, cores):
-    """k2_mps_tests/kernels/bands.py states the layout again, since it has no k2."""
+    """k2_mps_tests/kernels/bands.py, which has no k2, agrees with the library."""
     B, offset = 2, -1
     threadgroups, threads, params = _k2.mps_mutual_information_dispatches(
         B, S, T, offset, True, cores
     )
     plan = dispatches(B, S, T, offset, True, length=params[0][8])
     assert (plan.threadgroups, plan.threads) == (threadgroups, threads)
-    # All but length and delay, which are for speed.
+    # All members but length and delay, which only affect the speed.
     assert [one[:8] for one in plan.params[: len(params)]] == [one[:8] for one in params]
     assert plan.scratch_stride == params[0][6]
 
@@ -357,7 +356,7 @@ def test_half_types_are_added_up_in_float32(modified, dtype):
     )
     assert ans.dtype == torch.float32
     assert torch.equal(ans, expected)
-    # Only the result is rounded.
+    # Only the result is rounded to the half type.
     assert px_grad.dtype == py_grad.dtype == dtype
     assert torch.equal(px_grad, grads[0].to(dtype))
     assert torch.equal(py_grad, grads[1].to(dtype))
@@ -388,8 +387,8 @@ def test_gradients_of_half_types(dtype):
     ans, px_grad, py_grad = run(px, py, None, MPS, dtype)
     expected = run(px.float(), py.float(), None, MPS, torch.float32)
     assert torch.equal(ans, expected[0])
-    # A share is rounded, and its product with the gradient of ans, which is at
-    # most 3; small ones to a multiple of the smallest subnormal number.
+    # Two roundings: of a share, and of its product with the gradient of ans, at most
+    # 3.  Small products are rounded to a multiple of the smallest subnormal number.
     eps = torch.finfo(dtype).eps
     atol = 4 * torch.finfo(dtype).smallest_normal * eps
     torch.testing.assert_close(px_grad, expected[1], rtol=eps, atol=atol)
@@ -403,7 +402,7 @@ def test_joint_recursion_of_half_types(dtype):
     one, two = k2.joint_mutual_information_recursion((px, px), (py, py))
     total = k2.mutual_information_recursion(px + px, py + py)
     assert one.dtype == dtype
-    # Each is rounded to `dtype`, and the sum of the gradients' products is.
+    # Roundings to `dtype`: of each gradient, and of the sum of their products.
     torch.testing.assert_close((one + two).float(), total, atol=0, rtol=4 * torch.finfo(dtype).eps)
 
 
@@ -418,7 +417,7 @@ def test_return_grad():
     torch.testing.assert_close(ans.cpu().double(), expected, atol=1e-5, rtol=1e-6)
     for grad, expected_grad in zip(grads, expected_grads):
         assert grad.device == MPS
-        # Occupation probabilities: as gradients above, for 13 terms.
+        # Occupation probabilities have the errors of the gradients above, for 13 terms.
         torch.testing.assert_close(grad.cpu().double(), expected_grad, atol=1e-5, rtol=0)
 
 

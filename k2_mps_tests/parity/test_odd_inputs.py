@@ -1,4 +1,4 @@
-"""FSAs and losses at their edges, and inputs that must be refused."""
+"""Edge cases of FSAs and losses, and inputs that k2 must refuse."""
 
 import k2
 import pytest
@@ -11,7 +11,7 @@ SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False])
 
 
 def _fsa(text):
-    """An FSA in k2's text format, which has no infinity: 999 stands for -."""
+    """An FSA in k2's text format, in which a score of 999 stands for -infinity."""
     fsa = k2.Fsa.from_str(text.replace("-inf", "999"))
     scores = fsa.scores.clone()
     scores[scores == 999] = float("-inf")
@@ -75,7 +75,7 @@ def test_a_million_arcs(placement):
     cpu, cpu_grad = _scores([fsa], "cpu", True)
     mps, mps_grad = _scores([fsa], "mps", True)
     assert_same(mps, cpu.float())
-    # Metal's double precision is as near as accuracy.py says.
+    # The tolerance of Metal's double precision, see accuracy.py.
     assert_same(
         mps_grad,
         cpu_grad,
@@ -106,7 +106,7 @@ CTC = {
 
 @pytest.mark.parametrize("name", CTC)
 def test_ctc(name):
-    # Sequences must come sorted by length in k2: the longest first.
+    # k2 requires the longest sequence first.
     segments, targets = CTC[name]
     order = sorted(range(3), key=lambda i: -segments[i][2])
     segments = [segments[i] for i in order]
@@ -114,7 +114,7 @@ def test_ctc(name):
     cpu, cpu_grad = _ctc("cpu", segments, targets)
     mps, mps_grad = _ctc("mps", segments, targets)
     assert_same(mps, cpu.float())
-    # log_softmax's backward pass is torch's.
+    # torch runs the backward pass of log_softmax.
     assert_same(mps_grad, cpu_grad, atol=5e-7, rtol=0)
 
 
@@ -176,7 +176,7 @@ REFUSED = {
 def test_refused_with_an_exception(name):
     with pytest.raises((RuntimeError, AssertionError, ValueError)):
         REFUSED[name]()
-    # k2 is as usable as before.
+    # k2 still works.
     fsas = random_fsa_vec(1).to("mps")
     scores = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
     assert scores.device == MPS
@@ -186,7 +186,7 @@ def _segments(device="cpu", dtype=torch.int32):
     return torch.tensor([[0, 0, 4]], dtype=dtype, device=device)
 
 
-# An error names the tensor with the wrong device or dtype, and the call that mends it.
+# The error names the tensor with the wrong device or dtype, and the call that corrects it.
 MIXED = {
     "graph_on_the_cpu": (REFUSED["graph_on_the_cpu"], "cpu", "mps:0", "graph.to('mps:0')"),
     "graph_on_mps": (REFUSED["graph_on_mps"], "mps:0", "cpu", "log_probs.to('mps:0')"),
@@ -227,5 +227,5 @@ def test_a_mix_is_refused_in_one_line(name, capfd):
     told = str(refused.value)
     assert "\n" not in told
     assert [word for word in words if word not in told] == []
-    # k2's own checks print a stack.
+    # k2's own checks print a stack trace.
     assert capfd.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""docs/operations.toml: each operation runs where the table says."""
+"""docs/operations.toml: each operation runs in the place that the table gives."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def _variables():
     segments = torch.tensor([[0, 0, 20], [1, 0, 18], [2, 0, 15]], dtype=torch.int32)
     log_probs = torch.randn(3, 20, C, device="mps").log_softmax(-1)
     dense = k2.DenseFsaVec(log_probs, segments)
-    dense.scores.requires_grad_(True)  # gradients end here
+    dense.scores.requires_grad_(True)  # keeps gradients from reaching the leaf
     topo = k2.ctc_topo(C - 1, device="mps")
     am, lm = leaf(B, T, C), leaf(B, S + 1, C)
     symbols = torch.randint(1, C, (B, S), device="mps")
@@ -44,7 +44,7 @@ def _variables():
     with_ragged.tag = k2.RaggedTensor(
         [[i % 3] * (i % 3) for i in range(fsas.num_arcs)], device="mps"
     )
-    # Neither connected nor sorted.
+    # An FSA that is neither connected nor sorted.
     loose = k2.Fsa.from_str("0 1 3 0.1\n0 2 1 0.2\n1 3 -1 0.3\n3")
     streams = k2.RnntDecodingStreams(
         [k2.RnntDecodingStream(k2.trivial_graph(C - 1, device="mps"))],
@@ -84,24 +84,24 @@ def _variables():
 
 
 def _where(counted, moved=()):
-    """Where an operation ran, by its counts.
+    """The place of an operation, by its counts.
 
     Args:
-      moved: what k2.mps.bridge took to the CPU; of that, k2 counts what torch
-        does not copy.
+    moved: the tensors that k2.mps.bridge took to the CPU.  k2 counts only copies
+      that torch does not make.
     """
     if counted.dispatches:
         return "metal"
     if moved:
         return "cpu"
-    # Both ways: a size that is read back by itself goes only to the CPU.
+    # Both directions: a size that k2 reads back goes only to the CPU.
     if counted.bytes_to_cpu > SMALL and counted.bytes_to_mps > SMALL:
         return "cpu"
     return "host" if counted.gates else "aten"
 
 
-# Host code makes small arrays on the CPU, such as pointers to the FSAs of a
-# batch, and moves them, in bytes; FSAs and ragged tensors here are larger.
+# In bytes.  Host code makes small arrays on the CPU, like the pointers to the FSAs of
+# a batch, and moves them.  The FSAs and ragged tensors here are larger.
 SMALL = 600
 
 
@@ -128,7 +128,7 @@ def test_an_operation_runs_where_the_table_says(entry, monkeypatch):
     if not entry["gradient"]:
         return
     if entry["gradient"] == "metal" and forward.dispatches == 2:
-        return  # k2 took it in the forward pass, and only scales it later.
+        return  # k2 computed this gradient in the forward pass and only scales it later.
     if isinstance(result, k2.RaggedTensor):
         result = result.values
     assert result.requires_grad

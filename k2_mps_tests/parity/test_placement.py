@@ -1,4 +1,4 @@
-"""Host or Metal: which one does an operation, and that both give the same results.
+"""Operations that the host or Metal can run: the choice, and equal results.
 
 The kernels' maxima equal the CPU's to the bit, so most comparisons here are exact.
 """
@@ -17,7 +17,7 @@ DEVICES = ("cpu", MPS)
 
 
 def _dispatches(function):
-    """Returns how many kernels k2 launches in a second call of `function`."""
+    """Returns the number of k2's dispatches in a second call of `function`."""
     if sys.platform == "darwin":
         pytest.skip("counting needs the emulated device")
     import mps_emulator
@@ -26,7 +26,7 @@ def _dispatches(function):
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         function()
-        torch.mps.synchronize()  # it counts what has been started
+        torch.mps.synchronize()  # The counter has all dispatches once the device has run them.
     return counted.dispatches
 
 
@@ -35,7 +35,7 @@ def _log_probs(num_seqs, num_frames, num_symbols):
 
 
 def _lattice(graph, log_probs, num_frames, device, a_to_b_map=None):
-    """Returns the intersection, and the scores' gradient of its total."""
+    """Returns the intersection, and the gradient of its total score."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
     segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
     dense = k2.DenseFsaVec(leaf, segments)
@@ -101,7 +101,7 @@ def test_intersect_dense_goes_by_size(num_frames, where):
         torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32),
     )
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
-    # The passes; what is kept, and where; the lattice.
+    # The passes; the counts and places of kept states; the lattice.
     assert count == {"host": 0, "metal": 4}[where]
 
 
@@ -117,7 +117,7 @@ def test_scores_go_by_size(num_fsas, where, double):
         fsas._invalidate_cache_()
         fsas.get_tot_scores(double, log_semiring=True).backward(grad)
 
-    # Both directions, and their gradient.
+    # The scores of both directions, and their gradient.
     assert _dispatches(scores) == {"host": 0, "metal": 2}[where]
 
 
@@ -150,7 +150,7 @@ def test_total_scores_and_their_gradient(grad, placement):
 
 
 def test_ctc_loss_dispatches(placement):
-    """Forward and backward: the intersection, scores, posteriors."""
+    """The dispatches of forward and backward: intersection, scores, posteriors."""
     leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
     segments = torch.tensor([[i, 0, 40] for i in range(3)], dtype=torch.int32)
     graph = k2.ctc_graph([[1, 2], [3], [4, 5, 5]], device=MPS)
@@ -161,17 +161,17 @@ def test_ctc_loss_dispatches(placement):
             graph, dense, output_beam=20, use_double_scores=False, reduction="none"
         ).sum().backward(retain_graph=True)
 
-    # One is that of the gradient of DenseFsaVec.
+    # One dispatch is the gradient of DenseFsaVec.
     assert _dispatches(loss) == {"host": 1, "metal": 6}[placement]
 
 
-# The scores, rounded to float; the shares of arcs in them, and gradients.
+# The scores, their rounding to float, the shares of arcs, the gradients.
 @pytest.mark.parametrize(
     "name, count",
     [
         ("get_forward_scores", 4),
         ("get_backward_scores", 4),
-        # Both directions, the posteriors; their gradient, and two of scores.
+        # Both directions, the posteriors, their gradient, and two gradients of scores.
         ("get_arc_post", 7),
     ],
 )
@@ -187,7 +187,7 @@ def test_dispatches_of_scores(name, log_semiring, count, placement):
     assert _dispatches(scores) == {"host": 0, "metal": count}[placement]
 
 
-# 1,024 states fit into threadgroup memory.
+# Threadgroup memory has room for 1,024 states.
 @pytest.mark.parametrize("num_states", [2, 33, 1023, 1024, 1025, 2500])
 def test_states_of_a_graph(num_states, placement):
     num_frames = [5, 4, 2]
@@ -196,7 +196,7 @@ def test_states_of_a_graph(num_states, placement):
     assert lattice.num_arcs > 0
 
 
-# With 1 to 32 lanes for a state, and more arcs than stay in registers.
+# From 1 to 32 lanes for a state, and more arcs than registers hold.
 @pytest.mark.parametrize("num_states", [4, 7, 12, 20, 40, 130, 200])
 def test_arcs_of_a_state(num_states, placement):
     graph = k2.create_fsa_vec([_dense_graph(num_states, 5)] * 2)
@@ -217,7 +217,7 @@ def test_intersect_dense_of_no_numbers(value, placement):
     for device in DEVICES:
         try:
             results.append(_lattice(graph, log_probs, [7, 7], device))
-        except RuntimeError:  # k2's own checks of the lattice, on any device
+        except RuntimeError:  # k2's own checks of the lattice refuse this on any device.
             results.append(None)
     cpu, mps = results
     assert (cpu is None) == (mps is None)
@@ -226,14 +226,14 @@ def test_intersect_dense_of_no_numbers(value, placement):
 
 
 def test_a_label_that_the_scores_do_not_have(placement):
-    # Symbols 0 to 3 exist; 4 would be in the column behind the last one.
+    # Symbols 0 to 3 exist; symbol 4 would be in the column behind the last one.
     lines = ["0 1 1 0", "0 1 9 0", "1 1 2 0", "1 1 7 0.5", "1 2 -1 0", "2"]
     graph = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
     _assert_lattices_agree(graph, _log_probs(1, 5, 4), [5])
 
 
 def _wide(width, arcs):
-    """Layers of `width` states, each with `arcs` arcs from the one before."""
+    """Layers of `width` states; each state has `arcs` arcs from the layer before."""
     lines = [f"0 {1 + i} {1 + i % 9} {0.01 * (i % 31)}" for i in range(width)]
     first = 1
     for layer in range(2):
@@ -248,7 +248,7 @@ def _wide(width, arcs):
     return k2.connect(k2.Fsa.from_str("\n".join(lines)))
 
 
-# A threadgroup has up to 1,024 threads.
+# A threadgroup has at most 1,024 threads.
 @pytest.mark.parametrize(
     "width, arcs", [(1, 1), (5, 4), (6, 5), (40, 33), (1023, 2), (1024, 2), (1100, 3)]
 )
@@ -265,7 +265,7 @@ def test_states_of_a_batch(width, arcs, log_semiring, placement):
         results.append([x.detach().float() for x in (forward, backward, tot)] + [fsa.grad])
     tolerance = {}
     if log_semiring and placement == "metal":
-        # Four steps with sums of up to 1,100 terms, some eps for each.
+        # Four steps with sums of up to 1,100 terms, a few eps for each term.
         tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
     for cpu, mps in zip(*results):
         assert_same(mps, cpu, **tolerance)
@@ -274,9 +274,9 @@ def test_states_of_a_batch(width, arcs, log_semiring, placement):
 @pytest.mark.parametrize("width, arcs", [(1, 1), (40, 33), (31, 2), (32, 2), (33, 2), (1100, 3)])
 @pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
-    """The first and the last state have an arc for each of a layer."""
+    """The first and the last state have an arc for each state of a layer."""
     fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
-    # In the tropical semiring sums of these are exact in any order.
+    # In the tropical semiring sums of these gradients are exact in any order.
     weights = torch.randint(-8, 9, (fsas.num_arcs,)) / 4096.0
     results = []
     for device, fsa in both(fsas):
@@ -285,7 +285,7 @@ def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
         results.append([post.detach().float(), fsa.grad])
     tolerance = {}
     if log_semiring and placement == "metal":
-        # As above; the gradients of all arcs are below 1/512 each.
+        # The bound above; the gradient of each arc is below 1/512.
         tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
     for cpu, mps in zip(*results):
         assert_same(mps, cpu, **tolerance)
@@ -294,7 +294,7 @@ def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
 def _set_scores(fsas, indexes, value):
     scores = fsas.scores.clone()
     scores[torch.tensor(indexes)] = value
-    fsas.scores = scores  # which writes them to the arcs
+    fsas.scores = scores  # The assignment writes the scores to the arcs.
 
 
 @pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
@@ -314,7 +314,7 @@ def test_posteriors_of_no_numbers(value, placement):
     assert not torch.isfinite(posts[0]).all()
     assert_same(posts[1], posts[0])
     for cpu, mps in zip(*grads):
-        # The sums over each FSA are in another order.
+        # The sums over an FSA are in another order.
         assert_same(mps, cpu, atol=20 * EPS, rtol=0)
 
 

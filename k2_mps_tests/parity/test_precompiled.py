@@ -1,4 +1,4 @@
-"""A compiled Metal library that the system does not load."""
+"""A precompiled Metal library that the system cannot load."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import pytest
 
 from k2_mps_tests.kernels import sources
 
-# Registers the kernels a second time with a metallib, as the code of cmake/embed_metal.cmake does,
-# before a kernel is used.
+# Registers the kernels again before their first use, with a metallib, as the code of
+# cmake/embed_metal.cmake does.
 SCRIPT = """
 import ctypes
 import sys

@@ -37,7 +37,7 @@ def test_deepcopy_of_tensors_that_alias_an_fsa():
 
 
 class _Graphs(torch.utils.data.Dataset):
-    """Makes FSAs on the CPU, as data loaders do."""
+    """A data set that makes FSAs on the CPU."""
 
     def __len__(self):
         return 6
@@ -53,7 +53,7 @@ def _collate(batch):
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_data_loader_workers(context):
-    """Workers that run k2 on the CPU, of a parent that uses mps."""
+    """Worker processes run k2 on the CPU while their parent uses mps."""
     if context == "fork" and sys.platform == "darwin":
         pytest.skip("Metal does not survive a fork, and torch says so")
     before = random_fsa_vec(1).to("mps")
@@ -89,7 +89,7 @@ def test_mps_in_a_process_of_its_own():
 
 
 def test_leaving_python_with_objects_alive():
-    """No crash where the interpreter ends while k2 holds mps memory."""
+    """An interpreter that ends while k2 holds mps memory does not crash."""
     code = (
         "import k2, torch\n"
         'f = k2.linear_fsa([[1, 2], [3]], device="mps")\n'

@@ -50,7 +50,7 @@ def test_a_build_tells_of_upstream_and_the_patches():
     if edited:
         assert info["patched_tree"] is None
     else:
-        # The build's folder is named after it.
+        # The name of the build folder contains the hash.
         assert re.fullmatch("[0-9a-f]{40}", info["patched_tree"])
         assert f"-{info['patched_tree'][:12]}-" in BUILD.parent.name
     assert info["dirty"] or not edited
@@ -72,7 +72,7 @@ def test_k2_version_prints_it():
 
 @pytest.fixture
 def installed(tmp_path):
-    """This k2 as a wheel leaves it, and a function that asks it."""
+    """This k2 in the layout of an installed wheel, and a function that runs code with it."""
     for path in BUILD.glob("_k2.*"):
         (tmp_path / path.name).symlink_to(path)
     (tmp_path / "k2").symlink_to(Path(k2.__file__).parent)
@@ -113,7 +113,7 @@ def test_a_wheel_tells_what_is_in_its_metadata(installed):
 
 
 def test_what_nobody_told_is_unknown(installed):
-    # Of another k2, which is installed elsewhere.
+    # Metadata of another k2, installed in another place.
     other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Name: k2\nVersion: 2.0\n")
@@ -153,7 +153,7 @@ def test_another_build_of_the_same_torch_is_no_problem():
 
 
 def test_import_by_a_python_for_intel_says_what_to_do():
-    """As far as this can be had without one: the library does not load."""
+    """A simulation: platform reports an Intel Python, and the library does not load."""
     result = python(
         "-c",
         "import platform, sys\n"
@@ -224,7 +224,7 @@ def test_nothing_is_wrong(version):
             "This is Linux",
             'torch.device("cpu")',
         ),
-        # Of several problems, the message names the first to solve.
+        # The message names the first of several problems.
         (
             dataclasses.replace(
                 with_system(machine="x86_64", version="13.0"),

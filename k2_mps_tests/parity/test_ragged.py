@@ -118,13 +118,13 @@ def test_gradient(name, num_axes, expanded):
         y = DIFFERENTIABLE[name](x)
         assert y.requires_grad
         if expanded:
-            # -inf of an empty sublist counts nothing.
+            # An empty sublist gives -inf, which must not enter the sum.
             y.clamp(min=-1000).sum().backward()
         else:
             y.backward(torch.linspace(1, 2, y.numel()).to(device))
         results.append((y, x.grad))
     (cpu, cpu_grad), (mps, mps_grad) = results
-    # exp() and log() of float32 on the same host; the order of sums agrees.
+    # The same host computes exp() and log() in float32, in the same order of sums.
     assert_equal(mps, cpu)
     assert_equal(mps_grad, cpu_grad)
 
@@ -161,7 +161,7 @@ def test_row_ids_make_row_splits():
 
 
 def test_a_million_elements():
-    """Large enough that a wrong element count or a 16-bit index would show."""
+    """A tensor so large that a wrong element count or a 16-bit index shows."""
     n = 1_000_000
     torch.manual_seed(5)
     sizes = torch.randint(0, 5, (n // 2,), dtype=torch.int32)

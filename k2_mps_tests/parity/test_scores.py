@@ -1,8 +1,7 @@
 """Forward, backward and total scores and arc posteriors, with gradients.
 
-In double precision the host's result on mps is that of the CPU rounded to
-float32 once, so it is compared for equality with that.  Metal's may be off as
-accuracy.py says.
+In double precision the host's result on mps must equal the CPU's result, rounded to
+float32.  Metal's results have the tolerances of accuracy.py.
 """
 
 import k2
@@ -26,7 +25,7 @@ def _results(fsa, name, double, log_semiring, upstream=None):
 
 
 def _assert_double(results, placement, log_semiring=True):
-    """Compares what _results() returned for the CPU and for mps."""
+    """Compares the results of _results() for the CPU and for mps."""
     (cpu, cpu_grad), (mps, mps_grad) = results
     if placement == "host" or not log_semiring:
         assert_same(mps, cpu.float())
@@ -34,8 +33,8 @@ def _assert_double(results, placement, log_semiring=True):
         return
     assert mps.device == mps_grad.device == MPS
     mps, cpu = mps.cpu(), cpu.float()
-    # What is nearly 0 is a difference of scores of up to 1000, of which each
-    # loses 2^-48 or so, on the CPU 2^-53.
+    # A result near 0 is a difference of scores of up to 1000 with errors of about
+    # 2^-48, on the CPU 2^-53.
     is_lost = (mps - cpu).abs() <= 1000 * 2.0**-44
     assert accuracy.ulps(mps[~is_lost], cpu[~is_lost]) <= accuracy.MAX_ULPS
     assert_same(
@@ -86,7 +85,7 @@ def test_a_gradient_of_every_element(name, log_semiring, placement):
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_gradient_of_a_sum(name, double, monkeypatch):
-    """It is expanded from one number, with a stride of 0."""
+    """The gradient of a sum is one number, expanded with a stride of 0."""
     placement = "metal" if double else "host"
     monkeypatch.setenv("K2_MPS_FORCE", placement)
     results = []
@@ -100,7 +99,7 @@ def test_the_gradient_of_a_sum(name, double, monkeypatch):
 @SEMIRINGS
 @pytest.mark.parametrize("gradient", [1e38, 1e-38, 0.0, float("inf"), float("nan")])
 def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
-    """Metal adds some of them up with a fixed point."""
+    """A gradient of any size is right, and one that is not finite stays in its FSA."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     fsas = random_fsa_vec(2)
     for name in ("get_tot_scores", "get_backward_scores"):
@@ -117,7 +116,7 @@ def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
                 mps, cpu, rtol=0, atol=2.0**-126 + accuracy.MAX_GRADIENT * cpu.abs().max().item()
             )
         else:
-            # Of the first FSA; where it is infinite, some of it may be 0 * inf.
+            # Only the first FSA's gradient is not finite; a product 0 * inf may be NaN.
             first = fsas.arcs.shape().row_splits(2)[fsas.arcs.shape().row_splits(1)[1]]
             mps = mps.cpu()
             assert not mps[:first].isfinite().all()
@@ -125,7 +124,7 @@ def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
 
 
 def test_states_with_more_arcs_than_a_batch_has_threads(placement):
-    """The first state has arcs to all others, and the last one from all."""
+    """The first state has arcs to all others, and the last state from all others."""
     width = 3000
     lines = [f"0 {i} {i} {-0.001 * i:g}" for i in range(1, width)]
     lines += [f"{i} {width} -1 {(i % 7) - 3:g}" for i in range(1, width)]
@@ -147,8 +146,8 @@ def test_a_gradient_of_a_scalar_expression_through_arc_post():
         post = fsa.get_arc_post(use_double_scores=True, log_semiring=True)
         (post.exp() * torch.arange(post.numel(), device=post.device)).sum().backward()
         grads.append(fsa.grad)
-    # exp() is of float64 on the CPU and of float32 on mps: an error of eps
-    # for each of about 100 terms of up to 500 that meet in one gradient.
+    # exp() is in float64 on the CPU and in float32 on mps: an error of eps for each
+    # of about 100 terms of up to 500 in one gradient.
     assert_same(grads[1], grads[0], atol=100 * 500 * 1.2e-7, rtol=1e-4)
 
 
@@ -169,12 +168,12 @@ def test_scores_of_one_fsa_feed_another_graph():
         scale = torch.tensor(2.0, device=device, requires_grad=True)
         torch.manual_seed(3)
         fsa = random_fsa_vec(2).to(device)
-        # A copy, since setting the scores writes to the memory of the old
-        # ones, on any device.
+        # A copy, because an assignment of scores overwrites the memory of the old
+        # scores, on any device.
         fsa.scores = fsa.scores.clone() * scale
         fsa.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
         grads.append(scale.grad)
-    # A sum of about 200 products in float32, in any order.
+    # Sums of about 200 products in float32, in different orders.
     assert_same(grads[1], grads[0], atol=1e-4, rtol=1e-5)
 
 
@@ -204,8 +203,8 @@ def test_scores_that_are_no_numbers(value, log_semiring, placement):
             try:
                 results.append(_results(fsa, name, True, log_semiring))
             except RuntimeError:
-                # k2's check that forward scores go with the arcs that they
-                # were made of refuses NaN, on any device.
+                # k2 checks that forward scores belong to the arcs; this check refuses
+                # NaN, on any device.
                 assert log_semiring and not value == float("-inf")
                 results.append(None)
         cpu, mps = results
@@ -219,9 +218,11 @@ def test_scores_that_are_no_numbers(value, log_semiring, placement):
 
 
 def _assert_no_numbers(cpu, mps):
-    """Metal's scores are the CPU's.  So are gradients, but those that do not
-    exist are NaN: where the CPU refuses them, and all of an FSA whose total
-    score is infinite."""
+    """Asserts that Metal's scores and gradients equal the CPU's.
+
+    Gradients that do not exist are NaN on mps: those that the CPU refuses, and all
+    gradients of an FSA whose total score is infinite.
+    """
     if cpu is None:
         assert mps[1].isnan().any()
         return
@@ -244,8 +245,8 @@ def _assert_no_numbers(cpu, mps):
     )
 
 
-# The arcs of an FSA, the indexes of those whose score is -infinity, and the
-# gradient of its total score, which is always -infinity.
+# The arcs of an FSA, the indexes of arcs with the score -infinity, and the gradient of
+# the total score, which is always -infinity.
 CHAINS = {
     "the first arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [0], [1, 1]),
     "the last arc of the path": ("0 1 1 0.5\n1 2 -1 0.25\n2", [1], [1, 1]),
@@ -271,7 +272,7 @@ def test_a_best_path_of_infinite_score_has_a_gradient(name, double, placement):
         totals, grad = _results(fsa, "get_tot_scores", double, False, torch.tensor([1.0, 3.0]))
         first, second = grad.cpu().split(len(expected))
         assert first.tolist() == expected and totals[0] == float("-inf")
-        # Only the first FSA has the infinite scores.
+        # Only the first FSA has infinite scores.
         if infinite:
             assert second.sum() > 0
 

@@ -1,4 +1,4 @@
-"""k2's signposts and labels, as the emulated device records them for Instruments."""
+"""k2's signposts and labels for Instruments, recorded by the emulated device."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ import mps_emulator  # noqa: E402
 
 
 def _record(function):
-    """Returns the trace of a call, and of the GPU's work for it."""
+    """Returns the trace of a call, including its work on the GPU."""
     torch.mps.synchronize()
     with mps_emulator.trace() as trace:
         function()
@@ -33,7 +33,7 @@ def _within(inner, outer):
     return inner.thread == outer.thread and outer.begin <= inner.begin <= inner.end <= outer.end
 
 
-# Each kernel of k2 is in one of them.
+# Together these calls run each kernel of k2.
 CALLS = [
     "k2.mutual_information_recursion(px, py)",
     "k2.intersect_dense(graph, dense, output_beam=10)",
@@ -67,7 +67,7 @@ def test_functions_are_nested_and_hold_dispatches_and_waits(monkeypatch):
     assert whole.category == "DynamicTracing"
     parts = [i for i in trace.intervals() if i is not whole and _within(i, whole)]
     assert {i.name for i in parts} == {"function", "dispatch", "wait"}
-    # Two of a thread lie one in the other, or one after the other.
+    # Two intervals of a thread are nested or disjoint.
     for one in parts:
         for other in parts:
             assert (
@@ -97,7 +97,7 @@ def test_there_is_one_wait_for_each_gate():
 
 
 def test_tracing_may_be_always_on():
-    """For tools that do not turn dynamic tracing on."""
+    """An environment variable is for tools that do not turn dynamic tracing on."""
     code = (
         "import k2, mps_emulator\n"
         "with mps_emulator.trace() as trace:\n"

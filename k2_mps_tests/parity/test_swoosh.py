@@ -1,4 +1,4 @@
-"""swoosh_l and swoosh_r by operations of ATen, against float64."""
+"""swoosh_l and swoosh_r, made of ATen operators on mps, against float64."""
 
 import k2
 import pytest
@@ -9,10 +9,10 @@ from k2_mps_tests.parity.helpers import MPS
 SHIFTS = {"l": (4.0, 0.035), "r": (1.0, 0.313261687)}
 KINDS = pytest.mark.parametrize("kind", SHIFTS)
 
-# float32 outputs of up to 1,000, rounded a few times.
+# float32 outputs of up to 1,000, with a few roundings.
 RTOL = 1e-6
 ATOL = 1e-6
-# The gradient is kept in 8 bits: a step of 1.005 / 255, rounded at random.
+# k2 keeps the gradient in 8 bits, in steps of 1.005 / 255 with random rounding.
 STEP = 1.005 / 255
 
 
@@ -40,7 +40,7 @@ def test_forward(kind, dtype):
     for name in (f"swoosh_{kind}", f"swoosh_{kind}_forward"):
         y = getattr(k2, name)(x.to("mps"))
         assert y.device == MPS
-        # k2 returns float32, whatever comes in.
+        # k2 returns float32 for all input types.
         assert y.dtype == torch.float32
         torch.testing.assert_close(y.cpu().double(), expected, rtol=RTOL, atol=ATOL)
 
@@ -81,7 +81,7 @@ def test_the_gradient_is_right_on_average(kind):
     getattr(k2, f"swoosh_{kind}")(x).sum().backward()
     _, deriv = _expected(torch.tensor([1.7]), kind)
     assert x.grad.unique().numel() == 2  # rounded up or down
-    # The mean of 20,000 roundings, each off by at most a step: 5 standard
+    # The mean of 20,000 roundings, each with an error of at most a step: 5 standard
     # deviations of STEP / 2 / sqrt(20,000).
     torch.testing.assert_close(
         x.grad.mean().cpu().double(), deriv[0], rtol=0, atol=5 * STEP / 2 / 20_000**0.5
@@ -95,12 +95,12 @@ def test_dropout(kind):
     y = getattr(k2, f"swoosh_{kind}")(x, dropout_prob=p)
     y.sum().backward()
     expected, deriv = _expected(x.detach().cpu(), kind)
-    # swoosh_r(0) is 0 or nearly so without being dropped.
+    # swoosh_r(0) is about 0 without dropout too.
     keep = expected.abs() > 1e-3
     x_grad = x.grad.cpu()[keep]
     y, expected, deriv = y.detach().cpu()[keep], expected[keep], deriv[keep]
     dropped = y == 0
-    # About 2,000 trials: a deviation of 0.05 is five standard deviations.
+    # About 2,000 trials: 0.05 is five standard deviations.
     assert abs(dropped.float().mean().item() - p) < 0.05
     torch.testing.assert_close(
         y[~dropped].double(), (expected / (1 - p))[~dropped], rtol=RTOL, atol=ATOL

@@ -1,4 +1,4 @@
-"""k2 on mps from several threads at once, while torch encodes in another."""
+"""k2 on mps in several threads at once, also while torch encodes in another."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 
 def _loss(seed):
-    """A CTC loss and its gradient on mps, by a generator of its own."""
+    """A CTC loss and its gradient on mps, of numbers from a generator of its own."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 15, 6, generator=generator)
     leaf = logits.to("mps").requires_grad_(True)
@@ -30,7 +30,7 @@ def _loss(seed):
 
 
 def _run(*targets):
-    """Runs each function in a thread of its own; raises an exception of any of them."""
+    """Runs each function in a thread of its own; raises the exception of any of them."""
     errors = []
 
     def guard(target):
@@ -63,7 +63,7 @@ def test_losses_in_threads_are_those_of_one_thread(rounds):
 
 @pytest.fixture
 def restless():
-    """Threads take turns as often as they can."""
+    """Makes Python switch threads as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -71,7 +71,7 @@ def restless():
 
 
 def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
-    """It makes them for the first that asks; waits let others ask, too."""
+    """A shape makes its row ids at the first request; during the wait others may ask."""
     rows = 100000
     splits = torch.arange(0, 2 * rows + 1, 2, dtype=torch.int32, device="mps")
     expected = torch.arange(rows, dtype=torch.int32).repeat_interleave(2)
@@ -81,14 +81,14 @@ def test_threads_that_ask_a_new_shape_for_its_row_ids(rounds, restless):
 
         def work():
             start.wait()
-            torch.ones(rows, device="mps") + 1  # something to wait for
+            torch.ones(rows, device="mps") + 1  # work to wait for
             assert_same(shape.row_ids(1), expected)
 
         _run(*[work] * 3)
 
 
 def test_k2_beside_torch(rounds):
-    """One thread keeps the device busy, the other asks k2 all the time."""
+    """One thread keeps the device busy while another calls k2."""
     done = threading.Event()
     fsas = random_fsa_vec()
     expected = fsas.get_tot_scores(use_double_scores=True, log_semiring=True)
@@ -114,7 +114,7 @@ def test_k2_beside_torch(rounds):
 
 
 def test_intersect_dense_pruned_waits_from_its_own_thread(rounds):
-    """intersect_dense_pruned prunes, in a thread of k2, scores that torch has just computed."""
+    """A thread of k2 prunes scores that torch may still be computing."""
     torch.manual_seed(1)
     log_probs = torch.randn(2, 90, 6)
     segments = torch.tensor([[0, 0, 90], [1, 0, 65]], dtype=torch.int32)
@@ -154,7 +154,7 @@ def test_gradients_come_from_the_thread_of_autograd():
 
 
 def _busy():
-    """Gives the device work for some tenths of a second; returns at once."""
+    """Encodes work for some tenths of a second, without a wait."""
     px = torch.randn(2, 200, 401, device="mps")
     py = torch.randn(2, 201, 400, device="mps")
     torch.mps.synchronize()
@@ -174,7 +174,7 @@ WAITING = {
 
 @pytest.mark.parametrize("name", WAITING)
 def test_python_runs_while_k2_waits(name):
-    """Another thread goes on during a wait that takes long."""
+    """Another thread runs during a long wait."""
     stop = threading.Event()
     times = []
 
@@ -193,8 +193,8 @@ def test_python_runs_while_k2_waits(name):
     thread.join()
     del busy
     between = [t for t in times if begin < t < end]
-    # One tick a millisecond if nothing hinders it; with the GIL held there is
-    # none, or one at either end.
+    # A free thread ticks once a millisecond.  If the wait held the GIL there would be
+    # no tick, or one at either end.
     assert end - begin > 0.02, "the device had nothing to do"
     assert len(between) >= 5
 

@@ -1,4 +1,4 @@
-"""k2.mps.install_ctc_loss(): torch's ctc_loss, on mps beside torch's on the CPU."""
+"""k2.mps.install_ctc_loss(): torch's ctc_loss on mps, compared with torch on the CPU."""
 
 import k2
 import pytest
@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from k2_mps_tests.parity.helpers import MPS
 
 NUM_FRAMES, NUM_SEQUENCES, NUM_SYMBOLS = 12, 4, 6
-# No path leads through the third sequence: one frame for two labels.
+# The third sequence has no path: one frame for two labels.
 FRAMES = (12, 7, 1, 9)
 LENGTHS = (3, 0, 2, 4)
 
-# torch's values are those in float64: its own float32 is less exact than k2's.
-# A loss is rounded to float32 once, and once more by each step of a reduction.
+# torch computes in float64, because its float32 is less exact than k2's.  A loss is
+# rounded to float32 once, and again in each step of a reduction.
 LOSS = {"rtol": 4e-7, "atol": 0, "equal_nan": True}
 GRADIENT_ERROR = 1e-6  # of the largest value of a gradient, as in test_ctc
 
@@ -38,7 +38,7 @@ def _run(device, log_probs, targets, *lengths, **options):
     leaf = log_probs.detach().to(device).requires_grad_(True)
     loss = F.ctc_loss(leaf, targets.to(device), *lengths, **options)
     assert loss.device.type == device and loss.dtype == log_probs.dtype
-    # Gradients that differ from one sequence to the next.
+    # The sequences have different gradients.
     (loss * torch.arange(1, loss.numel() + 1, device=device).reshape(loss.shape)).sum().backward()
     return loss.detach().cpu(), leaf.grad.cpu()
 
@@ -145,7 +145,7 @@ def test_refused(call, told):
 
 def test_taken_back():
     served = F.ctc_loss
-    k2.mps.install_ctc_loss()  # Twice is as once.
+    k2.mps.install_ctc_loss()  # A second call changes nothing.
     assert F.ctc_loss is served is k2.mps.gpu.ctc_loss
     k2.mps.uninstall_ctc_loss()
     assert F.ctc_loss.__module__ == "torch.nn.functional"

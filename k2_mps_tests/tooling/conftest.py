@@ -12,13 +12,13 @@ from k2mps.core import git
 
 from k2_mps_tests.tooling import support
 
-# As the developer has it, for the tests that go to the real upstream.
+# The developer's configuration, for tests that go to the real upstream.
 _USERS_ENVIRONMENT = dict(os.environ)
 
 
 def pytest_configure(config):
-    # A shell's background job ignores Ctrl-C, and so would the processes that
-    # tests send it to.
+    # A shell's background job ignores SIGINT, and child processes inherit that.
+    # Tests send SIGINT to such processes.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""Small libraries for macOS, which clang and lld make here."""
+"""Makes small libraries for macOS with clang and lld."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLANG = f"clang-{doctor.CLANG}"
 
 
 def require_linker() -> None:
-    """Installs clang and lld where they are missing and that needs no password."""
+    """Installs missing clang and lld, if the installation needs no password."""
     needed = (_CLANG, f"lld-{doctor.CLANG}")
     doctor.provide([one for one in toolchain.checks() if one.package in needed], Reporter())
 
@@ -26,12 +26,12 @@ def link(
     target: str = TARGET,
     name: str | None = None,
 ) -> Path:
-    """Compiles and links C code, without any library of the system's.
+    """Compiles and links C code, without any system library.
 
     Args:
-      options: further arguments: libraries, and options for the linker.
+      options: further arguments: libraries and linker options.
       kind: -dynamiclib or -bundle.
-      name: the install name of a dynamic library; default @rpath/ and its file's.
+      name: the install name of a dynamic library; default: @rpath/ and its file name.
     Raises:
       subprocess.CalledProcessError: the compiler's or linker's message is in `stderr`.
     """

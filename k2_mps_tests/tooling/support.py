@@ -1,9 +1,8 @@
-"""What the tooling tests share: small real git repositories and the tool.
+"""Small real git repositories, and the tool in a process of its own.
 
-`make_upstream` makes a repository that stands in for k2: a few commits, a
-script, a symbolic link, a file with CRLF line ends, one without a final
-newline, one with non-ASCII text.  `Sandbox` is a clone of k2-mps in which the
-tool runs as users run it: as a process of its own.
+`make_upstream` makes a repository in place of k2: a few commits, a script, a
+symbolic link, a file with CRLF line ends, one without a final newline, one with
+non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ IDENTITY = {
     "GIT_COMMITTER_EMAIL": "contributor@example.org",
     "GIT_AUTHOR_DATE": "@1700000000 +0100",
     "GIT_COMMITTER_DATE": "@1700000000 +0100",
-    # Looking at a checkout must not write to it.
+    # git must not write to a checkout when a test looks at it.
     "GIT_OPTIONAL_LOCKS": "0",
 }
 
@@ -51,7 +50,7 @@ UPSTREAM_FILES = {
 
 
 def git(directory: Path, *args: str, env: dict | None = None) -> str:
-    """Runs git as a contributor would; returns what it prints."""
+    """Runs git with a contributor's name; returns the output."""
     result = subprocess.run(
         ["git", *args],
         cwd=directory,
@@ -65,7 +64,7 @@ def git(directory: Path, *args: str, env: dict | None = None) -> str:
 
 
 def shell(directory: Path, script: str) -> None:
-    """Runs shell commands as a contributor would, to the first that fails."""
+    """Runs shell commands with a contributor's name, up to the first failure."""
     subprocess.run(
         ["sh", "-ec", script],
         cwd=directory,
@@ -77,7 +76,7 @@ def shell(directory: Path, script: str) -> None:
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
-    """Writes files, byte for byte as given."""
+    """Writes files, {path: bytes or text}."""
     for name, text in files.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +84,7 @@ def write(directory: Path, files: dict[str, str]) -> None:
 
 
 def commit(directory: Path, message: str, files: dict[str, str]) -> str:
-    """Writes and commits files; the commit's id."""
+    """Writes and commits files; returns the commit's id."""
     write(directory, files)
     git(directory, "add", "--force", "--", *files)
     git(directory, "commit", "--quiet", "-m", message)
@@ -93,7 +92,7 @@ def commit(directory: Path, message: str, files: dict[str, str]) -> str:
 
 
 def make_upstream(directory: Path) -> Path:
-    """Makes the repository that stands in for k2."""
+    """Makes the repository in place of k2."""
     directory.mkdir(parents=True)
     git(directory, "init", "--quiet", "--initial-branch=master")
     git(directory, "config", "core.autocrlf", "false")
@@ -107,8 +106,8 @@ def make_upstream(directory: Path) -> Path:
     return directory
 
 
-# Runs the tool, which sends itself a signal when it replaces the given file
-# of the checkout.
+# Runs the tool, which sends itself a signal when it replaces the file number
+# `countdown` of the checkout.
 AMID_SWAP = """
 import os, signal, sys
 from k2mps.cli import command_line
@@ -135,8 +134,8 @@ class Sandbox:
 
     Attributes:
       root: the clone's top directory.
-      upstream: the repository that stands in for k2.
-      pin: its commit that the series is for.
+      upstream: the repository in place of k2.
+      pin: the commit of this repository that is the base of the series.
     """
 
     def __init__(self, root: Path, upstream: Path):
@@ -179,7 +178,7 @@ class Sandbox:
         )
 
     def use_installed_torch(self) -> str:
-        """Names the torch of .venv in upstream.toml; its version."""
+        """Names the torch of .venv in upstream.toml; returns its version."""
         torch = Environment(Project(self.root)).version_of("torch")
         assert torch, "these tests need the environment that k2mps build makes"
         version = torch.split("+")[0]
@@ -191,7 +190,7 @@ class Sandbox:
         return [sys.executable, "-m", "k2mps", *map(str, args)]
 
     def start(self, *args: str, **kwargs) -> subprocess.Popen:
-        """Starts the tool; for tests that send it signals."""
+        """Starts the tool, for tests that send signals to it."""
         return subprocess.Popen(
             self.command(*args),
             cwd=self.root,
@@ -209,14 +208,16 @@ class Sandbox:
         return tool_server.run(list(map(str, args)), self.root, environment)
 
     def ok(self, *args: str, env: dict | None = None) -> str:
-        """Runs the tool, which must succeed; what it prints."""
+        """Runs the tool, which must succeed; returns the output."""
         result = self.run(*args, env=env)
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
     def fails(self, code: int, *args: str, env: dict | None = None) -> str:
-        """Runs the tool, which must fail with this exit code; its message,
-        which must have the shape that all messages have."""
+        """Runs the tool, which must fail with this exit code; returns its message.
+
+        The message must have the form of all messages.
+        """
         result = self.run(*args, env=env)
         assert result.returncode == code, result.stdout + result.stderr
         assert result.stderr.count("error: ") >= 1
@@ -224,7 +225,7 @@ class Sandbox:
         return result.stderr
 
     def clone(self, name: str, *options: str) -> Path:
-        """A checkout of the user's own, at the pin, on branch master."""
+        """A checkout of the user, at the pin, on branch master."""
         directory = self.root.parent / name
         subprocess.run(
             ["git", "clone", "--quiet", *options, self.upstream.as_uri(), str(directory)],
@@ -234,7 +235,7 @@ class Sandbox:
         return directory
 
     def state(self, directory: Path | None = None) -> str:
-        """What `k2mps status` says of a checkout, in a word or two."""
+        """The state of a checkout by `k2mps status`, in a word or two."""
         import json
 
         args = ["--k2", str(directory)] if directory else []
@@ -244,8 +245,8 @@ class Sandbox:
 def sample_series(sandbox: Sandbox) -> None:
     """Gives the sandbox a series of three patches, made by export.
 
-    They modify, delete, change a mode, add files in new directories, and
-    edit a CRLF file and one without final newline.
+    The patches modify and delete files, change a mode, add files in new directories,
+    and edit a CRLF file and a file without final newline.
     """
     work = sandbox.clone("authoring")
     git(work, "checkout", "--quiet", "-b", "k2-mps")
@@ -305,9 +306,11 @@ def patches(sandbox: Sandbox) -> dict[str, bytes]:
 
 
 def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
-    """Everything of a checkout that a user could miss: HEAD, refs, index,
-    and each file with its bytes, mode and time; also what else lies in the
-    git directory, so that nothing is left there."""
+    """The state of a checkout that a user could miss.
+
+    It is HEAD, the refs, the index, each file with its bytes, mode and time, and the
+    names of all other files in the git directory, where the tool must leave nothing.
+    """
     git_dir = Path(git(directory, "rev-parse", "--absolute-git-dir"))
     files = {}
     for path in sorted(directory.rglob("*")):
@@ -331,7 +334,7 @@ def snapshot(directory: Path, times: bool = True) -> dict[str, object]:
         "git directory": sorted(
             path.name
             for path in git_dir.iterdir()
-            # Git's own, and the ids of the last series, which save time.
+            # Files of git, and the tool's cache of the last series' ids.
             if path.name not in ("ORIG_HEAD", "logs", "gc.log", "k2mps-series")
         ),
         "worktrees": git(directory, "worktree", "list"),
@@ -342,11 +345,11 @@ def shim(directory: Path, script: str) -> dict[str, str]:
     """A program `git` that runs before the real one, first on the PATH.
 
     Args:
-      directory: where to put it.
-      script: shell commands; `$count` is the number of this git command,
-        from 1, and `$PPID` the process that started it.
-    Returns:
-      The environment that puts it in force.
+      directory: the directory of the program.
+      script: shell commands; `$count` is the number of the git command, from 1, and
+        `$PPID` the process that started git.
+      Returns:
+      The environment in which git is this program.
     """
     directory.mkdir(parents=True, exist_ok=True)
     real = subprocess.run(
@@ -376,8 +379,10 @@ NO_MOUNT = "this system lets us mount no file system of our own"
 
 @functools.cache
 def mount_namespace() -> tuple[str, ...]:
-    """The command that runs another one where it may mount file systems;
-    empty where the system does not allow that."""
+    """The command that runs another command in a mount namespace of its own.
+
+    Empty where the system allows no such namespace.
+    """
     for command in (("unshare", "--mount"), ("unshare", "--map-root-user", "--mount")):
         try:
             probe = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
@@ -389,7 +394,7 @@ def mount_namespace() -> tuple[str, ...]:
 
 
 def git_commands(sandbox: Sandbox, *args: str) -> list[str]:
-    """The git commands that the tool runs for some arguments, in order."""
+    """The git commands that the tool runs with these arguments, in order."""
     result = sandbox.run("--verbose", *args)
     assert result.returncode == 0, result.stderr
     return re.findall(r"^\+ git (.*)$", result.stderr, re.MULTILINE)

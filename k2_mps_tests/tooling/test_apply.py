@@ -1,4 +1,4 @@
-"""`k2mps apply`: what it does, and what it refuses without a trace."""
+"""`k2mps apply`: its results, and its refusals, which leave no trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-# What git made of the files of `support.sample_series`.
+# git's ids for the files of `support.sample_series`.
 TREE = "fb9b52df22fdff689711f865d3fe5ee377ddbade"
 
 
@@ -329,7 +329,7 @@ def test_a_linked_worktree_is_as_good_as_a_clone(sandbox, tmp_path):
 
 @pytest.mark.parametrize("lose", [False, True])
 def test_a_worktree_on_another_disk_than_its_repository(sandbox, tmp_path, lose):
-    """Nothing can be renamed from one to the other."""
+    """No file can be renamed from one disk to the other."""
     if not support.mount_namespace():
         pytest.skip(support.NO_MOUNT)
     own = sandbox.clone("own")
@@ -341,7 +341,7 @@ def test_a_worktree_on_another_disk_than_its_repository(sandbox, tmp_path, lose)
         f"git -C {own} worktree add --quiet --detach {disk}/tree\n"
         f"cd {sandbox.root}\n"
         'if [ -n "$1" ]; then\n'
-        # Killed amid the files, then mended.
+        # kill -9 while the tool writes files; the next command repairs.
         f'  ! "$PYTHON" -c "$AMID" 5 SIGKILL apply --k2 {disk}/tree\n'
         f"  test -d {disk}/tree/.k2mps\n"
         f'  "$PYTHON" -m k2mps status --k2 {disk}/tree\n'
@@ -363,7 +363,7 @@ def test_a_worktree_on_another_disk_than_its_repository(sandbox, tmp_path, lose)
     )
     assert result.returncode == 0, result.stdout + result.stderr
     assert "checkout: applied" in result.stdout
-    # Behind the status there is nothing: git finds no change.
+    # The output ends with the status: git lists no change.
     assert result.stdout.endswith("patches: as locked\nbuild: none\nnext: k2mps build\n")
     if lose:
         assert "checkout: pristine" in result.stdout
@@ -484,7 +484,7 @@ def test_hooks_do_not_run(sandbox, tmp_path):
 
 
 def test_git_am_reads_the_same_patch(sandbox):
-    """Patches that only edit give git am's tree, so they are good mail."""
+    """Patches that only edit are valid mail: git am makes the same tree."""
     sandbox.ok("checkout")
     patch = sandbox.root / "patches/array-a-mode-and-line-ends.patch"
     own = sandbox.clone("own")
@@ -501,8 +501,7 @@ def test_git_am_reads_the_same_patch(sandbox):
 
 
 def test_the_commits_are_those_that_git_makes(sandbox):
-    """One process makes all commits; git places the hunks of a patch only where
-    they stand elsewhere than the patch says."""
+    """One process makes all commits; git places only hunks whose lines have moved."""
     own = sandbox.clone("own")
     sandbox.ok("apply", "--k2", str(own))
     tip = git(own, "rev-parse", "HEAD")

@@ -1,4 +1,4 @@
-"""`k2mps new`, `edit`, `fold` and `drop`: patches without knowing commits."""
+"""`k2mps new`, `edit`, `fold` and `drop`: commands on patches, without commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def edit(k2, old="line 20\n", new="twenty\n", path=CONTEXT):
 
 
 def sound(sandbox, k2, patches_=3):
-    """The three agree: checkout, patches/, lock; and git sees no edit."""
+    """Checkout, patches/ and lock agree, and git sees no edit."""
     assert sandbox.state() == "applied"
     assert '"patches": "locked"' in sandbox.ok("status", "--json")
     assert git(k2, "status", "--porcelain") == ""
@@ -89,7 +89,7 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     assert not (sandbox.root / "patches/files/notes.txt").exists()
     assert (sandbox.root / "patches/files/k2/new/a.cu").read_text() == "a\n"
     assert git(k2, "status", "--porcelain") == "?? notes.txt"
-    # From wherever one stands, and what git was told of.
+    # The patch gets files that git tracks, and the named file, here by an absolute path.
     support.write(k2, {"k2/new/b.cu": "b\n"})
     git(k2, "add", "k2/new/b.cu")
     name = command[1] if command[0] == "fold" else "more"
@@ -108,7 +108,7 @@ def test_who_made_a_patch_is_its_author(sandbox, k2):
     assert re.match(
         r"From: Bob <b@c\.org>\nDate: \w{3}, \d+ .* [-+]\d{4}\nSubject: more", file.read_text()
     )
-    # Whoever edits it later.
+    # A later edit by another person keeps the author.
     before = file.read_text().split("Subject")[0]
     sandbox.config.write_text("[user]\n\tname = Eve\n\temail = e@c.org\n")
     sandbox.ok("edit", "more-a-thing", "--why", "Because.")

@@ -1,7 +1,7 @@
 """`k2mps build`: real cmake, ninja and compilers on a small stand-in for k2.
 
-The stand-in has k2's shape as far as the tool sees it: a CMake project `k2`
-with a Python extension `_k2` in lib/, a Python package that imports it, and a
+The stand-in has the parts of k2 that the tool uses: a CMake project `k2` with a
+Python extension `_k2` in lib/, a Python package that imports the extension, and a
 configure step that writes torch_version.py into the checkout.
 """
 
@@ -65,7 +65,7 @@ FILES = {
     "k2/csrc/module.cc": MODULE,
     "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
     "k2/python/k2/__init__.py": ("from _k2 import answer  # noqa\nfrom . import mps  # noqa\n"),
-    # k2's own tests are where there is a k2; this one reads wheels alone.
+    # Only tests that read wheels need this file.
     "k2/python/k2/mps.py": (
         "import importlib.metadata, json\n"
         "def build_info():\n"
@@ -78,8 +78,10 @@ FILES = {
 
 
 def make_environment(directory: Path) -> None:
-    """A virtual environment with everything that ours has but k2, and its own
-    site-packages, so that what the tests register does not reach ours."""
+    """A virtual environment with the packages of .venv, without k2.
+
+    Its own site-packages folder receives what tests register.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True)
     (target,) = directory.glob("lib/python3.*/site-packages")
     ours = Path(sys.prefix)
@@ -93,8 +95,7 @@ def make_environment(directory: Path) -> None:
 
 @pytest.fixture
 def sandbox(empty):
-    """A clone of k2-mps that can build its stand-in for k2, whose series
-    makes the answer 42."""
+    """A clone of k2-mps that builds a stand-in for k2; its series makes the answer 42."""
     pin = support.commit(empty.upstream, "buildable", FILES)
     empty.pin = pin
     empty.write_config(pin)
@@ -139,7 +140,7 @@ def trees(sandbox):
 
 
 def answer(sandbox):
-    """What `import k2` in .venv gives, in a process of its own."""
+    """The answer of `import k2` in .venv, in a process of its own."""
     return subprocess.run(
         [str(sandbox.root / ".venv/bin/python"), "-c", "import k2; print(k2.answer())"],
         cwd="/",
@@ -191,7 +192,7 @@ def test_edits_are_built_step_by_step_in_one_tree(sandbox):
     build(sandbox)
     assert [name for name in trees(sandbox) if "-edited-" in name]
     assert len(trees(sandbox)) == 2
-    # Back to the series: its own tree is still there.
+    # With the series again, the first build tree serves again.
     git(sandbox.checkout, "reset", "--quiet", "--hard", "HEAD~1")
     build(sandbox)
     assert answer(sandbox) == "42"
@@ -263,7 +264,7 @@ def test_a_compile_error_is_shown_and_the_next_build_goes_on(sandbox):
     assert "answer.cc:101:" in message and "wrong_name" in message
     assert "FAILED: " in message and "build.log" in message
     assert "of no interest" not in message
-    assert "-std=" not in message  # the command is in the log only
+    assert "-std=" not in message  # Only the log has the command.
     assert len(message.splitlines()) < 60
     support.write(sandbox.checkout, {"k2/csrc/answer.cc": "int Answer() { return 5; }\n"})
     assert "2 steps" in build(sandbox)
@@ -398,7 +399,7 @@ target_sources(_k2 PRIVATE big.cc)
 
 
 def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
-    """A machine without compilers, where apt-get may not be run."""
+    """On a machine without compilers and without rights for apt-get."""
     env = {"PATH": bare_path(tmp_path)}
     message = fails(sandbox, 30, env=env)
     assert "C++ compiler" in message
@@ -408,7 +409,7 @@ def test_missing_compilers_name_the_one_command(sandbox, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root installs unasked")
 @pytest.mark.parametrize("works", [True, False])
 def test_root_installs_what_is_missing(sandbox, tmp_path, works):
-    """apt-get here is a program that puts a compiler on the PATH."""
+    """This apt-get is a program that puts a compiler on the PATH."""
     path = bare_path(tmp_path)
     log = tmp_path / "apt.log"
     tool = Path(path) / "apt-get"

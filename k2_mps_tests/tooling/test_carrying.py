@@ -1,7 +1,7 @@
-"""Carrying the patches in checkouts, configurations and places of every kind.
+"""The patch commands in checkouts, configurations and places of every kind.
 
-One series of commands, `carry`, is run in each; its result is the same bytes
-in patches/ and upstream.toml everywhere.
+`carry` runs one sequence of commands.  Everywhere the sequence must give the same
+bytes in patches/ and upstream.toml.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def onto(sandbox):
 
 
 def edit(directory, old, new, path=CONTEXT):
-    """Edits a file and leaves its line ends as they are."""
+    """Edits a file and keeps its line ends."""
     text = (directory / path).read_bytes()
     assert text.count(old) == 1
     (directory / path).write_bytes(text.replace(old, new))
 
 
 def carry(sandbox, onto, directory=None):
-    """Uses each of the commands; what patches/ is at the end."""
+    """Runs each of the commands; returns patches/ at the end."""
     k2 = ["--k2", str(directory)] if directory else []
     sandbox.ok("apply", *k2)
     directory = directory or sandbox.checkout
@@ -68,7 +68,7 @@ def carry(sandbox, onto, directory=None):
 
 @pytest.fixture
 def reference(sandbox, onto, tmp_path):
-    """What `carry` gives in a plain clone, and a sandbox as before it."""
+    """The result of `carry` in a plain clone, and a sandbox in the state before."""
     name(sandbox)
     before = patches(sandbox)
     result = carry(sandbox, onto)
@@ -83,7 +83,7 @@ def reference(sandbox, onto, tmp_path):
 
 
 def name(sandbox, text=""):
-    """Tells git who the user is, and whatever else."""
+    """Sets the user's name and other settings of git."""
     sandbox.config.write_text(text + "\n[user]\n\tname = A\n\temail = a@example.org\n")
 
 
@@ -122,7 +122,7 @@ def crlf(sandbox, tmp_path):
 
 
 def with_submodule(sandbox, tmp_path):
-    """k2 itself as a submodule of the user's repository."""
+    """k2 as a submodule of the user's repository."""
     outer = tmp_path / "outer"
     outer.mkdir()
     git(outer, "init", "--quiet")
@@ -143,8 +143,8 @@ def test_every_kind_of_checkout(sandbox, reference, onto, tmp_path, place):
     } == set()
 
 
-# All that one has, then all in the other order: where two settings are of one
-# thing the last holds.
+# All settings together, in both orders: of two values of one setting the last
+# counts.
 @pytest.mark.parametrize("step", [1, -1])
 def test_configuration_changes_nothing(sandbox, reference, onto, tmp_path, step):
     text = "\n".join(list(CONFIGURATIONS.values())[::step])
@@ -230,7 +230,7 @@ def test_a_blobless_clone_whose_origin_is_gone(sandbox, onto):
     git(sandbox.upstream, "config", "uploadpack.allowFilter", "true")
     own = sandbox.clone("blobless", "--filter=blob:none")
     git(own, "checkout", "--quiet", "--detach", sandbox.pin)
-    # What the old commit has is not there.
+    # The clone lacks the blobs of the old commit.
     old = git(own, "rev-parse", "HEAD~1")
     os.rename(sandbox.upstream, sandbox.upstream.with_name("gone"))
     before = snapshot(own), patches(sandbox)

@@ -1,4 +1,4 @@
-"""`k2mps checkout`: cloning the pin, or taking what K2 names."""
+"""`k2mps checkout`: clones the pin, or takes the checkout that K2 names."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_progress_on_a_terminal(sandbox):
     os.close(leader)
     assert process.wait() == 0
     assert b"cloning" in shown
-    assert b"\x1b[" in shown  # the cursor is moved: it is live
+    assert b"\x1b[" in shown  # A live display moves the cursor.
     assert sandbox.pin.encode() in shown
 
 

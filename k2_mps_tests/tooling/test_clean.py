@@ -1,4 +1,4 @@
-"""`k2mps clean`: deletes what can be made again, and nothing else."""
+"""`k2mps clean` deletes only files that other commands make again."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_help_has_each_command_in_one_group(empty):
 
 
 def test_every_error_has_a_next_step():
-    """In the source, as no test can raise them all."""
+    """Reads the source, because no test can raise all errors."""
     without = []
     for path in sorted((support.TOOLS / "k2mps").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -105,7 +105,7 @@ def test_help_works_anywhere(empty, tmp_path):
 
 
 def test_help_and_status_import_nothing_heavy(empty):
-    """What keeps them quick: no rich, no tomlkit, and never torch."""
+    """These commands are quick because they import no rich, no tomlkit and no torch."""
     script = (
         "import sys; sys.argv = ['k2mps', *sys.argv[1:]]\n"
         "from k2mps.cli import command_line\n"
@@ -192,7 +192,7 @@ def test_without_a_command_it_tells_how_things_stand(sandbox):
 
 
 def _completions(sandbox, *words):
-    """What bash would be offered for the last of these words."""
+    """The completions that bash gets for the last of these words."""
     out = sandbox.run(
         env={
             "_K2MPS_COMPLETE": "bash_complete",

@@ -1,4 +1,4 @@
-"""`k2mps cuda --prepare`: a folder that needs nothing of this project."""
+"""`k2mps cuda --prepare` makes a folder that works without this project."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = support.TOOLS.parent
 
 @pytest.fixture
 def moderngpu(sandbox, tmp_path):
-    """The scripts in the sandbox, and what stands in for moderngpu."""
+    """The sandbox with the scripts, and a stand-in for moderngpu."""
     for path in ("k2_mps_tests/cuda", "k2_mps_tests/benchmarks", "k2_mps_tests/upstream"):
         shutil.copytree(ROOT / path, sandbox.root / path)
     support.write(tmp_path / "gpu", {"src/moderngpu/a.hxx": "// a\n"})
@@ -45,7 +45,7 @@ def test_the_folder_has_all(sandbox, moderngpu, tmp_path):
     assert "k2/csrc/mps/context.mm" in names(folder / "series.tgz")
     assert "k2/csrc/mps/context.mm" not in names(folder / "base.tgz")
     assert set(names(folder / "moderngpu.tgz")) == {"src/moderngpu/a.hxx"}
-    # Where there is no GPU it says at which step it stopped.
+    # Without a GPU the script names the step at which it stopped.
     empty = tmp_path / "empty"
     empty.mkdir()
     result = subprocess.run(
@@ -59,7 +59,7 @@ def test_the_folder_has_all(sandbox, moderngpu, tmp_path):
 
 
 def test_what_times_are_compared_with(sandbox, moderngpu, tmp_path):
-    """The pin, with the patches that it does not compile without."""
+    """The comparison is with the pin plus the patches that it needs to compile."""
     k2 = sandbox.checkout
     sandbox.ok("apply")
     git(k2, "checkout", "--quiet", "--detach", sandbox.pin)

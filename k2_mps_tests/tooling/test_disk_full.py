@@ -1,8 +1,8 @@
 """A full disk: a file system of a few hundred kilobytes, really filled.
 
-The file system is a tmpfs of its own, mounted by a helper in a mount
-namespace (as root, or as any user where the system lets users have
-namespaces).  Everything that looks at it runs inside that namespace.
+A helper mounts a tmpfs in a mount namespace, as root, or as a user if the system
+lets users have namespaces.  All code that looks at the file system runs inside the
+namespace.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 
 from k2_mps_tests.tooling import support
 
-# Runs in the namespace: mounts, copies the checkout there, fills the disk but
-# for some bytes, runs the tool, and prints what was found as JSON.
+# Runs in the namespace: mounts the tmpfs, copies the checkout there, fills the disk
+# but for some bytes, runs the tool, and prints the results as JSON.
 SCRIPT = """
 import json, os, shutil, subprocess, sys
 sys.path[:0] = [{root!r}]
@@ -84,8 +84,8 @@ def run_on_full_disk(sandbox, room, source, *command):
     return json.loads(result.stdout)
 
 
-# From no room at all, where not even an index can be written, over room for
-# all objects but not for the files, to room enough.
+# From no free space, where git cannot even write an index, over space for all objects
+# but not for the files, to enough space.
 @pytest.mark.parametrize("room_kib", range(0, 192, 8))
 def test_apply_on_a_full_disk(sandbox, room_kib):
     own = sandbox.clone("own")
@@ -138,7 +138,7 @@ def test_export_on_a_full_disk(sandbox, room_kib):
 @pytest.mark.parametrize("command", ["rebase", "drop", "new"])
 @pytest.mark.parametrize("room_kib", [0, 8, 24])
 def test_carrying_on_a_full_disk(sandbox, command, room_kib):
-    """The project is on the full disk; the checkout is elsewhere."""
+    """The project is on the full disk, the checkout on another."""
     sandbox.ok("apply")
     k2 = sandbox.checkout.rename(sandbox.root.parent / "k2-elsewhere")
     onto = support.commit(sandbox.upstream, "Newer", {"docs/new": "x\n"})

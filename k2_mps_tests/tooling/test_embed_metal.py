@@ -1,7 +1,7 @@
 """cmake/mps.cmake: kernels in a library, as text and compiled.
 
-A stand-in for Metal's compiler writes what it was called with; the embedding
-and the program that reads it back are real.
+A stand-in for Metal's compiler writes its arguments to a file.  The embedding and
+the program that reads the embedded kernels are real.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KERNEL = """\
 kernel void add(device float *x [[buffer(0)]]) { *x += ONE; }
 """
 FULL = KERNEL.replace('#include "k2/csrc/mps/kernels/add.h"', "#define ONE 1\n")
-# Bytes that a literal or a list of numbers could garble.
+# Bytes that a wrong literal or list of numbers would change.
 COMPILED = bytes(range(256)) + b"\0MTLB;[]\n\0"
 
 CMAKE = """\
@@ -77,7 +77,7 @@ sys.exit({status})
 
 
 class Tree:
-    """A project that has its kernels embedded as k2 does."""
+    """A project that embeds its kernels in the way of k2."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -160,7 +160,7 @@ def test_what_a_compiler_makes_is_embedded_to_the_byte(tree):
     assert tree.shown() == b"add\n" + size + b"\n" + COMPILED + FULL.encode()
     arguments = tree.log.read_text().split("\n")
     assert arguments[-1] == str(tree.folder / "k2/csrc/mps/kernels/add.metal")
-    # As newLibraryWithSource is told in metal.mm.
+    # The same options as those of newLibraryWithSource in metal.mm.
     assert "-fno-fast-math" in arguments
     assert arguments[arguments.index("-I") + 1] == str(tree.folder)
 

@@ -1,4 +1,4 @@
-"""The virtual environment: made, filled and judged without guessing."""
+"""The virtual environment: how the tool makes, fills and judges it."""
 
 from __future__ import annotations
 
@@ -39,8 +39,7 @@ def made_once(tmp_path_factory):
 
 @pytest.fixture
 def made(made_once, tmp_path, monkeypatch):
-    """A project with an environment of its own, whose pip looks for packages
-    in one folder and nowhere else."""
+    """A project with an environment whose pip looks for packages in one folder only."""
     root = tmp_path / "project"
     shutil.copytree(made_once, root, symlinks=True)
     for name in list(os.environ):
@@ -81,7 +80,7 @@ def test_only_what_is_missing_is_installed(made):
     assert made.install(wanted)
     assert made.version_of("small-package") == "1.2"
     assert made.missing(wanted) == []
-    # Now pip would fail: it is not asked.
+    # From here on pip would fail, so the tool must not run it.
     shutil.rmtree(made.wheels)
     assert not made.install(wanted)
 
@@ -141,12 +140,12 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
     assert made.version_of("small-package") == "2.0"
     assert install("it", source, {"FLAVOUR": "sweet"})
     assert not install("it", source, {"FLAVOUR": "sweet"})
-    # Tests and what tools leave behind are not installed, so do not count.
+    # Tests and tools' caches do not count: pip does not install them.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
     )
     assert not install("it", source, {"FLAVOUR": "sweet"})
-    # A failure leaves no claim that it is installed.
+    # After a failure the tree does not count as installed.
     (source / "version").unlink()
     with pytest.raises(errors.RequirementMissingError):
         install("it", source, {"FLAVOUR": "sweet"})
@@ -165,7 +164,7 @@ def test_the_torch_that_is_asked_for(made):
 
 
 def test_every_dependency_is_pinned_to_one_version():
-    """One place pins each, and exactly."""
+    """One place pins each dependency to one exact version."""
     path = support.TOOLS.parent / "pyproject.toml"
     document = environment.tomllib.loads(path.read_text())
     found = document["project"]
@@ -226,7 +225,7 @@ def test_torch_comes_without_cuda_where_pip_is_not_told_where_from(made, monkeyp
 def test_a_torch_for_cuda_needs_the_toolkit(made, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "none"))
-    made.require_usable_torch()  # there is none at all
+    made.require_usable_torch()  # This machine has no toolkit.
     folder = made.site_packages / "torch"
     folder.mkdir()
     version = folder / "version.py"

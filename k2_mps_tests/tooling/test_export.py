@@ -1,4 +1,4 @@
-"""`k2mps export`: the inverse of apply, that loses nobody's work."""
+"""`k2mps export`: the inverse of apply, without loss of work."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_file_is_what_the_format_says(sandbox, k2):
 
 def test_only_the_patch_that_changed_is_written(sandbox, k2):
     before = patches(sandbox)
-    # The middle commit gets another line, by rebasing as one does.
+    # A rebase adds a line to the middle commit.
     git(k2, "checkout", "--quiet", "HEAD~1")
     support.write(k2, {"k2/csrc/crlf.txt": "ONE\r\nTWO\r\nthree\r\n"})
     git(k2, "commit", "--quiet", "--all", "--amend", "--no-edit")
@@ -169,7 +169,7 @@ def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
     message = sandbox.fails(24, "export")
     assert f"adds {path}, but k2 has {other}" in message
     assert patches(sandbox) == before
-    # Nor can it be written by hand.
+    # Lint refuses the same file in a patch written by hand.
     name = "python-add-only-new-files.patch"
     file = sandbox.root / "patches" / name
     file.write_text(file.read_text().replace("New-files:\n", f"New-files:\n\t{path}\n"))
@@ -289,7 +289,7 @@ def test_messages_of_every_shape_survive(sandbox, k2):
 
 
 def test_patches_that_moved_on_meanwhile_are_not_overwritten(sandbox, k2):
-    """A colleague's change of patches/, pulled after this was applied."""
+    """A pull brings a colleague's change of patches/ after `apply`."""
     support.commit(k2, "mine", {"mine.txt": "mine\n"})
     theirs = sandbox.root / "patches/files/cmake/mps.cmake"
     theirs.write_text("theirs\n")
@@ -298,7 +298,7 @@ def test_patches_that_moved_on_meanwhile_are_not_overwritten(sandbox, k2):
     message = sandbox.fails(24, "export")
     assert "has changed since it was applied here" in message
     assert patches(sandbox) == before
-    # What the message says to do works.
+    # The command in the message solves the problem.
     base = git(k2, "rev-parse", "refs/k2mps/base")
     git(k2, "branch", "mine", "k2-mps")
     git(k2, "reset", "--quiet", "--keep", base)
@@ -383,7 +383,7 @@ def test_author_and_date_survive_the_round_trip(sandbox, k2):
     )
     sandbox.ok("export", "--k2", str(own))
     assert patches(sandbox) == before
-    # Where git places the hunks, and where patches are put onto others.
+    # The author also survives an edit of a series whose hunks git places, and a rebase.
     context = sandbox.root / "patches/context-know-mps.patch"
     context.write_text(context.read_text().replace("-49,3 +49,4", "-48,3 +48,4"))
     sandbox.ok("lock")
@@ -399,7 +399,7 @@ def test_export_does_not_touch_the_checkout(sandbox, k2):
     before = snapshot(k2)
     sandbox.ok("export")
     after = snapshot(k2)
-    before.pop("refs"), after.pop("refs")  # refs/k2mps/base moves on
+    before.pop("refs"), after.pop("refs")  # refs/k2mps/base moves on.
     assert after == before
 
 
@@ -410,7 +410,7 @@ def test_what_was_exported_counts_as_applied(sandbox, k2):
     assert sandbox.state() == "applied"
     (sandbox.root / "patches/files/a").write_text("2\n")
     sandbox.ok("lock")
-    # Its commits are in patches/, so moving on from them loses nothing.
+    # patches/ has these commits, so leaving them loses nothing.
     assert sandbox.state() == "applied by another version of the series"
     sandbox.ok("apply")
     assert (k2 / "a").read_text() == "2\n"
@@ -424,7 +424,7 @@ def test_lock_is_idempotent_and_leaves_checkouts_alone(sandbox, k2):
 
 
 def test_the_files_of_a_crlf_checkout_are_not_taken_for_blobs(sandbox):
-    """Where the index says that a file is the blob, git would read it."""
+    """git would read such a file in place of the blob, because the index calls them equal."""
     own = sandbox.clone("own", "--config=core.autocrlf=true", "--config=core.eol=crlf")
     sandbox.ok("apply", "--k2", str(own))
     path = own / "k2/csrc/context.h"

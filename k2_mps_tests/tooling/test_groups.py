@@ -1,4 +1,4 @@
-"""The groups of patches/series: pull requests in order, and what is left."""
+"""The groups of patches/series: pull requests in their order, and the rest."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_groups_out_of_order_are_refused(order):
     "names, groups",
     [
         ("abcd", "ffde"),
-        ("axbcd", "fffde"),  # a new one joins the one before it
+        ("axbcd", "fffde"),  # A new patch joins the group of the patch before it.
         ("abcxd", "ffdde"),
         ("abcdx", "ffdee"),
         ("xabcd", "fffde"),
         ("bacd", "ffde"),
-        ("acbd", "fdde"),  # b can only be where c is
+        ("acbd", "fdde"),  # b can only be in the group of c.
         ("abdc", "ffee"),
         ("dabc", "fffd"),
         ("bd", "fe"),
@@ -75,8 +75,7 @@ def test_a_new_order_keeps_the_comments_of_groups():
 
 @pytest.fixture
 def grouped(sandbox):
-    """The sample series in three groups; the last one edits a file that the
-    first one adds."""
+    """The sample series in three groups; the last group edits a file of the first."""
     order = sandbox.root / "patches/series"
     names = order.read_text().split()
     sandbox.ok("apply")
@@ -91,7 +90,7 @@ def grouped(sandbox):
 
 
 def test_a_later_group_may_edit_what_an_earlier_one_adds(grouped):
-    """patches/files has the file as it is added; the edit is in the patch."""
+    """patches/files has the first group's file; the later patch has the edit."""
     path = "k2/csrc/mps/context.mm"
     added = (grouped.root / "patches/files" / path).read_text()
     assert "// more" not in added
@@ -132,7 +131,7 @@ def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
 def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     k2 = grouped.checkout
     out = grouped.ok("upstream", "--group", "device", "--branch", "two")
-    assert out.startswith("array: a mode and line ends\n")  # its one patch
+    assert out.startswith("array: a mode and line ends\n")  # the one patch of the group
     assert git(k2, "log", "--format=%s", f"{grouped.pin}..two").splitlines() == [
         "array: a mode and line ends",
         "context: know mps",
@@ -146,13 +145,13 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
 
 
 def test_fixes_say_nothing_of_mps(grouped):
-    """What helps k2 on any device does not know the device to come."""
+    """Patches that help k2 on any device do not mention mps."""
     path = grouped.root / "patches/context-know-mps.patch"
     path.write_text(path.read_text().replace("+line fifty", "+line kMps"))
     found = json.loads(grouped.run("lint", "--format", "json").stdout)
     line = path.read_text().split("\n").index("+line kMps") + 1
     places = {(one["path"], one["line"]) for one in found if one["check"] == "group"}
-    # Its new files, which are for mps as well, and no file of other groups.
+    # The group's new files are for mps too; it has no file of another group.
     assert places == {
         ("patches/context-know-mps.patch", line),
         ("patches/files/cmake/mps.cmake", 1),

@@ -1,8 +1,8 @@
 """The user's git configuration and environment change no result.
 
-Every case runs the whole circle in a clone made under that configuration:
-checkout, apply, status, export.  The commit ids, the files byte for byte and
-the exported patches must be those that a bare configuration gives.
+Each case clones under a configuration and then runs checkout, apply, status and
+export.  The commit ids, the files, byte for byte, and the exported patches must be
+those of an empty configuration.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ ENVIRONMENTS = {
 
 @pytest.fixture
 def reference(sandbox, tmp_path):
-    """What the circle gives without any configuration."""
+    """The results without any configuration."""
     sandbox.ok("apply")
     result = _result(sandbox)
     sandbox.checkout.rename(tmp_path / "reference")
@@ -263,8 +263,7 @@ def _circle(sandbox, reference, env=None):
     assert "already applied" in sandbox.ok("apply", env=env)
     sandbox.ok("export", "--overwrite", env=env)
     assert support.patches(sandbox) == before
-    # Exported with nothing to go by, the patches are the same but for what
-    # only they say.
+    # An export without old patches gives the same patches.
     for path in (sandbox.root / "patches").glob("*.patch"):
         path.unlink()
     sandbox.ok("export", "--overwrite", "--prune", env=env)
@@ -313,7 +312,7 @@ def test_ownership_mask_changes_nothing(sandbox, reference):
 
 
 def test_user_url_rewriting_and_credentials_count(sandbox, tmp_path):
-    """insteadOf is the user's way to a mirror, and must be honoured."""
+    """The tool honours insteadOf, with which users name a mirror."""
     url = "https://upstream.invalid/k2.git"
     config = sandbox.root / "upstream.toml"
     config.write_text(config.read_text().replace(sandbox.upstream.as_uri(), url))

@@ -1,4 +1,4 @@
-"""The Python that a wheel is for: the one here, and those it cannot be for."""
+"""The Python for which a wheel is: this one, and ones without wheels."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from k2_mps_tests.tooling import support
 ROOT = support.TOOLS.parent
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
-# Answers as the Python here does, but for what it is asked about itself.
+# Runs this Python, with other answers to questions about the interpreter.
 STAND_IN = """\
 #!{program}
 import sys, sysconfig
-sysconfig.get_config_vars()  # read before anything is changed
+sysconfig.get_config_vars()  # read before the changes
 {lines}
 code = sys.argv[sys.argv.index("-c") + 1]
 sys.argv = sys.argv[sys.argv.index("-c") + 1:]
@@ -52,7 +52,7 @@ def test_the_python_here():
     symbols = found.symbols()
     assert {"PyLong_FromLong", "_Py_NoneStruct"} < symbols
     assert "PyNo_SuchThing" not in symbols and "malloc" not in symbols
-    # What an extension can bind here.
+    # The symbols to which an extension can bind.
     assert all(hasattr(ctypes.pythonapi, name) for name in symbols)
 
 
@@ -116,7 +116,7 @@ def test_a_toolchain_names_modules_for_its_python(tmp_path):
 
 
 def test_its_python_program_is_the_one_asked_for(tmp_path, stand_in):
-    """CMake asks it for torch, which only the toolchain has."""
+    """CMake looks in the toolchain for torch, which only the toolchain has."""
     site = tmp_path / "site/torch"
     site.mkdir(parents=True)
     (site / "__init__.py").write_text("__version__ = '2.99.0'\n")

@@ -1,9 +1,8 @@
 """Ctrl-C, termination and kill -9 at every stage of `k2mps apply`.
 
-A program `git` that stands before the real one sends the signal at a chosen
-git command of the tool's; between git commands the tool is stopped amid its
-own work by the very functions that do it.  The processes, the repositories
-and the signals are real.
+A program `git` in front of the real git sends the signal at a chosen git command of
+the tool.  Between git commands a function of the tool sends the signal during its
+own work.  The processes, the repositories and the signals are real.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ import pytest
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
-# More than the git commands of one apply; the tests assert that it is.
+# More than the git commands of one apply, as a test asserts.
 COMMANDS = 40
 
 
 @pytest.fixture
 def own(sandbox):
-    """A checkout of the user's, with a file and a branch of theirs."""
+    """A checkout of the user, with a file and a branch of the user's own."""
     directory = sandbox.clone("own")
     support.write(directory, {"notes.txt": "mine\n"})
     git(directory, "branch", "feature")
@@ -51,15 +50,15 @@ def test_a_signal_leaves_everything_as_it_was(sandbox, own, tmp_path, name, stag
     result = sandbox.run("apply", "--k2", str(own), env=env)
     number = getattr(signal, f"SIG{name}")
     if result.returncode == 0:
-        # The signal came with a command that this run did not get to, or
-        # after the last one.
+        # The signal was for a command that this run did not reach, or came after
+        # the last command.
         assert int((tmp_path / "bin/count").read_text()) <= stage
         assert sandbox.state(own) == "applied"
         return
     assert result.returncode == 128 + number
     assert "interrupted" in result.stderr
     if git(own, "symbolic-ref", "HEAD") == "refs/heads/k2-mps":
-        # It came with the very last step, which was done then.
+        # The signal came with the last step, which was complete.
         assert sandbox.state(own) == "applied"
     else:
         assert snapshot(own) == before
@@ -73,7 +72,7 @@ def test_kill_9_is_mended_by_the_next_run(sandbox, own, tmp_path, stage):
     env = support.shim(tmp_path / "bin", f"[ $count = {stage} ] && kill -KILL $PPID")
     result = sandbox.run("apply", "--k2", str(own), env=env)
     assert result.returncode in (0, -signal.SIGKILL)
-    time.sleep(0.2)  # the git command that killed its parent ends
+    time.sleep(0.2)  # waits until the git command that killed its parent has ended
     state = sandbox.state(own)
     assert state in ("pristine", "applied")
     if state == "pristine":
@@ -83,7 +82,7 @@ def test_kill_9_is_mended_by_the_next_run(sandbox, own, tmp_path, stage):
         assert left == before
     sandbox.ok("apply", "--k2", str(own))
     assert sandbox.state(own) == "applied"
-    # The note of the last series is all that stays.
+    # Only the note of the last series stays.
     assert [name for name in os.listdir(own / ".git") if "k2mps" in name] == ["k2mps-series"]
 
 
@@ -147,7 +146,7 @@ def test_an_edit_made_after_kill_9_is_not_lost(sandbox, own):
 
 
 def test_random_moments(sandbox, own):
-    """Signals that know nothing of the tool's stages."""
+    """Signals at random moments, independent of the tool's stages."""
     before = snapshot(own)
     counts = {"before": 0, "after": 0}
     for number in range(30):
@@ -215,7 +214,7 @@ def test_a_signal_amid_export(sandbox, method, countdown, name, after):
     number = getattr(signal, name)
     assert result.returncode in (-number, 128 + number), result.stderr
     if after != "export":
-        # Any command mends what was left.
+        # Any command repairs the state.
         if name == "SIGKILL":
             sandbox.ok(after)
         assert support.patches(sandbox) == before

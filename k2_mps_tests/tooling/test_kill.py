@@ -1,8 +1,8 @@
-"""kill -9 at random moments: what is left is as before or as after.
+"""kill -9 at random moments leaves the state before or the state after.
 
-`--kill-rounds N` sets how many processes are killed; the moments are drawn
-from the whole time that a command takes.  A killed process cannot clean up, so
-what counts is what any next command finds and mends.
+`--kill-rounds N` sets the number of killed processes.  The moments are random over
+the whole time of a command.  A killed process cannot clean up, so the test looks at
+the state after a further command, which repairs.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import LONG_FILE, git, patches, snapshot
 
 OTHERS_WORK = {"k2/csrc/new.cu": "new\n", "k2/csrc/context.h": "a line before\n" + LONG_FILE}
-# What the tool keeps for itself, and what git leaves of fetching and of
-# worktrees that are gone.
+# Files of the tool, and files that git leaves after a fetch or a removed worktree.
 OWN = ("worktrees", "FETCH_HEAD", "k2mps-index")
 
 
 class Stage:
-    """A project and a checkout that can be put back to where they began."""
+    """A project and a checkout that can be restored to their first state."""
 
     def __init__(self, sandbox, command):
         self.sandbox = sandbox
@@ -49,14 +48,14 @@ class Stage:
             _copy(self._copies / part.name, part)
 
     def look(self):
-        """All that a user could miss."""
+        """The state that a user could miss."""
         found = snapshot(self.checkout, times=False)
         found["refs"] = [line for line in found["refs"].split("\n") if "operations" not in line]
         found["git directory"] = [name for name in found["git directory"] if name not in OWN]
         return found, patches(self.sandbox)
 
     def killed_after(self, seconds):
-        """Runs the command and kills it; whether it was still running."""
+        """Runs the command and kills it; returns whether it was still running."""
         process = self.sandbox.start(*self.command)
         try:
             process.wait(seconds)
@@ -66,11 +65,11 @@ class Stage:
             return True
         finally:
             process.communicate()
-            # A git command that was under way ends by itself.
+            # A git command of the killed tool ends by itself.
             time.sleep(0.15)
 
     def mend(self):
-        """What a user does next; told whether something was undone."""
+        """Runs the user's next command; returns whether the command undid something."""
         result = self.sandbox.run("status", "--k2", str(self.checkout))
         assert result.returncode == 0, result.stderr
         if (self.sandbox.root / "build/rebase").exists():

@@ -1,4 +1,4 @@
-"""The tool's packages: an import points down, or stays in its package."""
+"""The tool's packages: an import goes to a lower layer, or stays in its package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 
 from k2_mps_tests.tooling import support
 
-# From the bottom.
+# The layers, the lowest first.
 LAYERS = ("core", "series", "stack", "build", "run", "carry", "wheel", "cli")
 TOOL = support.TOOLS / "k2mps"
 

@@ -1,4 +1,4 @@
-"""`k2mps lint`: every finding with its file and line, offline and fast."""
+"""`k2mps lint` gives each finding with its file and line, offline and fast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAY = "patches/array-a-mode-and-line-ends.patch"
 
 @pytest.fixture
 def sound(sandbox):
-    """The sample series without what lint objects to in it."""
+    """The sample series without the parts that lint refuses."""
     sandbox.ok("apply")
     k2 = sandbox.checkout
     git(k2, "rm", "--quiet", "k2/python/k2/mps/blob.bin")
@@ -40,7 +40,7 @@ def findings(sandbox) -> list[tuple[str, int, str]]:
 
 
 def without_lock(sandbox) -> list[tuple[str, int, str]]:
-    """The findings but for changed hashes, which every edit leads to."""
+    """The findings without changed hashes, which each edit causes."""
     return [one for one in findings(sandbox) if one[2] != "lock"]
 
 
@@ -118,7 +118,7 @@ def test_what_the_sample_series_has(sandbox):
 def test_a_finding_is_at_its_line(sound, old, new, line, check):
     replace(sound, CONTEXT, old, new)
     found = without_lock(sound)
-    if line == "+":  # the parser tells at which line it stops
+    if line == "+":  # the parser names the line at which it stops
         assert [(one[0], one[2]) for one in found] == [(CONTEXT, check)]
     else:
         assert found == [(CONTEXT, line_of(sound, CONTEXT, line), check)]
@@ -163,7 +163,7 @@ def test_a_binary_edit(sound):
 
 
 def test_line_ends_are_the_files_own(sound):
-    """The sample series edits a CRLF file; an LF file gets no CR."""
+    """A CR in an LF file is a finding, the CRs of a CRLF file are none."""
     assert "\r\n" in (sound.root / ARRAY).read_bytes().decode()
     replace(sound, CONTEXT, "+line fifty\n", "+line fifty\r\n")
     assert [one[2] for one in without_lock(sound)] == ["whitespace"]
@@ -284,7 +284,7 @@ MODULE = {"k2/python/k2/late.py": "value = 1\n"}
     ],
 )
 def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
-    """Each use before what it needs is found; after it, nothing is."""
+    """Lint finds each use before its definition, and none after it."""
     files = {path: one.encode() for path, one in {user: text, **brings}.items()}
     uses, what = (
         patch_text.Patch(f"{name}.patch", name, "Pending", "", tuple(paths), b"", ())
@@ -311,7 +311,7 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
     ],
 )
 def test_what_a_hook_of_an_earlier_commit_cannot_have(sound, path, old, new, brings):
-    """The same in lines that a patch adds to upstream's files."""
+    """Lint finds such uses in lines that a patch adds to upstream's files too."""
 
     def edit():
         text = (sound.checkout / path).read_bytes().decode()

@@ -1,4 +1,4 @@
-"""`k2mps mac-report`: what it says, what it keeps to itself, what it compares."""
+"""`k2mps mac-report`: its contents, its comparisons, and nothing personal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FACTS = {"emulated": True, "processor": "x86_64", "k2": {"series": "abc"}}
 
 
 class Machine:
-    """Stands in for all that the report runs; `answers` may be edited."""
+    """A stand-in for all programs that the report runs; tests may edit `answers`."""
 
     def __init__(self, monkeypatch, tmp_path):
         self.answers = {
@@ -84,7 +84,7 @@ def machine(monkeypatch, tmp_path):
 def test_all_is_right(machine, tmp_path):
     report = machine.report()
     assert {name: step["wrong"] for name, step in report["steps"].items() if step["wrong"]} == {}
-    # Each file of kernels as it is and with Metal's checks.
+    # Each file of kernels runs twice: without and with Metal's checks.
     names = {path.stem for path in (ROOT / "patches").rglob("*.metal")}
     assert set(report["steps"]["kernels"]["files"]) == names
     assert machine.variables == [{}, mac_report.VALIDATION] * len(names)
@@ -107,7 +107,7 @@ def test_what_fails_does_not_end_it(machine):
     assert steps["build"]["wrong"].startswith("k2 does not build")
     assert "k2 is not built" in steps["machine"]["wrong"]
     assert steps["doctor"]["ok"] and steps["suites"]["ok"]
-    # It can be shown and read all the same.
+    # The tool can still show and read the report.
     assert "k2 does not build" in mac_report.page(report)
     assert mac_report.differences(report, report) == []
 

@@ -1,5 +1,7 @@
-"""Names, order and words of patches are for patches/ to say, not for the
-commits that were made of an earlier patches/ with the same files."""
+"""patches/ gives the names, the order and the words of patches.
+
+Commits made from an earlier patches/ with the same files do not.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def order(sandbox) -> list[str]:
 
 
 def names(k2) -> list[str]:
-    """The patch name that each commit carries, oldest first."""
+    """The patch name in each commit, the oldest first."""
     return git(
         k2, "log", "--reverse", "-3", "--format=%(trailers:key=Patch-Filename,valueonly,separator=)"
     ).splitlines()
@@ -45,7 +47,7 @@ def reword(sandbox) -> None:
 
 
 def move_a_hunk(sandbox) -> None:
-    """The line that ARRAY takes from context.h, CONTEXT now does."""
+    """Moves the removal of a line of context.h from ARRAY to CONTEXT."""
     folder = sandbox.root / "patches"
     array = (folder / ARRAY).read_bytes()
     context = (folder / CONTEXT).read_bytes()
@@ -70,7 +72,7 @@ CHANGES = {
 
 @pytest.fixture(params=CHANGES)
 def changed(request, sandbox, k2):
-    """patches/, changed by hand and locked; the files are the same."""
+    """A patches/ that is changed by hand and locked, with the same files."""
     tree = git(k2, "rev-parse", "HEAD^{tree}")
     CHANGES[request.param](sandbox)
     assert f"tree {tree[:12]}" in sandbox.ok("lock")
@@ -127,7 +129,7 @@ def test_status_tells_of_it(sandbox, k2, changed):
     indirect=["changed"],
 )
 def test_no_command_brings_the_old_series_back(sandbox, k2, changed, command):
-    """Nor does it take an `apply` first."""
+    """The commands need no `apply` before."""
     before = order(sandbox)
     texts = {name: (sandbox.root / "patches" / name).read_text() for name in before}
     if command in ("fold", "new"):
@@ -164,7 +166,7 @@ def test_export_of_old_commits_is_refused(sandbox, k2, changed):
     message = sandbox.fails(24, "export")
     assert "not the series that the branch was made from" in message
     assert (snapshot(k2), patches(sandbox)) == before
-    # What the message says to do.
+    # The command in the message.
     base = git(k2, "rev-parse", "refs/k2mps/base")
     git(k2, "branch", "mine", "k2-mps")
     git(k2, "reset", "--quiet", "--keep", base)
@@ -181,7 +183,7 @@ def test_a_users_own_commits_are_as_good_once_exported(sandbox, k2):
     tip = git(k2, "rev-parse", "HEAD")
     assert "already applied" in sandbox.ok("apply")
     assert git(k2, "rev-parse", "HEAD") == tip
-    # Also where one of them is renamed: its commit names no patch.
+    # The same with a renamed commit, which names no patch.
     rename(sandbox, "more-a-thing.patch")
     sandbox.ok("lock")
     (k2 / "more.txt").write_text("y\n")
@@ -192,7 +194,7 @@ def test_a_users_own_commits_are_as_good_once_exported(sandbox, k2):
 
 
 def test_commits_that_cancel_each_other_are_not_overwritten(sandbox, k2):
-    """The files are those of the series, yet the commits are the user's."""
+    """The files are those of the series, but the commits are the user's work."""
     support.commit(k2, "more: a thing", {"more.txt": "x\n"})
     git(k2, "revert", "--no-edit", "HEAD")
     before = snapshot(k2)

@@ -1,6 +1,6 @@
 """`k2mps probe`: the first upstream commit that breaks each patch.
 
-The histories are made so that the answer is known beforehand.
+The tests make histories with a known answer.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_the_commit_that_breaks_a_patch(sandbox, number):
     assert place["path"] == CONTEXT and place["kind"] == "overlapping"
     assert place["hunk"].startswith("@@ -49,3 +49,4 @@\n line 49\n-line 50\n")
     assert [one["id"] for one in place["commits"]] == [made[number]]
-    # The one that edits the same file elsewhere is not broken by it.
+    # A patch that edits other lines of the same file is not broken.
     assert found["patches"][ARRAY]["broken"] is None
 
 
@@ -66,7 +66,7 @@ def test_nothing_is_broken(sandbox):
 
 
 def test_backwards(sandbox):
-    """Where the commit that a patch needs is undone."""
+    """A history that undoes the commit which a patch needs."""
     earlier = git(sandbox.upstream, "rev-parse", "HEAD~1")
     found = probe(sandbox, f"..{earlier}")
     assert found["forward"] is False and found["steps"] == 1
@@ -94,7 +94,7 @@ def test_each_patch_has_its_own(sandbox):
 
 
 def test_all_commits_that_touched_the_lines(sandbox):
-    """Also where the lines have moved up and down meanwhile."""
+    """The lines may move up and down in between."""
     first = LONG_FILE.replace("line 50\n", "line 50, better\n")
     made = history(
         sandbox,
@@ -135,7 +135,7 @@ def test_what_upstream_has_taken(sandbox):
     other = lines.replace("line 51\n", "line 51, new\n")
     history(sandbox, {5: {CONTEXT: lines}, 9: {CONTEXT: other}})
     found = probe(sandbox)["patches"][MPS]
-    # The same change on both sides is no conflict, one next to it is.
+    # The same change on both sides is no conflict; a change next to it is.
     assert found["broken"]["step"] == 9
     assert found["broken"]["places"][0]["kind"] == "already upstream"
 
@@ -188,7 +188,7 @@ def test_commits_that_are_on_no_line(sandbox):
 
 
 def test_a_renamed_file_is_followed(sandbox):
-    """Also by git, when it verifies what comes after the renaming."""
+    """git too follows the renaming, in the check of later commits."""
     made = history(sandbox, {})
     git(sandbox.upstream, "mv", CONTEXT, "k2/csrc/ctx.h")
     git(sandbox.upstream, "commit", "--quiet", "-m", "Rename")

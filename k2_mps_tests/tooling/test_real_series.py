@@ -1,6 +1,6 @@
 """The project's own series, on the real k2.
 
-What needs upstream is skipped, with that reason, where it cannot be reached.
+Tests that need upstream are skipped, with this reason, where it is out of reach.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def test_the_series_is_sound_and_is_what_is_locked():
 
 
 def test_patches_carry_one_line_of_context():
-    """Upstream's text is in them only where it is needed to place a hunk."""
+    """Patches contain upstream's text only to place a hunk."""
     for patch in patch_folder.load(REAL.patches).patches:
         run = 0
         for line in patch.diff.split(b"\n"):
             run = run + 1 if line.startswith(b" ") else 0
-            # Changes that are two lines apart share a hunk.
+            # Two changes with two lines in between share a hunk.
             assert run <= 2, patch.name
 
 
@@ -73,7 +73,7 @@ def clone(tmp_path_factory, users_environment):
 
 
 def restore(clone):
-    """Back to the pin, as cloned."""
+    """Restores the clone at the pin."""
     pin = REAL.upstream().pin.commit
     git(clone.k2, "checkout", "--quiet", "--detach", pin)
     for ref in ("refs/heads/k2-mps", "refs/k2mps/base"):
@@ -117,7 +117,7 @@ def test_exporting_what_was_applied_changes_no_byte(clone):
 
 
 def test_the_patches_are_in_canonical_form(clone):
-    """Exported with no old patches to keep, they come out the same."""
+    """An export without old patches gives the same patches."""
     restore(clone)
     assert clone("apply").returncode == 0
     before = contents(clone.root)

@@ -1,4 +1,4 @@
-"""`k2mps rebase`: patches/ and the pin move, the user's checkout does not."""
+"""`k2mps rebase` moves patches/ and the pin, but not the user's checkout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONFLICT = {CONTEXT: LONG_FILE.replace("line 50\n", "line 50, better\n")}
 
 
 def upstream_commit(sandbox, subject, files) -> str:
-    """A commit of upstream's, which the checkout has fetched."""
+    """A commit of upstream that the checkout has fetched."""
     made = support.commit(sandbox.upstream, subject, files)
     git(sandbox.checkout, "fetch", "--quiet", sandbox.upstream.as_uri(), "HEAD")
     return made
@@ -30,10 +30,10 @@ def pin(sandbox) -> dict:
 
 
 def same_state(sandbox, k2, before) -> None:
-    """Nothing of the user's has changed, and nothing is left over."""
+    """The user's files and refs are unchanged, and the tool left nothing."""
     now = snapshot(k2), patches(sandbox)
     for one in (before[0], now[0]):
-        # The directory that git keeps linked worktrees in may stay, empty.
+        # git's directory of linked worktrees may stay, empty.
         one["git directory"] = [
             name for name in one["git directory"] if name not in ("worktrees", "FETCH_HEAD")
         ]
@@ -50,7 +50,7 @@ def test_lines_that_have_moved(sandbox, k2):
     out = sandbox.ok("rebase", "--onto", onto)
     assert f"3 patches on k2 1.0, {onto[:12]}" in out
     after = snapshot(k2)
-    # The checkout is where it was; only the log has an entry more.
+    # The checkout is unchanged, except one more entry of the log.
     assert after["files"] == before["files"]
     assert after["head"] == before["head"]
     assert after["worktrees"] == before["worktrees"]
@@ -90,7 +90,7 @@ def test_no_such_commit(sandbox, k2):
 
 
 def test_backwards(sandbox, k2):
-    """To an older commit, and forward again to the same bytes."""
+    """A rebase to an older commit and back gives the same bytes."""
     before = patches(sandbox)
     old = upstream_commit(sandbox, "A", {CONTEXT: "first\n" + LONG_FILE})
     sandbox.ok("rebase", "--onto", old)
@@ -123,7 +123,7 @@ def test_a_conflict_says_what_why_and_what_next(sandbox, k2):
     assert "+line fifty" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Better" in (message)
     assert "k2mps rebase --continue" in message
-    # The conflict is in a tree of its own.
+    # The tool puts the conflict into a worktree of its own.
     after = snapshot(k2)
     assert after["files"] == before["files"]
     assert after["index"] == before["index"]
@@ -165,7 +165,7 @@ def test_a_resolution_is_remembered_and_can_be_carried(sandbox, k2):
     assert [path.read_text() for path in kept if path.is_file()] == [
         "line fifty, better\nand a half\n"
     ]
-    # In another clone: nothing but the committed files is needed.
+    # Another clone needs only the committed files.
     shutil.rmtree(sandbox.root / "build")
     out = sandbox.ok("rebase", "--onto", onto)
     assert f"resolved as before: context-know-mps.patch: {CONTEXT}" in out
@@ -218,7 +218,7 @@ def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
 
 
 def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
-    """By hand, by git pull: in ways that the tool does not see."""
+    """An edit by hand or a git pull changes patches/ without the tool's knowledge."""
     conflict(sandbox)
     resolve(sandbox)
     mine = sandbox.root / "patches/context-know-mps.patch"
@@ -233,7 +233,7 @@ def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
 
 
 def test_a_branch_is_upstreams_not_the_checkouts(sandbox, k2):
-    """Whose own branch of that name is as old as the clone."""
+    """The checkout's own branch of that name is as old as the clone."""
     old = git(k2, "rev-parse", "master")
     onto = support.commit(sandbox.upstream, "Newer", {"a": "1\n"})
     sandbox.ok("rebase", "--onto", "master")
@@ -250,7 +250,7 @@ def test_a_branch_when_upstream_is_gone(sandbox, k2):
     message = sandbox.fails(20, "rebase", "--onto", "master")
     assert "cannot be asked what master is now" in message
     same_state(sandbox, k2, before)
-    # What the pin comes from needs nobody's word.
+    # The pin's history has this commit, so the tool does not ask upstream.
     sandbox.fails(19, "rebase", "--onto", f"{sandbox.pin}~1")
 
 
@@ -298,7 +298,7 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     assert f"dropped {patch}: upstream has it" in out
     assert "2 patches" in out
     assert not (sandbox.root / "patches" / patch).exists()
-    # The same in one go.
+    # The same in one command.
     sandbox.ok("undo")
     assert patches(sandbox) == before
     sandbox.ok("rebase", "--onto", onto, "--drop-upstreamed")
@@ -320,7 +320,7 @@ def test_a_file_that_is_gone(sandbox, k2):
     message = sandbox.fails(19, "rebase", "--onto", onto)
     assert f"{CONTEXT}: deleted" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message
-    # Nobody but the user knows whether it is to stay.
+    # Only the user knows whether the file is to stay.
     assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
     message = sandbox.fails(19, "rebase", "--continue")
@@ -332,7 +332,7 @@ def test_a_file_that_is_gone(sandbox, k2):
 
 
 def test_what_upstream_deleted_is_not_called_its_own(sandbox, k2):
-    """A patch of which the resolution leaves nothing."""
+    """The resolution leaves nothing of the patch."""
     text = (k2 / "k2/csrc/array.cu").read_text()
     support.write(k2, {"k2/csrc/array.cu": text.replace("array 7\n", "7\n")})
     sandbox.ok("new", "array: seven")
@@ -413,7 +413,7 @@ def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
     onto = support.commit(sandbox.upstream, "Others' work", OTHERS_WORK)
     sandbox.ok("rebase", "--onto", onto, "--k2", str(own))
     assert git(own, "status", "--porcelain") == ""
-    # The same bytes as with plain line ends.
+    # The bytes are the same as with LF line ends.
     with_crlf = patches(sandbox)
     sandbox.ok("undo", "--k2", str(own))
     sandbox.config.write_text("")
@@ -442,7 +442,7 @@ def test_kill_9_leaves_before_or_after(sandbox, k2, tmp_path, stage):
         assert pin(sandbox)["commit"] == onto
     assert snapshot(k2)["files"] == tree
     if (sandbox.root / "build/rebase").exists():
-        # A run that was killed is gone on with, or begun again.
+        # The next run continues the killed one or begins again.
         if sandbox.run("rebase", "--continue").returncode != 0:
             sandbox.run("rebase", "--abort")
             sandbox.ok("rebase", "--onto", onto)

@@ -1,4 +1,4 @@
-"""`k2mps recipes`: a checkout with icefall's call shapes, there and back."""
+"""`k2mps recipes`: rewrites a checkout with icefall's calls, and restores it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from k2mps.run import rewriting
 from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git
 
-# In the way of icefall, in words of ours.
+# Code with icefall's calls, but none of icefall's text.
 UTILS = '''"""Helpers."""
 import warnings
 
@@ -214,7 +214,7 @@ def test_a_signal_between_two_files(empty, icefall, number, undo):
     else:
         assert stopped.returncode == 143
         assert support.snapshot(icefall) == before
-    # The next run finds it as it was before.
+    # The next run finds the state before.
     empty.ok(*words)
     if undo:
         assert git(icefall, "status", "--porcelain") == ""
@@ -245,7 +245,7 @@ SHAPES = {
     ),
     'scaler = torch.amp.GradScaler("cuda", enabled=True)': "scaler = gpu.GradScaler(enabled=True)",
     "torch.cuda.synchronize(device=x.device)": "gpu.synchronize(device=x.device)",
-    # What depends on CUDA in other ways stays.
+    # Other uses of CUDA stay.
     "if torch.cuda.is_available():\n    nccl()": None,
     "torch.cuda.set_device(rank)": None,
     'print("torch.cuda.empty_cache()")': None,

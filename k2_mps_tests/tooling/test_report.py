@@ -1,4 +1,4 @@
-"""`k2mps report`: figures that can be counted by hand."""
+"""`k2mps report`: figures that the tests can count by hand."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_how_far_upstream_has_moved(sandbox):
     assert drift["date"] == "2023-11-14"
     assert drift["age_days"] > 700
     assert drift["unknown"] == ""
-    # Nothing of the user's has changed; only the tool's own ref moves.
+    # The user's files and refs are unchanged; only the tool's own ref moves.
     refs = [set(one.pop("refs").split("\n")) for one in (before, after)]
     assert all("refs/k2mps/upstream" in ref for ref in refs[0] ^ refs[1])
     assert before == after

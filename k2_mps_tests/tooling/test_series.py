@@ -1,4 +1,4 @@
-"""The patch format: one way to write a patch, and no way to misuse one."""
+"""The patch format: one way to write a patch, and refusals of all others."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_ordinary_paths_are_not(path):
 
 @pytest.mark.parametrize("path", [path for path in UNSAFE if "\n" not in path and path])
 def test_an_unsafe_path_in_a_patch_file_never_gets_to_git(sandbox, path):
-    """Through the command line, in New-files and in a diff."""
+    """The command line refuses such a path in New-files and in a diff."""
     patches = sandbox.root / "patches"
     outside = sandbox.root.parent / "outside"
     name = patches / "context-know-mps.patch"
@@ -408,6 +408,6 @@ def test_an_edit_of_a_file_that_the_series_adds_is_refused(sandbox):
 
 
 def test_a_name_that_stands_twice_stays_in_its_first_group():
-    """So that lint has one finding for it, and none about new files."""
+    """Lint then has one finding for the name, and none about new files."""
     order = b"# fixes: a\na.patch\n# extras: b\nb.patch\na.patch\n"
     assert series_file.parse_groups(order) == {"a.patch": "fixes", "b.patch": "extras"}

@@ -1,4 +1,4 @@
-"""`k2mps status`: told from trees, and it changes nothing."""
+"""`k2mps status` compares trees and changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_pristine_then_applied(sandbox):
 
 
 def test_the_tree_decides_not_the_commits(sandbox):
-    """The same files in one commit of somebody else's are as good."""
+    """One commit of another person with the same files counts as applied."""
     sandbox.ok("apply")
     tree = git(sandbox.checkout, "rev-parse", "HEAD^{tree}")
     own = sandbox.clone("own")
@@ -44,7 +44,7 @@ def test_the_tree_decides_not_the_commits(sandbox):
 
 
 def test_no_stamp_is_believed(sandbox):
-    """The tool's refs and branch on unpatched files are not "applied"."""
+    """The tool's refs and branch on unpatched files do not count as applied."""
     sandbox.ok("apply")
     k2 = sandbox.checkout
     git(k2, "reset", "--quiet", "--hard", sandbox.pin)
@@ -122,7 +122,7 @@ def test_words_for_people(sandbox):
 
 def test_status_changes_nothing(sandbox):
     sandbox.ok("apply")
-    # Stat information that git would like to refresh.
+    # Stale stat information, which git would refresh.
     (sandbox.checkout / "CMakeLists.txt").touch()
     git_dir = sandbox.checkout / ".git"
     before = snapshot(sandbox.checkout)

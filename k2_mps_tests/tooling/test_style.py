@@ -1,4 +1,4 @@
-"""What k2's style checkers say of a commit, and only of it."""
+"""k2's style checkers report only the lines of a commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`k2mps upstream`: what a pull request to k2 has, and what it has not."""
+"""`k2mps upstream`: the contents of a pull request to k2."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def test_who_wrote_a_patch_is_its_author_and_who_sends_it_is_named(sandbox, k2, 
         git(k2, "log", "--format=%an %ad", "--date=raw", "-2", "for-k2~1").splitlines()[1]
         == "A Contributor 1700000000 +0100"
     )
-    # What the project wrote is by who sends it.
+    # The sender is the author of patches by the project.
     assert git(k2, "log", "-1", "--format=%an", "for-k2~1") == "Jörg Sender"
     text = box.read_text()
-    # git encodes it in all but the cover letter.
+    # git encodes the name in all mails but the cover letter.
     assert text.count("\nFrom: Jörg Sender <sender@example.org>\n") == 1
     assert text.count("\nFrom: =?UTF-8?q?J=C3=B6rg=20Sender?= <sender@example.org>\n") == 3
     assert [

@@ -1,4 +1,4 @@
-"""`k2mps test`: its numbers are pytest's, and nothing fails silently."""
+"""`k2mps test` reports pytest's numbers, and no failure is silent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_skipped_inside(): pytest.skip("too old")
 
 
 class Lines(Reporter):
-    """Keeps what it is told."""
+    """Records the lines."""
 
     def __init__(self):
         self.lines = []
@@ -54,7 +54,7 @@ class Lines(Reporter):
 
 @pytest.fixture
 def environment(tmp_path):
-    """The environment of a project, which is the one that the tests run in."""
+    """The environment of a project: that of the tests themselves."""
     support.write(tmp_path, {"pyproject.toml": "[tool.pytest.ini_options]\n"})
     os.symlink(sys.prefix, tmp_path / ".venv")
     return Environment(Project(tmp_path))
@@ -102,7 +102,7 @@ def test_what_only_looks_good_is_called_broken(environment, text, reason):
 
 
 class Progress(Reporter):
-    """Keeps how far it is told that a task is."""
+    """Records the progress of a task."""
 
     def __init__(self):
         self.steps = []
@@ -117,7 +117,7 @@ class Progress(Reporter):
 
 def test_several_processes_share_a_suite(environment, monkeypatch):
     monkeypatch.setattr(builder, "fitting_jobs", lambda: 2)
-    # This test itself may be one of such a suite.
+    # This test may itself run in such a process.
     monkeypatch.delenv("PYTEST_XDIST_WORKER_COUNT", raising=False)
     text = """
 import os, time
@@ -147,7 +147,7 @@ def test_skipped(): pass
         (number, 8) for number in range(1, 9)
     ]
     assert {text for _, _, text in progress.steps} >= {"test_it.py::test_bad"}
-    # Who looks at one test wants to see it.
+    # One test runs without worker processes, so its output is visible.
     chosen = suites.run(environment, suite, None, ("-k", "test_skipped or test_it[0]"))
     assert chosen.failed == 1 and "PYTEST_XDIST_WORKER_COUNT" in "".join(chosen.output)
 
@@ -256,7 +256,7 @@ def test_of_none(): pass
     assert result.ok, result.output
     assert (result.passed, result.skipped, result.missed) == (1, 1, 1)
     assert result.without_k2 and result.reasons == {"no Mac here": 1}
-    # A suite that needs none runs all of them.
+    # A suite that needs no k2 runs all tests.
     assert run(environment, text).failed == 1
 
 
@@ -289,7 +289,7 @@ def test_unknown_suites_are_refused():
 
 
 def test_without_upstream_the_rest_still_runs(sandbox):
-    """Through the command line, with two suites: one needs k2."""
+    """The command line, with two suites of which one needs k2."""
     sandbox.upstream.rename(sandbox.upstream.with_name("gone"))
     (sandbox.root / "pyproject.toml").write_text(
         "[project.optional-dependencies]\nbuild = []\ntest = []\nwheels = []\n"

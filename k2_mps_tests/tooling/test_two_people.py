@@ -1,4 +1,4 @@
-"""Two people who change patches/ at once, and merge."""
+"""Two people change patches/ at the same time, and merge."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project(sandbox, k2):
 
 
 def fold(project, branch, patch, path, old, new):
-    """Somebody's change of a patch, on a branch of theirs."""
+    """A person's change of a patch, on a branch."""
     git(project.root, "checkout", "--quiet", "-b", branch, "main")
     project.ok("apply")
     file = project.checkout / path
@@ -49,7 +49,7 @@ def merge(project, branch):
 
 
 def test_different_patches_merge(project):
-    """Whose entries in the lock stand next to one another."""
+    """The entries of the two patches in the lock are adjacent."""
     fold(project, "a", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "K2_MPS")
     fold(project, "b", ARRAY, "k2/csrc/array.cu", "array 7\n", "seven\n")
     assert merge(project, "a").returncode == 0
@@ -62,7 +62,7 @@ def test_different_patches_merge(project):
 
 
 def test_new_files_beside_one_another_merge(project):
-    """Of two patches, and of one upstream file."""
+    """The new files belong to two patches, and to one edited upstream file."""
     fold(project, "a", MPS, "k2/csrc/mps/context.mm", "Metal", "METAL")
     fold(project, "b", NEW, "k2/python/k2/mps/tool", "python3", "python")
     assert merge(project, "a").returncode == 0
@@ -71,12 +71,12 @@ def test_new_files_beside_one_another_merge(project):
 
 
 def test_one_file_of_upstreams_merges(project):
-    """Then blob ids in the later patch are old, and git places its hunks."""
+    """The blob ids in the later patch are then old, and git places its hunks."""
     fold(project, "a", MPS, CONTEXT, "line 20\n", "twenty\n")
     git(project.root, "checkout", "--quiet", "main")
     fold(project, "b", ARRAY, CONTEXT, "line 70\n", "seventy\n")
     result = merge(project, "a")
-    if result.returncode:  # both changed the blob ids of the later patch
+    if result.returncode:  # Both changes alter the blob ids of the later patch.
         assert "array-a-mode-and-line-ends.patch" in result.stdout
         return
     project.ok("apply")

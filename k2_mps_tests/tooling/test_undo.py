@@ -1,4 +1,4 @@
-"""`k2mps undo`: back to before a command, with nothing lost on the way."""
+"""`k2mps undo` restores the state before a command, without loss."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOG = "refs/worktree/k2mps/operations"
 
 @pytest.fixture
 def own(sandbox):
-    """A checkout of the user's, with a file and a branch of theirs."""
+    """A checkout of the user, with a file and a branch of the user's own."""
     directory = sandbox.clone("own")
     support.write(directory, {"notes.txt": "mine\n"})
     git(directory, "branch", "feature")
@@ -25,8 +25,7 @@ def own(sandbox):
 
 
 def state(sandbox, directory):
-    """All that undo restores; the log itself grows, and writing the same
-    bytes again is no difference."""
+    """The state that undo restores, without the log, which grows, and file times."""
     found = snapshot(directory, times=False)
     found["refs"] = [line for line in found["refs"].split("\n") if LOG not in line]
     found["git directory"] = [name for name in found["git directory"] if name != "COMMIT_EDITMSG"]
@@ -111,7 +110,7 @@ def test_nothing_to_undo(sandbox, own):
 
 
 def test_later_work_is_kept_by_the_log(sandbox, own):
-    """Commits and hand-made patches that came after the operation."""
+    """The log keeps commits and hand-made patches that came after the operation."""
     sandbox.ok("apply", "--k2", str(own))
     tip = support.commit(own, "my work", {"mine": "1\n"})
     config = sandbox.root / "patches/files/cmake/mps.cmake"
@@ -173,7 +172,7 @@ def test_an_operation_of_another_clone_is_refused(sandbox, own, tmp_path):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
 @pytest.mark.parametrize("countdown", [1, 3, 5, 7, 9])
 def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
-    """Files of the project and of the checkout change together, or not."""
+    """Files of the project and of the checkout change together or not at all."""
     sandbox.ok("apply", "--k2", str(own))
     support.commit(own, "more", {"new": "1\n", "k2/csrc/array.cu": "x\n"})
     sandbox.ok("export", "--k2", str(own))
@@ -197,7 +196,7 @@ def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
         text=True,
     )
     number = getattr(signal, name)
-    if result.returncode == 0:  # there were fewer files than that
+    if result.returncode == 0:  # The command wrote fewer files.
         assert sandbox.state(own) == "pristine"
         return
     assert result.returncode in (-number, 128 + number), result.stderr

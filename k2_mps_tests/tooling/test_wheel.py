@@ -26,7 +26,7 @@ LICENSE = "Do as you like.\n"
 
 @pytest.fixture
 def ready(sandbox):  # noqa: F811
-    """The stand-in with a licence, ready for a wheel."""
+    """The stand-in with a licence, built for a wheel."""
     pin = support.commit(sandbox.upstream, "licence", {"LICENSE": LICENSE})
     sandbox.pin = pin
     sandbox.write_config(pin)
@@ -37,7 +37,7 @@ def ready(sandbox):  # noqa: F811
 
 @pytest.fixture
 def made(ready):
-    """The same, and the wheel that was made of it."""
+    """The same sandbox, and its wheel."""
     ready.output = ready.ok("wheel")
     return ready
 
@@ -94,9 +94,9 @@ def test_it_holds_the_package_and_its_metadata(made):
     assert origin["torch"] == made.torch
     assert (origin["built"], origin["device"]) == ("native", "cpu")
     assert re.fullmatch(r"(GNU|Clang) \d+(\.\d+)*", origin["compiler"])
-    # The sandbox is no git clone, so nobody knows.
+    # The sandbox is no git clone, so its commit is unknown.
     assert origin["dirty"] is None
-    # A build tree tells the same.
+    # A build tree gives the same answer.
     [built] = (made.root / "build").glob("cpu-wheel-*/lib/k2mps.json")
     assert {**json.loads(built.read_bytes()), "version": path.name.split("-")[1]} == origin
     record = dict(line.split(",", 1) for line in files[f"{info}/RECORD"].decode().splitlines())

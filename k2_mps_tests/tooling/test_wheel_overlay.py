@@ -1,4 +1,4 @@
-"""CMakeLists.overlay.cmake, read by a project that looks for torch as k2."""
+"""CMakeLists.overlay.cmake in a project that looks for torch in the way of k2."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ message(STATUS "linked with: ${TORCH_LIBRARIES}")
 
 @pytest.fixture
 def configure(tmp_path):
-    """Runs cmake on the project; what it prints."""
+    """Runs cmake on the project; returns the output."""
     (tmp_path / "CMakeLists.txt").write_text(CMAKE)
     found = environment.Environment(project.Project(ROOT))
     pybind11 = found.site_packages / "pybind11/share/cmake/pybind11"
@@ -78,6 +78,6 @@ def test_what_goes_into_a_wheel_names_no_directory(configure, tmp_path):
         content = library(configure, name).read_bytes()
         assert str(tmp_path).encode() not in content
         assert b"torch/lib" in content
-    # An option of k2's gives /k2/lib, since $ORIGIN is lost.
+    # k2's own option gives /k2/lib, because its $ORIGIN is lost.
     content = library(configure, "_k2").read_bytes()
     assert b"\0$ORIGIN/k2/lib:$ORIGIN/torch/lib\0" in content

@@ -1,7 +1,7 @@
-"""The toolchain for macOS: what it takes from where, on small examples.
+"""The sources and parts of the toolchain for macOS, on small examples.
 
-The whole of it takes downloads and a long build; `K2MPS_TEST_CROSS=1` in the
-environment asks for that.
+A test of the whole toolchain needs downloads and a long build.  It runs with
+`K2MPS_TEST_CROSS=1` in the environment.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from k2_mps_tests.tooling import macos, support, wheel_for_tests
 from k2_mps_tests.tooling.test_environment import made, made_once  # noqa: F401
 
 ROOT = support.TOOLS.parent
-# As zig's package has it: several documents, several targets, line breaks.
+# In the form of zig's package: several documents, several targets, line breaks.
 LIB_SYSTEM = """\
 --- !tapi-tbd
 tbd-version:     4
@@ -50,7 +50,7 @@ def _linker():
 
 @pytest.fixture
 def packages(tmp_path):
-    """A small torch and the part of zig's package that is read."""
+    """A small torch, and the part of zig's package that the toolchain reads."""
     zig = tmp_path / "zig"
     stub = zig / "ziglang/lib/libc/darwin/libSystem.tbd"
     stub.parent.mkdir(parents=True)
@@ -74,7 +74,7 @@ def test_what_macos_exports_is_what_torch_and_zig_know(packages):
     found = toolchain.system_symbols(*packages)
     assert found[OBJC] == {"_objc_retain"}
     assert found[toolchain.SYSTEM] == {"$ld$weird", "_abort", "_fputc", "dyld_stub_binder"}
-    # k2 needs a little more of libc++ than torch does, listed by hand.
+    # A list has the symbols of libc++ that k2 needs and torch does not.
     assert "__ZSt19uncaught_exceptionsv" in found["/usr/lib/libc++.1.dylib"]
     assert not [name for name in found if name.startswith("@")]
 
@@ -116,8 +116,8 @@ def test_a_symbol_that_no_library_lists_does_not_link(tmp_path):
     assert "undefined symbol: gone" in failure.value.stderr
 
 
-# What the headers of signposts include of the C library.  `os_log_t` is an object
-# in Objective-C only.
+# The headers of the C library that those of signposts include.  `os_log_t` is an
+# object only in Objective-C.
 OS_HEADERS = {
     "sys/cdefs.h": "#define __BEGIN_DECLS\n#define __END_DECLS\n",
     "os/base.h": "#include <sys/cdefs.h>\n#define OS_EXPORT extern\n",
@@ -139,7 +139,7 @@ void f(const char *text) {
 
 @pytest.fixture
 def os_headers(tmp_path):
-    """Compiler options for the headers that the SDK would have."""
+    """Compiler options for stand-ins of the SDK's headers."""
     for name, text in OS_HEADERS.items():
         path = tmp_path / "include" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def test_signposts_bind_the_symbols_of_macos(tmp_path, os_headers):
     built = macos.link(SIGNPOSTS, tmp_path / "f.dylib", system, "-fno-stack-protector", *os_headers)
     binary = toolchain.parse(built)
     assert toolchain.imports(binary)[toolchain.SYSTEM] >= symbols
-    # Instruments looks there for what is not copied into each record.
+    # Instruments reads strings that are not in each record from this section.
     strings = bytes(binary.get_section("__oslogstring").content)
     assert strings.split(b"\0")[:2] == [b"name", b"%{public}s"]
 
@@ -236,8 +236,7 @@ def test_another_run_of_cmake_changes_no_command(tmp_path):
     reason="a cross build of k2 takes 20 minutes; K2MPS_TEST_CROSS=1 runs it",
 )
 def test_k2_for_macos():
-    """Builds k2 for macOS, or brings the build up to date, and takes the
-    wheel apart."""
+    """Builds k2 for macOS, or updates the build, and reads the parts of the wheel."""
     command = [sys.executable, "-m", "k2mps"]
     subprocess.run([*command, "wheel", "--target", "macos-arm64"], cwd=ROOT, check=True)
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"

@@ -1,4 +1,4 @@
-"""What is told of wheels: differences, bills of materials, an index page.
+"""Commands that describe wheels: differences, bills of materials, an index page.
 
 The wheels are small ones; pip, the schema and the compilers are real.
 """
@@ -33,7 +33,7 @@ KERNEL = "k2/csrc/mps/kernels/add.metal"
 
 @pytest.fixture(autouse=True)
 def _users_pip(monkeypatch):
-    """pip asks no index: what it finds, it finds on the page."""
+    """pip uses no index, only the page."""
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
@@ -41,8 +41,7 @@ def _users_pip(monkeypatch):
 
 @dataclasses.dataclass
 class Case:
-    """A wheel that anybody can install, as a wheel of k2-mps describes
-    itself."""
+    """A wheel that installs everywhere, with the metadata of a wheel of k2-mps."""
 
     description: contents.Description
     files: dict[str, bytes]
@@ -210,7 +209,7 @@ def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
 
 @contextlib.contextmanager
 def served(folder: Path):
-    """A folder on a web server of this machine's own; its URL."""
+    """The URL of a folder on a local web server."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def log_message(self, *args):

@@ -1,7 +1,7 @@
-"""`k2mps wheel verify`: each check finds the wheel that is damaged for it.
+"""`k2mps wheel verify`: each check finds the wheel with its kind of damage.
 
-The wheel is a small one, whose Mach-O files clang and lld make here; beside
-it lies a small torch.  What it is compared with is given, not gathered.
+clang and lld make the Mach-O files of a small wheel and of a small torch.  The tests
+give the reference for comparison, instead of gathering it from installed packages.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Workshop:
         return macos.link(code, path, *system, *places, *options, **how).read_bytes()
 
     def stub(self, name: str, symbol: str) -> Path:
-        """A library that only the linker believes in."""
+        """A stub of a library, for the linker only."""
         path = self._folder / "stub.tbd"
         path.write_text(STUB % (name, symbol))
         return path
@@ -135,10 +135,10 @@ class Case:
     """A wheel that can be changed before it is written.
 
     Attributes:
-      folder: where it is written.
-      description: what it says of itself.
-      files: what is in it but for its RECORD.
-      reference: what it is compared with.
+      folder: the folder of the wheel.
+      description: the wheel's description of itself.
+      files: its files, without RECORD.
+      reference: the reference for comparison.
     """
 
     folder: Path
@@ -164,7 +164,7 @@ class Case:
         return list(verify.verify(self.path, self.reference))
 
     def found(self) -> set[str]:
-        """Names of the checks that find something."""
+        """The names of the checks with findings."""
         return {problem.check for problem in self.problems()}
 
 
@@ -242,8 +242,7 @@ def test_a_file_that_is_missing(case, name):
 
 
 def rewrite(case, change) -> None:
-    """Writes the wheel, and once more with its files changed by a function,
-    RECORD as it was."""
+    """Writes the wheel, then again with files changed by a function and the old RECORD."""
     contents.pack(case.path, case.description, case.files)
     with zipfile.ZipFile(case.path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
@@ -349,7 +348,7 @@ def test_another_platform(case, workshop):
         target="arm64-apple-ios17.0",
         name="@rpath/libk2context.dylib",
     )
-    # lld signs for macOS alone.
+    # lld signs only files for macOS.
     assert damaged(case, content) == {"platform", "signature"}
 
 
@@ -359,7 +358,7 @@ def test_another_platform(case, workshop):
         ({"target": "arm64-apple-macos15.0"}, "minimum-os"),
         ({"name": "/usr/local/lib/libk2context.dylib"}, "install-name"),
         ({"rpaths": (*RPATHS, "/Library/torch/lib")}, "rpath"),
-        ({"rpaths": ("@loader_path",)}, "libraries"),  # without a way to torch
+        ({"rpaths": ("@loader_path",)}, "libraries"),  # without an rpath to torch
         ({"options": ["-Wl,-no_adhoc_codesign"]}, "signature"),
         ({"kernel": KERNEL.replace("add", "sub")}, "kernels"),
         ({"code": CONTEXT_CODE + 'const char file[] = "/home/me/k2/fsa.cu";\n'}, "paths"),
@@ -398,7 +397,7 @@ def test_the_same_rpath_twice(case, workshop):
     once, twice = b"@loader_path/../../torch/lib\0", b"@loader_path\0"
     assert once in content
     content = content.replace(once, twice.ljust(len(once), b"\0"), 1)
-    # torch is found no more either, and the page's hash is another.
+    # The library no longer finds torch either, and the page's hash differs.
     assert "rpath" in damaged(case, content)
 
 
@@ -436,7 +435,7 @@ def test_an_undefined_symbol_that_is_not_pythons(case, workshop):
     options = ["-Wl,-U,_other"]
     content = workshop.extension(code, options)
     assert damaged(case, content, EXTENSION) == {"symbols"}
-    # Nor does a name make a symbol one of Python's.
+    # A name like Python's does not make a symbol Python's.
     code = code.replace("other", "PyList_Gone")
     content = workshop.extension(code, ["-Wl,-U,_PyList_Gone"])
     assert damaged(case, content, EXTENSION) == {"symbols"}

@@ -1,4 +1,4 @@
-"""`make build` where k2 cannot be had: what needs none of it is done."""
+"""`make build` out of reach of k2 does the steps that need no k2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRAINING = "k2_mps_tests/kernels/train.py"
 
 @pytest.fixture
 def away(empty):
-    """A clone of k2-mps that is set up, and whose upstream is not there."""
+    """A clone of k2-mps with an environment, whose upstream is missing."""
     shutil.copy(ROOT / "pyproject.toml", empty.root)
     make_environment(empty.root / ".venv")
     empty.use_installed_torch()
@@ -33,7 +33,7 @@ def away(empty):
             TRAINING: "print('trained')\n",
         },
     )
-    # As if it had been installed.
+    # The stamp says that the emulator is installed.
     settings = builder.emulator_settings(here, doctor.Device.MPS)
     key = environment.tree_hash(
         empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
@@ -45,7 +45,7 @@ def away(empty):
 
 def test_the_build_alone_fails(away):
     assert "could not be cloned" in away.fails(20, "build")
-    # Nothing that trains on mps is the answer to who asks for the CPU.
+    # A build for the CPU does not end with a training on mps.
     away.fails(20, "build", "--or-kernels", "--device", "cpu")
 
 
@@ -72,7 +72,7 @@ def test_make_build_asks_for_that(away):
 
 
 def test_a_mirror_goes_on(away):
-    """What the message says to run, as far as the clone."""
+    """The command in the message, up to the clone."""
     mirror = away.upstream.with_name("gone")
     assert away.pin in away.ok("checkout", env={"K2": mirror.as_uri()})
     assert away.pin in away.ok("checkout", env={"K2": str(mirror)})

@@ -1,6 +1,6 @@
-"""The workflows: what they may do, what they build, what their steps run.
+"""The workflows: their rights, their builds and their steps.
 
-GitHub runs them; what can be known without it is checked here.
+GitHub runs the workflows; the tests check what needs no run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def workflow(request) -> Path:
 
 
 def test_zizmor_finds_nothing(workflow):
-    """The forms of all keys, and what an attacker could use."""
+    """zizmor checks the forms of all keys, and security."""
     result = subprocess.run(
         [
             Path(sys.prefix, "bin", "zizmor"),
@@ -62,7 +62,7 @@ def test_zizmor_finds_nothing(workflow):
 
 
 def actionlint(path: Path) -> subprocess.CompletedProcess:
-    """What actionlint says of a workflow, whatever else is installed."""
+    """actionlint's findings in a workflow, independent of other installed programs."""
     return subprocess.run(
         [
             Path(sys.prefix, "bin", "actionlint"),
@@ -79,7 +79,7 @@ def actionlint(path: Path) -> subprocess.CompletedProcess:
 
 
 def test_actionlint_finds_nothing(workflow):
-    """Expressions and their types, what jobs need, runners, inputs."""
+    """actionlint checks expressions and their types, needs of jobs, runners, inputs."""
     result = actionlint(workflow)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -105,7 +105,7 @@ def test_actionlint_finds_what_is_wrong(tmp_path, right, wrong, found):
 
 
 def triggers(path: Path) -> dict:
-    # To YAML 1.1, "on" is a truth value.
+    # In YAML 1.1 "on" is a truth value.
     return loaded(path)[True]
 
 
@@ -130,7 +130,7 @@ PATHS_IN_CODE = (
 
 
 def read_by(suite: suites.Suite) -> set[str]:
-    """Files of this project that a suite's tests are made of, or name."""
+    """The files of this project that a suite's tests consist of, or name."""
     folders = [suite.tests] if not suite.tests.startswith("{k2}") else []
     plugins = [word.rpartition(".")[0] for word in suite.arguments if "." in word]
     folders += {name.replace(".", "/") for name in plugins}
@@ -147,7 +147,7 @@ def read_by(suite: suites.Suite) -> set[str]:
 
 
 def covers(filters: list[str], name: str) -> bool:
-    # What GitHub calls **, fnmatch calls *.
+    # fnmatch's * is GitHub's **.
     return any(fnmatch.fnmatch(name, entry.replace("**", "*")) for entry in filters)
 
 
@@ -188,7 +188,7 @@ def test_no_job_has_rights_that_it_does_not_ask_for(workflow):
 
 @pytest.mark.parametrize("script", scripts())
 def test_steps_are_scripts_that_bash_reads(script):
-    # An expression would be pasted into the script as it is.
+    # GitHub would paste an expression into the script without quotes.
     assert not EXPRESSION.search(script)
     result = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -207,7 +207,7 @@ def commands() -> list[str]:
 def test_the_tool_has_the_commands_and_options(command):
     words = [
         word for word in command.split() if not word.startswith("$")
-    ]  # empty, or another option
+    ]  # no value, or another option
     result = subprocess.run(
         [sys.executable, "-m", "k2mps", *words, "--help"], capture_output=True, text=True, cwd=ROOT
     )

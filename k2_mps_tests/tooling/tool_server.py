@@ -1,10 +1,10 @@
-"""The tool in forks of a process that has imported it.
+"""Runs the tool in forks of a server process that has imported it.
 
-Most of what a quick command takes is Python's start and imports.  `run` has
-both done once, by a server, which forks a child for each command.  The child
-has the directory, the environment, the mask, the files and the name that a
-process of its own would have, and it ends as one.  What Python reads of the
-environment when it starts is the server's: there is a server for each.
+Most of the time of a quick command is Python's start and imports.  The server does
+both once, and forks a child for each command.  The child gets the directory, the
+environment, the mask, the files and the name of a new process, and ends like one.
+Python reads some variables only at its start, so each set of their values has a
+server of its own.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# What of the environment Python reads when it starts.
+# The environment variables that Python reads at its start.
 _AT_START = ("LANG", "LC_", "PYTHON")
-# A command that takes longer hangs.
+# A command that takes longer counts as hanging.
 _SECONDS = 300
 
 
@@ -41,7 +41,7 @@ def run(
 
 @functools.cache
 def _server(at_start: tuple[tuple[str, str], ...]) -> subprocess.Popen:
-    """A server that was started with these variables.  It ends with us."""
+    """The server with these variables.  It ends with this process."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(_AT_START)}
     return subprocess.Popen(
         [sys.executable, __file__],
@@ -64,10 +64,9 @@ def _serve() -> None:
 
 
 def _run() -> None:
-    """Runs the tool, and ends this process as Python does.
+    """Runs the tool, and ends this process like Python, but without finalization.
 
-    Python would also take each module apart, which takes longer than most
-    commands.
+    Python's finalization of modules takes longer than most commands.
     """
     status = 0
     try:
@@ -83,7 +82,7 @@ def _run() -> None:
 
 
 def _become(arguments, cwd, environment, mask, out, err) -> None:
-    """Makes this process what one of the command's own would be."""
+    """Gives this process the state of a new process for the command."""
     for number, (name, flags) in enumerate(
         ((os.devnull, os.O_RDONLY), (out, os.O_WRONLY), (err, os.O_WRONLY))
     ):

@@ -1,4 +1,4 @@
-"""Makes a small wheel; used by a build backend that the tests write."""
+"""Makes a small wheel, for a build backend that the tests write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def make(folder: str, version: str, flavour: str) -> str:
-    """Writes the wheel and returns its file name, as a backend must."""
+    """Writes the wheel; returns its file name, as the backend interface requires."""
     info = f"small_package-{version}.dist-info"
     name = f"small_package-{version}-py3-none-any.whl"
     with zipfile.ZipFile(Path(folder, name), "w") as wheel:

@@ -1,26 +1,25 @@
-"""Run k2's own Python tests, unedited, on torch's mps device.
+"""Runs k2's own Python tests, unedited, on torch's mps device.
 
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.plugin k2/python/tests``.
 
-k2's tests ask torch for a CUDA device and run on the CPU and, if there is
-one, on ``cuda:0``.  Here each test module gets, under the name ``torch``, a
-stand-in that is torch itself but for the following; k2's own modules go on
-with the real one.
+k2's tests ask torch for a CUDA device, and run on the CPU and on ``cuda:0`` if there is
+one.  The plugin gives each test module a stand-in under the name ``torch``.  It differs
+from torch in these points; k2's own modules use torch itself.
 
 - ``torch.cuda`` has one device, and ``torch.device('cuda', 0)`` is
   ``mps:0``.
-- ``torch.float64`` is ``torch.float32``, since there is no float64 on mps.
-  ``torch.autograd.gradcheck`` then has float32's differences to compare, see
+- ``torch.float64`` is ``torch.float32``, because mps has no float64.
+  ``torch.autograd.gradcheck`` then compares differences in float32, see
   ``GRADCHECK``.
 
-The tests in ``mps_*_test.py`` ask for mps themselves, and get torch as it is.
+The tests in ``mps_*_test.py`` ask for mps themselves, and get torch itself.
 
-``exceptions.toml`` lists, each with its reason, the tests that cannot apply to
-mps, and those that run on mps without running on the CPU before.  A test
-listed there that is no longer part of the suite is an error.
+``exceptions.toml`` lists, with reasons, the tests that cannot apply to mps, and those
+that run on mps only, not on the CPU before.  A listed test that the suite no longer has
+is an error.
 
-At the end the plugin prints how many tests ran on mps, and how many have no
-device to choose and ran on the CPU.
+At the end the plugin prints the number of tests that ran on mps, and of tests that have
+no choice of a device and ran on the CPU.
 """
 
 import sys
@@ -33,10 +32,10 @@ import torch
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
-# Central differences of a float32 function f are off by about
-# eps(float32) * |f| / step + step**2 * |f'''|: with a step of 1e-2 and the
-# values of these tests, of the order of 1, that is 1.2e-7 / 1e-2 = 1.2e-5 for
-# each term of a sum, of which there are up to about 100.
+# The error of central differences of a float32 function f is about
+# eps(float32) * |f| / step + step**2 * |f'''|.  With a step of 1e-2 and values of the
+# order of 1, as in these tests, that is 1.2e-7 / 1e-2 = 1.2e-5 for each term of a sum of
+# up to about 100 terms.
 GRADCHECK = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2}
 
 
@@ -50,7 +49,7 @@ class _DeviceType(type):
 
 
 class _Device(metaclass=_DeviceType):
-    """Stands for torch.device."""
+    """The stand-in for torch.device."""
 
 
 class _StandIn(types.ModuleType):

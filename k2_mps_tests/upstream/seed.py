@@ -1,13 +1,12 @@
-"""Give each of k2's own tests the same random numbers in every run.
+"""Gives each of k2's own tests the same random numbers in every run.
 
 A pytest plugin: ``pytest -p k2_mps_tests.upstream.seed k2/python/tests``.
 
-k2's tests draw their cases without a seed, and some of them fail for a few of
-the cases that they may draw, on the CPU as well.  ``ctc_loss_test`` draws
-targets that do not fit into the input, for which torch's gradient is nan and
-k2's is 0: on the CPU for 1 of the first 60 seeds, so that any seed that does
-not is as good as another.  ``numerical_gradient_check_test`` draws ties, where
-the tropical score has no gradient.
+k2's tests draw their cases without a seed, and some tests fail for a few of the
+possible cases, on the CPU too.  ``ctc_loss_test`` may draw targets that do not fit into
+the input: torch's gradient is then nan, and k2's is 0.  On the CPU this happens for 1 of
+the first 60 seeds; any other seed will do.  ``numerical_gradient_check_test`` may draw
+ties, at which the tropical score has no gradient.
 """
 
 import random

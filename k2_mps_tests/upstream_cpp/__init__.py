@@ -1,1 +1,1 @@
-"""k2's own C++ tests, as pytest sees them: suites upstream-cpp-cpu and -mps."""
+"""k2's own C++ tests as tests of pytest: suites upstream-cpp-cpu and upstream-cpp-mps."""

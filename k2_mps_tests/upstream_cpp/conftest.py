@@ -1,7 +1,7 @@
-"""Makes a test for pytest of each test of k2's test programs.
+"""Makes a pytest test of each test of k2's test programs.
 
-A program runs once, with all of its tests, when the first of them is asked for.
-What it did not come to, since it crashed or hung, has failed.
+A program runs once with all of its tests, when pytest reaches the first of them.  Tests
+that a crashed or hanging program did not reach count as failed.
 """
 
 import os
@@ -20,7 +20,7 @@ else:
 BUILD = Path(os.environ["K2_TESTS"])
 DEVICE = "mps" if "-DK2_WITH_MPS" in (BUILD / "build.ninja").read_text() else "cpu"
 EXCEPTIONS = tomllib.loads(Path(__file__).with_name("exceptions.toml").read_text())[DEVICE]
-# The longest takes some seconds.
+# The longest program takes some seconds.
 SECONDS = 500
 
 
@@ -46,14 +46,14 @@ def names(program):
 
 
 class Results:
-    """What became of each test, by program."""
+    """The results of the tests, by program."""
 
     def __init__(self, folder):
         self._folder = folder
         self._done = {}
 
     def of(self, path, name):
-        """Returns why a test failed, or an empty text."""
+        """Returns the reason why a test failed, or an empty text."""
         if path not in self._done:
             self._done[path] = self._run(path)
         failures, output = self._done[path]
@@ -65,7 +65,7 @@ class Results:
             result = subprocess.run(
                 [path, f"--gtest_output=xml:{report}"],
                 timeout=SECONDS,
-                # The emulator compiles a kernel by Python.
+                # The emulator starts this Python to compile a kernel.
                 env={**os.environ, "MPS_EMULATOR_PYTHON": sys.executable},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -94,7 +94,7 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(
             "program, name",
             [
-                # Where several processes share the tests, one has all of a program.
+                # With several processes one process runs all tests of a program.
                 pytest.param(
                     path, name, id=f"{path.name}-{name}", marks=pytest.mark.xdist_group(path.name)
                 )

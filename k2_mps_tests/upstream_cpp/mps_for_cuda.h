@@ -1,5 +1,5 @@
-// What each of k2's C++ tests includes first in a build with K2_WITH_MPS: the
-// context for CUDA that it asks for is that of mps.
+// In a build with K2_WITH_MPS each of k2's C++ tests includes this file first.  The
+// context for CUDA is then the context for mps.
 
 #ifndef K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
 #define K2_MPS_TESTS_UPSTREAM_CPP_MPS_FOR_CUDA_H_
@@ -8,7 +8,7 @@
 
 namespace k2 {
 
-// Of k2/csrc/mps/mps_context.h, which includes all of torch.
+// Declared here, because k2/csrc/mps/mps_context.h includes all of torch.
 ContextPtr GetMpsContext();
 
 inline ContextPtr GetMpsForCuda(int32_t = -1) { return GetMpsContext(); }

@@ -1,4 +1,4 @@
-"""Each of k2's C++ tests passes, or stands in exceptions.toml."""
+"""Each of k2's C++ tests passes, or exceptions.toml lists it."""
 
 import pytest
 

@@ -1,18 +1,18 @@
-"""Show that a missing wait is noticed: drop them one site at a time.
+"""Shows that the suites notice a missing wait: drops the waits one site at a time.
 
     k2mps build --no-demo -- -DCMAKE_BUILD_TYPE=RelWithDebInfo
     .venv/bin/python -m k2_mps_tests.waits
 
-k2 waits for the device wherever the host is about to touch memory that both
-share (``Context::WaitForHost()`` and what stands on it).  Each source line that
-asks is a site.  First the parity suite and k2's own suite run on the emulated
-device, and for each test it is recorded at which sites a wait found work in
-flight.  Then, one site after the other, those tests run again with the waits
-of that site dropped.  A site is noticed if any of them then fails.
+k2 waits for the device before the host touches shared memory
+(``Context::WaitForHost()`` and its callers).  Each source line that waits is a site.
+First the parity suite and k2's own suite run on the emulated device, and the program
+records for each test the sites at which a wait found work in flight.  Then, for one
+site after the other, the tests of the site run again without its waits.  The suites
+notice a site if any of these tests fails.
 
-Prints a table and the count; exits with 1 if more sites than ``--allow`` went
-unnoticed.  Emulated: what is shown is that the device of this project makes a
-missing wait visible, not how a Mac would fail.
+Prints a table and the count.  Exit status: 1 if more sites than ``--allow`` went
+unnoticed.  The result says that the emulated device makes a missing wait visible, not
+how a Mac would fail.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 
-# Inlined functions that wait on behalf of their callers, whose line counts.
+# Inlined functions that wait; the site is the line of their caller.
 ON_BEHALF = ("HostPtr<", "HostAccessor<")
 
 
@@ -40,9 +40,9 @@ class Suite:
     """A pytest command line.
 
     Attributes:
-      name: for the report.
-      arguments: of pytest, without the tests.
-      tests: what to collect.
+      name: the name in the report.
+      arguments: the arguments of pytest, without the tests.
+      tests: the tests to collect.
     """
 
     def __init__(self, name, arguments, tests):
@@ -77,9 +77,9 @@ class Runner:
         """Runs tests of a suite.
 
         Args:
-          tests: what pytest is to collect.
-          drop: sites to drop, as [module, offset] pairs.
-          record: a file to record to.
+          tests: the tests for pytest to collect.
+          drop: sites without waits, as [module, offset] pairs.
+          record: the file of the recorded sites.
         Returns:
           'passed', 'failed', 'crashed' or 'hung'.
         """
@@ -145,7 +145,7 @@ def _source_lines(sites):
         (name for name in ("llvm-symbolizer-19", "llvm-symbolizer") if _which(name)), None
     )
     _check(symbolizer, "llvm-symbolizer is missing: apt-get install llvm-19")
-    # A return address is behind the call.
+    # A return address lies behind its call.
     text = "".join(f"{libraries[module]} {offset - 1}\n" for module, offset in sites)
     out = subprocess.run(
         [symbolizer, "--output-style=JSON"], input=text, check=True, capture_output=True, text=True
@@ -168,7 +168,7 @@ def _source_lines(sites):
         )
         file = frame["FileName"]
         file = file[file.index("k2/csrc") if "k2/csrc" in file else file.index("k2/python") :]
-        # What the compiler has merged from several lines has none.
+        # Code that the compiler merged from several lines has no line.
         where = frame["Line"] or frame["FunctionName"].split("(")[0]
         lines[site] = f"{file}:{where}"
     return lines
@@ -187,7 +187,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--allow", type=int, default=0, metavar="N", help="how many sites may go unnoticed"
+        "--allow", type=int, default=0, metavar="N", help="sites that may go unnoticed"
     )
     parser.add_argument(
         "--checkout",
@@ -200,7 +200,7 @@ def main():
     _check(tests.is_dir(), f"{tests} is missing: k2mps build")
 
     suites = [
-        # The tests of threads give the device work that k2 need not wait for.
+        # Tests of threads give the device work for which k2 need not wait.
         Suite("parity", ["--ignore=k2_mps_tests/parity/test_threads.py"], ["k2_mps_tests/parity"]),
         Suite(
             "upstream-mps",
@@ -215,7 +215,7 @@ def main():
             record = Path(directory) / f"{suite.name}.json"
             print(f"recording the waits of {suite.name} (emulated)", flush=True)
             result = runner.run(suite, suite.tests, record=record)
-            _check(result == "passed", f"{suite.name} {result} with all waits in place")
+            _check(result == "passed", f"{suite.name} {result} although all waits are in place")
             for test, sites in json.loads(record.read_text()).items():
                 for site in sites:
                     users[tuple(site)][suite.name].append(test)

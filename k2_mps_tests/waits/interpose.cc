@@ -1,9 +1,9 @@
-// Stands in front of torch::mps::synchronize(), by which k2 waits for the
-// device before the host touches its memory.  Loaded with LD_PRELOAD.
+// Replaces torch::mps::synchronize(), with which k2 waits for the device before
+// the host touches its memory.  Loaded with LD_PRELOAD.
 //
-// Each call is told by its site: the first return address on the stack that is
-// not part of the waiting itself.  Sites can be dropped, which makes their
-// calls return without waiting; calls that found work in flight are recorded.
+// The site of a call is the first return address on the stack outside of the
+// waiting code.  Calls at a dropped site return without a wait.  The library
+// records calls that found work in flight.
 #include <dlfcn.h>
 #include <execinfo.h>
 
@@ -16,14 +16,14 @@
 
 namespace {
 
-// The place in mps_emulator/_counters.py of waits_with_work.
+// The index of waits_with_work in mps_emulator/_counters.py.
 constexpr unsigned kWaitsWithWork = 3;
 
-// How the compiler begins the name of the function in which k2 does all of its
-// waiting.  What that calls has no name, or one that begins otherwise.
+// The beginning of the mangled name of k2's function for all waits.  The functions
+// that it calls have no name, or another beginning.
 constexpr const char *kOutermost = "_ZN2k23mps11RunInStreamE";
 
-// Parts of the names of what lies between it and the code that wanted to wait.
+// Parts of the names of functions between the wait and the code that asks for it.
 constexpr const char *kWaiting[] = {"11SynchronizeEv", "11WaitForHostEv",
                                     "4SyncEv", "10MpsHostPtr"};
 
@@ -55,11 +55,11 @@ bool IsWaiting(const char *symbol) {
   return false;
 }
 
-// False if no library of k2 is on the stack: the call is torch's or a user's.
+// False if the stack has no library of k2: torch or a user made the call.
 bool FindSite(Site *site) {
   void *frames[48];
   int num_frames = backtrace(frames, 48);
-  bool inside = false;  // of k2's code that waits, or wants to
+  bool inside = false;  // inside k2's waiting code
   for (int i = 1; i < num_frames; ++i) {
     Dl_info info;
     if (dladdr(frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
@@ -82,7 +82,7 @@ bool FindSite(Site *site) {
 }
 
 uint64_t WaitsWithWork() {
-  // Loaded by torch, after this library.
+  // torch loads this library later.
   static auto counters = reinterpret_cast<unsigned (*)(uint64_t *, unsigned)>(
       dlsym(dlopen("libmps_emulator.so", RTLD_LAZY | RTLD_NOLOAD),
             "mps_emulator_counters"));
@@ -100,7 +100,7 @@ __attribute__((visibility("default"))) void synchronize() {
       dlsym(RTLD_NEXT, "_ZN5torch3mps11synchronizeEv"));
   State &state = GetState();
   Site site;
-  // Sites are dropped before the first test runs.
+  // The plugin drops sites before the first test.
   if (!state.dropped.empty() && FindSite(&site) &&
       state.dropped.count(site) != 0) {
     ++state.num_dropped;
@@ -116,7 +116,7 @@ __attribute__((visibility("default"))) void synchronize() {
 
 }  // namespace torch::mps
 
-// What waits.py calls.
+// The interface for plugin.py.
 extern "C" {
 
 void waits_drop(const char *module, uint64_t offset) {
@@ -127,9 +127,9 @@ void waits_drop(const char *module, uint64_t offset) {
 
 uint64_t waits_num_dropped() { return GetState().num_dropped; }
 
-// Writes the sites recorded since the last call as lines "module offset" and
-// forgets them.  Returns the number of bytes needed; writes nothing if that is
-// more than `size`.
+// Writes the sites recorded since the last call as lines "module offset", and
+// clears the record.  Returns the number of bytes; if it is more than `size`, the
+// function writes nothing.
 uint64_t waits_take(char *text, uint64_t size) {
   State &state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);

@@ -2,10 +2,10 @@
 
 Works under LD_PRELOAD of interpose.cc's library.
 
-WAITS_LIBRARY: path of that library.
-WAITS_RECORD: a file to write, a JSON object from test, as pytest takes it, to
-  a list of sites ``[module, offset]`` whose wait found work in flight.
-WAITS_DROP: a file to read, a JSON list of sites not to wait at.
+WAITS_LIBRARY: the path of this library.
+WAITS_RECORD: the output, a JSON object {id of a test: list of the sites ``[module,
+  offset]`` whose wait found work in flight}.
+WAITS_DROP: the input, a JSON list of the sites without waits.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ def pytest_runtest_protocol(item):
     try:
         return (yield)
     finally:
-        # k2's tests may lie outside of the directory that ids start from.
+        # k2's tests may lie outside of pytest's root directory.
         _, _, name = item.nodeid.partition("::")
         _recorded[f"{item.path}::{name}"] = _take()
 

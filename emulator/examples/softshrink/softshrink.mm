@@ -21,7 +21,7 @@ template <typename T>
   y[i] = T(copysign(shrunk, value));
 }
 
-// The gradient passes where the value was not cut off.
+// The gradient passes where the forward value is not 0.
 template <typename T>
 [[kernel]] void softshrink_backward(device const T *x [[buffer(0)]],
                                     device T *gradient [[buffer(1)]],
@@ -63,7 +63,7 @@ static id<MTLComputePipelineState> PipelineOf(const std::string &name) {
   return pipeline;
 }
 
-// Encodes a kernel over x and y of one shape; it runs when somebody waits.
+// Encodes a kernel over x and y of one shape, without a wait.
 static void Encode(const std::string &kernel, const at::Tensor &x,
                    const at::Tensor &y, float threshold) {
   TORCH_CHECK(x.device().is_mps(), "softshrink: x must be on the mps device");

@@ -2,8 +2,8 @@
 
     python softshrink.py
 
-On a Mac this needs nothing but torch.  Elsewhere mps_emulator, when it is
-installed, tells the flags and stands in for Metal.
+On a Mac the example needs only torch.  On Linux an installed mps_emulator gives
+the compiler's flags and stands in for Metal.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch.utils import cpp_extension
 
 
 def load(build_directory=None):
-    """Compiles softshrink.mm, which takes a minute at the first time."""
+    """Compiles softshrink.mm; the first time this takes a minute."""
     flags = {"extra_ldflags": ["-framework", "Metal", "-framework", "Foundation"]}
     if sys.platform != "darwin":
         import mps_emulator

@@ -1,17 +1,17 @@
 """The Metal Shading Language front end of the emulator.
 
-It turns an MSL source text into a shared object for the host CPU, and refuses
-what Metal's compiler refuses.  It runs as a program of its own
-(``python -m mps_emulator.msl``), also when the emulator compiles a library.
+The front end compiles an MSL source text to a shared object for the host CPU,
+and refuses programs that Metal's compiler refuses.  The front end is a program
+of its own (``python -m mps_emulator.msl``), which the emulator also starts.
 
 The steps, one module each:
 
-``toolchain``    finds clang and libclang and calls them;
+``toolchain``    finds and calls clang and libclang;
 ``lexer``        cuts preprocessed text into tokens;
 ``rewriter``     rewrites MSL's own syntax as C++ for OpenCL;
-``repairs``      rewrites further, where clang's types are needed for it;
-``analysis``     reads signatures and refuses programs, on clang's AST;
-``codegen``      writes one entry function a kernel and the library's table;
-``diagnostics``  says where in the original text an error is;
+``repairs``      rewrites code whose rewriting needs clang's types;
+``analysis``     reads signatures from clang's AST, and refuses programs;
+``codegen``      writes an entry function for each kernel, and the library's table;
+``diagnostics``  maps errors to places in the original text;
 ``pipeline``     puts them together.
 """

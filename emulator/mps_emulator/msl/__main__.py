@@ -1,7 +1,7 @@
 """Entry point of ``python -m mps_emulator.msl``, and of this folder as a file.
 
-The emulator starts it by its path: the package around it loads torch, which
-compiling a kernel does not need.
+The emulator starts this folder by its path, because the package mps_emulator
+loads torch, and compiling a kernel needs no torch.
 """
 
 import importlib.util
@@ -10,7 +10,7 @@ import sys
 
 
 def _load_by_path():
-    """Imports this folder as a package of its own name."""
+    """Imports this folder as a top-level package."""
     folder = os.path.dirname(os.path.abspath(__file__))
     # The interpreter put this folder there; its modules are not top-level.
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]

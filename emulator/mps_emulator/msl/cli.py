@@ -11,7 +11,7 @@ from .nvptx import arguments as ptx_arguments
 from .nvptx import description as ptx_description
 from .pipeline import PROGRAM_SOURCE, Program, explain
 
-# The emulator tells them apart; an interpreter of itself ends with 1 or 2.
+# The emulator distinguishes these statuses.  Python itself ends with 1 or 2.
 EXIT_REFUSED = 10
 EXIT_FAILED = 11
 
@@ -27,7 +27,7 @@ def main(arguments=None):
         sys.stdout.write(f"mps_emulator.msl: error: {error}\n")
         return EXIT_FAILED
     except Exception:
-        # The interpreter's own status would be that of a refusal.
+        # Python's status 1 would read as a refusal.
         traceback.print_exc(file=sys.stdout)
         return EXIT_FAILED
 
@@ -41,10 +41,10 @@ def _parser():
 
     check = commands.add_parser(
         "check",
-        help="say what Metal would refuse, and list the kernels",
+        help="print what Metal would refuse, and list the kernels",
         description=(
-            "Refuses what Metal's compiler would refuse, as far as the "
-            "emulator knows it, and prints the kernels of each file."
+            "Refuses programs that Metal's compiler would refuse, as far as the "
+            "emulator knows its rules, and prints the kernels of each file."
         ),
     )
     check.add_argument("files", nargs="+", metavar="FILE.metal")
@@ -58,7 +58,7 @@ def _parser():
     build.add_argument(
         "--check-races",
         action="store_true",
-        help="for MPS_EMULATOR_CHECK_RACES: announces accesses to memory",
+        help="instrument memory accesses, for MPS_EMULATOR_CHECK_RACES",
     )
     build.set_defaults(run=_build)
     _add_common(build)
@@ -67,9 +67,9 @@ def _parser():
         "ptx",
         help="compile to PTX for NVIDIA GPUs",
         description=(
-            "Writes PTX and prints, for each kernel, what its entry takes: "
+            "Writes PTX and prints the arguments of each kernel's entry: "
             "for buffer(i) an address, for threadgroup(i) an offset into the "
-            "shared memory that the launch gives, 64 bits each; behind them "
+            "launch's dynamic shared memory, 64 bits each; then the size of "
             "the grid in threads, three 32-bit numbers."
         ),
     )
@@ -82,10 +82,10 @@ def _parser():
     ptx.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="all lanes of a simdgroup reach each simdgroup function",
+        help="assume that all lanes of a SIMD group reach each simdgroup function",
     )
     ptx.add_argument(
-        "--json", metavar="FILE.json", help="a description of the kernels to write, for a program"
+        "--json", metavar="FILE.json", help="also write a description of the kernels to this file"
     )
     ptx.set_defaults(run=_ptx)
     _add_common(ptx)

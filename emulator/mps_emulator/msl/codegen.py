@@ -1,12 +1,15 @@
-"""Writes what makes a shared object a kernel library: for every kernel a
-function that the executor calls, and the table that describes them all."""
+"""Writes the C++ that makes a shared object a kernel library.
+
+It is a thunk for every kernel, which the executor calls, and the table that
+describes all kernels.
+"""
 
 ALLOW_POINTERS = "MSL_ALLOW_FUNCTION_POINTERS "
 END_POINTERS = "MSL_END_FUNCTION_POINTERS"
 
 
 def declarations(kernels):
-    """Declares the thunks, some of which are defined in namespaces."""
+    """Declares the thunks at program scope; some are defined inside namespaces."""
     return "".join(_signature(number) + ";\n" for number in range(len(kernels)))
 
 
@@ -19,7 +22,7 @@ def _signature(number):
 
 
 def thunk(number, kernel):
-    """The function that runs a row of a kernel's threads, on one line."""
+    """The function that runs one row of a kernel's threads, as one line of C++."""
     text = [ALLOW_POINTERS, _signature(number) + " { "]
     arguments = []
     for index, parameter in enumerate(kernel.parameters):
@@ -39,21 +42,21 @@ def thunk(number, kernel):
 
 
 def _buffer(index, parameter):
-    """A buffer argument, taken out of the launch before the loop."""
+    """A local variable for a buffer argument, read from the launch before the loop."""
     kind = "reference" if parameter.by_reference else "pointer"
     taken = "threadgroup_buffers" if parameter.kind == "threadgroup" else "buffers"
     return f"__msl::buffer_{kind} __msl_buffer_{index} = {{launch->{taken}[{parameter.index}]}}; "
 
 
 def builtin(parameter):
-    """What a kernel gets for an attribute like [[thread_position_in_grid]]."""
+    """The argument for an attribute like [[thread_position_in_grid]]."""
     values = ", ".join(f"at.{parameter.builtin}({d})" for d in range(parameter.components))
     count = "" if parameter.components == 1 else str(parameter.components)
     return f"::__msl::make<{parameter.scalar}{count}>({values})"
 
 
 def tables(kernels):
-    """The description of the library, with `kernels` in thunks' order."""
+    """The tables that describe the library; `kernels` is in the order of the thunks."""
     lines = ["", ALLOW_POINTERS]
     for number, kernel in enumerate(kernels):
         lines += _parameter_table(number, kernel)
@@ -68,7 +71,7 @@ def tables(kernels):
             f"{'kMpsEmulatorMslNeedsFibers' if kernel.suspends else '0'}}},"
         )
     lines += [
-        "  {}};",  # a program without kernels is one all the same
+        "  {}};",  # A program without kernels is a library too.
         'extern "C" __attribute__((visibility("default")))',
         "const mps_emulator_msl_module mps_emulator_msl_description = {",
         f"  kMpsEmulatorMslAbiVersion, {len(kernels)}, mps_emulator_msl_kernels,",

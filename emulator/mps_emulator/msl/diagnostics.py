@@ -1,11 +1,11 @@
-"""Errors as Metal's compiler prints them, with places in the original text."""
+"""Errors in the format of Metal's compiler, with places in the original text."""
 
 import bisect
 import re
 
 from . import lexer
 
-# clang's words for what MSL calls otherwise, in messages.
+# Words of clang's messages that MSL calls otherwise.
 _VOCABULARY = (
     (re.compile(r"__global_device\b ?"), "device "),
     (re.compile(r"\bconst __global\b ?"), "constant "),
@@ -29,14 +29,14 @@ _VOCABULARY = (
 
 
 def in_metal_words(message):
-    """A message of clang's with the names that the programmer knows."""
+    """A message of clang with the names of MSL."""
     for pattern, replacement in _VOCABULARY:
         message = pattern.sub(replacement, message)
     return message
 
 
 class Location:
-    """A place in the original text: line and column count from 1."""
+    """A place in the original text; lines and columns count from 1."""
 
     def __init__(self, file, line, column):
         self.file = file
@@ -63,8 +63,9 @@ class Diagnostic:
 class SourceMap:
     """Finds the original place of a token.
 
-    files:  the texts by name, as far as they are known, to find columns:
-            the preprocessor keeps lines but not columns.
+    The preprocessor keeps lines but not columns; the original texts give these.
+
+    files:  the original texts that are known, {name: text}.
     """
 
     def __init__(self, tokens, files):
@@ -98,9 +99,9 @@ class SourceMap:
     def _column(self, index):
         token = self._tokens[index]
         original = self._original_line(token.file, token.line)
-        # The n-th token of this spelling in the preprocessed line is taken
-        # for the n-th in the original line.  A token that came out of a macro
-        # is not there; then the line's beginning has to do.
+        # The n-th token of this spelling in the preprocessed line stands for
+        # the n-th in the original line.  The original line lacks a token that
+        # came out of a macro; such a token gets the line's first column.
         same = [
             i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]
@@ -119,10 +120,11 @@ class SourceMap:
 
 
 class RewrittenMap:
-    """Which token a place in the rewritten text, in bytes, comes from.
+    """Maps a place in the rewritten text, an offset in bytes, to a token.
 
-    origins: for each of `offsets`, in ascending order, what begins there:
-             (number of a token, whether the white space before it).
+    offsets: ascending.
+    origins: for each offset (number of the token that begins there, whether the
+             white space before this token begins there).
     """
 
     def __init__(self, offsets, origins):
@@ -130,7 +132,7 @@ class RewrittenMap:
         self._origins = origins
 
     def shifted(self, by):
-        """The map of the same text with `by` bytes before it."""
+        """The map of the same text behind a prefix of `by` bytes."""
         offsets = [offset + by for offset in self._offsets]
         return RewrittenMap(offsets, self._origins)
 
@@ -144,7 +146,7 @@ class RewrittenMap:
 
 
 def render(diagnostics, source_map=None):
-    """The text that the compiler prints, ending with a line break."""
+    """The text that the compiler prints; it ends with a line break."""
     lines = []
     errors = 0
     for diagnostic in diagnostics:

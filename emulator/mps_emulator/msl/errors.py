@@ -1,4 +1,4 @@
-"""The front end's errors: the program's, and the machine's."""
+"""The front end's errors: of the program, and of the tools."""
 
 
 class Refused(Exception):

@@ -1,4 +1,4 @@
-"""Versions of the Metal Shading Language and what differs between them."""
+"""Versions of the Metal Shading Language and the differences between them."""
 
 import re
 
@@ -40,7 +40,7 @@ class Language:
 
     @property
     def cplusplus(self):
-        """The C++ that the version is based on, as clang's -std= has it."""
+        """The C++ standard of the version, as an argument of clang's -std=."""
         if self.version >= (4, 0):
             return "c++17"
         if self.version >= (2, 0):
@@ -57,6 +57,6 @@ class Language:
 
     @property
     def predefined_macros(self):
-        """(name, value) of what the compiler defines by itself."""
+        """The compiler's predefined macros, [(name, value)]."""
         platform = "__METAL__" if self.version >= (3, 0) else "__METAL_MACOS__"
         return [("__METAL_VERSION__", str(self.metal_version)), (platform, "1")]

@@ -1,7 +1,7 @@
 """Tokens of preprocessed MSL text.
 
-The text comes from clang's preprocessor: comments are gone, macros are
-expanded, and line markers (``# 12 "file"``) say where each line was.
+clang's preprocessor has removed the comments and expanded the macros.  Line
+markers (``# 12 "file"``) give the original place of each line.
 """
 
 import re
@@ -31,8 +31,8 @@ class Token:
 
     kind:    "identifier", "number", "string", "character", "punctuator", or
              "directive" for a whole line that begins with #.
-    space:   the white space before it, line breaks included.
-    file, line:  where it stood before preprocessing.
+    space:   the white space before the token, line breaks included.
+    file, line:  the token's place before preprocessing.
     """
 
     __slots__ = ("kind", "text", "space", "file", "line")
@@ -69,7 +69,7 @@ def tokenize(text, file=""):
             tokens.append(Token("directive", directive, space, file, line))
             marker = _MARKER.match(directive)
             if marker is not None:
-                # The line after the marker has this number.
+                # The marker gives the number of the line after it.
                 line = int(marker[1]) - 1
                 if marker[2] is not None:
                     file = marker[2].replace('\\"', '"').replace("\\\\", "\\")
@@ -84,8 +84,8 @@ def tokenize(text, file=""):
 def columns_of_lines(text):
     """Maps each line of unpreprocessed `text` to [(column, spelling), ...].
 
-    Comments and continued lines are not understood, which does no harm where
-    only the columns of known spellings are looked for.
+    The function takes comments for code and a continued line for several.  This
+    does no harm: callers look up only the columns of known spellings.
     """
     lines = []
     for line in text.split("\n"):

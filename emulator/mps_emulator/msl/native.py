@@ -1,4 +1,4 @@
-"""Kernels over NumPy's arrays: compiling and running them, without torch."""
+"""Compiles kernels and runs them on NumPy arrays, without torch."""
 
 import ctypes
 
@@ -9,11 +9,11 @@ _KINDS = {0: "buffer", 1: "threadgroup", 2: "builtin"}
 
 
 class CompileError(Exception):
-    """The diagnostics of a refused program."""
+    """The compiler refused the program; the text is its diagnostics."""
 
 
 class Fatal(Exception):
-    """What Fatal() would have printed before it ended the process."""
+    """A misuse that would have ended the process; the text is Fatal()'s message."""
 
 
 class _Options(ctypes.Structure):
@@ -39,7 +39,7 @@ def _strings(values):
 class Metal:
     """The compiler and the executor.
 
-    path: of libmps_emulator.so, or of another library that has them.
+    path: the path of libmps_emulator.so, or of a library with the same functions.
     """
 
     def __init__(self, path):
@@ -70,7 +70,7 @@ class Metal:
 
         version:   (major, minor), or None for the newest.
         macros:    {name: value}.
-        constants: {index or name: bytes} of function constants.
+        constants: the values of function constants, {index or name: bytes}.
         """
         macros = macros or {}
         constants = constants or {}
@@ -99,7 +99,7 @@ class Metal:
         return Library(self._lib, handle)
 
     def refusal(self, source, **options):
-        """The diagnostics of a program that has to be refused."""
+        """The diagnostics of a program that the compiler must refuse."""
         try:
             self.compile(source, **options)
         except CompileError as error:
@@ -108,7 +108,7 @@ class Metal:
 
 
 class Kernel:
-    """What the library says of a kernel."""
+    """The library's description of a kernel."""
 
     def __init__(self, words):
         self.name = words[0]
@@ -142,7 +142,7 @@ class Library:
 
     @property
     def kernels(self):
-        """{name: Kernel}"""
+        """The kernels, {name: Kernel}."""
         text = ctypes.create_string_buffer(_MESSAGE_SIZE)
         self._lib.mps_emulator_msl_describe(self._handle, text, _MESSAGE_SIZE)
         kernels = {}
@@ -157,11 +157,11 @@ class Library:
         return kernels
 
     def run(self, kernel, buffers, grid, threadgroup, threadgroup_bytes=None):
-        """Runs a kernel; raises Fatal with the message of a misuse.
+        """Runs a kernel; raises Fatal on misuse.
 
-        buffers: numpy arrays, or {index: array}.
-        grid, threadgroup: numbers of threads, in one to three dimensions.
-        threadgroup_bytes: {index: bytes}.
+        buffers: NumPy arrays from buffer index 0 on, or {index: array}.
+        grid, threadgroup: their sizes in threads, in one to three dimensions.
+        threadgroup_bytes: the sizes of [[threadgroup(i)]] arguments, {index: bytes}.
         """
         if not isinstance(buffers, dict):
             buffers = dict(enumerate(buffers))

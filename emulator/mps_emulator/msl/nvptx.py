@@ -1,5 +1,8 @@
-"""Writes what makes a program one for NVIDIA GPUs: an entry for every kernel,
-and what C++ for OpenCL cannot say, in LLVM's intermediate representation."""
+"""Writes the code that makes a program run on NVIDIA GPUs.
+
+It is an entry for every kernel.  C++ for OpenCL cannot express all of it: the
+rest is edited in LLVM's intermediate representation.
+"""
 
 import re
 
@@ -15,24 +18,23 @@ _DEFINITION = re.compile(
 _DECLARATION = re.compile(
     rf"^({_THREADGROUP_MEMORY} = external (?:\w+ )*)addrspace\(1\)", re.MULTILINE
 )
-# threadgroup_variable() and threadgroup_buffer() have the only ones.
+# Only threadgroup_variable() and threadgroup_buffer() use the memory.
 _USE = re.compile(
     rf"addrspacecast \(ptr addrspace\(1\) ({_THREADGROUP_MEMORY}) to ptr addrspace\(3\)\)"
 )
 
-# The program's functions, which nobody calls from outside.
+# The program's functions, except its entries.
 _FUNCTION = re.compile(r"^define (?:\w+_odr )?dso_local (?!spir_kernel )", re.MULTILINE)
 
-# Behind the metadata that clang writes, which it numbers from 0 on.
+# clang numbers its metadata from 0 on, and uses fewer numbers than these.
 _FIRST_METADATA = 1000000
 
 
 def arguments(kernel):
-    """[(kind, index)] of the 64-bit numbers that a kernel's entry takes.
+    """The 64-bit arguments of a kernel's entry, [(kind, index)].
 
-    kind is "buffer" for an address in the GPU's memory, or "threadgroup" for
-    an offset in bytes, a multiple of 16, into the shared memory that the
-    launch gives.
+    kind is "buffer" for an address in the GPU's memory, or "threadgroup" for an
+    offset into the launch's dynamic shared memory, in bytes, a multiple of 16.
     """
     return [
         (parameter.kind, parameter.index)
@@ -42,16 +44,16 @@ def arguments(kernel):
 
 
 def symbol(kernel):
-    """The name of a kernel's entry: PTX has letters, digits, _ and $ alone."""
+    """The name of a kernel's entry.  PTX allows letters, digits, _ and $ only."""
     name = kernel.name.replace("::", "$")
     return re.sub(r"[^\w$]", lambda found: f"${ord(found[0]):x}$", name)
 
 
 def description(kernel):
-    """What a host has to know of an entry, for JSON.
+    """The description of an entry that a host needs to launch it, for JSON.
 
     max_threads is None where the source does not limit a threadgroup.
-    numbers has what each buffer consists of, by index; see
+    numbers gives the scalar type of each buffer, by index; see
     analysis.kernels.Parameter.
     """
     return {
@@ -69,10 +71,10 @@ def description(kernel):
 
 
 def entry(number, kernel):
-    """The entry of a kernel, on one line.
+    """The entry of a kernel, as one line of C++.
 
-    Its parameters are those of arguments() and the size of the grid in
-    threads, three 32-bit numbers.
+    Its parameters are those of arguments(), then the size of the grid in threads,
+    three 32-bit numbers.
     """
     text = []
     signature = []
@@ -100,7 +102,7 @@ def entry(number, kernel):
 
 
 def declarations(kernels):
-    """Gives the entries of the kernels their names."""
+    """Declares the entries of the kernels with their names in PTX."""
     lines = []
     for number, kernel in enumerate(kernels):
         types = ", ".join(["ulong"] * len(arguments(kernel)) + ["uint"] * 3)
@@ -112,7 +114,7 @@ def declarations(kernels):
 def finish(ir, kernels):
     """Puts threadgroup variables into shared memory and limits threads.
 
-    ir: what clang made of the program, before any of LLVM's passes.
+    ir: clang's output for the program, before any pass of LLVM.
     """
     ir = _DEFINITION.sub(r"\1 = internal addrspace(3) global \2 undef\3", ir)
     ir = _DECLARATION.sub(r"\1addrspace(3)", ir)
@@ -122,10 +124,11 @@ def finish(ir, kernels):
 
 
 def _limits_of_threads(kernels):
-    """Metadata that tells LLVM what the source says of its kernels.
+    """Metadata with the kernels' limits of threads in a threadgroup.
 
-    The assembler may use more registers than so many threads have if it is
-    not told.  The limit is of the product of a threadgroup's sizes.
+    Without the limit the assembler may give a thread more registers than a
+    threadgroup of this size has.  The limit is that of the product of the three
+    sizes.
     """
     lines = [""]
     for kernel in kernels:

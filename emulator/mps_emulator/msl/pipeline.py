@@ -1,4 +1,4 @@
-"""From a source text to a kernel library, or to what is wrong with it."""
+"""Compiles a source text to a kernel library, or refuses it."""
 
 import os
 import re
@@ -10,31 +10,30 @@ from .errors import Refused, ToolError
 from .repairs import Repairs
 from .rewriting import Rewriter
 
-# What Metal calls a text that did not come from a file.
+# Metal's name of a text that does not come from a file.
 PROGRAM_SOURCE = "program_source"
 
-# The rewritten text, for libclang.
+# The file name of the rewritten text for libclang.
 _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
-# What is in namespace metal is known to every program, as Metal's compiler has
-# it; its own headers say nothing more.
+# Every program sees namespace metal, as with Metal's compiler; the headers that a
+# program includes add nothing.
 _NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
-# With fast math the compiler may rearrange the program's sums and take it that
-# there are no NaN and infinities.  Headers keep to IEEE's rules.
+# With fast math the compiler may rearrange the program's sums, and may assume that
+# no value is a NaN or an infinity.  The headers before it keep IEEE's rules.
 _FAST_MATH = "#pragma float_control(precise, off)\n"
 
-# On a GPU an array whose indices are all known lives in registers, so kernels
-# ask for loops to be unrolled to the last.  A CPU has memory: there it costs
-# compile time, most of it where such loops stand within each other, and clang
-# unrolls small loops anyhow.
+# A GPU keeps an array in registers where all its indices are constants, so kernels
+# ask for full unrolling.  On a CPU full unrolling only costs compile time, most of
+# all for nested loops; clang unrolls small loops without the pragma.
 _UNROLLED_TO_THE_LAST = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+clang[ \t]+loop[ \t]+unroll[ \t]*\([ \t]*full[ \t]*\)[ \t]*$", re.M
 )
 
-# A repaired operand may be part of the next one.
+# Several rounds, because a repaired operand may be part of the next one.
 _MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
@@ -47,11 +46,11 @@ class Program:
     """One source text under one set of options.
 
     path:            the file.
-    name:            what messages call it.
+    name:            the file name in messages.
     language:        a language.Language.
     macros:          [(name, value)].
-    constant_values: {index or name: bytes} of function constants.
-    include_folders: for #include "...".
+    constant_values: the values of function constants, {index or name: bytes}.
+    include_folders: where #include "..." looks.
     """
 
     def __init__(
@@ -111,10 +110,10 @@ class Program:
     def build_ptx(self, output, gpu, libdevice=None, whole_simdgroups=False):
         """Writes the kernels as PTX to the file `output`.
 
-        whole_simdgroups: whether all lanes of a simdgroup reach each
-            simdgroup function.  Which ones do need not be found out then.
+        whole_simdgroups: whether all lanes of a SIMD group reach each simdgroup
+            function.  The kernels then need not find out which lanes do.
 
-        Returns [Kernel].  Raises ToolError for what this target has not.
+        Returns [Kernel].  Raises ToolError for features that this target lacks.
         """
         text, kernels = self.analyse()
         kind = (self.clang, gpu)
@@ -182,14 +181,14 @@ class Program:
                 with open(file, encoding="utf-8", errors="replace") as stream:
                     texts[file] = stream.read()
             except OSError:
-                pass  # "<built-in>" and its like
+                pass  # names like "<built-in>"
         return texts
 
     # ---- Parsing and code
 
     def _parse(self, text, source_map):
         cindex = toolchain.load_libclang()
-        # Imports the package clang, which load_libclang() has looked for.
+        # Imports the package clang: only after load_libclang() has found it.
         from .analysis import Analysis
 
         options = toolchain.dialect_options(self.language, self.fast_math)
@@ -209,9 +208,9 @@ class Program:
         return Analysis(unit, _PARSED_FILE, rewritten_map, source_map, text, self.language)
 
     def _with_entries(self, text, kernels, entry):
-        """(text, what has to stand behind it) with the entries of kernels.
+        """Adds the kernels' entries; returns (text, the text to put behind it).
 
-        entry: a function from a kernel's number and the kernel to its entry.
+        entry: a function of a kernel's number and the kernel; returns its entry.
         """
         anchors = {}
         behind = []

@@ -1,15 +1,15 @@
-"""Programs that Metal accepts and C++ for OpenCL does not, where types matter.
+"""Rewrites code that Metal accepts and C++ for OpenCL refuses, where types matter.
 
-clang says where that is, and the program is rewritten there:
+clang's errors give the places.  In MSL, other than in C++ for OpenCL:
 
-- Beside a vector, MSL converts a scalar to the vector's component type, as in
-  `half4 * 2.0f`; OpenCL does not where the scalar's type has the greater rank.
+- A scalar operand beside a vector is converted to the vector's component type,
+  as in `half4 * 2.0f`.  OpenCL refuses a scalar type of the greater rank.
 - The results of ?: may be objects of a class in two address spaces.
-- A list in braces may be shorter than the vector that it initialises, and may
-  be a vector that is an argument.
-- Temporaries are in `thread` memory, and may be what a `thread const T &`
-  refers to.
-- What is added to a pointer may be an object that converts to a number.
+- A list in braces may be shorter than the vector that it initialises.  An
+  argument that is such a list may stand for a vector.
+- A `thread const T &` may refer to a temporary, which is in `thread` memory.
+- An operand that is added to a pointer may be an object that converts to a
+  number.
 """
 
 import re
@@ -18,27 +18,27 @@ from .rewriting import names
 
 _QUALIFIER = re.compile(r"\b(const|volatile|__\w+)\b ?")
 _LIST_FOR_A_VECTOR = re.compile(r"cannot convert initializer list argument to '.*vec<\w+, \d>")
-# A candidate that has no place for a temporary.
+# A note of clang on a candidate whose parameter cannot refer to a temporary.
 _TEMPORARY = re.compile(
     r"in default address space to object in address space '__private'"
     r"|make '(const )?__private .*' equal "
     r"|could not match '(const )?__private "
 )
-# How clang's messages show that a type is a vector's.
+# Parts of clang's messages that show a vector type.
 _VECTOR = re.compile(r"vector of|vec<|ext_vector_type")
 
 
 class Repairs:
-    """What was repaired in a `rewriter` so far."""
+    """The repairs made in a `rewriter` so far."""
 
     def __init__(self, rewriter):
         self._rewriter = rewriter
-        self._tried = set()  # (number of a token, what was done there)
+        self._tried = set()  # {(number of a token, repair)}
 
     def apply(self, unit, main_file, text, rewritten_map):
-        """Repairs what it can; returns whether there was anything.
+        """Repairs the errors that it can; returns whether it repaired any.
 
-        text: the bytes of the program that clang parsed, `main_file`.
+        text: the program that clang parsed as `main_file`, in bytes.
         """
         repaired = set()
         for found in unit.diagnostics:
@@ -46,7 +46,7 @@ class Repairs:
             if location.file is None or location.file.name != main_file:
                 continue
             error = _Error(found, text, rewritten_map)
-            # Instances of a template have their errors in the same place.
+            # The instances of a template have their errors in the same place.
             if error.token not in repaired and self._repair(error):
                 repaired.add(error.token)
         return bool(repaired)
@@ -56,7 +56,7 @@ class Repairs:
             match = pattern.match(error.message)
             if match is None:
                 continue
-            # What did not help once does not help again.
+            # A repair that did not help once does not help again.
             place = (error.token, repair)
             if place not in self._tried and repair(self, error, match):
                 self._tried.add(place)
@@ -163,10 +163,10 @@ class Repairs:
 
 
 class _Error:
-    """An error of clang's.
+    """An error of clang.
 
-    token:  the number of the token where it is.
-    ranges: of the operands that it is about, in bytes.
+    token:  the number of the token at its place.
+    ranges: the ranges of the operands that it names, in bytes.
     """
 
     def __init__(self, found, text, rewritten_map):
@@ -181,7 +181,7 @@ class _Error:
         return any(pattern.search(note) for note in self._notes)
 
     def tokens(self, place):
-        """(first, last) token of a range."""
+        """The (first, last) token of a range."""
         first, _ = self._map.token_at(place[0])
         last, _ = self._map.token_at(place[1] - 1)
         return first, last

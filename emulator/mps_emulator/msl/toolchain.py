@@ -1,4 +1,4 @@
-"""clang and libclang: where they are and how they are called."""
+"""Finds clang and libclang, and writes their command lines."""
 
 import glob
 import os
@@ -11,8 +11,8 @@ FOLDER = os.path.dirname(os.path.abspath(__file__))
 METAL_HEADERS = os.path.join(FOLDER, "include", "metal")
 IMPLEMENTATION_HEADERS = os.path.join(FOLDER, "include")
 
-# The major version that the front end is written for: the AST and the
-# treatment of address spaces differ between versions.
+# The front end needs this major version: the AST and the treatment of address
+# spaces differ between versions.
 CLANG_VERSION = 19
 
 _LIBCLANG_PLACES = (
@@ -42,7 +42,7 @@ def find_clang():
 
 
 def load_libclang():
-    """Imports clang.cindex and has it use libclang of the right version."""
+    """Imports clang.cindex and makes it load libclang of CLANG_VERSION."""
     try:
         from clang import cindex
     except ImportError:
@@ -71,7 +71,7 @@ def _libclang_candidates():
 
 
 def run(command):
-    """Runs a command; returns (exit status, what it printed)."""
+    """Runs a command; returns (exit status, output)."""
     try:
         result = subprocess.run(
             command,
@@ -87,14 +87,14 @@ def run(command):
 
 
 def preprocess_command(clang, language, source, macros, include_folders):
-    """Prints the preprocessed text of the file `source`.
+    """The command that prints the preprocessed text of the file `source`.
 
-    The text sees Metal's predefined macros and none of the host's.
+    Metal's macros are predefined, the host's are not.
     """
     command = [
         clang,
         "-std=" + language.cplusplus,
-        # Warnings would stand in the preprocessed text.
+        # Warnings would mix with the preprocessed text.
         *"-E -x c++ -undef -nostdinc -nostdinc++ -fno-color-diagnostics -w".split(),
     ]
     command += ["-I" + folder for folder in (METAL_HEADERS, *include_folders)]
@@ -103,7 +103,7 @@ def preprocess_command(clang, language, source, macros, include_folders):
 
 
 def dialect_options(language, fast_math):
-    """How clang reads the rewritten text, for parsing and for compiling."""
+    """clang's options for the rewritten text, for parsing and compiling."""
     extensions = (
         "-all",
         "+__opencl_c_generic_address_space",
@@ -118,16 +118,15 @@ def dialect_options(language, fast_math):
         f"-D__METAL_VERSION__={language.metal_version}",
         "-I" + IMPLEMENTATION_HEADERS,
         "-fno-color-diagnostics",
-        # Metal contracts products and sums within a statement even in its
-        # safe mode.
+        # Metal's safe mode too contracts products and sums within a statement.
         "-ffp-contract=" + ("fast" if fast_math else "on"),
         "-fno-math-errno",
         "-w",
     ]
 
 
-# Has every access to memory announced, by the functions in target_host.h, and
-# keeps lines.  Accesses that are vectorized would be too wide for it.
+# Every access to memory calls a function of target_host.h, and the library keeps
+# line numbers.  Vectorized accesses would be too wide for these functions.
 _CHECK_RACES = """
     -DMSL_CHECK_RACES -fsanitize=thread -fno-sanitize-link-runtime
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0
@@ -136,7 +135,7 @@ _CHECK_RACES = """
 
 
 def compile_command(clang, language, fast_math, cpu, source, output, check_races=False):
-    """Compiles rewritten text to a shared object."""
+    """The command that compiles rewritten text to a shared object."""
     command = [clang] + dialect_options(language, fast_math)
     command.append("-DMSL_CODE")
     if check_races:
@@ -154,10 +153,11 @@ def compile_command(clang, language, fast_math, cpu, source, output, check_races
 
 
 def nvptx_ir_command(clang, gpu, language, fast_math, source, output, libdevice, whole_simdgroups):
-    """Compiles rewritten text to LLVM's representation, not yet optimized.
+    """The command that compiles rewritten text to LLVM's IR, without optimization.
 
-    gpu: like sm_80.  libdevice: the path of libdevice.10.bc, or None, where
-    mathematical functions stay references to it.
+    gpu:       an architecture, like sm_80.
+    libdevice: the path of libdevice.10.bc; with None the IR keeps references to
+               its mathematical functions.
     """
     command = [clang] + dialect_options(language, fast_math)
     command += _nvptx_options(gpu)
@@ -173,7 +173,7 @@ def nvptx_ir_command(clang, gpu, language, fast_math, source, output, libdevice,
 
 
 def ptx_command(clang, gpu, fast_math, source, output):
-    """Compiles LLVM's representation to PTX, the assembly of NVIDIA's GPUs."""
+    """The command that compiles LLVM's IR to PTX, the assembly of NVIDIA's GPUs."""
     command = [clang, "-x", "ir", "-w"] + _nvptx_options(gpu)
     if fast_math:  # x / y within 2 ulp
         command += ["-mllvm", "-nvptx-prec-divf32=1"]

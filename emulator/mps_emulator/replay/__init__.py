@@ -1,6 +1,6 @@
-"""Recordings of what a program asks of the device, done again elsewhere.
+"""Repeats the recorded work of a program, on the emulated device or on a GPU.
 
-mps_emulator.record() makes a recording; README.md says what is in it.
+mps_emulator.record() makes a recording; README.md describes its files.
 
     python -m mps_emulator.replay check RECORDING
     python -m mps_emulator.replay prepare RECORDING FOLDER

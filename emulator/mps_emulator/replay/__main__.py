@@ -26,9 +26,9 @@ def main(arguments=None):
 def _parser():
     parser = argparse.ArgumentParser(
         prog="python -m mps_emulator.replay",
-        description="Does the work of a recording (mps_emulator.record()) "
-        "again and compares every buffer.",
-        epilog="Exit status: 0 all is as recorded, 1 something is not, 4 the "
+        description="Repeats the work of a recording (mps_emulator.record()) "
+        "and compares every buffer.",
+        epilog="Exit status: 0 all results are as recorded, 1 some differ, 4 the "
         "recording cannot be used.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

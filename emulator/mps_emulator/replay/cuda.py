@@ -8,12 +8,12 @@ replay.py; there it needs NumPy, a driver and nothing else:
     compute-sanitizer --tool memcheck python FOLDER/replay.py --no-times
     compute-sanitizer --tool racecheck python FOLDER/replay.py --no-times
 
-Each command is done from where the recording was before it, and what it leaves
-is compared.  Then all of them run one after the other, as one CUDA graph; its
-time is the whole sequence's.
+Each command first runs alone, from the recorded contents of its buffers, and
+its results are compared with the recorded ones.  Then all commands run as one
+CUDA graph, whose time is that of the whole sequence.
 
-Exit status: 0 all is as recorded, 1 something is not, 3 there is no GPU, 4 the
-folder cannot be replayed.
+Exit status: 0 all results are as recorded, 1 some differ, 3 no GPU, 4 the folder
+cannot be replayed.
 """
 
 import argparse
@@ -32,7 +32,7 @@ except ImportError:  # copied, with the player beside it
 NO_GPU, UNUSABLE = 3, 4
 WARMUPS = 3
 
-# Of the driver API.
+# Constants of the driver API.
 _JIT_THREADS_PER_BLOCK = 1
 _JIT_ERROR_LOG_BUFFER = 5
 _JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6
@@ -43,7 +43,7 @@ _EVENT_RECORD_EXTERNAL = 1
 
 
 class NoGpu(Exception):
-    """There is no GPU that CUDA can use; says why."""
+    """The machine has no GPU that CUDA can use; the text gives the reason."""
 
 
 class CudaError(Exception):
@@ -54,9 +54,9 @@ class Driver:
     """The first GPU of this machine.
 
     Attributes:
-      name: of the GPU.
+      name: the name of the GPU.
     Raises:
-      NoGpu: there is none.
+      NoGpu: the machine has no usable GPU.
     """
 
     def __init__(self):
@@ -86,9 +86,9 @@ class Driver:
             raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
     def load(self, ptx, threads=None):
-        """Compiles PTX, bytes, to a module.
+        """Compiles PTX, a bytes object, to a module.
 
-        threads: leave each thread of so many in a block enough registers.
+        threads: limit the registers so that a block can have so many threads.
         """
         module = ctypes.c_void_p()
         log = ctypes.create_string_buffer(8192)
@@ -99,7 +99,7 @@ class Driver:
         if threads is not None:
             options.append((_JIT_THREADS_PER_BLOCK, threads))
         names = (ctypes.c_int * len(options))(*[name for name, _ in options])
-        # A value that is a number stands where the pointer would.
+        # The driver takes a number in place of a pointer to it.
         values = (ctypes.c_void_p * len(options))(*[v for _, v in options])
         try:
             self.call(
@@ -110,13 +110,13 @@ class Driver:
         return module
 
     def function(self, module, entry):
-        """A kernel of a module, by the name of its entry."""
+        """The kernel of a module with this entry."""
         function = ctypes.c_void_p()
         self.call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
         return function
 
     def most_threads(self, function):
-        """How many threads a block of a kernel can have."""
+        """The largest number of threads in a block of a kernel."""
         value = ctypes.c_int()
         self.call(
             "cuFuncGetAttribute",
@@ -127,7 +127,7 @@ class Driver:
         return value.value
 
     def allocate(self, size):
-        """Memory of the GPU; an address."""
+        """Allocates memory of the GPU; returns its address."""
         address = ctypes.c_uint64()
         self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(size, 1)))
         return address.value
@@ -147,7 +147,7 @@ class Driver:
             )
 
     def read(self, address, size):
-        """Waits for the GPU; the bytes at an address."""
+        """Waits for the GPU; returns the bytes at an address."""
         self.synchronize()
         array = np.empty(size, np.uint8)
         if size:
@@ -163,9 +163,10 @@ class Driver:
         """Launches a kernel.
 
         Args:
-          groups, threads: three numbers each.
-          values: its arguments, objects of ctypes.
-          shared: bytes of the launch's shared memory.
+          groups, threads: the sizes of the grid in blocks and of a block in threads,
+            three numbers each.
+          values: the arguments, ctypes objects.
+          shared: the size of dynamic shared memory, in bytes.
         """
         pointers = (ctypes.c_void_p * len(values))(*[ctypes.addressof(value) for value in values])
         self.call(
@@ -185,11 +186,11 @@ class Driver:
 
 
 class Gpu(Driver):
-    """A machine that a player.Player can use.
+    """An NVIDIA GPU as a machine for player.Player.
 
     Args:
-      recording: what is to be replayed.
-      programs: for each of its programs {"ptx": bytes, "kernels": {name:
+      recording: the recording to replay.
+      programs: for each program of the recording {"ptx": bytes, "kernels": {name:
         msl.nvptx.description()}}.
     """
 
@@ -240,7 +241,7 @@ class Gpu(Driver):
         self.launch(*launch, stream=self._stream)
 
     def _prepare(self, command, buffers):
-        """(function, groups, threads, values, shared) of a dispatch."""
+        """The arguments of launch() for a dispatch."""
         kernel = self._programs[command["program"]]["kernels"][command["kernel"]]
         given = {a["index"]: a for a in command["arguments"]}
         bytes_ = command["threadgroup_bytes"]
@@ -273,15 +274,16 @@ class Gpu(Driver):
         function = self.function(self._modules[program], kernel["entry"])
         threads = self._threads[program, command["kernel"]]
         if self.most_threads(function) < threads:
-            # It uses too many registers for them.
+            # The function uses too many registers for so many threads.
             function = self.function(self.load(ptx, threads), kernel["entry"])
         return function
 
     def graph(self, steps, each):
-        """Makes one graph of functions that give the GPU work.
+        """Makes one CUDA graph of the work that the functions `steps` launch.
 
-        each: whether to time each one, instead of all of them.
-        Returns a function that launches it, waits and returns microseconds.
+        each: whether to time each step, instead of the whole graph.
+        Returns a function that launches the graph, waits, and returns the times in
+        microseconds.
         """
         marks = [self._event() for _ in range(len(steps) + 1 if each else 2)]
 
@@ -322,12 +324,12 @@ class Gpu(Driver):
         return milliseconds.value * 1000
 
     def measure(self, sequence, repeats):
-        """What player.replay() takes as `measure`."""
+        """The argument `measure` of player.replay()."""
         steps = [step for _, step in sequence.steps]
         if not steps:
             return {"steps": [], "sequence": [0.0]}
         sequence.restore()
-        sequence.run()  # compiles, uploads what is not a tensor
+        sequence.run()  # compiles the kernels and uploads data outside of tensors
         results = {}
         for each in (True, False):
             launch = self.graph(steps, each)
@@ -354,7 +356,7 @@ def main():
         nargs="?",
         type=Path,
         default=Path(__file__).resolve().parent,
-        help="what `prepare` made; default: this file's",
+        help="the folder that `prepare` made; default: that of this file",
     )
     options = parser.parse_args()
     sys.exit(run(options))

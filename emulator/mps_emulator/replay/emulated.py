@@ -1,4 +1,4 @@
-"""The emulated device as a machine that a player.Player can use."""
+"""The emulated device as a machine for player.Player."""
 
 import numpy as np
 
@@ -7,13 +7,14 @@ from ..msl.native import Metal
 
 
 class Emulated:
-    """Buffers are arrays of bytes.
+    """Its buffers are NumPy arrays of bytes.
 
     Args:
-      recording: what is to be replayed.
-      path: of the library that runs kernels.
+      recording: the recording to replay.
+      path: the path of the library that runs kernels.
     Raises:
-      msl.native.Fatal: a dispatch did what would end a program.
+      msl.native.Fatal: a dispatch misused the device; in a program the emulator
+        would end the process.
     """
 
     def __init__(self, recording, path=None):
@@ -68,7 +69,7 @@ class Emulated:
 
 
 def constants(program):
-    """{index or name: bytes} of a program's function constants."""
+    """The function constants of a program, {index or name: bytes}."""
     return {
         constant.get("name", constant.get("index")): bytes.fromhex(constant["bytes"])
         for constant in program["function_constants"]

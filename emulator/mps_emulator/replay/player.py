@@ -1,6 +1,6 @@
-"""Does the work of a recording again and compares what it leaves.
+"""Repeats the work of a recording and compares the results.
 
-On a machine, an object with these methods; a buffer is what allocate() gave:
+A machine is an object with these methods; a buffer is a result of allocate():
 
     allocate(size), write(buffer, offset, array), read(buffer, size)
     copy(source, from, destination, to, size), fill(buffer, offset, size, value)
@@ -18,7 +18,7 @@ VERSION = 1
 POISON = 0xC7
 WRONG = 1
 
-# What a machine does itself; everything else shows in what it changed.
+# The commands that a machine repeats.  Of other work the recording has the results.
 _DONE = ("dispatch", "copy", "fill")
 
 _DTYPES = {
@@ -42,8 +42,8 @@ class Recording:
     """A recording's folder, or one that was prepared from it.
 
     Attributes:
-      programs: what the manifest says of each program.
-      commands: the same of each command, in their order.
+      programs: the manifest's entries of the programs.
+      commands: the manifest's entries of the commands, in their order.
       sizes: {id of a buffer: its bytes}.
     Raises:
       ValueError: the folder holds no recording that this program can read.
@@ -77,17 +77,17 @@ class Recording:
         return self._contents
 
     def changes(self, command, key):
-        """Yields (buffer, offset, array) of a command's "before" or "after"."""
+        """Yields (buffer, offset, array) for each change, `when` "before" or "after"."""
         for buffer, offset, size, place in command.get(key, ()):
             yield buffer, offset, self._contents[place : place + size]
 
     def poisoned(self):
-        """{id: array} of buffers that nothing has written."""
+        """The contents of buffers before their first write, {id: array}."""
         return {id_: np.full(size, POISON, np.uint8) for id_, size in self.sizes.items()}
 
 
 def pack(contents):
-    """Compresses contents, which mostly are numbers of four bytes."""
+    """Compresses contents, assuming that most are numbers of four bytes."""
     padded = np.zeros(-(-len(contents) // 4) * 4, np.uint8)
     padded[: len(contents)] = contents
     planes = np.ascontiguousarray(padded.reshape(-1, 4).T)
@@ -95,7 +95,7 @@ def pack(contents):
 
 
 def unpack(packed):
-    """The contents that pack() was given, and up to three bytes more."""
+    """Reverses pack(); the result has up to three bytes more."""
     planes = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(4, -1)
     return np.ascontiguousarray(planes.T).reshape(-1)
 
@@ -106,7 +106,7 @@ def uses(command):
 
 
 def written(command):
-    """Those of them that it may write."""
+    """The ids of the buffers that a command may write."""
     return sorted({use["buffer"] for use in command.get("uses", ()) if use["writes"]})
 
 
@@ -115,10 +115,10 @@ class Difference:
 
     Attributes:
       elements, total: how many numbers differ, and how many there are.
-      first: the index of the first.
-      largest: the largest difference, None where they are no floats; nan where
-        one of two is no number.
-      allowed: whether each of them is within the tolerance.
+      first: the index of the first number that differs.
+      largest: the largest difference; None where the numbers are no floats, nan
+        where only one of two is a NaN.
+      allowed: whether each difference is within the tolerance.
     """
 
     def __init__(self, found, expected, numbers, tolerance):
@@ -159,12 +159,13 @@ def _to_float64(array, numbers):
 
 
 class Judge:
-    """Says how a buffer differs from what it has to hold.
+    """Compares a buffer with its expected contents.
 
     kernels: for each program {name: msl.nvptx.description() of the kernel}.
-    tolerances: [(pattern, number)]: numbers that a kernel whose name matches
-      writes may differ by that much, of the number where it is more than 1.
-      The first pattern that matches counts; without one bits have to be equal.
+    tolerances: [(pattern, number)].  The numbers that a kernel writes may differ
+      by `number`, or by `number` times their size where that is above 1.  The
+      first pattern that matches the kernel's name counts; without a match the
+      bits must be equal.
     """
 
     def __init__(self, kernels, tolerances=()):
@@ -172,7 +173,7 @@ class Judge:
         self._tolerances = tolerances
 
     def difference(self, command, buffer, found, expected):
-        """A Difference after a command wrote a buffer, or None."""
+        """The Difference of a buffer that a command wrote, or None."""
         if np.array_equal(found, expected):
             return None
         numbers = tolerance = None
@@ -200,7 +201,7 @@ class Judge:
 
 
 class Player:
-    """Does the commands of a recording on a machine."""
+    """Runs the commands of a recording on a machine."""
 
     def __init__(self, recording, machine):
         self._recording = recording
@@ -214,11 +215,11 @@ class Player:
         self._machine.write(self._buffers[buffer], offset, content)
 
     def read(self, buffer):
-        """What is in a buffer now."""
+        """The present contents of a buffer."""
         return self._machine.read(self._buffers[buffer], self._recording.sizes[buffer])
 
     def do(self, command):
-        """Does a command on what is in the buffers."""
+        """Runs a command on the present contents of the buffers."""
         machine, buffers = self._machine, self._buffers
         if command["kind"] == "dispatch":
             machine.dispatch(command, buffers)
@@ -237,12 +238,12 @@ class Player:
             )
 
     def check(self, judge):
-        """Does each command from where the recording was before it.
+        """Runs each command on the recorded contents of its buffers.
 
-        Yields (command, {buffer: Difference}) for each one that is done, and
-        at last (None, differences of buffers that nothing was to write).
+        Yields (command, {buffer: Difference}) for each command, and at last
+        (None, the differences of buffers that no command was to write).
         """
-        elsewhere = set()  # buffers that hold something else
+        elsewhere = set()  # buffers whose contents are not the expected ones
         reported = set()
         for command in self._recording.commands:
             for buffer, offset, content in self._recording.changes(command, "before"):
@@ -277,12 +278,12 @@ class Player:
 class Sequence:
     """All commands of a recording, one after the other from its begin.
 
-    What others than recorded commands wrote in between (torch's operators, the
-    CPU) is copied to where it belongs between the commands; what they wrote
-    before the first command that uses the buffer is there from the begin.
+    Other writers, torch's operators and the CPU, wrote between the commands.
+    Copies between the commands stand for them.  Contents written before the first
+    command that uses the buffer are there from the begin.
 
     Attributes:
-      steps: [(command, or None for what others wrote; function)].
+      steps: [(command, function)], the command None for a copy.
       writers: {buffer: the last command that writes it}.
     """
 
@@ -321,12 +322,12 @@ class Sequence:
         self.steps.append((None, lambda: self._machine.copy(staged, 0, to, offset, len(content))))
 
     def restore(self):
-        """Brings the buffers back to what they held at the begin."""
+        """Restores the contents that the buffers had at the begin."""
         for pristine, buffer, size in self._pristine:
             self._machine.copy(pristine, 0, buffer, 0, size)
 
     def run(self):
-        """Does all of it once."""
+        """Runs all steps once."""
         for _, step in self.steps:
             step()
 
@@ -340,7 +341,7 @@ def _tolerance(text):
 
 
 def add_options(parser):
-    """What every program that replays can be told."""
+    """Adds the options of every program that replays."""
     parser.add_argument(
         "--tolerance",
         action="append",
@@ -354,15 +355,15 @@ def add_options(parser):
 
 
 def replay(recording, machine, kernels, tolerances, say=print, measure=None):
-    """Replays a recording and says how it went.
+    """Replays a recording and reports the result.
 
     Args:
-      kernels, tolerances: as Judge takes them.
-      say: gets lines of text.
-      measure: a function of a Sequence; returns {"steps": microseconds of each
-        step, "sequence": those of all of it, each a list}. None: no times.
+      kernels, tolerances: the arguments of Judge.
+      say: a function that receives lines of text.
+      measure: a function of a Sequence; returns {"steps": the times of each step,
+        "sequence": the times of the whole}, lists of microseconds.  None: no times.
     Returns:
-      A dict for JSON; "wrong" is how many commands left what they should not.
+      A dict for JSON; "wrong" is the number of commands with wrong results.
     """
     judge = Judge(kernels, tolerances)
     player = Player(recording, machine)
@@ -394,7 +395,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     for line in _lines(recording, rows, times):
         say(line)
     for buffer, difference in stray.items():
-        say(f"buffer {buffer}, which nothing was to write: {difference}")
+        say(f"buffer {buffer}, which no command was to write: {difference}")
     for buffer, difference in at_end.items():
         say(f"buffer {buffer} after the sequence: {difference}")
     for buffer in again:
@@ -412,7 +413,7 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     if times:
         result.update(_sums(rows, times, sequence))
         say(
-            "kernels {:.1f} us; what stands for other writers {:.1f} us; "
+            "kernels {:.1f} us; copies for other writers {:.1f} us; "
             "the whole sequence {:.1f} us (least {:.1f})".format(
                 result["kernels us"],
                 result["other writers us"],
@@ -468,7 +469,7 @@ def _rows(recording, outcomes, sequence, times):
 
 
 def _lines(recording, rows, times):
-    """The table: commands, and between them what else happened."""
+    """The lines of the table: the commands and the copies between them."""
     by_number = {row["number"]: row for row in rows}
     between = []
     for number, command in enumerate(recording.commands):
@@ -494,7 +495,7 @@ def _lines(recording, rows, times):
 
 
 def _shortened(names):
-    """Names in their order, those in a row counted."""
+    """The names in their order; equal names in a row become one with a count."""
     parts = []
     for name in names:
         if parts and parts[-1][0] == name:

@@ -16,7 +16,7 @@ _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 
 
 def find_libdevice():
-    """The path of CUDA's libdevice.10.bc, None if it is in no usual place."""
+    """The path of CUDA's libdevice.10.bc, None where no usual place has it."""
     homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda", "/usr/lib/cuda"]
     homes += sorted(map(str, Path("/usr/local").glob("cuda-*")), reverse=True)
     for home in filter(None, homes):
@@ -42,7 +42,7 @@ def program_of(recording, number):
 
 
 def describe(recording):
-    """For each program {name: nvptx.description()} of its kernels."""
+    """For each program the descriptions of its kernels, {name: nvptx.description()}."""
     return [
         _by_name(program_of(recording, number).analyse()[1])
         for number in range(len(recording.programs))
@@ -57,13 +57,12 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
     """Fills a new folder.
 
     Args:
-      gpu: the oldest GPU that the PTX is for, like sm_90.
-      libdevice: the path of CUDA's libdevice.10.bc; None where programs do
-        without.
-      whole_simdgroups: as Program.build_ptx() takes it.
+      gpu: the oldest GPU for which the PTX is, like sm_90.
+      libdevice: the path of CUDA's libdevice.10.bc; None where no program needs it.
+      whole_simdgroups: the argument of Program.build_ptx().
     Raises:
-      Refused, ToolError: a program cannot be compiled.
-      FileExistsError: there is something in the folder.
+      Refused, ToolError: a program does not compile.
+      FileExistsError: the folder is not empty.
     """
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty")

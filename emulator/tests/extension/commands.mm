@@ -1,6 +1,6 @@
-// Wrong between commands: a race of two dispatches, of two queues or with the
-// host, and what is used longer than it lives.  Each is done right as well;
-// test_commands.py has what the emulator says.
+// Mistakes between commands: a race of two dispatches, of two queues or with the
+// host, and uses of freed objects.  Each case also has a right form.
+// test_commands.py has the emulator's messages.
 #include "extension.h"
 
 #include <ATen/ATen.h>

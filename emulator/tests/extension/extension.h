@@ -1,4 +1,4 @@
-// What the files of the test extension share.
+// The declarations that the files of the test extension share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 
-// The MTLBuffer of an mps tensor, and where the tensor's data begins in it.
+// The MTLBuffer of an mps tensor, and the offset of the tensor's data in it.
 inline id<MTLBuffer> BufferOf(const at::Tensor &tensor) {
   return __builtin_bit_cast(id<MTLBuffer>, tensor.storage().data());
 }
@@ -20,7 +20,7 @@ inline NSUInteger OffsetOf(const at::Tensor &tensor) {
   return tensor.storage_offset() * tensor.element_size();
 }
 
-// A pipeline of a kernel in kernels.mm; made once.
+// The pipeline of a kernel in kernels.mm, made at its first use.
 id<MTLComputePipelineState> Pipeline(const char *kernel);
 
 struct Case {
@@ -48,7 +48,7 @@ void Axpy(const at::Tensor &x, at::Tensor y, double alpha);
 void FillWithIndex(at::Tensor out);
 // out[g] = sum of 256 elements of x; returns out
 at::Tensor BlockSums(const at::Tensor &x);
-// writes element `index` of out, wherever that is
+// writes element `index` of out, without a check of the index
 void PokeAt(at::Tensor out, int64_t index);
 
 // ---- memory.mm: the host's view of an mps tensor
@@ -70,7 +70,7 @@ double NanosecondsOfIdleWait(int64_t repetitions);
 double NanosecondsOfIdleWaitInQueue(int64_t repetitions);
 // Holds torch's dispatch queue for some milliseconds, without the GIL.
 void HoldQueue(int64_t milliseconds);
-// An exception that travels out of dispatch_sync the right way.
+// Passes an exception out of dispatch_sync in the right way.
 void ThrowThroughRethrow();
 
 // ---- signposts.mm
@@ -78,13 +78,13 @@ bool SignpostsEnabled(const std::string &category);
 // An interval "interval" with a public message; returns its id.
 uint64_t BeginInterval(const std::string &category, const std::string &message);
 void EndInterval(const std::string &category, uint64_t id);
-// Events with all kinds of messages, and two with ids that mean nothing.
+// Events with all kinds of messages, and two whose ids identify no interval.
 void PostEvents(const std::string &text);
 
-// ---- metal.mm: one check each; raise where something is not as on a Mac
+// ---- metal.mm: checks by name; they raise where the behaviour is not a Mac's
 std::vector<std::string> MetalChecks();
 void RunMetalCheck(const std::string &name);
-// The compiler's text for a source, "" where it compiles.
+// The compiler's messages for a source, "" for a source that compiles.
 std::string CompileError(const std::string &source);
 
 // ---- operation_utils.mm
@@ -93,13 +93,13 @@ void MultiplyWithHelpers(at::Tensor x, double factor,
                          std::vector<int64_t> added);
 // x = -x, x having a multiple of 4 elements
 void NegateWithKernelFunction(at::Tensor x);
-// The names that torch's helpers have for a tensor's dtype and shape, and the
-// elements that it spans
+// The names of a tensor's dtype and shape by torch's helpers, and the number of
+// elements that the tensor spans
 std::string DescribeForMps(const at::Tensor &x);
-// Calls a function that needs what the emulator has not.
+// Calls a function that needs a part of Metal that the emulator lacks.
 void CallClosedPart(const std::string &name);
 
-// ---- commands.mm: a case by its name, done right or wrong
+// ---- commands.mm: a case by its name, in its right or its wrong form
 void BetweenCommands(const std::string &name, bool right);
 
 // ---- misuse.mm: each ends the process

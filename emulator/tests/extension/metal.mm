@@ -1,5 +1,5 @@
-// Uses of Foundation, dispatch and Metal that are right on a Mac, each with
-// what has to come out.
+// Uses of Foundation, dispatch and Metal that are right on a Mac, each with its
+// expected result.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -243,7 +243,7 @@ const std::vector<Case> &Checks() {
          id<MTLCommandBuffer> commands = [Queue() commandBuffer];
          TORCH_CHECK([commands status] == MTLCommandBufferStatusNotEnqueued);
          EncodeScale(commands, x, factor);
-         // Before the commit, so the kernel has to see it.
+         // The kernel must see this write: it comes before the commit.
          Floats(factor)[0] = 10;
          __block int handled = 0;
          [commands addCompletedHandler:^(id<MTLCommandBuffer> done) {
@@ -510,7 +510,7 @@ const std::vector<Case> &Checks() {
            [encoder dispatchThreads:MTLSizeMake(4, 1, 1)
                threadsPerThreadgroup:MTLSizeMake(4, 1, 1)];
          });
-         // Gets in between by ending it.
+         // Another encoder ends the stream's encoder.
          [[torch::mps::get_command_buffer() blitCommandEncoder] endEncoding];
          TORCH_CHECK(Floats(x)[3] == 4);
          stream->synchronize(at::mps::SyncType::COMMIT_AND_WAIT);
@@ -518,8 +518,8 @@ const std::vector<Case> &Checks() {
        }},
       {"completed handler that enters torch's queue",
        [] {
-         // It runs when an operator needs what was committed before, which is
-         // inside the queue; on a Mac on a thread of Metal's.
+         // The handler runs inside the queue, when an operator needs the results
+         // of the commit; on a Mac a thread of Metal's runs the handler.
          __block int handled = 0;
          [torch::mps::get_command_buffer()
              addCompletedHandler:^(id<MTLCommandBuffer>) {

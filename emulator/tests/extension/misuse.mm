@@ -1,5 +1,5 @@
-// Each of these is wrong on a Mac.  The emulator ends the process with one line
-// that says what was wrong; test_misuse.py has the lines.
+// Each of these is a mistake on a Mac.  The emulator ends the process with one
+// line that names the mistake; test_misuse.py has the lines.
 #include "extension.h"
 
 #include <ATen/ATen.h>

@@ -1,5 +1,5 @@
-// What extensions use of <ATen/native/mps/OperationUtils.h>: torch's helpers
-// and its class for libraries of kernels.
+// The parts of <ATen/native/mps/OperationUtils.h> that extensions use: torch's
+// helpers and its class for libraries of kernels.
 #include "extension.h"
 
 #include <ATen/native/mps/OperationUtils.h>

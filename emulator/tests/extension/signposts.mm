@@ -1,4 +1,4 @@
-// Signposts, as a program posts them.
+// Signposts of a program.
 #include <os/log.h>
 #include <os/signpost.h>
 

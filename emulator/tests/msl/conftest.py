@@ -16,9 +16,9 @@ import metal as metal_module  # noqa: E402
 
 @pytest.fixture(scope="session", autouse=True)
 def _environment(tmp_path_factory):
-    """Has the compiler use this interpreter and the front end beside us.
+    """Makes the compiler use this interpreter and the front end of this tree.
 
-    Libraries go where nothing is left from before; the processes of one run share it.
+    The cache of libraries is a new folder, which the processes of one run share.
     """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

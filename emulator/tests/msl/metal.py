@@ -1,4 +1,4 @@
-"""What the tests compile and run kernels with."""
+"""The tests' compiler and executor of kernels, and small NumPy helpers."""
 
 import re
 
@@ -12,7 +12,7 @@ HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 class Metal(native.Metal):
-    """Puts a header of two lines before each program: messages count lines from 3 on."""
+    """Puts a header of two lines before each program, whose first line is then line 3."""
 
     def compile(self, source, header=HEADER, **options):
         return super().compile(header + source, **options)

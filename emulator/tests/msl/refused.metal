@@ -270,10 +270,10 @@ void f(device atomic<short> *p) {
 //// atomic_as_value:
 void f(device atomic_int *p) { int x = *p; }
                                    ^
-//// textures: Metal has textures, the emulator has not
+//// textures: the emulator does not support Metal's textures
 kernel void k(texture2d<float> t [[texture(0)]]) {}
               ^
-//// vertex_functions: Metal has vertex functions, the emulator has not
+//// vertex_functions: the emulator does not support Metal's vertex functions
 vertex float4 v() { return 0; }
 ^
 //// undeclared: use of undeclared identifier 'nothing'

@@ -1,18 +1,18 @@
-"""Programs that Metal accepts and plain C++ for OpenCL would not.
+"""Programs that Metal accepts and plain C++ for OpenCL refuses.
 
-Each computes something, so that a program is not only read but right.
+Each test also checks the program's results.
 """
 
 import numpy as np
 import pytest
 from metal import errors, floats
 
-# (name, declarations, body, what `out` has then)
+# (name, declarations, body, the expected values of `out`)
 PROGRAMS = [
     (
-        # 1e8 + 1 is no float.
+        # 1e8 + 1 is not representable as a float.
         "literals_in_templates_are_floats",
-        # Fast math would cancel the sum, whatever the literals are.
+        # With fast math clang would cancel the sum for either type of literal.
         "\n#pragma METAL fp math_mode(safe)\n"
         "template <typename T> T f(T v)"
         " { return T((v + 100000000.0) - 1e8); }"
@@ -124,7 +124,7 @@ def test_accepted(metal, declarations, body, expected):
 
 
 def test_call_of_itself_at_the_end(metal):
-    """Compilers make a loop of such a call.  A call with work behind it stays a call."""
+    """Compilers turn such a call into a loop, but not a call with work behind it."""
     library = metal.compile(
         """
 int down(int n) {

@@ -1,4 +1,4 @@
-"""Barriers, threadgroup memory, and the mistakes with them that the emulator finds."""
+"""Barriers, threadgroup memory, and the mistakes that the emulator finds in their use."""
 
 import numpy as np
 import pytest
@@ -115,7 +115,7 @@ def test_unknown_schedule(metal, schedule, value):
         library.run("k", [uint(0)], 1, 1)
 
 
-# The body of a kernel, its threads and their threadgroups' size, and parts of the message.
+# The body of a kernel, the sizes of its grid and threadgroups, and parts of the message.
 DIVERGENT = {
     "some threads have returned": (
         """

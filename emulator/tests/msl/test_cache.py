@@ -1,4 +1,4 @@
-"""Compiled libraries are kept, shared and never half-written."""
+"""The cache keeps compiled libraries, shares them, and never has a half-written one."""
 
 import functools
 import os
@@ -11,8 +11,8 @@ import pytest
 from metal import floats
 
 FOLDER = pathlib.Path(__file__).parent
-# Compiles the text on stdin once in a process of its own, and prints what the
-# kernel then stores.
+# Compiles the text on stdin in a process of its own, and prints the value that
+# the kernel stores.
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -69,7 +69,7 @@ def test_second_process_starts_no_compiler(child):
     (library,) = files(child.cache)
     assert library.suffix == ".so"
     stamp = library.stat().st_mtime_ns
-    # Neither a Python nor a clang can be started now.
+    # From here on no process can start Python or clang.
     assert finish(child(kernel(5), MPS_EMULATOR_PYTHON="/nonexistent/python")) == 5
     assert files(child.cache) == [library]
     assert library.stat().st_mtime_ns == stamp

@@ -115,7 +115,7 @@ def test_missing_file():
 
 
 def test_loops_are_not_unrolled_to_the_last_for_a_cpu(tmp_path):
-    # 30 s of a file of attention kernels' compile time were for this.
+    # Full unrolling took 30 s of the compile time of a file of attention kernels.
     loops = "".join(
         f"#pragma clang loop unroll(full)\nfor (int {i} = 0; {i} < 16; ++{i})\n" for i in "ijk"
     )

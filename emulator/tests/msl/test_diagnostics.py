@@ -33,7 +33,7 @@ def test_every_error_is_shown(metal):
 
 
 def test_columns_behind_rewritten_text(metal):
-    """Constructors, casts and attributes grow; columns stay."""
+    """Rewriting makes constructors, casts and attributes longer; columns stay."""
     source = (
         "kernel void k(device float4 *a [[buffer(0)]], "
         "uint i [[thread_position_in_grid]], device missing *b) {}\n"

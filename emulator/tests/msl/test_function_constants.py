@@ -32,7 +32,7 @@ def test_description(metal):
     constants = {
         name: [c[:3] for c in kernel.constants] for name, kernel in library.kernels.items()
     }
-    # `factor` has an own place in `k` although a constant stands between.
+    # `k` lists `factor` itself, although it reads it through another constant.
     assert constants == {
         "k": [("scaled", "0", "0"), ("count", "1", "0"), ("factor", "2", "0")],
         "vector": [("offset", "7", "0")],
@@ -64,7 +64,7 @@ def test_values_by_name(metal):
 
 
 def test_undefined_value(metal):
-    """A constant without a value: its kernel asks for what is absent."""
+    """Without a value a constant is undefined; a parameter that is on must be bound."""
     library = metal.compile(SOURCE, constants={"scaled": b"\1", 1: struct.pack("<I", 0)})
     a = floats(2)
     library.run("k", [a, floats(0)], 1, 1)
@@ -130,7 +130,7 @@ def test_binding_index(metal):
 
 
 def test_same_index_for_alternatives(metal):
-    """Allowed where function constants leave at most one of them."""
+    """Two parameters may share an index if function constants enable at most one."""
     source = (
         "constant bool wide [[function_constant(0)]];\n"
         "constant bool narrow = !wide;\n"

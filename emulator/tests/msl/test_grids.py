@@ -1,4 +1,4 @@
-"""What threads know of their place, in grids of all shapes."""
+"""The threads' built-in parameters, in grids of all shapes."""
 
 import itertools
 
@@ -33,7 +33,7 @@ ONE = [
 
 
 def reference(grid, threadgroup):
-    """What each thread sees, {position in grid: {attribute: value}}."""
+    """The expected values, {position in grid: {attribute: value}}."""
     counts = [-(-g // t) for g, t in zip(grid, threadgroup)]
     places = {}
     for group in itertools.product(*(range(n) for n in counts)):
@@ -78,7 +78,7 @@ SHAPES = [
     ((33, 1, 2), (16, 2, 2)),
 ]
 
-# A barrier has the kernel run on fibers instead of in a loop.
+# With a barrier the executor runs the threads on fibers instead of in a loop.
 BODIES = {"loop": "", "fibers": "  threadgroup_barrier(mem_flags::mem_none);\n"}
 
 
@@ -119,7 +119,7 @@ def components_of(attribute):
 
 @pytest.fixture(scope="module")
 def kernel_of_each_type(metal):
-    """Kernels that store what an attribute of a type gives, like grid_size_ushort2."""
+    """Kernels that store the value of an attribute of a type, like grid_size_ushort2."""
     text = ""
     for scalar in ("uint", "ushort"):
         for attribute in THREE + ONE:
@@ -129,8 +129,8 @@ def kernel_of_each_type(metal):
                 stores = "".join(
                     f" out[{components} * i + {c}] = {value};" for c, value in enumerate(values)
                 )
-                # The position of the thread comes from elsewhere, for the types
-                # of some attributes have to match.
+                # The thread's position comes from an atomic counter, because the types
+                # of some attributes must match.
                 text += (
                     f"kernel void {attribute}_{name}(device uint *out, device atomic_uint *next,"
                     f" {name} v [[{attribute}]]) {{\n"

@@ -39,7 +39,7 @@ kernel void k(device const float *in [[buffer(3)]],
 
 
 def test_indices_that_are_not_given(metal):
-    """Such a parameter gets the lowest index that no other parameter has."""
+    """A parameter without an index gets the lowest free one."""
     library = metal.compile(
         """
 kernel void k(device float *a, device float *b [[buffer(0)]],

@@ -42,8 +42,8 @@ def map_values(metal, expression, inputs, result, together=()):
     """Evaluates `expression` of x, y and z for each row of `inputs`.
 
     inputs:   arrays of one dtype, for x, y, z.
-    result:   the numpy dtype of the result.
-    together: expressions that are compiled at once with this one, which is among them.
+    result:   the NumPy dtype of the result.
+    together: expressions, including this one, to compile at once.
     """
     expressions = tuple(together) or (expression,)
     columns = [np.ascontiguousarray(column) for column in inputs]
@@ -115,7 +115,7 @@ def test_unary(metal, call):
 
 
 def test_pi_functions(metal):
-    """Exact where the angle is a multiple of a quarter turn."""
+    """The results are exact for multiples of a quarter turn."""
     x = np.arange(-16, 17).astype(np.float32) / 4
     quarter = [0, math.sqrt(0.5), 1, math.sqrt(0.5)]
     sine = np.array([quarter[int(n) % 4] * (-1) ** (int(n) // 4) for n in x * 4])
@@ -175,7 +175,7 @@ def test_ternary(metal, expression):
     x, y, z = ANY[:200], ANY[:200][::-1], np.roll(ANY[:200], 7)
     found = map_values(metal, expression, [x, y, z], np.float32, TERNARY)
     expected = TERNARY[expression](*(v.astype(np.float64) for v in (x, y, z)))
-    # A sum that cancels has an error relative to its terms.
+    # The error of a sum that cancels is relative to its terms.
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
@@ -227,7 +227,7 @@ def test_ordering(metal):
 
 
 def test_half_precision(metal):
-    """Computed in single precision and rounded once."""
+    """Functions of halves compute in single precision and round once."""
     x = np.linspace(0.01, 8, 300).astype(np.float16)
     calls = {
         "exp(x)": np.exp,
@@ -247,7 +247,7 @@ def test_half_precision(metal):
 
 
 def test_conversions_between_precisions(metal):
-    """To half and back, for all halves and for values between them."""
+    """Converts all halves, and values between them, to half and back."""
     bits = np.arange(65536, dtype=np.uint16)
     halves = bits.view(np.float16)
     found = map_values(metal, "x", [halves], np.float32)
@@ -458,7 +458,7 @@ def test_integers(metal, name):
     x = np.array([p[0] for p in pairs], dtype)
     y = np.array([p[1] for p in pairs], dtype)
     cases = integer_cases(info.bits, info.min < 0)
-    # One kernel for all, the vector form beside the scalar one.
+    # One kernel evaluates all, each in its scalar and its vector form.
     stores = ""
     for number, expression in enumerate(cases):
         pair = re.sub(
@@ -523,7 +523,7 @@ static_assert(is_pointer_v<device int *> && is_enum_v<mem_flags>, "");
 
 
 def test_traits_that_metal_leaves_to_programs(metal):
-    """Libraries of kernels define these in Metal's own namespace."""
+    """Libraries of kernels define these traits in Metal's own namespace."""
     metal.compile(
         """
 namespace metal {

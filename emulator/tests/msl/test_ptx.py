@@ -1,7 +1,7 @@
 """Kernels as PTX for NVIDIA GPUs.
 
-Only that PTX comes out is checked here, and, where MPS_EMULATOR_PTXAS or PATH
-has NVIDIA's assembler, that it accepts it; nothing runs on a GPU.
+The tests read the PTX, and give it to NVIDIA's assembler if MPS_EMULATOR_PTXAS
+or PATH has one.  They run nothing on a GPU.
 """
 
 import json
@@ -100,11 +100,11 @@ def test_ptx(tmp_path, options):
         "fill_float4": [".u64"] * 2 + grid,
     }
     assert "bar.sync" in text and "shfl.sync" in text
-    # The argument in threadgroup memory is in the launch's.
+    # The threadgroup argument is in the launch's dynamic shared memory.
     assert re.search(r"\.extern \.shared \.align 16 \.b8 \w+_of_launch", text)
     assert "st.shared.f32" in entries(text)["sums"]
     assert "st.shared" not in entries(text)["atomics"]
-    # The lines of the Metal source are there for NVIDIA's tools.
+    # NVIDIA's tools read the lines of the Metal source.
     assert "kernels.metal" in text and ".loc" in text
 
 
@@ -125,7 +125,7 @@ kernel void k(device Sum *a [[buffer(0)]], device Mixed *b [[buffer(1)]],
 
 
 def test_numbers_of_buffers(tmp_path):
-    """What the description says of them decides whether a tolerance applies."""
+    """A tolerance applies to a buffer if its description says that it has floats."""
     status, said = emit(tmp_path, STRUCTURES, "--json", str(tmp_path / "k.json"))
     assert status == 0, said
     (kernel,) = json.loads((tmp_path / "k.json").read_text())
@@ -179,8 +179,8 @@ def test_threadgroup_variables(tmp_path):
         kernel: sorted(size for name, size in variables.items() if name in entry)
         for kernel, entry in entries(text).items()
     }
-    # bytes and pairs are the same for both; rows are not.  LLVM sees that of
-    # `last` one number is used and makes it one.
+    # Both instances share `bytes` and `pairs`, but not `rows`.  LLVM reduces `last`
+    # to its one member that is used.
     assert used == {
         "turn_float": [(5, 64), (24, 4), (48 * 2 * 4, 4)],
         "turn_half": [(5, 64), (24, 4), (16 * 2 * 2, 2)],
@@ -188,13 +188,13 @@ def test_threadgroup_variables(tmp_path):
     for entry in entries(text).values():
         assert "ld.shared" in entry and "st.shared" in entry
         assert "bar.sync" in entry
-        # No access goes through memory of unknown kind or a thread's own.
+        # No access is to the generic address space or to local memory.
         assert not re.search(r"\b(ld|st)\.(local|[fbsu]\d+)", entry)
     assert [
         (k["name"], k["max_threads"], k["arguments"]) for k in json.loads(described.read_text())
     ] == [("turn_float", 192, [["buffer", 0]]), ("turn_half", 64, [["buffer", 0]])]
     assert re.findall(r"\.maxntid (\d+), 1, 1", text) == ["192", "64"]
-    # The kernels are in their entries, and nothing else is there.
+    # LLVM inlines the kernels into their entries and removes all other functions.
     assert ".func" not in text
 
 
@@ -254,7 +254,7 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
 
 
 def test_instructions(tmp_path):
-    """The options have the instructions chosen that they promise."""
+    """The options choose the promised instructions."""
 
     def instructions(*options):
         status, said = emit(tmp_path, SHUFFLE, *options)
@@ -263,7 +263,7 @@ def test_instructions(tmp_path):
 
     text = instructions("--no-fast-math")
     assert "activemask.b32" in text and "div.rn.f32" in text
-    # Those of namespace fast are the GPU's own.
+    # Functions of namespace fast are the GPU's instructions.
     assert "ex2.approx.ftz.f32" in text and "div.approx.ftz.f32" in text
     text = instructions("--no-fast-math", "--whole-simdgroups")
     assert "activemask.b32" not in text and "shfl.sync" in text

@@ -12,7 +12,7 @@ def _check_races(monkeypatch):
     monkeypatch.setenv("MPS_EMULATOR_CHECK_RACES", "1")
 
 
-# Parameters that all programs below have.
+# The parameters of all programs below.
 PARAMETERS = """(device float *a [[buffer(0)]],
               device uint *b [[buffer(1)]],
               threadgroup float *s [[threadgroup(0)]],
@@ -154,7 +154,7 @@ RIGHT = {
 
 
 def run(metal, body, constant=False):
-    """`constant`: buffer 0 is parameter c, in constant memory, as well."""
+    """`constant`: binds buffer 0 to parameter c, in constant memory, too."""
     parameters = PARAMETERS
     if constant:
         parameters = PARAMETERS.replace(
@@ -162,7 +162,7 @@ def run(metal, body, constant=False):
         )
     source = "kernel void k" + parameters + body + "\n}\n"
     library = metal.compile(source)
-    # Memory of the process on both sides: an access outside does no harm.
+    # The array has memory on both sides, so an access out of bounds does no harm.
     a = np.zeros(1 << 21, np.float32)[192:320]
     b = np.zeros(129, np.uint32)
     buffers = [a, b, a] if constant else [a, b]
@@ -170,7 +170,7 @@ def run(metal, body, constant=False):
 
 
 def kind(name):
-    """Of the table of planted bugs."""
+    """The kind in the table of planted bugs."""
     if "fence" in name or name in ("two threadgroups", "barrier for the other memory"):
         return "missing fence"
     if "uninitialised" in name or name in ("inactive lane", "constant memory that is written"):
@@ -214,7 +214,7 @@ def test_right(metal, schedule, name, order):
 
 
 def test_kernel_without_barriers(metal):
-    """Its threads run as a loop otherwise."""
+    """Without the checker the threads of such a kernel run in a loop."""
     library = metal.compile(
         "kernel void k(device float *a, uint i [[thread_position_in_grid]]) {\n  a[0] += i;\n}\n"
     )
@@ -239,7 +239,7 @@ def test_dispatches_are_ordered(metal):
 
 @pytest.mark.parametrize("barrier", [True, False])
 def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
-    """Where a buffer lies a little above what a thread has on its stack."""
+    """A buffer may lie a little above a thread's stack frame."""
     library = metal.compile(
         "kernel void k(device ulong *a [[buffer(0)]],\n"
         "              device uint *b [[buffer(1)]],\n"
@@ -254,8 +254,8 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
     a = np.zeros(32, np.uint64)
     library.run("k", [a, uint(1)], 16, 16)
     assert a[16:].tolist() == [i + 5 for i in range(16)]
-    # The top of this thread's stack is not used, nor what is above a frame
-    # that is further from it than this.
+    # This thread uses neither the top of its stack, nor the memory above a frame
+    # that is further from the top than this.
     memory = (ctypes.c_uint32 * 1).from_address(int(a[9]) + 2000)
     b = np.frombuffer(memory, np.uint32)
     library.run("k", [a, b], 16, 16)

@@ -1,4 +1,4 @@
-"""What Metal refuses is refused, at the right place and in plain words."""
+"""The front end refuses what Metal refuses, at the right place and in plain words."""
 
 import pathlib
 
@@ -9,9 +9,9 @@ REFUSED = pathlib.Path(__file__).with_name("refused.metal")
 
 
 def read_refused():
-    """[(name, text, place, words)] of refused.metal.
+    """The cases of refused.metal, [(name, text, place, words)].
 
-    There `//// name: words` begins a case, and a ^ stands below the place where the error is.
+    In this file `//// name: words` begins a case, and a ^ is below the place of the error.
     """
     for case in REFUSED.read_text().split("//// ")[1:]:
         title, *lines = case.rstrip().split("\n")
@@ -37,7 +37,7 @@ def test_refused(metal, text, place, words):
         assert internal not in diagnostics
 
 
-# (name, text, the first version that accepts it, words of the refusal)
+# (name, text, the first version that accepts the text, words of the refusal)
 VERSIONED = [
     (
         "lambda",

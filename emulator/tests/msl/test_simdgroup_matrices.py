@@ -1,11 +1,11 @@
-"""Matrices that the lanes of a simdgroup hold together, against numpy."""
+"""8x8 matrices distributed over the lanes of a SIMD group, against NumPy."""
 
 import numpy as np
 import pytest
 
 
 def small_integers(dtype, *shape, seed=0):
-    """Sums and products of these are exact in every type and order."""
+    """Small integers: their sums and products are exact in every type and order."""
     rng = np.random.default_rng(seed)
     return rng.integers(-3, 4, shape).astype(dtype)
 
@@ -61,7 +61,7 @@ kernel void k(device float *out [[buffer(0)]],
     library.run("k", [out], 32, 32, threadgroup_bytes={0: 256})
     assert (out[0] == 2 * np.eye(8)).all()
     assert (out[1] == 3).all()
-    # Every lane holds two neighbours of a row.
+    # Each lane holds two adjacent elements of a row.
     lanes = [2 * lane for lane in range(32)]
     assert sorted(out[2].flat) == lanes + [200 + value for value in lanes]
     assert (out[2, :, 1::2] - out[2, :, ::2] == 200).all()

@@ -1,4 +1,4 @@
-"""Simdgroup and quadgroup functions against plain loops."""
+"""Simdgroup and quadgroup functions against loops in Python."""
 
 import numpy as np
 import pytest
@@ -145,7 +145,7 @@ def test_prefixes(library, group, function, kind, count):
 
 
 def shuffle_cases(width):
-    """{call: reference(lane, lanes) -> (source lane, filling?)}"""
+    """{call: reference(lane, lanes) -> (source lane, whether it is the filling)}"""
     return {
         "shuffle(x[i], W - 1 - own)": lambda n: (width - 1 - n, False),
         "shuffle_xor(x[i], 1)": lambda n: (n ^ 1, False),
@@ -301,7 +301,7 @@ kernel void k(device const uint *x, device uint *out,
 
 
 def test_inactive_lanes_are_poison(metal):
-    """What Metal leaves undefined shows: no value, nor zero."""
+    """The value of an inactive lane, which Metal leaves undefined, is poison."""
     library = metal.compile(
         "kernel void k(device float *x, uint i [[thread_position_in_grid]])"
         + " { x[i] = simd_shuffle(x[i], 20); }\n"
@@ -328,7 +328,7 @@ kernel void k(device uint *out [[buffer(0)]],
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:1", "random:9"])
 def test_divergent_lanes(metal, schedule, order):
-    """Lanes at the same call meet.  The call that stands first in the text goes first."""
+    """Lanes meet at the same call, in the order of the calls in the text."""
     schedule(order)
     library = metal.compile(DIVERGENT)
     out = np.zeros((32, 2), np.uint32)
@@ -356,7 +356,7 @@ kernel void k(device uint *out [[buffer(0)]],
 
 @pytest.mark.parametrize("order", ["forward", "reverse", "random:7"])
 def test_divergent_calls_of_functions(metal, schedule, order):
-    """A call in a function is another call for every call of the function."""
+    """A call in a function is a different call for each call of the function."""
     schedule(order)
     library = metal.compile(FUNCTIONS)
     out = np.zeros((32, 2), np.uint32)
@@ -426,7 +426,7 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
 
 @pytest.mark.parametrize("threads", [28, 32, 5])
 def test_filling_beyond_the_last_lane(metal, threads):
-    """As torch's reductions of 64-bit integers have it from a Mac."""
+    """torch's reductions of 64-bit integers depend on this filling on a Mac."""
     library = metal.compile(
         "kernel void k(device int2 *x [[buffer(0)]],"
         " uint i [[thread_position_in_grid]]) {"

@@ -7,7 +7,7 @@ from metal import floats
 
 @pytest.fixture
 def evaluate(metal):
-    """Evaluates expressions that give floats; x, y are float4 arguments."""
+    """evaluate(expressions, x, y): values of float expressions of two float4 arguments."""
 
     def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
         body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
@@ -308,7 +308,7 @@ def test_sizes_and_alignments(metal):
 
 
 def test_layout_of_structures(metal):
-    """A structure lies in a buffer as the host's compiler lays it out."""
+    """The layout of a structure in a buffer is that of the host's compiler."""
     library = metal.compile(
         """
 struct Inner { float3 a; float b; };

@@ -1,10 +1,11 @@
-"""ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient; what the
-kernels of ctc_best.metal need as well.
+"""Cases of ctc_sums, ctc_gradient, ctc_block_gradient and ctc_arc_gradient.
 
-The reference follows best paths and keeps arcs by k2's rules, in float32 and
-with its order of additions, so best scores, paths and kept bits have to be
-equal.  It sums in float64; a kernel's sums may be any r + log(m), so their sum
-at the end is what is compared.
+ctc_best.py takes the cases of ctc_best.metal from here too.
+
+The reference follows best paths and keeps arcs by k2's rules, in float32 and in
+k2's order of additions, so best scores, paths and kept bits must be equal.  It sums
+in float64.  A kernel may store a sum as any pair (r, m) with the same r + log(m), so
+the check compares this number.
 """
 
 import numpy as np
@@ -24,9 +25,9 @@ KINDS = {"float": 2, "double": 4}  # floats of a sum
 SYMBOLS = 6
 BEAM, NO_BEAM = 4.0, 1e-7
 
-# States of each FSA, arcs that leave a state, rows of each sequence, lanes for
-# a state: around what fits into threadgroup memory, a word and a threadgroup,
-# and where that has the sums of a few rows only.
+# States of each FSA, arcs that leave a state, rows of each sequence, lanes of a
+# state: around the limits of threadgroup memory, of a word and of a threadgroup,
+# and with threadgroup memory for the sums of a few rows only.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -66,7 +67,7 @@ def cases():
 
 
 class Graph:
-    """Random graphs and sequences, and what the kernels make of them."""
+    """Random graphs and sequences, and the kernels' expected results."""
 
     def __init__(self, states, num_arcs, rows, width, beam, penalty):
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
@@ -95,13 +96,13 @@ class Graph:
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
         self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
-        # Of each FSA, backward and forward.
+        # For each FSA, backward and forward.
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
         self.scores = np.empty(len(self.states))
         self.b_grad = np.zeros(self.b_scores.shape)
         self.a_grad = np.zeros(len(self.arcs))
-        # Of the sizes of the terms of each sum.
+        # The sizes of the terms of each sum.
         self.b_sizes, self.a_sizes = self.b_grad.copy(), self.a_grad.copy()
         for fsa in range(len(self.states)):
             self._reference_of(fsa)
@@ -175,7 +176,7 @@ class Graph:
                 self.a_sizes[mine] += abs(grads)
 
     def _path(self, arcs, backward, first, rows, start, end):
-        """The arcs of the best path, if rounding may prune it."""
+        """The arcs of the best path if rounding may prune this path, else none."""
         path, state = [], 0
         if not np.isfinite([start, end]).all():
             return path
@@ -195,7 +196,7 @@ class Graph:
         return path
 
     def _checkpoints(self, rows_of_block, of_fsas):
-        """Every so many of the rows; those of shorter sequences end before."""
+        """Every `size`-th row; shorter sequences have fewer rows."""
         pieces = []
         for rows in (rows for of_fsa in of_fsas for rows in of_fsa):
             left = np.full((self.most_rows // rows_of_block + 1, rows.shape[1]), UNTOUCHED)
@@ -205,11 +206,11 @@ class Graph:
         return np.concatenate(pieces)
 
     def _best(self, rows_of_block):
-        """What ctc_best_scores leaves."""
+        """The results of ctc_best_scores."""
         return self._checkpoints(rows_of_block, self.best).astype(np.float32)
 
     def _sums(self, kind, rows_of_block):
-        """What ctc_sums leaves."""
+        """The results of ctc_sums."""
         return _pairs(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
@@ -247,7 +248,7 @@ class Graph:
         return [*self._graph(), _ints(self.entering_begins), _ints(self.entering), *self._dense()]
 
     def _threads(self):
-        """Of kernels that pass through all rows."""
+        """The threads of kernels that pass through all rows."""
         return min(SIZES["kCtcMaxThreads"], -(-max(self.states) * self.width // 32) * 32)
 
     def _best_scratch(self):
@@ -341,8 +342,8 @@ class Graph:
     def _gradient(
         self, name, kernel, groups, index, expected, sizes, kind="float", rows=1, more=()
     ):
-        # Of each term: sums of r and scores, two exponentials, products; then
-        # the additions.
+        # The errors of each term: sums of r and scores, two exponentials, products;
+        # then those of the additions.
         tolerance = 16 * EPS * sizes
         return Case(
             name,
@@ -412,7 +413,7 @@ def _ints(values):
 
 
 def _pairs(sums, kind="float"):
-    """Sums as the kernels have them, r + log(m)."""
+    """Pairs (r, m) of sums, r + log(m)."""
     r = sums.astype(np.float32)
     with np.errstate(invalid="ignore"):
         rest = np.where(np.isfinite(sums), sums - r, 0)

@@ -1,4 +1,4 @@
-"""ctc_best_scores, ctc_best_path and ctc_keep; see ctc.py."""
+"""Cases of ctc_best_scores, ctc_best_path and ctc_keep; see ctc.py."""
 
 from k2_mps_tests.kernels.checks.ctc import ROWS_OF_BLOCK, graphs
 
@@ -6,7 +6,7 @@ from k2_mps_tests.kernels.checks.ctc import ROWS_OF_BLOCK, graphs
 def cases():
     """Yields case.Case objects."""
     for name, graph in graphs():
-        # Which arcs there are does not depend on penalties.
+        # The kept arcs do not depend on penalties.
         if graph.penalty:
             continue
         for rows in ROWS_OF_BLOCK:

@@ -1,6 +1,7 @@
-"""dense_fsa_vec and its gradient, which move numbers and change none.
+"""Cases of dense_fsa_vec and its gradient, which move numbers without a change.
 
-Where segments overlap the gradient adds up two of them, in any order the same.
+Where two segments overlap the gradient is the sum of two numbers, the same in any
+order.
 """
 
 import numpy as np

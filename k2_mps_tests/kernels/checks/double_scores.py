@@ -1,12 +1,11 @@
-"""The kernels of double_scores.metal.
+"""Cases of double_scores.metal.
 
-The reference is in float64.  In the tropical semiring its sums are exact, since
-scores are multiples of 1/4: results have to be equal.
+The reference is in float64.  Scores are multiples of 1/4, so sums in the tropical
+semiring are exact and results must be equal.
 
-Tolerance in the log semiring: a result is rounded to a float, half a unit in
-the last place, and before that off by what checks/two_float.py allows for each
-of the sums that lead to it.  Gradients of states have a fixed point at 2^-61 of
-the sum of all.
+Tolerance in the log semiring: the rounding to a float, half a unit in the last place,
+plus the error that checks/two_float.py allows for each of the sums before.  Sums of
+gradients may lose 2^-60 of the sum of all.
 """
 
 import numpy as np
@@ -21,8 +20,8 @@ UNTOUCHED = 9.0
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = enumerators("double_scores.h")["kDsMaxThreads"]
 
-# Widths of the layers of states of each FSA, and the most arcs of a state: more
-# states than threads, states without arcs, FSAs of other depths.
+# Widths of the layers of states of each FSA, and the most arcs of a state.  There
+# are more states than threads, states without arcs, and FSAs of different depths.
 SHAPES = [
     ([[1, 1]], 1),
     ([[1, 3, 1], [1, 1]], 2),
@@ -84,7 +83,7 @@ class Graph:
                 if n + 1 == len(widths):
                     continue
                 for state in states:
-                    # Few states have no arc, so some are not reached.
+                    # A few states have no arc, so no path reaches some states.
                     for _ in range(random.integers(0, fan + 1)):
                         src.append(state)
                         dest.append(random.integers(ends[n], ends[n + 1]))
@@ -96,7 +95,7 @@ class Graph:
         )
         self.arcs["src"] = self.src - first
         self.arcs["dest"] = self.dest - first
-        # Multiples of 1/4, so that there are ties.
+        # Multiples of 1/4 make ties.
         self.arcs["score"] = random.integers(-8, 9, len(src)) / 4
         self.num_fsas = len(layers)
         parts = {(n, fsa): states for n, fsa, states in batches}
@@ -149,7 +148,7 @@ def _int32(*arrays):
 
 
 def _begins(graph, ends):
-    """Where the arcs of each state begin among all, in the order of `ends`."""
+    """The first arc of each state among all arcs, in the order of `ends`."""
     return np.searchsorted(np.sort(ends), np.arange(graph.num_states + 1))
 
 
@@ -173,7 +172,7 @@ def _threads(graph):
 
 
 def _error_of_scores(graph, scores):
-    """What is lost in sums, in paths of any length."""
+    """The error of sums along paths of any length."""
     size = 1 + np.abs(scores[np.isfinite(scores)]).max()
     return graph.depth * graph.fan * size * PAIR
 
@@ -191,7 +190,7 @@ def _allowed(graph, log, scores):
 
 
 def _states(scores):
-    """LogSums; where no path leads, m is 0."""
+    """LogSums of scores; m is 0 for a state that no path reaches."""
     sums = log_sums_of(scores)
     sums[scores == -np.inf, 2] = 0.0
     return sums
@@ -218,7 +217,7 @@ def _scores(name, graph, log, directions):
             *_inputs(graph),
             *_int32(_begins(graph, graph.src)),
             *_entering(graph),
-            # In the log semiring many pairs of r and m are right.
+            # In the log semiring many pairs (r, m) are right.
             _new(states.shape, states, np.inf if log else 0.0),
             _new(
                 graph.num_fsas * len(directions),
@@ -253,9 +252,9 @@ def _gradients(name, graph, forward, log):
     shares = shares_of(graph, forward, log, scores, best)
     high = shares.astype(np.float32)
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
-    # A share is off by the error of two scores.
+    # The error of a share is that of two scores.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
-    # Where a share is about halfway between two floats it has two pairs.
+    # A share about halfway between two floats has two pairs.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf
@@ -280,7 +279,7 @@ def _gradients(name, graph, forward, log):
     some = random.normal(0, 1, graph.num_states).astype(np.float32)
     of_fsas = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
     totals = np.zeros(graph.num_states)
-    # As k2.shortest_path: without a path there is no gradient.
+    # Like k2.shortest_path: without a path there is no gradient.
     has_path = graph.has_states & (scores[ends] != -np.inf)
     totals[ends[has_path]] = of_fsas[::3][has_path]
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
@@ -348,7 +347,7 @@ def _arc_post(name, graph, log, parts):
             [
                 *inputs,
                 Buffer(grad),
-                # Two results are rounded: the posterior, and the product.
+                # Two roundings: of the posterior, and of the product.
                 _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
                 _params(graph, log, stride=stride, parts=parts),
             ],
@@ -357,7 +356,7 @@ def _arc_post(name, graph, log, parts):
 
 def _arc_post_backprop(name, graph, parts, value=None):
     random = np.random.default_rng(graph.num_states)
-    # Multiples of 1/8, of which sums are exact.
+    # Sums of multiples of 1/8 are exact.
     grad = random.integers(-128, 129, len(graph.arcs)).astype(np.float32) / 8
     if value is not None:
         grad[::7] = value
@@ -406,7 +405,7 @@ def reference(graph, forward, log):
 
 
 def shares_of(graph, forward, log, scores, best):
-    """What each arc adds to the score of the state that pulls over it, of that."""
+    """The share of each arc in the score of the state that pulls over the arc."""
     ends, others = (graph.dest, graph.src) if forward else (graph.src, graph.dest)
     if not log:
         return (best[ends] == np.arange(len(ends))).astype(float)
@@ -417,7 +416,7 @@ def shares_of(graph, forward, log, scores, best):
 def gradient(graph, forward, shares, grad):
     """The gradients of arcs."""
     state_grad, arc_grad = grad.astype(float), np.zeros(len(graph.arcs))
-    # A state pulls from where its score went.
+    # The gradient flows against the direction of the scores.
     mine, others = (graph.src, graph.dest) if forward else (graph.dest, graph.src)
     for layer in graph.layers[::-1] if forward else graph.layers:
         for state in layer:

@@ -1,8 +1,8 @@
-"""intersect_dense.
+"""Cases of intersect_dense.
 
-The reference follows paths of one frame more at a time, in float32 and with
-the sums in the kernel's order.  The largest of them is the same in any order,
-so results have to be equal.
+The reference extends all paths by one frame at a time, in float32, with the sums
+in the kernel's order.  A maximum is the same in any order, so results must be
+equal.
 """
 
 from itertools import pairwise
@@ -19,9 +19,9 @@ SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
 CACHED = SIZES["kIdMaxCachedStates"]
 
-# States of each FSA, arcs that leave a state, frames of each sequence, lanes
-# for a state: around what fits into threadgroup memory and what a thread does,
-# and with more arcs than a lane keeps.
+# States of each FSA, arcs that leave a state, frames of each sequence, lanes of a
+# state: around the limits of threadgroup memory and of a thread, and with more arcs
+# than a lane keeps in registers.
 SHAPES = [
     ([2], 1, [1], 1),
     ([2, 3], 2, [3, 1], 1),
@@ -71,7 +71,7 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     for value in values:
         scores[random.integers(len(scores)), random.integers(SYMBOLS)] = value
 
-    # Longest first, so a step has a number of FSAs from the first on.
+    # The longest sequence is first, so the FSAs of a step are the first ones.
     lengths = [frames[b] for b in a_to_b]
     alive = [sum(n >= t for n in lengths) for t in range(max(lengths) + 1)]
     step_begins = np.cumsum([0] + [2 * state_begins[n] for n in alive])
@@ -114,7 +114,7 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
 
 
 def _arcs(random, states, num_arcs, labels):
-    """Arcs of all FSAs, each state's after the other's; as k2's struct."""
+    """The arcs of all FSAs in the layout of k2's struct, sorted by state."""
     arcs = np.zeros(
         sum(states) * num_arcs,
         [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)],
@@ -137,7 +137,7 @@ def _pass(arcs, num_states, scores, first_row, num_frames, forward):
     for t in range(num_frames):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
-        # As upstream, which takes the column behind the last one for one.
+        # Upstream too reads the column behind the last one.
         at = np.where(column <= columns, row * columns + column, scores.size)
         frame = flat[np.minimum(at, scores.size)]
         with np.errstate(invalid="ignore"):

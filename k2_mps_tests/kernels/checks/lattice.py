@@ -1,4 +1,4 @@
-"""count_lattice, place_lattice, emit_lattice, find_best_paths."""
+"""Cases of count_lattice, place_lattice, emit_lattice and find_best_paths."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ def cases():
         yield _emit(name, lattice)
         yield _best(name, lattice)
         yield _count(name + ", best paths alone", lattice, best_only=True)
-    # Pairs of states have one arc or none: most paths end somewhere.
+    # A pair of states has one arc or none, so most paths end early.
     lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
     assert not all(n for n, _ in lattice.needs)
     for case in (_count, _emit, _best):
@@ -64,7 +64,7 @@ def _count(name, lattice, best_only=False):
     if best_only:
         words, counts = _best_counts(lattice, counts)
     groups = -(-len(counts) // 4)
-    # Properties are compared where whole lattices are.
+    # parity/test_lattice.py compares properties.
     return Case(
         name,
         "count_lattice",
@@ -81,7 +81,7 @@ def _count(name, lattice, best_only=False):
 
 
 def _best_counts(lattice, counts):
-    """The kept arcs if only the best paths are kept."""
+    """The counts of a lattice of only the best paths."""
     everything = lattice.words.copy()
     counts = np.zeros_like(counts)
     for fsa, b in enumerate(lattice.a_to_b):

@@ -1,4 +1,4 @@
-"""incoming_arcs, place_batches, fill_batches."""
+"""Cases of incoming_arcs, place_batches and fill_batches."""
 
 import numpy as np
 

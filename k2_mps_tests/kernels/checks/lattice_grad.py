@@ -1,6 +1,6 @@
-"""dense_grad and graph_grad.
+"""Cases of dense_grad and graph_grad.
 
-The reference adds up in the order of arcs, in float32; so do the kernels.
+The reference adds in the order of arcs, in float32, as the kernels do.
 """
 
 import numpy as np

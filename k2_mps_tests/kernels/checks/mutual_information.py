@@ -1,19 +1,19 @@
-"""mutual_information_forward and _backward.
+"""Cases of mutual_information_forward and mutual_information_backward.
 
 The reference is the recursion in float64, one cell after another:
 
   score[s][t] = log(exp(score[s-1][t+o] + px[s-1][t+o]) +
                     exp(score[s][t-1] + py[s][t-1]))
 
-with o = t_offset, and its derivative.  It shares nothing with the kernels but
-the formula (see k2/csrc/mps/mutual_information.h).
+with o = t_offset, and its derivative.  The reference and the kernels have only the
+formula in common (see k2/csrc/mps/mutual_information.h).
 
-Tolerance of a score, and of the share of it that came from s - 1, which is
-computed from differences of scores: of the S + T sums on a path each is
-rounded to float32, by eps / 2 of its size, and its factor fast::exp() is off
-by 2^-21 of itself: the GPUs' approximations by 2^-22, and their argument's
-rounding by as much.  Shares are at most 1, and a gradient is a product of
-S + T of them and of as many sums, each rounded.
+Tolerance of a score, and of a share, the part of a score that came from s - 1, which
+follows from differences of scores: a path has S + T sums.  Each sum is rounded to
+float32, an error of eps / 2 of its size.  Its factor fast::exp() has a relative
+error of 2^-21: 2^-22 of the GPU's approximation, and as much of its argument's
+rounding.  Shares are at most 1, and a gradient is a product of S + T shares and of
+as many sums, each rounded.
 """
 
 import dataclasses
@@ -27,16 +27,16 @@ from k2_mps_tests.kernels.runner import values
 
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
-# What is in outputs before: where a kernel writes nothing it stays.
+# The contents of outputs before the launch, which stay where a kernel does not write.
 UNTOUCHED = 9.0
 
 STRIP = TUNING["kMiRows"]
 COLUMNS = TUNING["kMiColumns"]
-# Where the first cell of a sequence has this, its shares may be NaN.
+# A sequence whose first cell has this score may have NaN for shares.
 NOT_ALL_FINITE = 2.0
 
-# S, T: the smallest, around the rows of a strip and of a band and the columns of
-# a chunk, and with several bands.
+# S, T: the smallest, those around the rows of a strip and of a band and the columns
+# of a chunk, and those of several bands.
 SHAPES = [
     (0, 0),
     (0, 1),
@@ -60,9 +60,9 @@ class Kind:
     """A type of px and py, and of their gradients.
 
     Attributes:
-      suffix: of the kernels' names.
-      eps, smallest: the distance from 1 to the next number, and from 0; 0 if
-        gradients are computed in this type, and so not rounded to it.
+      suffix: the end of the kernels' names.
+      eps, smallest: the distance from 1, and from 0, to the next number; 0 if the
+        kernels compute gradients in this type, without a rounding to it.
     """
 
     suffix: str
@@ -70,12 +70,12 @@ class Kind:
     smallest: float
 
     def encode(self, array):
-        """Rounds float32 to the type, as case.Buffer has it."""
+        """Rounds float32 to the type, in the form of case.Buffer."""
         if self is HALF:
             return array.astype(np.float16)
         if self is FLOAT:
             return array
-        # To the nearest, and the even one of two.
+        # Rounds to the nearest number, and to the even one of two.
         bits = array.view(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -89,7 +89,7 @@ def cases():
     """Yields case.Case objects."""
     for S, T in SHAPES:
         yield from _both(f"S {S}, T {T}", _make(2, S, T))
-        # Each symbol of x takes a frame: with S > T there is no path.
+        # Each symbol of x takes a frame, so there is no path if S > T.
         T = max(S, T, 1)
         yield from _both(f"S {S}, T {T}, modified", _make(2, S, T, modified=True))
     yield from _both("modified, without a path", _make(1, 5, 3, modified=True))
@@ -130,7 +130,7 @@ def cases():
 
 
 def _divided():
-    """Long enough for dispatches that do rounds of several bands."""
+    """Cases long enough for dispatches that do rounds of several bands."""
     S, T = 2 * BAND_ROWS + 3, 640
     for length in (7, 30):
         for modified in (False, True):
@@ -154,7 +154,7 @@ def _divided():
 
 
 def _make(B, S, T, modified=False, scale=1.0):
-    """Returns px and py in float32, logs of probabilities or nearly."""
+    """Returns px and py in float32, like logs of probabilities."""
     random = np.random.default_rng([B, S, T, modified])
     px = random.standard_normal((B, S, T + 1 - modified)) * scale - 1
     py = random.standard_normal((B, S + 1, T)) * scale - 1
@@ -162,7 +162,7 @@ def _make(B, S, T, modified=False, scale=1.0):
 
 
 def _pruned(B, S, T):
-    """The same with -inf outside of a band around the diagonal."""
+    """px and py with -inf outside of a band around the diagonal."""
     px, py, modified = _make(B, S, T)
     s, t = np.arange(S)[:, None], np.arange(T + 1)[None, :]
     px[:, np.abs(s - t * S / T) > S / 4] = NEVER
@@ -170,7 +170,7 @@ def _pruned(B, S, T):
 
 
 def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
-    """The two kernels on the same sequences.
+    """Cases of the two kernels for the same sequences.
 
     length: the rounds of a dispatch.
     kind: the type of px and py.
@@ -189,8 +189,8 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
     size = 1 + np.abs(ans[np.isfinite(ans)]).max(initial=0)
     allowed = (S + T + 1) * (EPS / 2 * size + 2.0**-21)
     inside = _inside(shares.shape, bounds)
-    # What is not finite stands for no gradient, and any value of a cell that
-    # no path reaches does: nothing flows into it.
+    # A value that is not finite means that there is no gradient.  A cell that no
+    # path reaches may have any value: no gradient flows into the cell.
     reached = np.isfinite(scores)
     yield _case(
         name,
@@ -237,9 +237,9 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
 
 
 def _case(name, kernel, px, py, offset, boundary, length, buffers):
-    """A kernel in dispatches of so many rounds.
+    """A case of a kernel in dispatches of so many rounds.
 
-    buffers: gives all but the last from the one for scratch.
+    buffers: a function of the scratch buffer; returns all buffers but the last.
     """
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     plan = dispatches(B, S, T, offset, boundary is not None, length)
@@ -256,24 +256,24 @@ def _case(name, kernel, px, py, offset, boundary, length, buffers):
 
 
 def _some(array, p_shape):
-    """Metal binds no empty buffer, so mutual_information.cu gives p.
+    """A buffer in place of an empty array, for which mutual_information.cu binds p.
 
-    The kernel reads of it what it then does not use.
+    Metal binds no empty buffer.  The kernel reads elements of p without a use of them.
     """
     return array if array.size else np.zeros(p_shape, array.dtype)
 
 
 def _boundary(boundary):
-    """It is not read if there is none."""
+    """The boundary; without one the kernel does not read the buffer."""
     if boundary is None:
         return Buffer(np.full(1, 1 << 40, np.int64))
     return Buffer(boundary.astype(np.int64))
 
 
 def _output(expected, tolerance, kind):
-    """A buffer of gradients; nothing is written where `expected` is NaN.
+    """A buffer of gradients; the kernel does not write where `expected` is NaN.
 
-    What is written is then rounded: by eps / 2 of its size, or by half the
+    Gradients are rounded to the type: by eps / 2 of their size, or by half the
     smallest number of the type.
     """
 
@@ -304,7 +304,7 @@ def _log_add(a, b):
 
 
 def _scores(px, py, offset, bound):
-    """[S + 1][T + 1] in float64; NaN outside of the boundary."""
+    """The scores, [S + 1][T + 1] in float64; NaN outside of the boundary."""
     s_begin, t_begin, s_end, t_end = bound
     p = np.full((py.shape[0], py.shape[1] + 1), np.nan)
     for s in range(s_begin, s_end + 1):
@@ -320,7 +320,7 @@ def _scores(px, py, offset, bound):
 
 
 def _shares(px, scores, offset, bound):
-    """What part of exp(score) came from s - 1; NaN where there is none."""
+    """The part of exp(score) that came from s - 1; NaN where there is no score."""
     s_begin, t_begin, s_end, t_end = bound
     shares = np.full(scores.shape, np.nan)
     for s in range(s_begin, s_end + 1):
@@ -338,13 +338,13 @@ def _shares(px, scores, offset, bound):
 
 
 def _gradients(shares, px_shape, py_shape, offset, bound, weight):
-    """Those of px and py in float64; NaN outside of the boundary."""
+    """The gradients of px and py in float64; NaN outside of the boundary."""
     s_begin, t_begin, s_end, t_end = bound
     px_grad, py_grad = np.full(px_shape, np.nan), np.full(py_shape, np.nan)
     grad = np.zeros(shares.shape)
     grad[s_end, t_end] = weight
-    # In px a row has the columns from which a path can go on, and if modified
-    # the one before the last is the last.
+    # A row of px has the columns from which a path can go on.  In the modified
+    # recursion the last such column is the one before the last.
     px_grad[s_begin:s_end, t_begin : max(t_end + 1 + offset, t_begin)] = 0
     py_grad[s_begin : s_end + 1, t_begin:t_end] = 0
     for s in range(s_end, s_begin - 1, -1):

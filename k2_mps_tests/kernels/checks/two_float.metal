@@ -2,9 +2,9 @@
 
 #include "k2/csrc/mps/kernels/two_float.h"
 
-// Each operation of two_float.h by itself.  A thread does one, and writes by
-// how much it is off: without an operation of that file, and without a product,
-// lest they be wrong together.
+// Each operation of two_float.h by itself.  A thread does one operation and writes
+// its error, which it computes without products and without two_float.h: a wrong
+// function must not hide its own error.
 
 struct TwoFloatParams {
   int size, operation;
@@ -48,7 +48,7 @@ inline TwoFloat Result(int operation, TwoFloat a, TwoFloat b) {
 // left, right   [size], the operands
 // expected      [size]
 // results       [size]
-// differences   [size], of results from what is expected
+// differences   [size], results less expected
 kernel void two_float(device const TwoFloat *left [[buffer(0)]],
                       device const TwoFloat *right [[buffer(1)]],
                       device const TwoFloat *expected [[buffer(2)]],
@@ -63,11 +63,11 @@ kernel void two_float(device const TwoFloat *left [[buffer(0)]],
       (result.high - expected[i].high) + (result.low - expected[i].low);
 }
 
-// What scores of states, each the sum of arcs, come to.
+// The scores of states, each a sum of arcs.
 //
 // states   [sums * arcs], each LogSum
 // scores   [sums * arcs], of the arcs
-// sums     [sums], the score of each, rounded to a float
+// sums     [sums], the score of each state, rounded to a float
 // pairs    [sums], the same by LogAdd() of one arc after another
 kernel void log_sums(device const LogSum *states [[buffer(0)]],
                      device const float *scores [[buffer(1)]],
@@ -92,9 +92,9 @@ kernel void log_sums(device const LogSum *states [[buffer(0)]],
   pairs[i] = Score(sum).high;
 }
 
-// posteriors   [size], of arcs of score scores[i] between states[3 * i], with
-//              its forward score, and states[3 * i + 1], with its backward
-//              score, in an FSA of score states[3 * i + 2]
+// posteriors   [size], of arcs with the scores scores[i].  states[3 * i] is the
+//              forward score of the arc's source, states[3 * i + 1] the backward
+//              score of its destination, states[3 * i + 2] the total score.
 // logs         [size], their logarithms
 kernel void arc_posteriors(device const LogSum *states [[buffer(0)]],
                            device const float *scores [[buffer(1)]],

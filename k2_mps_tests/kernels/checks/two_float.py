@@ -1,12 +1,11 @@
-"""two_float, log_sums and arc_posteriors of two_float.metal, beside this file.
+"""Cases of two_float, log_sums and arc_posteriors of two_float.metal, beside this file.
 
 References are in long double, whose 64 bits are 16 more than those of pairs.
 
-Tolerance: relative errors are what two_float.h says; those of references are
-2^-49, since they are pairs as well.  A score is a float next to the right one:
-half a unit in the last place, and what the pairs lose, which is 2^-44 of the
-largest number that was added.  So a posterior is off by as much of its
-exponent.
+Tolerances: the relative errors are those that two_float.h states, plus 2^-49 for
+the references, which become pairs.  The error of a score is half a unit in the last
+place of float32, plus that of the pairs, 2^-44 of the largest number in the sum.
+The error of a posterior's exponent is the same.
 """
 
 import itertools
@@ -61,9 +60,9 @@ def cases():
 
 
 def _pairs(numbers):
-    """[..., 2] floats whose sums are the long doubles."""
+    """Pairs of floats, [..., 2], whose sums are the long doubles."""
     high = numbers.astype(np.float32)
-    # What is infinite has nothing left.
+    # The low part of an infinite number is 0.
     with np.errstate(invalid="ignore"):
         low = np.where(np.isfinite(high), numbers - high, 0)
     low = low.astype(np.float32)
@@ -81,7 +80,7 @@ def _any(random, low, high, size=SIZE):
 
 def _operation(name, random):
     a, b = _any(random, -3, 5), _any(random, -3, 5)
-    # These lose most of their bits to each other, or all.
+    # These cancel most of their bits, or all.
     near = SIZE // 4
     b[:near] = -a[:near] * (1 + random.normal(0, 1e-7, near))
     b[:10] = -a[:10]
@@ -92,7 +91,7 @@ def _operation(name, random):
     elif name == "exp":
         a = random.uniform(-60, 60, SIZE).astype(LD)
         a[:near] = _any(random, -30, 0, near)
-        # Between two powers of 2^(1 / 16), where the series is longest.
+        # Between two powers of 2^(1 / 16), where the terms of the series are largest.
         a[near : 2 * near] = (
             (random.integers(-1300, 1300, near) + 0.5)
             * (np.log(LD(2)) / 16)
@@ -101,7 +100,7 @@ def _operation(name, random):
     elif name == "log":
         a = abs(_any(random, -30, 30))
         a[:near] = 1 + _any(random, -12, -1, near)
-        # Between two powers of 2, by whose ratio it is scaled.
+        # Between two powers of 2, where the scaling changes.
         a[near : 2 * near] = 2.0 ** (random.integers(-60, 60, near) + 0.5) * (
             1 + random.normal(0, 1e-7, near)
         )
@@ -136,7 +135,7 @@ def _operation(name, random):
 
 
 def _states(random, r):
-    """LogSum of some r: [..., 4] floats, and their scores."""
+    """LogSums of any r, [..., 4] floats, and their scores."""
     m = 2 ** random.uniform(0, 16, r.shape).astype(LD)
     m[..., 0] = 1
     r, m = _pairs(r), _pairs(m)
@@ -146,7 +145,7 @@ def _states(random, r):
 def _sums(random, arcs, size):
     shape = (SUMS * 3 // (arcs + 2), arcs)
     r = -size * random.uniform(0, 1, shape).astype(LD)
-    # Some are close to each other, so that they all count.
+    # Some scores are close to each other, so that all of them count.
     r[1::2] = r[1::2, :1] - random.exponential(5, r[1::2].shape)
     states, scores = _states(random, r)
     arc_scores = (size * random.normal(0, 1, shape)).astype(np.float32)
@@ -165,7 +164,7 @@ def _sums(random, arcs, size):
 
 
 def _special_sums():
-    """As LogAdd in k2/csrc/utils.h, in the order of the arcs."""
+    """The result of LogAdd of k2/csrc/utils.h, in the order of the arcs."""
     terms = _combinations(3)
     expected = np.full(len(terms), -INF)
     with np.errstate(invalid="ignore"):
@@ -192,7 +191,7 @@ def _combinations(count):
 
 
 def log_sums_of(r):
-    """LogSum of these scores, whose m is 1: [..., 4] floats."""
+    """LogSums of these scores with m = 1, [..., 4] floats."""
     return np.concatenate([_pairs(r.astype(LD)), _pairs(np.ones_like(r, LD))], -1)
 
 
@@ -242,7 +241,7 @@ def _special_posteriors():
     with np.errstate(invalid="ignore"):
         total = values[:, 2]
         logs = arc_scores + values[:, 0] + values[:, 1] + np.where(total == -INF, -INF, -total)
-    # exp(7) is the largest one that is finite.
+    # exp(7) is the largest finite posterior here.
     return _posteriors_case(
         "infinities and NaN", log_sums_of(values[:, :3]), arc_scores, np.exp(logs), 1e-3, logs, 1e-5
     )

@@ -1,9 +1,9 @@
 """Reads kernels out of clang's AST and refuses what Metal refuses.
 
-clang itself has already refused most of what is wrong.  What is left are rules
-that C++ for OpenCL does not have: every pointer names its address space,
-nothing converts from `device` to `constant`, program scope is constant,
-kernels have certain parameters, nothing calls itself.
+clang has refused most errors already.  The analysis checks the rules that C++
+for OpenCL does not have: every pointer names its address space, no conversion
+leads from `device` to `constant`, variables at program scope are constant,
+kernel parameters are of certain types, and no function is recursive.
 """
 
 from clang.cindex import CursorKind
@@ -43,7 +43,7 @@ class Analysis:
         self._language = language
         self._report = Report(main_file, rewritten, source_map)
         self._functions = Functions(self._report, language)
-        self._instances = {}  # number of an instantiation: cursor
+        self._instances = {}  # {number of an instantiation: cursor}
         self.errors = self._report.errors
         self.kernels = []
         self.suspending_calls = []
@@ -60,8 +60,8 @@ class Analysis:
             if self._report.is_of_program(cursor.location):
                 self._examine(cursor)
         self._find_kernels()
-        # Functions that templates were instantiated to are found from their
-        # callers, and may have callees of that kind themselves.
+        # The walk finds an instance of a function template at a call of it, and
+        # may find further instances in its body.
         while todo := [f for f in self._functions.all() if not f.examined]:
             for function in todo:
                 self._examine_function(function)
@@ -111,9 +111,9 @@ class Analysis:
     def _examine(self, cursor, function=None, role=None):
         """Checks a cursor and everything in it.
 
-        function: the functions.Function in whose body it stands.
-        role:     "cast" for the operand of a cast, "object" for what a member
-                  is called on, else None.
+        function: the functions.Function whose body contains the cursor.
+        role:     "cast" for the operand of a cast, "object" for the object of a
+                  member call, else None.
         """
         kind = cursor.kind
         if kind in _FUNCTIONS:
@@ -147,7 +147,10 @@ class Analysis:
             self._examine(child, function, child_role)
 
     def _find_instance(self, cursor):
-        """Of the assertion that the rewriter puts behind an explicit instantiation."""
+        """Notes the instance that a static assertion of the rewriter names.
+
+        The rewriter puts this assertion behind each explicit instantiation.
+        """
         children = list(cursor.get_children())
         if len(children) != 2:
             return
@@ -163,7 +166,7 @@ class Analysis:
 
 
 def _is_operator_of_class(call):
-    """Whether an operator is called whose left operand is the object."""
+    """Whether the cursor calls a member operator, whose left operand is the object."""
     referenced = call.referenced
     return (
         referenced is not None

@@ -1,6 +1,6 @@
-"""Metal's rules on where variables are, and on pointers and conversions between address spaces.
+"""Metal's rules for the address spaces of variables, pointers and conversions.
 
-Each function takes the report.Report that it adds errors to.
+`report` is the report.Report that receives the errors.
 """
 
 from clang.cindex import CursorKind, StorageClass, TypeKind
@@ -8,7 +8,7 @@ from clang.cindex import CursorKind, StorageClass, TypeKind
 from ..diagnostics import in_metal_words
 from . import clang_types as types
 
-# How far apart the emulator lays threadgroup variables, in bytes.
+# The least alignment of a threadgroup variable in the emulator, in bytes.
 _THREADGROUP_ALIGNMENT = 16
 _PROGRAM_SCOPES = (
     CursorKind.TRANSLATION_UNIT,
@@ -21,14 +21,14 @@ _PROGRAM_SCOPES = (
 
 
 def check_variable(report, cursor, function, is_constant):
-    """A variable, parameter or field.
+    """Checks a variable, parameter or field.
 
-    function:    the functions.Function in whose body it stands, or None.
+    function:    the functions.Function whose body contains it, or None.
     is_constant: Rewriter.is_constant.
     """
     if cursor.kind == CursorKind.VAR_DECL:
         if cursor.spelling.startswith(("__range", "__begin", "__end")):
-            return  # of a range-based for statement
+            return  # the hidden variable of a range-based for
         annotations = types.annotations_of(cursor)
         if "threadgroup" in annotations:
             _place_in_threadgroup_memory(report, cursor, function)
@@ -43,10 +43,10 @@ def _check_program_scope(report, cursor, annotations, is_constant):
     if annotations.keys() & {"builtin", "buffer", "threadgroup"}:
         report.error(
             cursor,
-            "Metal has bindings at program scope, the emulator has not: "
+            "the emulator does not support Metal's bindings at program scope: "
             f"make '{cursor.spelling}' a parameter of the kernel",
         )
-    # clang puts such a variable into constant memory, whatever the program says.
+    # clang puts such a variable into constant memory even without the word `constant`.
     elif types.space_of_elements(cursor.type) != types.CONSTANT or not is_constant(
         report.token_at(cursor.location.offset)
     ):
@@ -62,14 +62,14 @@ def _place_in_threadgroup_memory(report, cursor, function):
         return
     pointee = cursor.type.get_pointee()
     size = pointee.get_size()
-    if size >= 0:  # dependent types have none yet
+    if size >= 0:  # the size of a dependent type is negative
         alignment = max(pointee.get_align(), _THREADGROUP_ALIGNMENT)
         begin = -(-function.threadgroup_bytes // alignment) * alignment
         function.threadgroup_bytes = begin + size
 
 
 def check_pointers(report, cursor, checked):
-    """Every pointer and reference of a type says where it points."""
+    """Refuses a type with a pointer or reference that names no address space."""
     for pointer in types.pointers_of(checked):
         pointee = pointer.get_pointee()
         what = "pointer" if types.kind_of(pointer) == TypeKind.POINTER else "reference"
@@ -83,16 +83,16 @@ def check_pointers(report, cursor, checked):
 
 
 def check_conversion(report, cursor, role):
-    """An expression that may be an implicit conversion.
+    """Checks an expression that may be an implicit conversion.
 
-    role: what the expression is for, see Analysis._examine().
+    role: the role of the expression, see Analysis._examine().
     """
     children = list(cursor.get_children())
     if len(children) != 1:
         return
     to, origin = cursor.type, children[0].type
-    # A member function for device objects is one for constant objects too, see
-    # the rewriter; clang chose among those that the program has.
+    # The rewriter lets a member function for `device` objects take `constant`
+    # objects too, so the object of a member call may be converted.
     if (
         role != "object"
         and types.space_of(to) == types.CONSTANT
@@ -115,7 +115,7 @@ def check_conversion(report, cursor, role):
 
 
 def check_cast(report, cursor):
-    """An explicit cast; returns False where it is refused."""
+    """Checks an explicit cast; returns whether Metal accepts the cast."""
     if types.kind_of(cursor.type) != TypeKind.POINTER:
         return True
     check_pointers(report, cursor, cursor.type)

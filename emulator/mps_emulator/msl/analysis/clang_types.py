@@ -1,4 +1,4 @@
-"""What libclang says of types and declarations, as far as the analysis asks."""
+"""The analysis's queries to libclang about types and declarations."""
 
 import re
 
@@ -7,7 +7,7 @@ from clang.cindex import CursorKind, TypeKind
 from ..diagnostics import in_metal_words
 from ..rewriting.names import ANNOTATION
 
-# clang::LangAS, which libclang returns as a number.
+# Values of clang::LangAS; libclang returns them as numbers.
 DEFAULT = 0
 CONSTANT = 1  # opencl_global
 THREADGROUP = 2
@@ -15,7 +15,7 @@ THREAD = 4
 GENERIC = 5
 DEVICE = 6  # opencl_global_device
 
-# clang's name of bfloat, which libclang has no kind for.
+# clang's name of bfloat, a type for which libclang has no kind.
 BFLOAT = "__bf16"
 
 REFERENCES = (TypeKind.LVALUEREFERENCE, TypeKind.RVALUEREFERENCE)
@@ -28,7 +28,7 @@ _ARRAYS = (
 
 
 def kind_of(checked):
-    """A type's kind; None for a kind that the package clang does not know."""
+    """A type's kind; None for a kind that the Python package clang does not know."""
     try:
         return checked.kind
     except ValueError:
@@ -40,7 +40,7 @@ def is_array(checked):
 
 
 def _element_type(checked):
-    """The type of what an array, of arrays perhaps, is made of."""
+    """The innermost element type of an array, which may be an array of arrays."""
     checked = checked.get_canonical()
     while is_array(checked):
         checked = checked.get_array_element_type().get_canonical()
@@ -48,19 +48,19 @@ def _element_type(checked):
 
 
 def _address_space(checked):
-    # libclang dereferences a null pointer for what has no type.
+    # Without a type libclang would dereference a null pointer.
     return DEFAULT if kind_of(checked) == TypeKind.INVALID else checked.get_address_space()
 
 
 def space_of(checked):
-    """The address space that a pointer points to or a glvalue lies in."""
+    """The address space that a pointer points to, or that a glvalue lies in."""
     is_pointer = kind_of(checked) == TypeKind.POINTER
     return _address_space(checked.get_pointee() if is_pointer else checked)
 
 
 def space_of_elements(checked):
-    # clang gives an array the qualifiers of its elements, and libclang loses
-    # them on the way to the elements.
+    # clang puts the elements' qualifiers on the array; libclang's element type lacks
+    # them.
     return (
         _address_space(checked)
         or _address_space(checked.get_canonical())
@@ -74,9 +74,9 @@ def has_const_elements(checked):
 
 
 def pointers_of(checked):
-    """The pointers and references that a type consists of, the outermost first.
+    """The pointers and references in a type, the outermost first.
 
-    Pointers to functions end them.
+    The list ends before a pointer to a function.
     """
     while True:
         checked = _element_type(checked)
@@ -90,12 +90,12 @@ def pointers_of(checked):
 
 
 def plain_type(checked):
-    """A parameter's type as the program has it."""
+    """A parameter's type in the program's spelling."""
     return in_metal_words(checked.spelling.replace("__private ", ""))
 
 
 def annotations_of(cursor):
-    """The rewriter's annotations of a declaration, {name: value}."""
+    """The annotations that the rewriter gave a declaration, {name: value}."""
     texts = [c.spelling for c in cursor.get_children() if c.kind == CursorKind.ANNOTATE_ATTR]
     parts = [t[len(ANNOTATION) :].partition(":") for t in texts if t.startswith(ANNOTATION)]
     return {name: value for name, _, value in parts}
@@ -116,7 +116,7 @@ _QUALIFIER = re.compile(
 
 
 def numbers_of(element):
-    """The kernels.Parameter.numbers of a type."""
+    """The value of kernels.Parameter.numbers for a type."""
     element = element.get_canonical()
     name = _QUALIFIER.sub("", element.spelling).strip()
     compound = _COMPOUND.fullmatch(name)

@@ -1,4 +1,4 @@
-"""The program's functions, and what they call and use."""
+"""The program's functions, their calls and the function constants they use."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ CALLABLE = (
 
 
 class Function:
-    """What is known of one function of the program."""
+    """One function of the program."""
 
     def __init__(self, cursor):
         self.cursor = cursor
@@ -23,11 +23,11 @@ class Function:
         self.is_kernel = "kernel" in annotations_of(cursor)
         self.is_template = cursor.kind == CursorKind.FUNCTION_TEMPLATE
         self.examined = False
-        self.calls = {}  # key: (Function, cursor of a call)
+        self.calls = {}  # {key: (Function, cursor of a call)}
         self.sites = []  # (Function, cursor) of every call
-        self.suspends = False  # whether it reaches a barrier or a simdgroup function
+        self.suspends = False  # whether the function reaches a barrier or a simdgroup function
         self.threadgroup_bytes = 0
-        self.function_constants = set()  # their numbers
+        self.function_constants = set()  # the numbers of those it reads
 
 
 @dataclasses.dataclass
@@ -35,7 +35,7 @@ class Call:
     """A call of a function that suspends its thread.
 
     first, last: the tokens of the call expression.
-    is_void:     whether it has no value.
+    is_void:     whether the call has no value.
     """
 
     first: int
@@ -44,12 +44,12 @@ class Call:
 
 
 class Functions:
-    """The functions that were met, and which calls which."""
+    """The functions that the walk met, and the calls between them."""
 
     def __init__(self, report, language):
         self._report = report
         self._language = language
-        self._functions = {}  # hash: Function
+        self._functions = {}  # {hash: Function}
 
     def of(self, cursor):
         function = self._functions.get(cursor.hash)
@@ -61,7 +61,7 @@ class Functions:
         return list(self._functions.values())
 
     def note_reference(self, cursor, function):
-        """A cursor in the body of `function` that may name a function or variable."""
+        """Notes the function or variable that a cursor in the body of `function` names."""
         referenced = cursor.referenced
         if referenced is None:
             return
@@ -91,7 +91,7 @@ class Functions:
         )
 
     def _note_variable(self, variable, function, seen):
-        """Function constants that a program-scope variable depends on."""
+        """Notes the function constants on which a program-scope variable depends."""
         if variable.hash in seen:
             return
         seen.add(variable.hash)
@@ -104,7 +104,7 @@ class Functions:
                     self._note_variable(inner.referenced, function, seen)
 
     def check_calls(self):
-        """Refuses recursion; hands to each function what those that it calls reach."""
+        """Refuses recursion; passes on what callees reach to their callers."""
         state = {}
 
         def visit(function):
@@ -130,9 +130,9 @@ class Functions:
                 visit(function)
 
     def _is_a_loop(self, function):
-        """Whether a function calls itself as the last thing it does.
+        """Whether each recursive call of a function is its last action.
 
-        Compilers make a loop of that, and Metal's takes it from 2.4 on.
+        A compiler turns such recursion into a loop; Metal's accepts it from 2.4 on.
         """
         if self._language.version < (2, 4):
             return False
@@ -140,8 +140,11 @@ class Functions:
         return all(cursor.hash in last for called, cursor in function.sites if called is function)
 
     def suspending_calls(self):
-        """[Call] of those whose value, where there is one, is no reference."""
-        # The instances of a template share their text.
+        """The list of Calls that suspend, except those that return a reference.
+
+        The instances of a template share their text.  A call that has a value in
+        one instance and none in another is left out.
+        """
         found = {}
         for function in self.all():
             for called, cursor in function.sites:
@@ -155,7 +158,7 @@ class Functions:
                 is_void = result == TypeKind.VOID
                 call = found.setdefault(place, Call(*place, is_void))
                 if call.is_void != is_void:
-                    call.is_void = None  # both, in different instances
+                    call.is_void = None
         return [call for call in found.values() if call.is_void is not None]
 
 
@@ -164,13 +167,13 @@ def definition_of(cursor):
 
 
 def _is_implicit(cursor):
-    """Whether it is a member that clang wrote, at the place of its class."""
+    """Whether clang generated the member: its place is then that of its class."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset
 
 
 def _last_calls(cursor):
-    """The calls behind which nothing stands in a function or statement."""
+    """The calls that are the last action of a function or statement."""
     children = list(cursor.get_children())
     kind = cursor.kind
     if kind == CursorKind.CALL_EXPR:

@@ -12,7 +12,7 @@ MAX_BUFFERS = 31
 MAX_THREADGROUP_BYTES = 32768
 MAX_THREADS_PER_THREADGROUP = 1024
 
-# Built-in parameters whose types have to be the same.
+# Built-in parameters whose types must be equal.
 _OF_ONE_TYPE = (
     ("thread_position_in_grid", "threads_per_grid"),
     (
@@ -28,17 +28,17 @@ class Parameter:
     """One parameter of a kernel.
 
     kind:         "buffer", "threadgroup" or "builtin".
-    index:        of [[buffer(i)]] or [[threadgroup(i)]].
+    index:        i of [[buffer(i)]] or [[threadgroup(i)]].
     builtin:      the attribute's name, for kind "builtin".
     components:   1 to 3, for kind "builtin".
     scalar:       "uint" or "ushort", for kind "builtin".
-    active:       False where a function constant takes the parameter away.
-    constant:     whether it leads to `constant` memory.
-    element_size: bytes of what the pointer or reference leads to.
-    alignment:    of that, in bytes.
-    numbers:      what that consists of, like "float" or "uint"; None where it
-        is neither numbers, vectors of them nor atomics, nor a structure of
-        one kind of them.
+    active:       False where a function constant removes the parameter.
+    constant:     whether the parameter points to `constant` memory.
+    element_size: the size of the pointee, in bytes.
+    alignment:    the alignment of the pointee, in bytes.
+    numbers:      the scalar type of which the pointee consists, like "float" or
+        "uint": of a number, vector, atomic, or structure of one such type.  None
+        for any other pointee.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Kernel:
     """A kernel function, or one instance of a kernel template.
 
     function:       an expression for the function's address.
-    instantiation:  the number of the rewriter.Instantiation it comes from.
-    limits_threads: whether the source says max_total_threads.
+    instantiation:  the number of its rewriter.Instantiation.
+    limits_threads: whether the source gives max_total_threads.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Kernel:
 def read_kernel(report, function, instantiation):
     """The Kernel of a functions.Function that has been examined.
 
-    instantiation: the rewriter.Instantiation that it comes from, or None.
+    instantiation: the kernel's rewriter.Instantiation, or None.
     """
     cursor = function.cursor
     annotations = types.annotations_of(cursor)
@@ -126,7 +126,7 @@ def _qualified_name(cursor):
 
 
 def _values(cursor):
-    """{name: value} of the enumerators that the rewriter put into a function's body."""
+    """The enumerators that the rewriter put into a function's body, {name: value}."""
     return {
         inner.spelling: inner.enum_value
         for child in cursor.get_children()
@@ -137,7 +137,7 @@ def _values(cursor):
 
 
 def _number(text, values):
-    """A number, or the value of an enumerator of the rewriter's."""
+    """The value of a number, or of an enumerator of the rewriter."""
     return values[text] if text in values else int(text, 0)
 
 
@@ -163,7 +163,7 @@ def _read_parameter(report, cursor, values):
     annotations = types.annotations_of(cursor)
     if "unsupported" in annotations:
         what = annotations["unsupported"]
-        return report.refuse(cursor, f"Metal has '{what}' parameters, the emulator has not")
+        return report.refuse(cursor, f"the emulator does not support Metal's '{what}' parameters")
     if "builtin" in annotations:
         return _read_builtin(report, cursor, annotations["builtin"])
     checked = cursor.type.get_canonical()
@@ -207,10 +207,10 @@ def _read_parameter(report, cursor, values):
 
 
 def _pointee(checked):
-    """What a parameter of a type points to, None if it does not.
+    """The pointee of a parameter's type, None where the type is no pointer.
 
-    A parameter written as an array, which libclang shows as that, points to the
-    first element; then the array is the answer.
+    A parameter declared as an array points to its first element; libclang keeps
+    the array type, and the array is then the pointee.
     """
     if types.is_array(checked):
         return checked if types.space_of_elements(checked) not in (0, types.THREAD) else None
@@ -237,7 +237,7 @@ def _claim_index(report, cursor, parameter, taken):
 
 
 def _assign_indices(report, kernel, taken):
-    """Parameters that name no index get the lowest free ones."""
+    """Gives each parameter without an index the lowest free index."""
     for parameter in kernel.parameters:
         if parameter.kind == "builtin" or parameter.index is not None:
             continue
@@ -273,7 +273,7 @@ def _read_builtin(report, cursor, attribute):
 
 
 def _check_builtin_types(report, kernel):
-    """The rules by which Metal wants types to match."""
+    """Checks that the types of built-in parameters match as Metal requires."""
     by_name = {p.builtin: p for p in kernel.parameters if p.kind == "builtin"}
 
     def of(group):

@@ -1,4 +1,4 @@
-"""The errors of one parse, each at its place in the program."""
+"""The errors of one parse, with their places in the program."""
 
 from ..diagnostics import Diagnostic, in_metal_words
 
@@ -15,11 +15,11 @@ class Report:
         self._main_file = main_file
         self._rewritten = rewritten
         self._source_map = source_map
-        self._reported = {}  # (place, message): Diagnostic
+        self._reported = {}  # {(place, message): Diagnostic}
         self.errors = []
 
     def is_of_program(self, location):
-        """Whether a place is in the program, not in the emulator's headers."""
+        """Whether a place lies in the program, not in the emulator's headers."""
         return location.file is not None and location.file.name == self._main_file
 
     def token_at(self, offset):
@@ -29,15 +29,15 @@ class Report:
         return self._source_map.locate(*self._rewritten.token_at(location.offset))
 
     def error(self, cursor, message):
-        """Returns the Diagnostic, which is added once for a place."""
+        """Adds an error, once for a place and message; returns its Diagnostic."""
         return self._add(self.locate(cursor.location), message)[0]
 
     def refuse(self, cursor, message):
-        """Adds an error.  Returns None, for callers that have no result then."""
+        """Adds an error and returns None, the result of a caller that fails."""
         self.error(cursor, message)
 
     def _add(self, place, message):
-        """(the Diagnostic, whether it is new)"""
+        """Returns (the Diagnostic, whether it is new)."""
         key = (str(place), message)
         is_new = key not in self._reported
         if is_new:
@@ -53,7 +53,10 @@ class Report:
                 self._add_clang_error(found)
 
     def _is_cplusplus17_only(self, found, language):
-        """Whether clang would not accept it even as an extension of C++14."""
+        """Whether a warning names a C++17 feature that is no extension of C++14 either.
+
+        clang reads every program as C++17 and warns of each of its features.
+        """
         return (
             not language.is_cplusplus17
             and found.option == "-Wpre-c++17-compat"
@@ -66,7 +69,7 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            return  # the emulator's own use of an instance that has been refused
+            return  # The emulator uses an instance that clang refused before.
         in_program = [
             (self.locate(part.location), part.spelling)
             for part in [found, *found.children]
@@ -74,8 +77,8 @@ class Report:
             and not part.spelling.startswith("in file included from")
         ]
         if not in_program:
-            # clang says only once from where our headers were entered, and
-            # "too many errors" comes from nowhere.
+            # clang names only once the place that entered a header, and gives
+            # "too many errors" no place.
             if self.errors or found.location.file is None:
                 return
             raise AssertionError(
@@ -95,7 +98,7 @@ class Report:
 
 
 def _without_requirement(message):
-    """What a static assertion says, without the condition in C++."""
+    """The message of a static assertion, without its condition."""
     if message.startswith("static assertion failed"):
         _, separator, text = message.partition("': ")
         return text if separator and text else "static assertion failed"

@@ -1,16 +1,16 @@
 """Rewrites MSL's own syntax as C++ for OpenCL that clang understands.
 
-Only what needs no types is done here, token by token; line breaks stay, so
-that clang's line numbers do.  The steps:
+The steps work on tokens and need no types.  They keep the line breaks, and so
+clang's line numbers.  The steps:
 
-``words``                  refuses words that MSL has not, renames others;
-``attributes``             has attributes in [[ ]] appear in clang's AST;
+``words``                  refuses words that MSL lacks, renames others;
+``attributes``             brings attributes in [[ ]] into clang's AST;
 ``function_constants``     gives function constants their values;
-``instantiations``         has instances of kernel templates appear in the AST;
-``methods``                member functions are for objects in `thread` memory
-                           where they name no address space;
-``threadgroup_variables``  has the executor give their memory;
-``vectors``                constructors and conversions become calls of
+``instantiations``         brings instances of kernel templates into the AST;
+``methods``                gives each member function an address space:
+                           `thread` where it names none;
+``threadgroup_variables``  takes threadgroup variables from the executor;
+``vectors``                turns constructors and conversions into calls of
                            functions in include/implementation/prelude.h.
 """
 
@@ -29,10 +29,10 @@ from .words import Words
 class Rewriter:
     """Rewrites one list of tokens.
 
-    constant_values: of function constants, {index or name: bytes}.
+    constant_values: the values of function constants, {index or name: bytes}.
 
-    Afterwards `errors` holds what is refused already here, `constants` and
-    `instantiations` what the later steps need, and `emit` gives the text.
+    The constructor runs all steps.  `errors` holds their refusals; the analysis
+    and the code generation read `constants` and `instantiations`.
     """
 
     def __init__(self, tokens, source_map, constant_values=None):
@@ -60,8 +60,8 @@ class Rewriter:
     def emit(self, behind_instantiations=None):
         """Returns (text, RewrittenMap).
 
-        behind_instantiations: what stands behind each explicit instantiation,
-            by number; by default an assertion that leads to the function.
+        behind_instantiations: the text behind each explicit instantiation, by
+            number; by default an assertion that names the function.
         """
         behind = {}
         for index, instantiation in self._instantiations.items():
@@ -73,9 +73,9 @@ class Rewriter:
         return self._edits.emit(behind)
 
     def is_constant(self, name):
-        """Whether the variable whose name is token `name` says `constant`.
+        """Whether the declaration of a variable, token `name`, says `constant`.
 
-        That is the variable itself, not what it points to.
+        The variable itself must be constant, not its pointee.
         """
         s = self._edits.structure
         index = name - 1
@@ -90,16 +90,18 @@ class Rewriter:
             index -= 1
         return False
 
-    # ---- What turns out to be necessary when clang has read the text
+    # ---- The repairs after clang's parse
 
     def convert_beside(self, first, last, other):
-        """Converts the operand in tokens [first, last] to a component of
-        `other`, the vector expression on the other side of an operator."""
+        """Converts the operand in tokens [first, last] to the component type of `other`.
+
+        other: the vector expression on the other side of the operator.
+        """
         self._edits.insert_before(first, f"::__msl::beside<decltype(::__msl::plain({other}))>(")
         self._edits.insert_after(last, ")")
 
     def take_operands_by_value(self, question):
-        """Both results of a conditional operator, token `question`."""
+        """Makes both results of a conditional operator, token `question`, values."""
         s = self._edits.structure
         begin = question + 1
         for _ in range(2):
@@ -108,12 +110,12 @@ class Rewriter:
             begin = end + 1
 
     def fill_list(self, brace, missing):
-        """Adds `missing` zeros to the list in { }, token `brace`."""
+        """Adds `missing` zeros to the list whose { is token `brace`."""
         close = self._edits.structure.match[brace]
         self._edits.insert_before(close, ", 0" * missing)
 
     def make_vectors_of_lists(self, name):
-        """Arguments in { }, in the call of function `name`, a token.
+        """Converts arguments in { }, in the call of the function at token `name`.
 
         Returns whether there are any.
         """
@@ -127,7 +129,7 @@ class Rewriter:
         return found
 
     def pass_temporaries(self, name):
-        """Arguments that may be temporaries, in the call of function `name`.
+        """Wraps arguments that may be temporaries, in the call of the function at `name`.
 
         Returns whether there are any.
         """
@@ -135,7 +137,7 @@ class Rewriter:
         return any([self.pass_temporary(*argument) for argument in arguments])
 
     def pass_temporary(self, first, last):
-        """The operand in tokens [first, last], unless it names a place."""
+        """Wraps the operand in tokens [first, last], unless it is an lvalue."""
         s = self._edits.structure
         if s.text(first) in ("{", "&", "*", "nullptr") or s.is_place(first, last):
             return False
@@ -143,21 +145,21 @@ class Rewriter:
         return True
 
     def convert_argument(self, first, last):
-        """An argument for a reference to another type."""
+        """Wraps an argument that is passed to a reference to another type."""
         self._wrap("converted", first, last)
 
     def add_as_number(self, first, last):
-        """An object that is added to a pointer."""
+        """Wraps an object that is added to a pointer."""
         self._wrap("offset", first, last)
 
     def _wrap(self, function, first, last):
         self._edits.insert_before(first, f"::__msl::{function}(")
         self._edits.insert_after(last, ")")
 
-    # ---- What the library needs
+    # ---- The calls that suspend
 
     def mark_call(self, first, last, is_void):
-        """Tells the executor of a call, in tokens [first, last]."""
+        """Announces the call in tokens [first, last] to the executor."""
         token = self._edits.tokens[first]
         column = self._edits.source_map.locate(first).column
         enter = f"::__msl::target::enter_call({token.line}ul << 32 | {column})"

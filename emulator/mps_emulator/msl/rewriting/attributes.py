@@ -1,4 +1,4 @@
-"""Attributes in [[ ]] become annotations in clang's AST."""
+"""Turns attributes in [[ ]] into annotations, which clang's AST keeps."""
 
 from . import names
 from .edits import Step
@@ -6,12 +6,12 @@ from .structure import CLOSING, OPENING
 
 
 class Attributes(Step):
-    """function_constants: the step that takes the declarations of those."""
+    """function_constants: the step that takes declarations of function constants."""
 
     def __init__(self, edits, function_constants):
         super().__init__(edits)
         self._function_constants = function_constants
-        self._values = 0  # enumerators made so far
+        self._values = 0  # the number of enumerators so far
 
     def run(self):
         s = self._structure
@@ -78,7 +78,7 @@ class Attributes(Step):
         self._edits.replace(begin, " ".join(words))
 
     def _parameter_annotation(self, name, at, arguments, begin):
-        """What stands for an attribute in the AST, None if nothing does."""
+        """The annotation for an attribute, None where the AST needs none."""
         if name in names.BUILTINS:
             return "builtin:" + name
         if name in ("buffer", "threadgroup"):
@@ -95,16 +95,16 @@ class Attributes(Step):
         return None
 
     def _value(self, at, arguments, body):
-        """An attribute's number: itself, or the name of an enumerator.
+        """An attribute's number: a literal, or the name of an enumerator.
 
-        A number that has to be computed, perhaps from template parameters,
-        becomes an enumerator in the function's body, where clang computes it.
+        An expression, perhaps of template parameters, becomes an enumerator in
+        the function's body, where clang evaluates it.
         """
         begin, end = arguments or (at, at)
         if end - begin == 1 and self._tokens[begin].kind == "number":
             return self._tokens[begin].text.rstrip("uUlL")
         if body is None:
-            return "0"  # a declaration: the definition says the same again
+            return "0"  # a declaration: the definition has the value
         name = f"__msl_value_{self._values}"
         self._values += 1
         text = "".join(t.space + t.text for t in self._tokens[begin:end])
@@ -113,7 +113,7 @@ class Attributes(Step):
         return name
 
     def _body_of_parameter(self, index):
-        """The { of the function that has the parameter at `index`."""
+        """The { of the function whose parameter is at `index`."""
         s = self._structure
         opening = None
         position = index
@@ -132,7 +132,7 @@ class Attributes(Step):
         return after if s.text(after) == "{" else None
 
     def _body_after(self, index):
-        """The { of the function that is declared from `index` on."""
+        """The { of the function whose declaration goes on at `index`."""
         s = self._structure
         while index < len(self._tokens) and s.text(index) not in (";", "{"):
             if s.text(index) in OPENING:
@@ -145,7 +145,7 @@ class Attributes(Step):
 def parse_attributes(structure, begin, end):
     """Reads the attributes in [[ ]], tokens [begin, end).
 
-    Returns [(name, index of the name, (begin, end) of arguments or None)].
+    Returns [(name, index of the name, (begin, end) of the arguments or None)].
     """
     found = []
     index = begin + 2
@@ -168,7 +168,7 @@ def parse_attributes(structure, begin, end):
 
 
 def string_argument(tokens, arguments):
-    """The string that an attribute has for an argument."""
+    """The string argument of an attribute."""
     begin, end = arguments or (0, 0)
     parts = [token.text[1:-1] for token in tokens[begin:end] if token.kind == "string"]
     return "".join(parts)

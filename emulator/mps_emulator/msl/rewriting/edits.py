@@ -1,4 +1,4 @@
-"""Changes to a list of tokens, and the text that comes of them."""
+"""Changes to a list of tokens, and the resulting text."""
 
 from ..diagnostics import Diagnostic, RewrittenMap
 from . import names
@@ -11,9 +11,9 @@ class Edits:
     tokens:     a list of lexer.Token.
     source_map: a diagnostics.SourceMap of them.
     structure:  the Structure of them.
-    errors:     what was refused, as diagnostics.Diagnostic.
-    claimed:    numbers of tokens whose meaning is settled; the last step, which
-                replaces words one by one, leaves them alone.
+    errors:     the refusals, a list of diagnostics.Diagnostic.
+    claimed:    numbers of the tokens that the last step, which replaces single
+                words, must leave alone.
     """
 
     def __init__(self, tokens, source_map):
@@ -23,8 +23,8 @@ class Edits:
         self.errors = []
         self.claimed = set()
         self.replaced = [None] * len(tokens)
-        self._prefixes = {}  # index: [text, ...]
-        self._suffixes = {}  # index: [(text, index of the origin), ...]
+        self._prefixes = {}  # {index: [text, ...]}
+        self._suffixes = {}  # {index: [(text, index of the origin), ...]}
         self._removed = set()
 
     def error(self, index, message):
@@ -36,24 +36,24 @@ class Edits:
         self.replaced[index] = text
 
     def erase(self, begin, end):
-        """Takes away tokens [begin, end)."""
+        """Removes tokens [begin, end)."""
         for index in range(begin, end):
             self.replaced[index] = ""
             self.claimed.add(index)
 
     def remove(self, begin, end):
-        """Takes away tokens [begin, end) and all that is inserted there."""
+        """Removes tokens [begin, end) and the texts inserted there."""
         self.erase(begin, end)
         self._removed.update(range(begin, end))
 
     def insert_before(self, index, text):
-        """Of several insertions the last stands first."""
+        """Inserts text before a token, and before the texts inserted earlier."""
         self._prefixes.setdefault(index, []).append(text)
 
     def insert_after(self, index, text, origin=None):
-        """Of several insertions the last stands last.
+        """Inserts text behind a token, and behind the texts inserted earlier.
 
-        origin: the token whose place errors in `text` are given.
+        origin: the token whose place errors in `text` get.
         """
         origin = index if origin is None else origin
         self._suffixes.setdefault(index, []).append((text, origin))
@@ -71,8 +71,8 @@ class Edits:
     def emit(self, behind):
         """Returns (text, RewrittenMap).
 
-        behind: {token: (text, token whose place it has)}, put behind all else
-                at a token.
+        behind: {token: (text, token whose place errors in it get)}, put behind
+            all other text at a token.
         """
         pieces = []
         offsets = []

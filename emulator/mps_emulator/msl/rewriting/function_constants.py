@@ -1,4 +1,4 @@
-"""Function constants get their values."""
+"""Gives function constants their values."""
 
 from . import names
 from .edits import Step
@@ -32,9 +32,9 @@ _VALUE_FORMATS = {
 class FunctionConstant:
     """A program-scope constant with [[function_constant(index)]].
 
-    number: its place among the function constants of the text.
-    type:   the words of its type, as in MSL.
-    value:  a FunctionConstantValue.bytes, or None where none was given.
+    number: its position among the function constants of the text.
+    type:   the words of its type in MSL.
+    value:  its bytes, or None without a value.
     """
 
     def __init__(self, number, token, name, type_words, index_text):
@@ -47,9 +47,9 @@ class FunctionConstant:
 
 
 class FunctionConstants(Step):
-    """values: those that were given, {index or name: bytes}.
+    """values: the given values, {index or name: bytes}.
 
-    `constants` holds a FunctionConstant for each that the text declares.
+    `constants` holds a FunctionConstant for each declaration in the text.
     """
 
     def __init__(self, edits, values):
@@ -70,7 +70,7 @@ class FunctionConstants(Step):
         return True
 
     def take(self, begin, end, attributes):
-        """The variable that has the attributes in tokens [begin, end)."""
+        """Rewrites the variable whose attributes are tokens [begin, end)."""
         s = self._structure
         name = begin - 1
         first = name

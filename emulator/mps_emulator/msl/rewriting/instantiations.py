@@ -1,4 +1,4 @@
-"""Explicit instantiations of kernel templates."""
+"""Rewrites explicit instantiations of kernel templates."""
 
 from . import names
 from .attributes import parse_attributes, string_argument
@@ -9,8 +9,8 @@ class Instantiation:
     """An explicit instantiation of a kernel template.
 
     token:      the index of its `template`.
-    host_name:  what [[host_name]] says, or None.
-    expression: an expression for the function's address, in rewritten text.
+    host_name:  the argument of [[host_name]], or None.
+    expression: an expression for the function's address, in the rewritten text.
     """
 
     def __init__(self, number, token, host_name, expression):
@@ -21,7 +21,7 @@ class Instantiation:
 
     @property
     def assertion(self):
-        """A statement that leads to the function in clang's AST."""
+        """A static assertion that names the function in clang's AST."""
         return (
             " MSL_ALLOW_FUNCTION_POINTERS "
             f"static_assert(sizeof({self.expression}) != 0, "
@@ -31,7 +31,7 @@ class Instantiation:
 
 
 class Instantiations(Step):
-    """`found` holds an Instantiation for each, by the index of its `;`."""
+    """`found`: {index of the `;` of an instantiation: Instantiation}."""
 
     def __init__(self, edits):
         super().__init__(edits)
@@ -82,7 +82,7 @@ class Instantiations(Step):
         self.found[end] = Instantiation(number, begin, host_name, expression)
 
     def _address_of_instance(self, kept, number):
-        """(what has to be declared, an expression for the address)."""
+        """Returns (declarations that the expression needs, the address's expression)."""
         s = self._structure
         texts = [s.text(i) for i in kept]
         if "decltype" in texts:
@@ -98,9 +98,9 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The parameters choose among overloads, and where the template
-        # arguments are to be deduced.  Only as the type of a typedef clang
-        # gives the pointer no address space.
+        # The parameters choose among overloads, and let clang deduce template
+        # arguments.  Only in a typedef does clang give the pointer no address
+        # space.
         declaration = (
             f" MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])}); "

@@ -1,13 +1,14 @@
-"""Member functions get the address space of their object.
+"""Gives member functions the address space of their object.
 
-What stands behind the parameters of a member function in MSL:
+The word behind the parameters of a member function in MSL:
 
     nothing, thread   objects in `thread` memory
     device            objects in `device` memory
     constant          objects in `constant` memory
     threadgroup       objects in `threadgroup` memory
 
-clang does the same with its own keywords, but nothing means any memory there.
+clang has the same rule with its own keywords, except that no keyword means any
+memory.
 """
 
 from . import names
@@ -18,9 +19,9 @@ from .structure import CLOSING, OPENING
 class _Member:
     """One declaration of a function in a class.
 
-    name:       its words; of a constructor the class's.
-    key:        what tells it from its overloads, the address space aside.
-    begin, end: its tokens, a body included.
+    name:       the words of its name; for a constructor the name of the class.
+    key:        distinguishes overloads, apart from the address space.
+    begin, end: its tokens, including a body.
     after:      the token after the parameters.
     """
 
@@ -32,7 +33,7 @@ class _Member:
         self.after = after
         self.is_static = is_static
         self.is_constructor = is_constructor
-        self.spaces = []  # tokens that name an address space
+        self.spaces = []  # the tokens that name an address space
         self.is_const = False
         self.last_qualifier = after - 1
 
@@ -40,7 +41,7 @@ class _Member:
 class Methods(Step):
     def __init__(self, edits):
         super().__init__(edits)
-        self._members_of_classes = {}  # (class, member): [_Member, ...]
+        self._members_of_classes = {}  # {(class, member): [_Member, ...]}
 
     def run(self):
         for scope in self._structure.scopes:
@@ -69,7 +70,7 @@ class Methods(Step):
                 self._qualify(member, scope.name)
 
     def _read_member(self, scope, begin, end, members):
-        """Reads one member; returns where the next begins."""
+        """Reads one member; returns the index of the next one."""
         s = self._structure
         index = begin
         is_static = False
@@ -107,7 +108,7 @@ class Methods(Step):
         return end
 
     def _note_member(self, scope, begin, name, parameters, is_static, members):
-        """A function whose name begins at `name`; returns what is next."""
+        """Notes the function whose name begins at `name`; returns the index behind it."""
         s = self._structure
         after = s.end_of_bracket(parameters)
         name_text = " ".join(s.text(i) for i in range(name, parameters))
@@ -125,7 +126,7 @@ class Methods(Step):
         return member.end
 
     def _end_of_function(self, index):
-        """The index after a function, from behind its parameters on."""
+        """The index behind a function; `index` is that behind its parameters."""
         s = self._structure
         while index < len(self._tokens):
             text = s.text(index)
@@ -133,7 +134,7 @@ class Methods(Step):
                 return index + 1
             if text == "{":
                 index = s.end_of_bracket(index)
-                # The braces of a member initializer are not the body.
+                # The first braces may be those of a member initializer.
                 if s.text(index) in (",", "{"):
                     continue
                 return index + (s.text(index) == ";")
@@ -186,7 +187,7 @@ class Methods(Step):
 
     def _qualify(self, member, class_name):
         if not member.spaces:
-            # Constructors make objects anywhere unless they say otherwise.
+            # A constructor without an address space makes objects in any.
             if not member.is_constructor and not self._is_defaulted(member):
                 self._edits.insert_after(member.last_qualifier, " __private")
             return
@@ -213,17 +214,20 @@ class Methods(Step):
         )
 
     def _is_for_temporaries(self, member, overloads):
-        """Whether a member for thread memory has to be one for any memory.
+        """Whether a member for `thread` memory must become one for any memory.
 
-        A temporary has no address space for clang, which then finds none of
-        several members for certain spaces.  One for any is chosen last.
+        To clang a temporary has no address space, so it matches no member for a
+        certain space.  clang prefers a member for a certain space to one for any.
         """
         return member.is_const and any(
             self._structure.text(index) != "thread" for other in overloads for index in other.spaces
         )
 
     def _has_twin(self, member, overloads):
-        """Whether a member for `device` objects serves `constant` ones."""
+        """Whether the class has the same member for `device` objects.
+
+        That member then serves `constant` objects too.
+        """
         return any(
             self._structure.text(index) == "device"
             for other in overloads

@@ -1,13 +1,13 @@
-"""The words of MSL, and what they are in C++ for OpenCL."""
+"""The words of MSL, and their counterparts in C++ for OpenCL."""
 
 _SCALARS = tuple("char uchar short ushort int uint long ulong half float bfloat".split())
 VECTOR_NAMES = frozenset(
     [t + n for t in _SCALARS + ("bool",) for n in "234"]
     + ["packed_" + t + n for t in _SCALARS for n in "234"]
 )
-# Between these clang has no conversion.
+# clang has no conversion between these types.
 SMALL_FLOATS = ("half", "bfloat")
-# Words of which a type may be made that is no vector.
+# Words that can form a type that is no vector.
 SCALAR_WORDS = frozenset(
     _SCALARS
     + ("bool", "unsigned", "signed", "void", "size_t", "ptrdiff_t")
@@ -20,17 +20,17 @@ ADDRESS_SPACES = {
     "threadgroup": "MSL_THREADGROUP",
     "thread": "MSL_THREAD",
 }
-# What stands in the parentheses of `coherent`.
+# The arguments of `coherent(...)`.
 COHERENCE_SCOPES = ("device", "system", "threadgroup", "simdgroup", "thread")
-# Behind the parameters of a member function clang takes keywords alone.  The
-# one for device objects serves constant objects too.
+# clang accepts only these keywords behind the parameters of a member function.
+# The keyword for `device` objects serves `constant` objects too.
 METHOD_SPACES = {
     "device": "__global",
     "constant": "__global",
     "threadgroup": "__local",
     "thread": "__private",
 }
-# A constructor says where the objects it makes may be.
+# The same for a constructor, whose word is the address space of the new object.
 CONSTRUCTOR_SPACES = {
     "device": "__global",
     "constant": "__constant",
@@ -39,7 +39,7 @@ CONSTRUCTOR_SPACES = {
 }
 UNSUPPORTED_SPACES = ("threadgroup_imageblock", "ray_data", "object_data")
 
-# Keywords of OpenCL that are plain names in MSL.
+# Keywords of OpenCL; plain names in MSL.
 _RENAMED = frozenset(
     """
     global local generic pipe read_only write_only read_write vec_step
@@ -54,14 +54,14 @@ _ATOMIC_NAMES = frozenset(
     ["atomic_int", "atomic_uint", "atomic_bool", "atomic_ulong", "atomic_float"]
 )
 
-# Words that C++ has and MSL has not.
+# Keywords of C++ that MSL lacks.
 REFUSED_WORDS = frozenset(
     """
     double goto new delete virtual try catch throw dynamic_cast typeid noexcept
     thread_local asm co_await co_return co_yield
     """.split()
 )
-# Parts of Metal that the emulator does not have, by their first word.
+# Parts of Metal that the emulator does not support, by their first word.
 UNSUPPORTED_WORDS = {
     "vertex": "vertex functions",
     "fragment": "fragment functions",
@@ -100,17 +100,17 @@ BUILTINS_OF_ONE_DIMENSION = (
 )
 BUILTINS = frozenset(BUILTINS_OF_THREE_DIMENSIONS + BUILTINS_OF_ONE_DIMENSION)
 
-# Attributes that clang knows under the same name.
+# Attributes that clang knows by the same name.
 STANDARD_ATTRIBUTES = frozenset(
     ["maybe_unused", "nodiscard", "noreturn", "fallthrough", "deprecated", "likely", "unlikely"]
 )
 
-# What every annotation begins with.
+# The prefix of every annotation.
 ANNOTATION = "msl."
 
 
 def renamed(text):
-    """What an identifier is called in C++ for OpenCL, None if the same."""
+    """The name of an identifier in C++ for OpenCL, None where it is the same."""
     if text in ADDRESS_SPACES:
         return ADDRESS_SPACES[text]
     if text in _ATOMIC_NAMES:
@@ -121,22 +121,22 @@ def renamed(text):
 
 
 def declared(name):
-    """The name under which a declaration of the program is known to clang."""
+    """The name in C++ for OpenCL of a declaration of the program."""
     return _RENAMED_PREFIX + name if name in _RENAMED else name
 
 
 def original(name):
-    """The name that a declaration has in the program."""
+    """The name in the program of a declaration in C++ for OpenCL."""
     if name.startswith(_RENAMED_PREFIX):
         return name[len(_RENAMED_PREFIX) :]
     return name
 
 
 def annotate(text):
-    """An attribute that the analysis finds in clang's AST."""
+    """An attribute that the analysis reads from clang's AST."""
     return f'MSL_NOTE("{ANNOTATION}{text}")'
 
 
 def annotate_parameter(text):
-    """The same in any of the places that an attribute of a parameter has."""
+    """The same, in a form that is valid at each place of a parameter's attributes."""
     return f'MSL_PARAMETER_NOTE("{ANNOTATION}{text}")'

@@ -5,15 +5,15 @@ CLOSING = {")": "(", "]": "[", "}": "{"}
 
 CLASS_KEYS = ("struct", "class", "union")
 
-# Keywords after which a brace still opens a block.
+# Keywords after which a brace opens a block.
 _BLOCK_INTRODUCERS = ("else", "do", "try")
 
 
 class Structure:
     """Answers questions about a list of tokens.
 
-    match[i]: the index of the bracket that belongs to the bracket at i.
-    scope[i]: the innermost Scope that token i stands in.
+    match[i]: the index of the partner of the bracket at i.
+    scope[i]: the innermost Scope around token i.
     """
 
     def __init__(self, tokens):
@@ -25,7 +25,7 @@ class Structure:
         self._find_scopes()
 
     def text(self, index):
-        """The text of a token; empty outside of the list."""
+        """The text of a token; empty outside the list."""
         if 0 <= index < len(self.tokens):
             return self.tokens[index].text
         return ""
@@ -39,7 +39,7 @@ class Structure:
         return self.kind(index) == "identifier"
 
     def previous(self, index):
-        """The index of the token before, directives left out."""
+        """The index of the previous token that is no directive."""
         index -= 1
         while index >= 0 and self.tokens[index].kind == "directive":
             index -= 1
@@ -55,7 +55,7 @@ class Structure:
             if token.text in OPENING:
                 stack.append(index)
             elif token.text in CLOSING:
-                # An unbalanced text is clang's to complain about.
+                # clang reports unbalanced brackets.
                 if stack and self.text(stack[-1]) == CLOSING[token.text]:
                     opening = stack.pop()
                     self.match[opening] = index
@@ -68,8 +68,8 @@ class Structure:
     def end_of_template_arguments(self, index):
         """The index after the > that closes the < at `index`.
 
-        None where the < is an operator, or where the > is half of a >> that
-        closes something further out as well.
+        None where the < is an operator, or where the > is the first half of a >>
+        that also closes outer template arguments.
         """
         depth = 0
         while index < len(self.tokens):
@@ -113,7 +113,7 @@ class Structure:
     # ---- Expressions
 
     def arguments(self, name):
-        """[(first, last)]: the arguments of a call of function `name`."""
+        """The arguments of a call of the function at token `name`, [(first, last)]."""
         opening = name + 1
         while self.text(opening) == "::":
             opening += 2
@@ -129,7 +129,7 @@ class Structure:
         return found
 
     def is_place(self, first, last):
-        """Whether tokens [first, last] are like a.b[c]->d."""
+        """Whether tokens [first, last] look like the lvalue a.b[c]->d."""
         index = first
         while index <= last:
             if not self.is_identifier(index):
@@ -143,7 +143,7 @@ class Structure:
         return True
 
     def end_of_operand(self, index):
-        """The index after an argument, or an operand of ?:, from `index` on."""
+        """The index after the argument, or the operand of ?:, that begins at `index`."""
         nested = 0
         while index < len(self.tokens):
             text = self.text(index)
@@ -185,9 +185,9 @@ class Structure:
                 self.scope[index] = stack[-1]
 
     def _head(self, brace):
-        """The tokens between the last statement and a brace.
+        """The tokens between the previous statement and a brace.
 
-        Brackets are left out but for their opening token.
+        Of brackets the list has only the opening token.
         """
         head = []
         index = self.previous(brace)
@@ -237,9 +237,9 @@ class Structure:
         return "initializer", ""
 
     def _class_name(self, head):
-        """The name that a class head declares, "" without a name.
+        """The name of the class that a head declares, "" for a class without one.
 
-        None where the head is none of a class.
+        None where the head declares no class.
         """
         for number, index in enumerate(head):
             text = self.text(index)
@@ -256,7 +256,7 @@ class Structure:
                     following = position + (text != "[")
                     skip = self.end_of_bracket(following)
                 elif text == "(":
-                    return None  # a function that returns a structure
+                    return None  # the return type of a function
                 elif text == ":":
                     break
                 elif self.is_identifier(position) and not name:
@@ -269,7 +269,7 @@ class Scope:
     """A pair of braces, or the whole text.
 
     kind: "namespace", "class", "enum", "function" (any block), "initializer".
-    name: of a class.
+    name: the name of a class.
     """
 
     def __init__(self, kind, brace, outer, name=""):

@@ -1,4 +1,4 @@
-"""Threadgroup variables become references to memory of the executor's."""
+"""Turns threadgroup variables into references to memory of the executor."""
 
 from . import names
 from .edits import Step
@@ -10,7 +10,7 @@ class ThreadgroupVariables(Step):
 
     def __init__(self, edits):
         super().__init__(edits)
-        self._slots = 0  # variables so far
+        self._slots = 0  # the number of variables so far
 
     def run(self):
         s = self._structure
@@ -70,7 +70,7 @@ class ThreadgroupVariables(Step):
                 self._edits.replace(comma, "; typedef " + self._edits.spelling(specifiers) + " ")
             self._edits.insert_after(end, f" MSL_THREADGROUP __msl_type_{slot} &", first)
             self._edits.insert_after(end, names.declared(variable), first)
-            # An alignment is lost on the way through a template.
+            # The template loses the type's alignment, so it is an argument.
             aligned = alignment or f"alignof(__msl_type_{slot})"
             self._edits.insert_after(
                 end,
@@ -80,11 +80,11 @@ class ThreadgroupVariables(Step):
             )
 
     def _take_initializer(self, name, end):
-        """Takes `= ...` and `{...}` away.
+        """Removes an initializer, `= ...` or `{...}`.
 
-        Metal's compiler accepts them: kernels that run on Macs have them.
-        Whether the memory is set then nobody says, so programs must not rely
-        on it and it stays as it was.
+        Metal's compiler accepts initializers: kernels that run on Macs have them.
+        Metal does not document whether they set the memory, so a program must
+        not rely on them, and the emulator leaves the memory as it was.
         """
         s = self._structure
         index = name
@@ -124,7 +124,7 @@ class ThreadgroupVariables(Step):
         return ""
 
     def _declarators(self, name, end):
-        """[(begin, end)] of the declarators from the first name on."""
+        """The declarators from the first name on, [(begin, end)]."""
         s = self._structure
         found = []
         begin = index = name

@@ -1,13 +1,13 @@
-"""Which tokens name a type that may be a vector.
+"""Finds tokens that name a type that may be a vector.
 
-That is, a type whose constructors and conversions are not clang's.
+clang's constructors and conversions of vectors differ from MSL's.
 """
 
 from . import names
 
 
 class Types:
-    """The types of a program, as far as they show in its tokens."""
+    """The types of a program, as far as its tokens show them."""
 
     def __init__(self, edits):
         self._tokens = edits.tokens
@@ -17,7 +17,7 @@ class Types:
         self._collect_types()
 
     def _collect_types(self):
-        """Finds names that may turn out to be vectors."""
+        """Collects the names of types that may be vectors."""
         s = self._structure
         for index, token in enumerate(self._tokens):
             if token.text == "template" and s.text(index + 1) == "<":
@@ -42,7 +42,7 @@ class Types:
                     self._template_parameters.add(s.text(name))
 
     def _note_alias(self, name, begin, end):
-        """`name` stands for the type in tokens [begin, end)."""
+        """Notes that `name` is an alias of the type in tokens [begin, end)."""
         s = self._structure
         for index in range(begin, end):
             text = s.text(index)
@@ -59,9 +59,9 @@ class Types:
                 return
 
     def end_of_type(self, index):
-        """The index after a type that may be a vector, None if it is none.
+        """The index after a type that may be a vector, None after no such type.
 
-        Recognised are vector names, vec<...>, aliases and template parameters
+        Such types are vector names, vec<...>, aliases and template parameters
         that may be vectors, and `typename ...`.
         """
         s = self._structure

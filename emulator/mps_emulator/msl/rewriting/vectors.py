@@ -1,4 +1,4 @@
-"""Constructors and conversions of vectors become calls of functions."""
+"""Turns constructors and conversions of vectors into function calls."""
 
 from . import names
 from .edits import Step
@@ -44,7 +44,7 @@ class Vectors(Step):
         if before in ("operator", "~", "new"):
             return
         if s.is_identifier(s.previous(begin)) and before not in ("return", "case", "else", "do"):
-            return  # a declaration, like `float4 (x)`
+            return  # a declaration: float4 (x)
         if self._is_declarator(end):
             return
         function = "make"
@@ -54,7 +54,7 @@ class Vectors(Step):
         self._edits.insert_after(end - 1, ">")
 
     def _is_declarator(self, opening):
-        """(*f)(...), (&x)[4]: declares a pointer or a reference."""
+        """Whether the parentheses declare a pointer or reference: (*f)(...), (&x)[4]."""
         s = self._structure
         close = s.match.get(opening)
         return (
@@ -64,9 +64,9 @@ class Vectors(Step):
         )
 
     def _is_condition(self, opening):
-        """Whether the one argument in the parentheses is a comparison.
+        """Whether the single argument in the parentheses is a comparison.
 
-        A comparison of vectors is to give 0 and 1, and clang's gives -1.
+        MSL's comparison of vectors gives 0 and 1, clang's gives 0 and -1.
         """
         s = self._structure
         close = s.match.get(opening, opening)
@@ -90,7 +90,7 @@ class Vectors(Step):
             if text in ("<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"):
                 found = True
             index += 1
-        # A whole argument in parentheses of its own.
+        # The argument may have parentheses of its own.
         if not found and s.text(opening + 1) == "(":
             if s.match.get(opening + 1) == close - 1:
                 return self._is_condition(opening + 1)

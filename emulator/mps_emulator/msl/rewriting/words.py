@@ -1,4 +1,4 @@
-"""Words: those that MSL has not, and those that C++ for OpenCL has."""
+"""Refuses words that MSL lacks; renames words that C++ for OpenCL reserves."""
 
 import re
 
@@ -6,17 +6,17 @@ from . import names
 from .edits import Step
 from .structure import OPENING
 
-# A floating-point literal that does not say which type it has.
+# A floating-point literal without a suffix.
 _UNSUFFIXED = re.compile(
     r"[0-9']+\.[0-9']*(e[+-]?[0-9']+)?|\.[0-9']+(e[+-]?[0-9']+)?"
     r"|[0-9']+e[+-]?[0-9']+|0x[0-9a-f'.]+p[+-]?[0-9']+"
 )
 
 
-# clang's pragmas for the arguments of #pragma METAL fp.
+# clang's pragma for each argument of #pragma METAL fp.
 _FP_PRAGMAS = {
     "math_mode(safe)": "float_control(precise, on)",
-    # As safe, but sums and products are rearranged.
+    # Like safe, and clang may rearrange sums and products.
     "math_mode(relaxed)": (
         "float_control(precise, on)\n#pragma clang fp reassociate(on) reciprocal(on) contract(fast)"
     ),
@@ -35,7 +35,10 @@ class Words(Step):
         self._function_constants = function_constants
 
     def replace_pragmas(self):
-        """Metal's headers are included already, but for <simd/simd.h>."""
+        """Replaces the pragmas that stand for Metal's headers, and #pragma METAL.
+
+        The preface includes Metal's headers already, except <simd/simd.h>.
+        """
         for index, token in enumerate(self._tokens):
             if token.kind != "directive":
                 continue
@@ -56,7 +59,7 @@ class Words(Step):
         for index, token in enumerate(self._tokens):
             words = token.text.split()
             if words[:3] == ["#pragma", "METAL", "internals"]:
-                # What Metal's own headers may do.
+                # Metal's own headers may use any word.
                 internals = words[-1] == "enable"
             if token.kind != "identifier" or internals:
                 continue
@@ -80,7 +83,7 @@ class Words(Step):
         self._edits.error(index, f"'{text}' is not supported in Metal")
 
     def _is_attribute_word(self, index):
-        """Inside __attribute__((...)), where words mean something else."""
+        """Whether the word is the name of an attribute in __attribute__((...))."""
         s = self._structure
         outer = s.previous(index)
         return s.text(outer) == "(" and s.text(s.previous(outer)) == "("
@@ -93,10 +96,10 @@ class Words(Step):
         if text in names.UNSUPPORTED_SPACES:
             what = f"the address space '{text}'"
         if what is not None and self._is_used_as_keyword(index):
-            self._edits.error(index, f"Metal has {what}, the emulator has not: '{text}'")
+            self._edits.error(index, f"the emulator does not support Metal's {what}: '{text}'")
 
     def _is_used_as_keyword(self, index):
-        """Whether a word that may be a plain name as well is none here."""
+        """Whether a word that may also be a plain name is used as a keyword here."""
         s = self._structure
         following = index + 1
         return (
@@ -129,7 +132,7 @@ class Words(Step):
             elif token.text == "vec" and s.text(index + 1) == "<":
                 self._rewrite_vector_template(index)
             elif token.text == "metal" and s.text(index + 1) == "::":
-                # half is a keyword for clang, and no member of a namespace.
+                # `half` is a keyword of clang, which a namespace cannot qualify.
                 if s.text(index + 2) == "half":
                     self._edits.erase(index, index + 2)
             else:
@@ -145,9 +148,9 @@ class Words(Step):
         return s.text(following) in names.ADDRESS_SPACES
 
     def _rewrite_text(self, index):
-        """A literal that is a value becomes a `constant char *`.
+        """Casts a string literal that is used as a value to `constant char *`.
 
-        Literals of clang's are in another address space.
+        clang puts literals into another address space.
         """
         s = self._structure
         before = s.previous(index)
@@ -173,17 +176,20 @@ class Words(Step):
         self._edits.insert_after(last, ")")
 
     def _opening_bracket(self, index):
-        """The bracket that token `index` stands in, or is."""
+        """The innermost opening bracket around token `index`, or this token itself."""
         s = self._structure
         while index >= 0 and s.text(index) not in OPENING:
-            # A closing bracket leads to its opening one.
+            # A closing bracket is passed together with its opening one.
             index = s.match.get(index, index)
             index -= 1
         return index
 
     def _rewrite_number(self, index, text):
-        """0.5bf and 0.5H, of which clang knows 0.5h alone; and 0.5, a float in
-        MSL, which clang has as a double where templates are instantiated."""
+        """Rewrites literals whose suffix or type differs in clang.
+
+        clang knows no suffix bf, and knows h but not H.  A literal without a suffix
+        is a float in MSL; clang makes it a double where it instantiates a template.
+        """
         lower = text.lower()
         if _UNSUFFIXED.fullmatch(lower):
             self._edits.replace(index, text + "f")
@@ -195,7 +201,7 @@ class Words(Step):
             self._edits.replace(index, text[:-1] + "h")
 
     def _rewrite_vector_template(self, index):
-        """vec<bool, 4>: clang has no vectors of booleans."""
+        """Replaces vec<bool, 4>, because clang has no vectors of booleans."""
         s = self._structure
         begin = index
         if s.text(index - 1) == "::" and s.text(index - 2) == "metal":
@@ -205,8 +211,8 @@ class Words(Step):
             self._edits.replace(index, "__msl::bool_vector")
             self._edits.erase(index + 2, index + 4)
         elif s.text(s.previous(begin)) == "typedef":
-            # The type may come out as bool.  Elsewhere this would keep clang
-            # from deducing it.
+            # The component type may turn out to be bool.  In other places the
+            # replacement would keep clang from deducing template arguments.
             end = s.end_of_template_arguments(index + 1)
             if end is not None and s.text(end - 1) == ">":
                 self._edits.erase(begin, index)

@@ -1,6 +1,6 @@
-// What a compiled kernel library and the executor agree on.  Read twice: as
-// C++ by the executor and as C++ for OpenCL by every kernel library, so it
-// holds only types whose layout is the same in both.
+// The interface between a compiled kernel library and the executor.  The
+// executor reads it as C++, a kernel library as C++ for OpenCL, so it has only
+// types whose layout is the same in both.
 #ifndef MPS_EMULATOR_MSL_ABI_H_
 #define MPS_EMULATOR_MSL_ABI_H_
 
@@ -11,14 +11,14 @@ MSL_ALLOW_FUNCTION_POINTERS
 #define MPS_EMULATOR_MSL_TEXT const char
 #endif
 
-// Raised with every change of this file: a cached library of another version
-// is not loaded.
+// Raise it with every change of this file: the executor loads no cached library
+// of another version.
 enum { kMpsEmulatorMslAbiVersion = 4 };
 
 enum { kMpsEmulatorMslMaxBuffers = 31 };
 
-// One dispatch, as the threads of one threadgroup see it.  Sizes and
-// positions are in threads or threadgroups, x first.
+// One dispatch, for the threads of one threadgroup.  Sizes and positions are in
+// threads or threadgroups, x first.
 struct mps_emulator_msl_launch {
   void *buffers[kMpsEmulatorMslMaxBuffers];
   void *threadgroup_buffers[kMpsEmulatorMslMaxBuffers];
@@ -35,8 +35,8 @@ typedef void (*mps_emulator_msl_thunk)(const mps_emulator_msl_launch *launch,
                                        unsigned x, unsigned y, unsigned z,
                                        unsigned count);
 
-// What kernel code asks of the executor.  `site` tells one call in the source
-// from every other: line * 2^32 + column.
+// The executor's functions for kernel code.  `site` identifies a call in the
+// source: line * 2^32 + column.
 
 // The thread's index in its threadgroup.
 typedef unsigned (*mps_emulator_msl_thread_index)();
@@ -44,31 +44,31 @@ typedef unsigned (*mps_emulator_msl_thread_index)();
 typedef void (*mps_emulator_msl_threadgroup_barrier)(unsigned flags,
                                                      unsigned long site);
 
-// Waits for the other active threads of the simdgroup.  Returns the `size`
-// bytes at `value` of all 32 lanes one after another, valid until this
-// thread's next exchange; what stands at lanes that take no part is poison.
+// Waits for the other active threads of the SIMD group.  Returns the `size`
+// bytes at `value` of all 32 lanes, one after another, poison for inactive
+// lanes.  The result is valid until this thread's next exchange.
 struct mps_emulator_msl_lanes {
-  unsigned active;   // bit i: lane i takes part
-  unsigned present;  // bit i: the simdgroup has a lane i
+  unsigned active;   // bit i: lane i is active
+  unsigned present;  // bit i: the SIMD group has a lane i
 };
 typedef const void *(*mps_emulator_msl_simdgroup_exchange)(
     const void *value, unsigned size, unsigned long site,
     mps_emulator_msl_lanes *lanes);
 
 // The address of a threadgroup variable, the same for all threads of a
-// threadgroup.  `slot` tells the variables of a kernel apart.
+// threadgroup.  `slot` identifies a variable of the kernel.
 typedef void *(*mps_emulator_msl_threadgroup_variable)(unsigned slot,
                                                        unsigned long size,
                                                        unsigned long alignment);
 
-// A function that suspends its thread is called at `site`, or has returned.
-// A barrier in a function is another barrier for every call of the function.
+// A call at `site` of a function that suspends its thread begins or ends.
+// A barrier in a function is a different barrier for each call of the function.
 typedef void (*mps_emulator_msl_enter_call)(unsigned long site);
 typedef void (*mps_emulator_msl_leave_call)();
 
-// The rest is called by libraries alone that were compiled to check races.
+// Only libraries that are compiled to check races call the functions below.
 
-// The thread is about to touch memory.  `place` is an address in the code
+// The thread is about to access memory.  `place` is an address in the code
 // behind the access.
 enum {
   kMpsEmulatorMslWrite = 1,
@@ -80,7 +80,7 @@ typedef void (*mps_emulator_msl_access)(const void *address, unsigned long size,
 // `flags` are metal::mem_flags.
 typedef void (*mps_emulator_msl_fence)(unsigned flags);
 typedef void (*mps_emulator_msl_simdgroup_barrier)(unsigned flags);
-// The thread reads, at `site`, the value of a lane that takes no part.
+// The thread reads, at `site`, the value of an inactive lane.
 typedef void (*mps_emulator_msl_inactive_lane)(unsigned lane,
                                                unsigned long site);
 
@@ -109,8 +109,8 @@ struct mps_emulator_msl_parameter {
   unsigned index;  // of [[buffer(i)]] or [[threadgroup(i)]]
   unsigned writable;
   unsigned by_reference;
-  unsigned active;       // 0: taken away by a function constant
-  unsigned in_constant;  // 1: leads to `constant` memory
+  unsigned active;       // 0: a function constant removes it
+  unsigned in_constant;  // 1: points to `constant` memory
   unsigned long element_size;
   unsigned long alignment;  // of an element, in bytes
 };
@@ -136,8 +136,8 @@ struct mps_emulator_msl_kernel {
   unsigned flags;
 };
 
-// What a kernel library describes itself by: its one exported symbol,
-// mps_emulator_msl_description, is of this type.
+// The description of a kernel library: the type of its only exported symbol,
+// mps_emulator_msl_description.
 struct mps_emulator_msl_module {
   unsigned abi_version;
   unsigned kernel_count;

@@ -1,4 +1,4 @@
-// <metal_array> and the few things of <metal_utility>.
+// <metal_array> and <metal_utility>.
 #pragma once
 
 namespace metal {

@@ -34,7 +34,7 @@ enum thread_scope {
 };
 #endif
 
-// An atomic object is reached through the atomic functions alone.
+// Only the atomic functions access an atomic object.
 template <class T>
 struct _atomic {
   static_assert(is_same<T, int>::value || is_same<T, uint>::value ||
@@ -51,8 +51,8 @@ using atomic = _atomic<T>;
 
 }  // namespace metal
 
-// These names are the front end's spelling of atomic_int and its like, which
-// clang keeps for OpenCL's own types.
+// The front end renames atomic_int and the other atomic types to these names,
+// because clang uses Metal's names for OpenCL's types.
 namespace metal {
 using __msl_atomic_int = _atomic<int>;
 using __msl_atomic_uint = _atomic<uint>;
@@ -124,7 +124,7 @@ MSL_ATOMIC_EXCHANGE(MSL_DEVICE, bool)
 MSL_ATOMIC_ACCESS(MSL_THREADGROUP, bool)
 MSL_ATOMIC_EXCHANGE(MSL_THREADGROUP, bool)
 
-// Floats live in device memory alone.
+// atomic_float exists only in device memory.
 MSL_INLINE float atomic_load_explicit(
     const volatile MSL_DEVICE _atomic<float> *p, memory_order order)
     MSL_RELAXED_ONLY(order) {
@@ -156,7 +156,7 @@ MSL_INLINE bool atomic_compare_exchange_weak_explicit(
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, add)
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, sub)
 
-// 64 bits: beside load and store, a maximum and a minimum without a result.
+// 64 bits: only load, store, and a maximum and minimum without a result.
 MSL_ATOMIC_ACCESS(MSL_DEVICE, ulong)
 MSL_INLINE void atomic_max_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
                                     ulong operand, memory_order order)

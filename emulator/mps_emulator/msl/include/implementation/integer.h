@@ -3,9 +3,9 @@
 
 namespace metal {
 
-// The functions that programs call with mixed arguments are overloads, so
-// that the usual conversions apply, and a mixture that is ambiguous for Metal
-// is ambiguous here.
+// Functions that programs call with arguments of mixed types are overloads: the
+// usual conversions apply, and a call that is ambiguous in Metal is ambiguous
+// here.
 #define MSL_INTEGER(T)                                            \
   MSL_INLINE T max(T a, T b) { return a < b ? b : a; }            \
   MSL_INLINE T min(T a, T b) { return b < a ? b : a; }            \
@@ -56,7 +56,7 @@ constexpr int bits() {
 }
 
 struct integer_scalar {
-  // `value` or the nearest value that T has.
+  // `value`, or the value of T nearest to it.
   template <class T, class W>
   static T saturated(W value) {
     constexpr bool is_signed = (T)-1 < (T)0;
@@ -152,7 +152,7 @@ struct integer_scalar {
 
 namespace metal {
 
-// The others take their type from the first argument.
+// The type of the other functions is that of their first argument.
 #define MSL_INTEGER_1(name, implementation)                             \
   template <class T, class = enable_if_t<is_integral<T>::value>>        \
   MSL_INLINE T name(T a) {                                              \
@@ -247,7 +247,7 @@ MSL_INLINE __msl::vec<T, N> madsat(__msl::vec<T, N> a,
   return a;
 }
 
-// Only the low 24 bits of each factor count.
+// The product of the low 24 bits of each factor.
 template <class T,
           class = enable_if_t<is_same<__msl::element_of<T>, int>::value ||
                               is_same<__msl::element_of<T>, uint>::value>>

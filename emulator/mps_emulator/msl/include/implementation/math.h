@@ -1,12 +1,11 @@
 // <metal_math>, <metal_common>, <metal_relational> and <metal_geometric>.
-// The fast variants of functions are the precise ones but on a GPU: none of its
-// approximations is imitated.
+// On the host the fast functions are the precise ones: the emulator imitates no
+// approximation of a GPU.
 #pragma once
 
 namespace metal {
 
-// Names one function for scalars of a type and for its vectors, component by
-// component.
+// Extends a function of a scalar type to its vectors, component by component.
 #define MSL_VECTORS_1(T, name)                                         \
   MSL_INLINE T##2 name(T##2 a) { return T##2 {name(a.x), name(a.y)}; } \
   MSL_INLINE T##3 name(T##3 a) {                                       \
@@ -39,8 +38,8 @@ namespace metal {
                  name(a.z, b.z, c.z), name(a.w, b.w, c.w)}; \
   }
 
-// A function given by its single-precision form.  In half precision the
-// argument is widened and the result rounded once.
+// A function that exists in single precision.  Its half form widens the argument
+// and rounds the result once.
 #define MSL_MATH_1(name, ...)                                   \
   MSL_INLINE float name(float x) { return __VA_ARGS__; }        \
   MSL_INLINE half name(half x) { return (half)name((float)x); } \
@@ -71,7 +70,8 @@ MSL_MATH_1(trunc, __builtin_truncf(x))
 MSL_MATH_1(fabs, __builtin_fabsf(x))
 MSL_MATH_1(abs, __builtin_fabsf(x))
 MSL_MATH_2(copysign, __builtin_copysignf(x, y))
-// 1 - 2^-24 is the largest value below 1: tiny negative x must not give 1.
+// 1 - 2^-24 is the largest value below 1; for a tiny negative x the difference
+// rounds to 1, and the result must stay below.
 MSL_MATH_1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f))
 MSL_MATH_1(sign, x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x == 0.0f ? x : 0.0f)
 
@@ -116,7 +116,7 @@ MSL_MATH_2(powr, __msl::target::pow(x, y))
 MSL_MATH_2(divide, x / y)
 MSL_MATH_2(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
-// A half has no float neighbour; its own are found by its bits.
+// The neighbour of a half is not that of a float; it follows from the half's bits.
 MSL_INLINE float nextafter(float x, float y) {
   return __msl::target::nextafter(x, y);
 }
@@ -132,8 +132,8 @@ MSL_INLINE half nextafter(half x, half y) {
 MSL_VECTORS_2(float, nextafter)
 MSL_VECTORS_2(half, nextafter)
 
-// The half form rounds twice, to float and to half; in rare halfway cases
-// that is one unit away from the single rounding of a GPU.
+// The half form rounds twice, to float and to half.  In rare halfway cases its
+// result is one unit in the last place from a GPU's, which rounds once.
 MSL_INLINE float fma(float a, float b, float c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -143,7 +143,7 @@ MSL_INLINE half fma(half a, half b, half c) {
 MSL_VECTORS_3(float, fma)
 MSL_VECTORS_3(half, fma)
 
-// sin(pi x) and its like, with the reduction done before the product.
+// sin(pi x) and its relatives reduce x before the product with pi.
 MSL_INLINE float sinpi(float x) {
   float r = x - 2.0f * __builtin_rintf(0.5f * x);
   if (r > 0.5f) r = 1.0f - r;
@@ -165,7 +165,7 @@ MSL_MATH_1_REST(cospi)
 MSL_MATH_1_REST(tanpi)
 #undef MSL_MATH_1_REST
 
-// ---- Minimum and maximum.  One NaN gives the other argument.
+// ---- Minimum and maximum.  If one argument is a NaN, the result is the other.
 
 MSL_MATH_2(fmax, __builtin_fmaxf(x, y))
 MSL_MATH_2(fmin, __builtin_fminf(x, y))
@@ -278,8 +278,8 @@ MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
   return x;
 }
 
-// ---- Relational functions.  A comparison of clang's vectors, an integer
-// vector, stands for a boolean vector wherever one is taken.
+// ---- Relational functions.  They accept the comparison of clang's vectors,
+// which is an integer vector, in place of a boolean vector.
 
 #define MSL_CLASSIFY(name, ...)                               \
   MSL_INLINE bool name(float x) { return __VA_ARGS__; }       \

@@ -26,7 +26,7 @@ struct matrix {
     constexpr int given = __msl::width<A>() + __msl::width<B>() +
                           (0 + ... + __msl::width<Rest>());
     static_assert(given == Columns * Rows,
-                  "a matrix is made of exactly as many components as it has");
+                  "a matrix needs exactly as many components as it has");
     T all[Columns * Rows];
     MSL_THREAD T *end = all;
     gather(end, a);

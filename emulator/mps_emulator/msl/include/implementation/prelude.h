@@ -1,22 +1,23 @@
-// What a Metal program has without including anything: scalar and vector
-// types, and the helpers that the front end's rewritten text calls.  Written
-// in C++ for OpenCL, which clang can check and compile for any target.
+// Metal's scalar and vector types, which need no #include, and the helpers that
+// the rewritten text calls.  The language is C++ for OpenCL, which clang checks
+// and compiles for any target.
 #pragma once
 
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 
-// Metal's address spaces in clang's words.  Device and constant pointers are
-// different types, yet both convert to the unnamed (generic) space in which
-// implicit copy constructors take their argument; with __constant for
-// `constant` a structure in a constant buffer could not even be copied.
-// The one conversion that is too many, from device to constant, is refused
-// by the front end.
+// Metal's address spaces in clang's words.  Device and constant pointers must be
+// different types.  Both must convert to the generic address space, in which
+// implicit copy constructors take their argument: __constant pointers do not, so
+// with __constant a structure in a constant buffer could not be copied.  These
+// words also allow a conversion from device to constant, which the front end
+// refuses.
 #define MSL_DEVICE __attribute__((opencl_global_device))
 #define MSL_CONSTANT const __global
 #define MSL_THREADGROUP __local
 #define MSL_THREAD __private
 
-// Metal has pointers to functions from 2.3 on; before, our own code alone.
+// Metal has pointers to functions from 2.3 on.  In earlier versions only the
+// emulator's code uses them.
 #define MSL_ALLOW_FUNCTION_POINTERS \
   _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : enable")
 #if __METAL_VERSION__ >= 230
@@ -27,8 +28,8 @@ MSL_ALLOW_FUNCTION_POINTERS
   _Pragma("OPENCL EXTENSION __cl_clang_function_pointers : disable")
 #endif
 
-// What the front end reads in clang's AST.  In code it would keep what it is
-// attached to in memory.
+// An annotation, which the front end reads from clang's AST.  In compiled code an
+// annotation would keep its variable in memory.
 #ifdef MSL_CODE
 #define MSL_NOTE(text)
 #define MSL_PARAMETER_NOTE(text)
@@ -77,7 +78,7 @@ struct any_vector<bool, N> {
   using type = bool_vector<N>;
 };
 
-// How many components a value has (0: a scalar or a class), and of what type.
+// The number of components of a value (0: a scalar or a class), and their type.
 template <class T>
 struct components {
   enum { count = 0 };
@@ -120,7 +121,7 @@ struct enable_if<true, T> {
 template <bool condition, class T = void>
 using enable_if_t = typename enable_if<condition, T>::type;
 
-// Keeps a parameter out of template argument deduction.
+// Excludes a parameter from template argument deduction.
 template <class T>
 struct identity {
   using type = T;
@@ -128,7 +129,7 @@ struct identity {
 template <class T>
 using identity_t = typename identity<T>::type;
 
-// True for the vectors that clang itself knows: all but boolean and packed.
+// True for clang's own vectors: all but boolean and packed ones.
 template <class T>
 struct is_native_vector {
   enum { value = false };
@@ -138,8 +139,8 @@ struct is_native_vector<T __attribute__((ext_vector_type(N)))> {
   enum { value = true };
 };
 
-// A conversion that is written out.  clang has none between half and __bf16,
-// which is bfloat where the language version has that.
+// An explicit conversion.  clang has none between half and __bf16, which is
+// bfloat in language versions that have bfloat.
 template <class To, class From>
 constexpr To cast(From from) {
   if constexpr ((same<To, half>::value && same<From, __bf16>::value) ||
@@ -165,9 +166,9 @@ constexpr int width() {
   return components<A>::count == 0 ? 1 : (int)components<A>::count;
 }
 
-// Vector constructors, V(a), V(a, b), ...: from one scalar, from a vector of
-// another component type, or from any row of scalars and vectors with as many
-// components as V.  For any other type the plain constructor.
+// Vector constructors, V(a), V(a, b), ...: from a scalar, from a vector of another
+// component type, or from scalars and vectors with as many components as V
+// together.  For a type that is no vector, its plain constructor.
 template <class V, class... A>
 constexpr V make(A... a) {
   constexpr int count = components<V>::count;
@@ -184,12 +185,12 @@ constexpr V make(A... a) {
       constexpr bool scalars = (true && ... && (components<A>::count == 0));
       constexpr bool splat = scalars && sizeof...(A) == 1;
       static_assert(splat || given == count,
-                    "a vector is made of one scalar or of exactly as many "
+                    "a vector needs one scalar or exactly as many "
                     "components as it has");
       if constexpr (splat) {
         return V(cast<E>(a)...);
       } else if constexpr (given != count) {
-        return V((E)0);  // refused above
+        return V((E)0);  // the assertion refuses this
       } else if constexpr (scalars) {
         return V{cast<E>(a)...};
       } else if constexpr ((true && ... && same<A, V>::value)) {
@@ -204,8 +205,8 @@ constexpr V make(A... a) {
   }
 }
 
-// V(comparison).  A comparison of vectors gives -1 for true in clang's
-// vectors, and 1 has to come out.
+// V(comparison).  In clang a comparison of vectors gives -1 for true; MSL's result
+// is 1.
 template <class V, class A>
 constexpr V make_from_condition(A a) {
   if constexpr (is_native_vector<A>::value)
@@ -214,8 +215,8 @@ constexpr V make_from_condition(A a) {
     return make<V>(a);
 }
 
-// static_cast<To>(from) and (To)from, which in Metal convert vectors
-// component by component.
+// static_cast<To>(from) and (To)from.  Metal converts vectors component by
+// component.
 template <class To, class From>
 constexpr To convert(From from) {
   if constexpr (components<To>::count != 0 || components<From>::count != 0)
@@ -228,7 +229,7 @@ constexpr To convert(From from) {
 template <class T>
 T plain(T value);
 
-// An object of a class, copied out of its address space.
+// A copy of an object of a class, out of the object's address space.
 template <class T>
 constexpr T value(T object) {
   return object;
@@ -243,8 +244,8 @@ struct reference<T &> {
   enum { is = true };
 };
 
-// An argument for a `thread const T &`: in MSL a temporary is in thread memory,
-// for clang it is nowhere.  All else is handed on as it is.
+// An argument for a `thread const T &`.  In MSL a temporary is in thread memory;
+// in clang a temporary has no address space.  Other arguments pass unchanged.
 template <class T, bool is_reference>
 struct argument {
   using type = const MSL_THREAD T &;
@@ -260,8 +261,8 @@ MSL_INLINE typename argument<T, reference<T>::is>::type pass(T &&argument_) {
   return argument<T, reference<T>::is>::pass(static_cast<T &&>(argument_));
 }
 
-// The same where the temporary is of another type than the argument.  It
-// lives as long as this object, which is a temporary of the same expression.
+// The same for a parameter of another type than the argument's.  The converted
+// value lives as long as this object, a temporary of the same expression.
 template <class A>
 struct conversion {
   A from;
@@ -282,7 +283,7 @@ MSL_INLINE conversion<A> converted(A from) {
   return result;
 }
 
-// What is added to a pointer.  clang looks for no conversion from a class.
+// A number that is added to a pointer.  clang tries no conversion of a class here.
 template <class T>
 constexpr auto offset(T summand) {
   if constexpr (__is_class(T))
@@ -291,7 +292,7 @@ constexpr auto offset(T summand) {
     return summand;
 }
 
-// Components in braces, for a parameter that is a vector of as many.
+// Components in braces, for a parameter that is a vector of so many components.
 template <class... A>
 struct component_list;
 template <class A, class B>
@@ -329,8 +330,8 @@ constexpr component_list<A...> list(A... components) {
   return {components...};
 }
 
-// The value that a scalar operand has beside a vector operand: it converts to
-// the vector's component type, whatever its own rank.
+// A scalar operand beside a vector operand: its value, converted to the vector's
+// component type regardless of ranks.
 template <class Other, class T>
 constexpr auto beside(T scalar) {
   if constexpr (components<Other>::count != 0 && components<T>::count == 0)
@@ -362,8 +363,8 @@ MSL_VECTOR_NAMES(bfloat)
 
 namespace __msl {
 
-// The storage of vectors that are classes here.  The components have two
-// names each, as in clang's own vectors.
+// The storage of the vectors that are classes.  Each component has two names, as
+// in clang's own vectors.
 template <class T, int N>
 struct named_components;
 template <class T>
@@ -392,9 +393,9 @@ struct named_components<T, 4> : named_components<T, 3> {
   };
 };
 
-// bool2, bool3, bool4: one byte a component, as large and as aligned as the
-// vector of as many chars.  Comparisons of clang's vectors, which give
-// integers, convert to it.
+// bool2, bool3, bool4: one byte a component, with the size and alignment of the
+// char vector of the same length.  The integer vector that a comparison of
+// clang's vectors gives converts to it.
 template <int N>
 struct alignas(N == 2 ? 2 : 4) bool_vector : named_components<bool, N> {
   bool_vector() = default;
@@ -456,8 +457,8 @@ MSL_BOOL_VECTOR_OPERATOR(|)
 MSL_BOOL_VECTOR_OPERATOR(^)
 #undef MSL_BOOL_VECTOR_OPERATOR
 
-// packed_float3 and its like: the components one after another, aligned as
-// one component is.
+// Packed vectors, like packed_float3: the components one after another, with the
+// alignment of one component.
 template <class T, int N>
 struct packed_vector : named_components<T, N> {
   packed_vector() = default;
@@ -534,8 +535,8 @@ MSL_PACKED_NAMES(bfloat)
 #endif
 #undef MSL_PACKED_NAMES
 
-// as_type<To>(from): the same bits as another type of the same size, or a
-// three-component vector from or to one of four.
+// as_type<To>(from): the same bits as a type of the same size.  A vector of three
+// components also converts from and to a vector of four.
 template <class To, class From>
 constexpr To as_type(From from) {
   static_assert(sizeof(To) == sizeof(From),

@@ -1,12 +1,11 @@
 // <metal_compute>, <metal_simdgroup> and <metal_quadgroup>.
 #pragma once
 
-// The last parameter of every function that waits for other threads: the
-// place of the call, which is never given by a program.  Threads meet only
-// where they make the same call.
+// The last parameter of every function that waits for other threads: the place of
+// the call, by default.  Programs pass none.  Threads meet only at the same call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
-// The front end looks for such functions.
+// The front end looks for functions with this annotation.
 #define MSL_SUSPENDS MSL_NOTE("msl.suspends")
 
 namespace metal {
@@ -66,7 +65,7 @@ struct xor_of {
 };
 
 #if __METAL_VERSION__ >= 310
-// A brain float has no overload of min and max.
+// min and max have no overload for bfloat.
 template <>
 MSL_INLINE bfloat least_of::apply(bfloat a, bfloat b) {
   return (bfloat)metal::min((float)a, (float)b);
@@ -77,8 +76,8 @@ MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
 }
 #endif
 
-// The types that Metal exchanges in a simdgroup: scalars and vectors of
-// integers of up to 32 bits and of floating-point numbers.
+// The types that lanes of a SIMD group exchange: scalars and vectors of integers
+// of up to 32 bits, and of floating-point numbers.
 template <class T>
 constexpr bool exchangeable() {
   using E = element_of<T>;
@@ -124,8 +123,8 @@ struct lane_of {
 
 namespace metal {
 
-// `group` is simd or quad, `width` its lanes, `accepted` the trait of the
-// types that it exchanges.
+// `group` is simd or quad, `width` its number of lanes, `accepted` the trait of
+// the types that its lanes exchange.
 #define MSL_GROUP_REDUCTION(group, width, accepted, name, operation, neutral) \
   template <class T, class = enable_if_t<__msl::accepted<T>()>>               \
   MSL_SUSPENDS MSL_INLINE T group##_##name(T data, MSL_SITE) {                \
@@ -146,8 +145,8 @@ namespace metal {
     return __msl::target::scan<__msl::operation, width, inclusive>(        \
         data, neutral, site);                                              \
   }
-// A shuffle by `lane`, computed from own(), the lane's index in its group, and
-// `delta`; lanes for which `inside` is false keep their own data.
+// A shuffle from lane `lane`, an expression of `delta` and own(), the index of
+// this lane in its group.  Lanes for which `inside` is false keep their data.
 #define MSL_GROUP_SHUFFLE(group, width, accepted, name, inside, lane)        \
   template <class T, class = enable_if_t<__msl::accepted<T>()>>              \
   MSL_SUSPENDS MSL_INLINE T group##_##name(T data, ushort delta, MSL_SITE) { \
@@ -283,8 +282,7 @@ MSL_SUSPENDS MSL_INLINE bool quad_is_first(MSL_SITE) {
   return (uint)ctz(__quad_ballot(true, site)) == __msl::lane_of<4>::own();
 }
 
-// What the compiler behind Metal's headers has for simd_and, _or and _xor takes
-// a float as well.
+// The compiler's builtins behind simd_and, _or and _xor take a float too.
 #define MSL_OF_BITS(name)                                          \
   template <class T>                                               \
   MSL_SUSPENDS MSL_INLINE T __##name##_of_bits(T data, MSL_SITE) { \

@@ -1,5 +1,5 @@
-// <metal_simdgroup_matrix>: 8x8 matrices that the lanes of a simdgroup hold
-// together.
+// <metal_simdgroup_matrix>: 8x8 matrices, distributed over the lanes of a SIMD
+// group.
 #pragma once
 
 namespace metal {
@@ -16,8 +16,8 @@ struct simdgroup_matrix {
       elements[i] = own_row() == own_column() + i ? diagonal : (T)0;
   }
 
-  // The two elements that this lane holds, side by side in one row.  Which
-  // ones is not documented; programs depend on it all the same.
+  // This lane's two elements, adjacent in one row.  Metal does not document
+  // which elements a lane holds, but programs depend on it.
   MSL_THREAD vec<T, 2> &thread_elements() MSL_THREAD { return elements; }
   vec<T, 2> thread_elements() const MSL_THREAD { return elements; }
 
@@ -51,7 +51,7 @@ MSL_INLINE simdgroup_matrix<T, Columns, Rows> make_filled_simdgroup_matrix(
   return result;
 }
 
-// Where in memory the element at (row, column + i) of a tile is.
+// The offset in memory of the element (row, column + i) of a tile.
 MSL_INLINE ulong __tile_offset(uint row, uint column, ulong elements_per_row,
                                ulong2 origin, bool transpose) {
   return transpose ? (origin.y + column) * elements_per_row + origin.x + row
@@ -119,8 +119,8 @@ MSL_SUSPENDS MSL_INLINE void simdgroup_multiply(
     simdgroup_matrix<B, 8, 8> b, MSL_SITE) {
   simdgroup_multiply_accumulate(d, a, b, simdgroup_matrix<D, 8, 8>((D)0), site);
 }
-// An operator has no parameter for the place of its call; all products that
-// are written so share one.
+// An operator has no parameter for the place of its call, so all products written
+// with it share one place.
 template <class T>
 MSL_SUSPENDS MSL_INLINE simdgroup_matrix<T, 8, 8> operator*(
     simdgroup_matrix<T, 8, 8> a, simdgroup_matrix<T, 8, 8> b) {

@@ -1,5 +1,4 @@
-// <metal_stdlib>: stands in the place of a program's first include of any of
-// Metal's headers.
+// <metal_stdlib>: all of Metal's headers.
 #pragma once
 
 namespace metal {
@@ -11,7 +10,7 @@ using packed_vec = __msl::packed_vector<T, N>;
 
 }  // namespace metal
 
-// In the order in which they need each other.
+// Each header needs the headers before it.
 // clang-format off
 #ifdef __NVPTX__
 #include "target_nvptx.h"
@@ -76,7 +75,7 @@ MSL_EXPORT(bfloat)
 #undef MSL_EXPORT
 #undef MSL_EXPORT_VECTORS
 
-// Which of them is chosen without a namespace makes no difference here.
+// Namespaces precise and fast.  On the host both have the same functions.
 #define MSL_EXPORT(name) \
   namespace precise {    \
   using metal::name;     \
@@ -84,7 +83,7 @@ MSL_EXPORT(bfloat)
   namespace fast {       \
   using metal::name;     \
   }
-// Of these math.h has fast ones of their own where the target has.
+// math.h has separate fast versions of these functions for targets that have them.
 #ifdef MSL_HAS_FAST
 #define MSL_EXPORT_PRECISE(name) \
   namespace precise {            \

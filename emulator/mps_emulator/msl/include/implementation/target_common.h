@@ -1,5 +1,5 @@
-// The primitives that the targets have in common.  A target's file includes
-// this one last; before, it defines
+// The primitives that all targets share.  A target's file includes this file
+// last.  Before, it defines
 //
 //   MSL_LIBRARY(name)            the C function `name` of floats
 //   MSL_ATOMIC_ACCESS(p, flags)  announces an atomic access, or nothing
@@ -24,7 +24,7 @@ MSL_FUNCTIONS_OF_TWO(MSL_DECLARE)
 
 namespace __msl {
 
-// A buffer, which becomes whatever pointer or reference the kernel takes.
+// A buffer, which converts to the kernel's pointer or reference type.
 struct buffer_pointer {
   void *address;
   template <class T>
@@ -55,8 +55,8 @@ MSL_FUNCTIONS_OF_TWO(MSL_DEFINE)
 
 // ---- Simdgroups
 
-// Combines the active lanes below this one in its group, and this one too
-// where `inclusive`.
+// Combines the values of the active lanes below this lane in its group; with
+// `inclusive` also this lane's.
 template <class Operation, uint width, bool inclusive, class T>
 MSL_INLINE T scan(T value, T neutral, ulong site) {
   lanes<T> all = exchange(value, site);

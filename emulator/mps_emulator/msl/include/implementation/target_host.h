@@ -1,7 +1,6 @@
-// The primitives that depend on what a program is compiled for; here the host
-// CPU, where the executor runs one thread after another.  A further target
-// brings its own file with the same names, and nothing else in this folder
-// changes.
+// The primitives of the target, here the host CPU, on which the executor runs one
+// thread after another.  Another target needs only its own file with the same
+// names.
 #pragma once
 
 #include "abi.h"
@@ -11,7 +10,7 @@ extern "C" {
 const mps_emulator_msl_runtime *mps_emulator_msl_runtime_in_use;
 }
 
-// clang's -fsanitize=thread has every access announced by one of these.
+// With -fsanitize=thread clang calls one of these before every access.
 #ifdef MSL_CHECK_RACES
 #define MSL_ANNOUNCE \
   __attribute__((used, noinline, disable_sanitizer_instrumentation))
@@ -63,7 +62,7 @@ MSL_ANNOUNCE inline void *__tsan_memset(void *to, int value, ulong size) {
 #define MSL_ATOMIC_ACCESS(p, flags)
 #endif
 
-// A string literal as MSL has it, in `constant` memory.
+// A string literal, which in MSL is in `constant` memory.
 #define MSL_TEXT(text) ((MSL_CONSTANT const char *)(ulong)(text))
 
 namespace __msl {
@@ -77,27 +76,27 @@ MSL_INLINE uint thread_index() {
 
 MSL_INLINE uint simd_lane() { return thread_index() % 32; }
 
-// Annotated functions suspend the thread; the front end finds the kernels
-// that reach one and has them run on fibers.
+// Annotated functions suspend the thread.  The executor runs kernels that reach
+// such a function on fibers; the front end finds these kernels.
 MSL_NOTE("msl.suspends")
 MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   mps_emulator_msl_runtime_in_use->threadgroup_barrier(flags, site);
 }
 
-// The front end puts these around calls of functions that suspend.
+// The front end puts these two around calls of functions that suspend.
 MSL_INLINE int enter_call(ulong site) {
   mps_emulator_msl_runtime_in_use->enter_call(site);
   return 0;
 }
 MSL_INLINE void leave_call() { mps_emulator_msl_runtime_in_use->leave_call(); }
-// `enter_call` stands in the first argument, which clang evaluates first.
+// The first argument is a call of enter_call: clang evaluates it first.
 template <class T>
 MSL_INLINE T leave_call(int, T result) {
   leave_call();
   return result;
 }
 
-// The values of all lanes at one call, and which of them take part.
+// The values of all lanes at one call, and the set of active lanes.
 template <class T>
 struct lanes {
   T values[32];
@@ -127,7 +126,7 @@ MSL_INLINE void simdgroup_barrier(uint flags, ulong site) {
 #endif
 }
 
-// Bit i: lane i takes part and its `condition` holds.
+// Bit i: lane i is active and its `condition` holds.
 MSL_INLINE uint ballot(bool condition, ulong site) {
   lanes<uint> all = exchange((uint)condition, site);
   uint votes = 0;
@@ -143,7 +142,7 @@ MSL_INLINE uint ballot(bool condition, ulong site) {
 #define MSL_READ_LANE(all, lane, site)
 #endif
 
-// The value of `lane`; of an inactive lane, poison.
+// The value of `lane`; poison for an inactive lane.
 template <class T>
 MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   lanes<T> all = exchange(value, site);
@@ -151,9 +150,9 @@ MSL_INLINE T shuffle(T value, uint lane, ulong site) {
   return all.values[lane % 32];
 }
 
-// The values of two lanes, each chosen from one of two arguments.  Beyond the
-// last lane of a simdgroup that is not full stands the filling: torch's own
-// reductions and their tests have that from a Mac.
+// The values of two lanes, each chosen from one of two arguments.  Behind the
+// last lane of a partial SIMD group the result is the filling: on a Mac torch's
+// reductions and their tests depend on it.
 template <class T>
 MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                          ulong site) {
@@ -171,8 +170,9 @@ MSL_INLINE T shuffle_two(T data, T filling, bool from_filling, uint lane,
                       : all.values[lane % 32].data;
 }
 
-// Combines the active lanes among the `width` (32 or 4) of this lane's group,
-// in the order of a butterfly, as GPUs do; `neutral` stands for the others.
+// Combines the active lanes among the `width` (32 or 4) lanes of this lane's
+// group, in the order of a butterfly, as GPUs do.  Inactive lanes count as
+// `neutral`.
 template <class Operation, uint width, class T>
 MSL_INLINE T reduce(T value, T neutral, ulong site) {
   lanes<T> all = exchange(value, site);

@@ -1,19 +1,17 @@
-// The primitives of target_host.h for NVIDIA GPUs, on which the threads of a
-// kernel are threads and simdgroups are warps.
-//
-// Not there: the check for races.
+// The primitives of target_host.h for NVIDIA GPUs.  A thread of the kernel is a
+// thread of the GPU, a SIMD group is a warp.  This target cannot check races.
 #pragma once
 
 MSL_ALLOW_FUNCTION_POINTERS
 
-// String literals of clang's are in an address space that is no other's here,
-// so clang refuses what takes one.
+// On this target clang gives string literals an address space of their own, and
+// so refuses functions that take a literal.
 #define MSL_TEXT(text) text
 
 namespace __msl {
 namespace target {
 
-// What namespace metal::fast has: the instructions of the GPU.
+// Namespace metal::fast: the GPU's approximate instructions.
 #define MSL_HAS_FAST
 namespace fast {
 MSL_INLINE float exp2(float x) { return __nvvm_ex2_approx_ftz_f(x); }
@@ -45,7 +43,7 @@ MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
   __syncthreads();
 }
 
-// The hardware tells calls apart by itself.
+// The hardware distinguishes calls by itself.
 MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
 template <class T>
@@ -53,7 +51,7 @@ MSL_INLINE T leave_call(int, T result) {
   return result;
 }
 
-// The lanes that are here together.
+// The set of lanes that execute this call together.
 MSL_INLINE uint active_lanes() {
 #ifdef MSL_WHOLE_SIMDGROUPS
   return 0xffffffffu;
@@ -135,14 +133,14 @@ MSL_INLINE T reduce(T value, T neutral, ulong site) {
 
 // ---- Threadgroup memory
 
-// In C++ for OpenCL only kernels have variables in shared memory, and kernels
-// are no templates.  So these are in `global` memory for clang, and nvptx.py
-// moves them.  Their names have to stay as they are.
+// In C++ for OpenCL only a kernel can have variables in shared memory, and a
+// kernel cannot be a template.  So clang puts these variables into `global`
+// memory, and nvptx.py moves them to shared memory, by their names.
 template <class T, uint slot, ulong alignment>
 __global uchar mps_emulator_threadgroup_memory[sizeof(T)]
     __attribute__((aligned(alignment)));
 
-// What a launch gives besides.
+// The launch's dynamic shared memory.
 extern __global uchar mps_emulator_threadgroup_memory_of_launch[]
     __attribute__((aligned(16)));
 
@@ -164,7 +162,7 @@ MSL_INLINE void atomic_fence(uint flags) { __nvvm_membar_gl(); }
 }  // namespace __msl
 MSL_END_FUNCTION_POINTERS
 
-// Of libdevice, which is linked to the PTX or comes with the driver's linker.
+// A function of libdevice, which the PTX contains or the driver links.
 #define MSL_LIBRARY(name) __nv_##name##f
 #define MSL_ATOMIC_ACCESS(p, flags)
 #include "target_common.h"
@@ -172,7 +170,7 @@ MSL_END_FUNCTION_POINTERS
 MSL_ALLOW_FUNCTION_POINTERS
 namespace __msl {
 
-// ---- Where a thread stands; as in thunk.h
+// ---- The position of a thread; as in thunk.h
 
 MSL_INLINE uint thread_position(int d) {
   return d == 0   ? __nvvm_read_ptx_sreg_tid_x()
@@ -195,8 +193,8 @@ MSL_INLINE uint group_count(int d) {
                   : __nvvm_read_ptx_sreg_nctaid_z();
 }
 
-// `grid` is in threads.  Threads outside of it return at once, so the last
-// threadgroups are as small as Metal makes them.
+// `grid` is in threads.  Threads outside the grid return at once, so the last
+// threadgroups have the sizes that Metal gives them.
 struct place {
   uint grid[3];
 
@@ -232,8 +230,8 @@ struct place {
                (thread_position(1) +
                 threads_per_threadgroup(1) * thread_position(2));
   }
-  // Simdgroups are warps.  Where the grid's edge cuts a threadgroup off in x or
-  // y, Metal's would be others.
+  // SIMD groups are warps.  They differ from Metal's where the grid's edge cuts a
+  // threadgroup off in x or y.
   MSL_INLINE uint thread_index_in_simdgroup(int) const {
     return target::simd_lane();
   }

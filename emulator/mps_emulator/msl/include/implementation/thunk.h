@@ -1,4 +1,4 @@
-// What the generated part of a kernel library needs: where a thread stands.
+// The position of a thread, for the generated part of a kernel library.
 #pragma once
 
 #include "target_host.h"
@@ -7,8 +7,8 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 namespace __msl {
 
-// The built-in values of one thread.  Functions of one dimension are called
-// with d = 0, 1, 2 for x, y, z.
+// The built-in values of one thread.  The argument d of functions is 0, 1 or 2 for
+// x, y or z.
 struct place {
   const mps_emulator_msl_launch *launch;
   uint position[3];  // in the threadgroup
@@ -77,8 +77,8 @@ struct place {
 
 }  // namespace __msl
 
-// Conversions that a processor without an instruction for them calls a
-// function for.  Kernel libraries link with no compiler runtime.
+// clang calls these functions for conversions on a processor without an
+// instruction for them.  Kernel libraries link with no compiler runtime.
 extern "C" {
 
 __attribute__((used)) inline float __extendhfsf2(half x) {
@@ -111,8 +111,8 @@ __attribute__((used)) inline half __truncsfhf2(float x) {
     uint rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
     result = (rounded >> 13) - (112u << 10);
   } else {
-    // A subnormal half is a multiple of 2^-24; adding 0.5 leaves the sum's
-    // last bit there, so the addition rounds as it should.
+    // A subnormal half is a multiple of 2^-24.  The last bit of a sum with 0.5 is
+    // 2^-24 too, so the addition rounds correctly.
     float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
     result = __builtin_bit_cast(uint, shifted) - 0x3f000000u;
   }

@@ -92,7 +92,7 @@ MSL_TRANSFORMATION(make_signed, __make_signed)
 MSL_TRANSFORMATION(make_unsigned, __make_unsigned)
 #undef MSL_TRANSFORMATION
 
-// The type without the address space that it may stand in.
+// The type without its address space.
 template <class T>
 struct remove_address_space {
   using type = T;
@@ -114,8 +114,8 @@ using remove_addrspace = remove_address_space<T>;
 template <class T>
 using remove_addrspace_t = remove_address_space_t<T>;
 
-// A value that is the same in all threads of a simdgroup or threadgroup; that
-// it is, is for the program to see to.
+// A value that is the same in all threads of a SIMD group or threadgroup.  The
+// program must ensure that; nothing checks it.
 template <class T>
 using uniform = T;
 template <class T>

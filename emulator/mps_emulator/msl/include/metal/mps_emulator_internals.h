@@ -1,6 +1,6 @@
-// Names of the compiler behind Metal's own headers.  Programs that extend those
-// headers, MLX's kernels for one, call it directly; here the names lead to the
-// public functions.
+// Names of the compiler's builtins behind Metal's headers.  Programs that extend
+// those headers call the builtins directly, for example MLX's kernels.  Here the
+// names stand for the public functions.
 #pragma once
 
 #define __METAL_FAST_MATH__ 1

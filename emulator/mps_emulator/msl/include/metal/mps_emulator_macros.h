@@ -1,6 +1,5 @@
-// The macros that Metal's standard headers define.  A program is preprocessed
-// against this folder alone; the declarations follow later, in the place of
-// the pragma, from ../implementation.
+// The macros that Metal's standard headers define.  The preprocessor sees only
+// this folder.  The declarations come later, from ../implementation.
 #pragma once
 #pragma mps_emulator metal_stdlib
 
