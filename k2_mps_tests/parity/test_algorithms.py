@@ -123,7 +123,6 @@ def _levenshtein_scores(device):
 
 
 def _sparse(device):
-    # k2 makes a sparse COO tensor of the FSA.
     rows = torch.tensor([0, 1, 1], dtype=torch.int32, device=device)
     cols = torch.tensor([2, 0, 1], dtype=torch.int32, device=device)
     made = k2.create_sparse(rows, cols, torch.tensor([1.0, 2.0, 3.0], device=device), (3, 3))

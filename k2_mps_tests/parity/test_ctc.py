@@ -150,6 +150,20 @@ def test_double_scores_are_those_of_the_cpu(kind, with_graph):
         assert_gradients_agree(mps_grads, cpu_grads)
 
 
+@pytest.mark.parametrize("use_double_scores", [True, False])
+def test_a_graph_without_states(use_double_scores):
+    """Its sequence has an infinite loss and no gradient; the others are as without it."""
+    case = _case_of(_targets(7, 5, 3), 20, [20, 20, 18])
+    first, _, last = (k2.Fsa(case.graph[i].arcs) for i in range(3))
+    case.graph = k2.create_fsa_vec([first, k2.Fsa.from_str(""), last])
+    cpu, cpu_grads = case.losses("cpu")
+    mps, mps_grads = _on_metal(case, use_double_scores=use_double_scores)
+    assert cpu[1] == mps[1] == math.inf
+    tolerance = {"atol": 1e-12, "rtol": 1.2e-7 if use_double_scores else 5e-7}
+    torch.testing.assert_close(mps.cpu(), cpu, **tolerance)
+    assert_gradients_agree(mps_grads, cpu_grads, GRADIENT_ERROR if use_double_scores else 1e-5)
+
+
 def test_float_scores():
     # From float64 the CPU's float32 sums differ by up to 4e-5 here, those of the
     # kernel by up to 4e-6.  The lattice is the same.
@@ -301,6 +315,25 @@ def test_the_best_path_stays_with_any_beam():
     # One path or a few, whose scores of about -1e5 differ only by rounding.
     torch.testing.assert_close(loss.cpu().double(), best, atol=0, rtol=1e-4)
     assert torch.isfinite(grad).all() and grad.abs().sum() > 0
+
+
+def test_of_equal_paths_the_first_one_stays():
+    """Each state has two equal arcs, and the beam is too small to change a score."""
+    num_frames = 12
+    lines = [f"{i} {i + 1} {1 + i % 3} 0" for i in range(num_frames - 1) for _ in range(2)]
+    lines += [f"{num_frames - 1} {num_frames} -1 0", str(num_frames)]
+    case = Case(0, "ctc")
+    case.graph = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
+    # Sums of integers are exact.
+    case.log_probs = torch.randint(-1010, -990, (1, num_frames - 1, 4)).float()
+    case.segments = torch.tensor([[0, 0, num_frames - 1]], dtype=torch.int32)
+    case.beam, case.weights = 1e-6, torch.ones(1)
+    case.arc_scores = torch.zeros(case.graph.num_arcs)
+    cpu, cpu_grads = case.losses("cpu", with_graph=True)
+    mps, mps_grads = _on_metal(case, with_graph=True)
+    assert cpu_grads[1].tolist() == [-1.0, 0.0] * (num_frames - 1) + [-1.0]
+    assert_losses_agree(mps, cpu)
+    assert_gradients_agree(mps_grads, cpu_grads)
 
 
 def test_labels_without_scores_are_an_error():

@@ -165,13 +165,22 @@ def test_any_limit(seed):
         assert torch.equal(best, expected)
 
 
+# Bits of FsaBasicProperties, see k2/csrc/fsa.h.
+MAYBE_ACCESSIBLE, MAYBE_COACCESSIBLE = 0x80, 0x100
+
+
 @pytest.mark.parametrize("beam", [1e-2, 1e-5, 1e-8])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_a_beam_that_rounding_exceeds(beam, offset):
+@pytest.mark.parametrize("graph", ["topology", "linear"])
+def test_a_beam_that_rounding_exceeds(graph, beam, offset):
     log_probs = torch.randn(2, 50, 6).log_softmax(-1) - offset
     segments = torch.tensor([[1, 0, 50], [0, 5, 31]], dtype=torch.int32)
-    graphs = k2.create_fsa_vec([k2.ctc_topo(5)] * 2)
+    one = k2.ctc_topo(5) if graph == "topology" else k2.ctc_graph([[1, 2, 3, 3]])[0]
+    graphs = k2.create_fsa_vec([one] * 2)
     cpu, mps = [Result(device, graphs, log_probs, segments, None, beam) for device in ("cpu", MPS)]
+    if graph == "linear" and offset > 0:
+        # Rounding keeps states without entering arcs, and states without leaving arcs.
+        assert not cpu.lattice.properties & (MAYBE_ACCESSIBLE | MAYBE_COACCESSIBLE)
     _assert_same_results(cpu, mps)
     assert torch.isfinite(mps.lattice.get_tot_scores(True, True)).all()
 
