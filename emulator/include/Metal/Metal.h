@@ -1,6 +1,6 @@
-// Metal, the part of it that compute programs use, with Apple's selectors,
-// types and values.  What the emulated device does not do is not declared, so
-// that a program which needs it fails to compile and not to run.
+// The part of Metal that compute programs use, with Apple's selectors, types
+// and values. It declares nothing that the emulated device lacks, so that a
+// program which needs more fails to compile.
 #pragma once
 
 #include <Foundation/Foundation.h>
@@ -17,7 +17,7 @@
 @protocol MTLEvent;
 @protocol MTLSharedEvent;
 @protocol MTLFence;
-// Names that torch's headers mention, without anything behind them.
+// Names in torch's headers, without a definition.
 @protocol MTLArgumentEncoder;
 @class MTLCaptureManager;
 
@@ -94,7 +94,7 @@ typedef NS_OPTIONS(NSUInteger, MTLResourceOptions) {
 @end
 
 // ---- MTLArgument.h
-// A scalar and its vectors, which follow it.
+// A scalar and its vectors.
 #define MPS_EMULATOR_DATA_TYPES(name, value)            \
   MTLDataType##name = value, MTLDataType##name##2,      \
                       MTLDataType##name##3, MTLDataType##name##4
@@ -450,7 +450,7 @@ typedef void (^MTLNewLibraryCompletionHandler)(id<MTLLibrary>, NSError *);
                               deallocator:
                                   (void (^)(void *pointer,
                                             NSUInteger length))deallocator;
-// A compiled .metallib holds code for Apple's GPUs: always an error here.
+// Always an error: a compiled .metallib has code for Apple's GPUs.
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithData:(dispatch_data_t)data
                                error:(NSError **)error;

@@ -1,8 +1,7 @@
-// MetalPerformanceShaders, as far as torch's own headers mention it.
+// The part of MetalPerformanceShaders that torch's own headers mention.
 //
-// Of Apple's kernels and graphs there are the names alone: a program that
-// declares, stores or passes them compiles, and one that makes or uses one
-// does not.
+// Apple's kernels and graphs have only their names: a program that declares,
+// stores or passes them compiles; a program that makes or uses one does not.
 #pragma once
 
 #include <Metal/Metal.h>
@@ -13,13 +12,13 @@
       ": it is a part of Apple's closed frameworks. Use a Metal kernel, " \
       "or aten operators; or compile this for macOS alone")))
 
-// A class of which there is only the name.
+// A class with only its name.
 #define MPS_EMULATOR_NAME_ONLY(class_name)          \
   +(instancetype)alloc MPS_EMULATOR_HAS_NO(class_name); \
   +(instancetype)new MPS_EMULATOR_HAS_NO(class_name);
 
 // ---- MPSCoreTypes.h
-// Bits of an element in the low byte and above, what it is in the high bits.
+// The low bits are the bits of an element, the high bits its kind.
 typedef NS_ENUM(uint32_t, MPSDataType) {
   MPSDataTypeInvalid = 0,
   MPSDataTypeFloatBit = 0x10000000,
@@ -73,8 +72,8 @@ MPS_EMULATOR_NAME_ONLY("MPSNDArray")
 @end
 
 // ---- MPSCommandBuffer.h
-// A command buffer that can be committed and go on: it stands for a sequence
-// of MTLCommandBuffers, the root being the one that is encoded at the moment.
+// A command buffer that continues after a commit: it stands for a sequence of
+// MTLCommandBuffers, of which the root is the open one.
 MPS_EMULATOR_CLASS
 @interface MPSCommandBuffer : NSObject <MTLCommandBuffer> {
   id<MTLCommandBuffer> _rootCommandBuffer;

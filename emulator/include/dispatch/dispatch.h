@@ -1,10 +1,10 @@
-// Grand Central Dispatch, the part of it that Metal programs use: serial
-// queues, one-time initialisation, time and semaphores.
+// The part of Grand Central Dispatch that Metal programs use: serial queues,
+// one-time initialisation, time and semaphores.
 //
-// Differences from libdispatch: in Objective-C, too, the objects are plain C
-// pointers; every queue is serial; dispatch_sync() on the queue that is
-// running the caller, and an exception that leaves a block, end the program
-// with a message instead of a hang or a bare std::terminate().
+// Differences from libdispatch: the objects are plain C pointers in Objective-C
+// too; every queue is serial; the program ends with a message for
+// dispatch_sync() on the caller's own queue, and for an exception that leaves a
+// block, instead of a hang or a bare std::terminate().
 #pragma once
 
 #include <stddef.h>
@@ -83,9 +83,8 @@ DISPATCH_EXPORT dispatch_time_t dispatch_time(dispatch_time_t when,
 
 // ---- semaphores
 DISPATCH_EXPORT dispatch_semaphore_t dispatch_semaphore_create(intptr_t value);
-// Before it waits it lets the emulated device run what was committed: a
-// completed handler may be what signals.  Returns 0, or nonzero where
-// `timeout` passed.
+// Lets the emulated device run its committed work before the wait, because a
+// completed handler may signal.  Returns 0, or nonzero after `timeout`.
 DISPATCH_EXPORT intptr_t dispatch_semaphore_wait(dispatch_semaphore_t semaphore,
                                                  dispatch_time_t timeout);
 DISPATCH_EXPORT intptr_t

@@ -1,14 +1,14 @@
-// Unified logging, as far as signposts need it: handles.
+// The part of unified logging that signposts need: handles.
 #pragma once
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// In Objective-C, too, a plain C pointer.
+// A plain C pointer, in Objective-C too.
 typedef struct os_log_s *os_log_t;
 
-// Handles are kept for the life of the process, as on a Mac.
+// Handles live as long as the process, as on a Mac.
 __attribute__((visibility("default"))) os_log_t
 os_log_create(const char *subsystem, const char *category);
 

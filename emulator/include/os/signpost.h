@@ -1,9 +1,9 @@
 // Signposts: intervals and events that Instruments shows on its timeline.
 //
-// As on a Mac, names and formats are string literals.  A string argument shows
-// as <private> unless its conversion is %{public}s.  Formats have the
-// conversions d i u x f g s and %%.  Nothing is kept unless a trace is being
-// recorded (mps_emulator.trace() in Python).
+// As on a Mac, names and formats are string literals, and a string argument
+// reads <private> unless its conversion is %{public}s.  Formats have the
+// conversions d i u x f g s and %%.  Signposts are recorded only during a trace
+// (mps_emulator.trace() in Python).
 #pragma once
 
 #include <os/log.h>
@@ -30,8 +30,8 @@ enum {
   OS_SIGNPOST_INTERVAL_END = 2,
 };
 
-// Categories of os_log_create() that mean something to Instruments.  Signposts
-// of OS_LOG_CATEGORY_DYNAMIC_TRACING are off unless a trace is being recorded.
+// The categories of os_log_create() that Instruments knows.  Signposts of
+// OS_LOG_CATEGORY_DYNAMIC_TRACING are on only during a trace.
 #define OS_LOG_CATEGORY_POINTS_OF_INTEREST "PointsOfInterest"
 #define OS_LOG_CATEGORY_DYNAMIC_TRACING "DynamicTracing"
 

@@ -1,4 +1,4 @@
-// os_signpost_emit_with_type(), which all macros of signpost.h expand to.
+// os_signpost_emit_with_type(), to which all macros of signpost.h expand.
 #pragma once
 
 #include <os/log.h>
@@ -10,7 +10,7 @@ extern "C" {
 
 // Args:
 //   type: an OS_SIGNPOST_* of signpost.h.
-//   buffer: the arguments as clang's __builtin_os_log_format() lays them out.
+//   buffer: the arguments in the layout of clang's __builtin_os_log_format().
 __attribute__((visibility("default"))) void mps_emulator_emit_signpost(
     os_log_t log, uint8_t type, uint64_t id,
     const char *name, const char *format, const uint8_t *buffer);

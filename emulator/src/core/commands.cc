@@ -18,8 +18,8 @@ double Now() {
       .count();
 }
 
-// Ends the uses of a command that has run, or that a handler of Fatal() left by
-// an exception.
+// Ends the uses of a command that has run, or from which a handler of Fatal()
+// threw an exception.
 class EndUsesLater {
  public:
   explicit EndUsesLater(const Command &command) : command_(command) {}
@@ -39,7 +39,7 @@ thread_local HostWrites host_writes;
 const HostWrites &HostWritesInFlight() { return host_writes; }
 
 CommandBuffer::~CommandBuffer() {
-  // Commands that were never committed, or committed and never waited for.
+  // Commands without a commit or without a wait.
   for (const Command &command : commands_)
     for (const BufferUse &use : command.uses) EndUse(use);
   queue_->commands_left_ -= commands_.size();
@@ -99,7 +99,7 @@ void CommandBuffer::Commit() {
   Count(kCommandBuffers);
   if (EnvironmentFlag("MPS_EMULATOR_CHECK_RACES"))
     for (const Command &command : commands_) {
-      // What follows runs when another queue says so, not at any time.
+      // Commands behind it run when another queue signals, not at any time.
       if (command.name == "encodeWaitForEvent:value:") break;
       committed_contents_.Take(command.uses);
       for (const BufferUse &use : command.uses)
@@ -201,11 +201,11 @@ void CommandQueue::Run(const CommandBuffer *last,
       buffer->status_ = CommandBuffer::Status::kScheduled;
       buffer->Run();
       buffer->status_ = CommandBuffer::Status::kCompleted;
-      // The handlers tell the program.
+      // The handlers inform the program.
       if (!buffer->completed_handlers_.empty()) used_.NoteKnown();
       if (IsRecording()) RecordEvent("end of command buffer", buffer->label);
     }
-    // Without the execution lock: a handler may use the device.
+    // A handler may use the device, so it runs without the execution lock.
     for (auto *list :
          {&buffer->scheduled_handlers_, &buffer->completed_handlers_}) {
       for (CommandBuffer::Handler &handler : *list) {

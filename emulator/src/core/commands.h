@@ -1,5 +1,5 @@
-// Command buffers and command queues: what was given to the device, when it
-// runs and when its results become visible.
+// Command buffers and command queues: the device's work, the time at which it
+// runs, and the time at which its results become visible.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ namespace mps_emulator {
 
 class CommandQueue;
 
-// While a command runs: device memory [begin, end) of its buffers that the host
-// has written since the command buffer was committed.
+// For the running command: device memory [begin, end) of its buffers that the
+// host has written since the commit of the command buffer.
 using HostWrites = std::vector<std::pair<const char *, const char *>>;
 const HostWrites &HostWritesInFlight();
 
@@ -29,12 +29,12 @@ struct Command {
   std::vector<BufferUse> uses;
   // Gets the device addresses of `uses`, in that order.
   std::function<void(char *const *device)> run;
-  // Members of a JSON object from which it can be done again, for a recording
-  // (core/record.h).  None: nobody can.
+  // Members of a JSON object from which a replay repeats the command, see
+  // core/record.h.  None: no replay can.
   std::function<std::string()> describe = {};
 };
 
-// One MTLCommandBuffer.  Not thread-safe, as on a Mac, but for status() and
+// One MTLCommandBuffer.  As on a Mac it is not thread-safe, except status() and
 // the functions that its queue calls.
 class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
  public:
@@ -56,8 +56,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   Status status() const { return status_.load(std::memory_order_acquire); }
   bool committed() const { return status() >= Status::kCommitted; }
 
-  // An encoder opens and closes.  Two at a time, or one after the commit, end
-  // the program.  `kind` names the encoder for messages.
+  // An encoder opens or closes.  Two open encoders, or an encoder after the
+  // commit, end the program.  `kind` names the encoder for messages.
   void OpenEncoder(const char *kind);
   void CloseEncoder();
   bool encoder_open() const { return open_encoder_ != nullptr; }
@@ -67,21 +67,21 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   void Enqueue();
   void Commit();
 
-  // Returns when the commands have run, and publishes their results.
+  // Waits until the commands have run, and publishes their results.
   void Wait();
 
-  // As Wait() without publishing: status polling makes the device progress.
+  // Wait() without publishing results, for programs that poll the status.
   void Poll();
 
-  // Runs what has been encoded so far.  The execution lock is held.
+  // Runs the commands encoded so far.  The caller holds the execution lock.
   void Run();
 
-  // torch leaves the encoder of its kernels open on its command buffer, until
-  // one of torch's own functions ends the encoder.  `kernel` names the kernel
-  // that was encoded last; nullptr: the encoder is ended.
+  // torch leaves the encoder of its kernels open on its command buffer until
+  // one of torch's functions ends the encoder.  `kernel` names the last encoded
+  // kernel; nullptr: torch ends the encoder.
   void SetCoalescing(const char *kernel) { coalescing_ = kernel; }
 
-  // Made by commandBufferWithUnretainedReferences.
+  // commandBufferWithUnretainedReferences made this command buffer.
   bool retains_references = true;
 
   void AddScheduledHandler(Handler handler);
@@ -102,33 +102,34 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   std::atomic<Status> status_{Status::kNotEnqueued};
   const char *open_encoder_ = nullptr;
   const char *coalescing_ = nullptr;
-  HostSnapshot committed_contents_;  // where the order of commands is checked
+  HostSnapshot committed_contents_;  // if the order of commands is checked
   std::deque<Command> commands_;
   std::vector<Handler> scheduled_handlers_;
-  std::vector<Handler> completed_handlers_;  // called after those
+  std::vector<Handler>
+      completed_handlers_;  // called after the scheduled handlers
   double start_time_ = 0;
   double end_time_ = 0;
 };
 
-// One MTLCommandQueue.  Its committed command buffers run, in order, when
-// somebody waits for one of them; a queue never runs by itself.
+// One MTLCommandQueue.  Its committed command buffers run, in their order, when
+// a thread waits for one of them.  A queue never runs by itself.
 class CommandQueue {
  public:
   explicit CommandQueue(std::string label_ = {}) : label(std::move(label_)) {}
 
-  // Runs the committed buffers, up to `last` (nullptr: all of them).  Their
-  // handlers are called, or appended to `handlers` where that is given.
+  // Runs the committed buffers up to `last` (nullptr: all).  Calls their
+  // handlers, or appends them to `handlers` if that is not null.
   void Run(const CommandBuffer *last = nullptr,
            std::vector<CommandBuffer::Handler> *handlers = nullptr);
 
-  // Makes the results of everything that ran on this queue visible.
+  // Makes the results of all commands that ran on this queue visible.
   void Publish();
 
-  // False only if nothing was given to this queue since the last Publish().
+  // False only if the queue got no command since the last Publish().
   bool has_work() const { return has_work_.load(std::memory_order_acquire); }
   void NoteWork() { has_work_.store(true, std::memory_order_release); }
 
-  // The lock that whoever runs commands or works on device copies holds.
+  // A thread that runs commands or works on device copies holds this lock.
   static std::recursive_mutex &execution_lock();
 
   // The blocks in use.  The execution lock protects them.

@@ -26,8 +26,7 @@ char *Map(size_t bytes) {
   return memory == MAP_FAILED ? nullptr : static_cast<char *>(memory);
 }
 
-// The guarded copies that there are, or were not long ago: the handler of
-// faults looks an address up here.
+// The present and the recently freed guarded copies, for the handler of faults.
 struct GuardedCopy {
   std::atomic<uintptr_t> begin{0};
   size_t capacity = 0;
@@ -81,8 +80,8 @@ SizeClass SizeClassOf(size_t size) {
   size_t step = base / 4;
   size_t steps = (size - base + step - 1) / step;
   unsigned first = (exponent - std::bit_width(kSmallestClass) + 1) * 4;
-  // Multiples of 64 keep everything that is cut from a slab aligned; the
-  // smallest classes coincide for it, which does no harm.
+  // Multiples of 64 keep all pieces of a slab aligned.  This makes the smallest
+  // classes equal, which does no harm.
   return {first + static_cast<unsigned>(steps),
           RoundUp(base + steps * step, kSmallestClass)};
 }
@@ -95,7 +94,7 @@ char *CopyMemory::Allocate(size_t capacity) {
     size_t pages = RoundUp(capacity, kPage);
     char *memory = Map(pages + kPage);
     if (!memory) return nullptr;
-    // Failing here (too many mappings) costs the guard, nothing else.
+    // If this fails (too many mappings), the copy only lacks its guard.
     mprotect(memory + pages, kPage, PROT_NONE);
     if (!guards_everything_) return memory;
     NoteGuarded(memory + pages - capacity, capacity);
@@ -110,7 +109,7 @@ char *CopyMemory::Allocate(size_t capacity) {
     return memory;
   }
   if (slab_left_ < size_class.capacity) {
-    // What is left of the old slab is lost; it is less than one class.
+    // The rest of the old slab is lost; it is less than one class.
     slab_ = Map(kSlabBytes);
     if (!slab_) {
       slab_left_ = 0;
@@ -131,11 +130,11 @@ void CopyMemory::Free(char *memory, size_t capacity) {
     if (guards_everything_) {
       NoteFreed(memory);
       memory -= pages - capacity;
-      // One mapping with no memory behind it: a use of the address faults.
+      // A mapping without memory: a use of the address faults.
       mmap(memory, pages + kPage, PROT_NONE,
            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
       freed_.emplace_back(memory, pages + kPage);
-      // A process may have some 65,000 mappings.
+      // A process may have about 65,000 mappings.
       if (freed_.size() > kMostFreed) {
         munmap(freed_.front().first, freed_.front().second);
         freed_.pop_front();

@@ -20,11 +20,11 @@ SizeClass SizeClassOf(size_t size);
 
 inline constexpr unsigned kNumSizeClasses = 160;
 
-// Small copies are cut from slabs, large ones are mappings of their own with a
-// page behind them that faults.  A kernel that reads far past the end of a
-// small buffer therefore goes unnoticed, unless MPS_EMULATOR_GUARD=1 is set:
-// then every copy ends at an unmapped page (and no more than about 10,000
-// buffers can live at a time, Linux' limit on mappings).
+// Small copies are pieces of slabs.  A large copy is a mapping of its own, with
+// a page behind it that faults.  So a kernel's read far past the end of a small
+// buffer goes unnoticed, unless MPS_EMULATOR_GUARD=1 is set: then every copy
+// ends at an unmapped page, and at most about 10,000 buffers can live at a
+// time, by Linux' limit on mappings.
 class CopyMemory {
  public:
   CopyMemory();
@@ -32,16 +32,16 @@ class CopyMemory {
   // True with MPS_EMULATOR_GUARD=1.
   bool guards_everything() const { return guards_everything_; }
 
-  // `capacity` bytes aligned to 64 (16 where everything is guarded), not
-  // initialised.  nullptr: no memory is left.
+  // Returns `capacity` uninitialised bytes, aligned to 64 (16 for guarded
+  // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
 
-  // Where everything is guarded, an address is not used again for long.
+  // The address of a guarded copy is not used again for long.
   void Free(char *memory, size_t capacity);
 
-  // Writes into `message` what is wrong with an access to `address`, where
-  // that is a copy which has been freed or the page behind one; returns its
-  // length, else 0.  Takes no lock and may be called in a signal handler.
+  // If `address` is in a freed copy, or in the page behind a copy, writes into
+  // `message` what is wrong with an access and returns its length; else returns
+  // 0.  Takes no lock; a signal handler may call it.
   static int DescribeFault(const void *address, char *message, size_t size);
 
  private:

@@ -8,8 +8,8 @@ std::atomic<uint64_t> counters[kNumCounters];
 
 }  // namespace mps_emulator
 
-// The Python package reads the counters through this symbol: writes at most
-// `count` values to `values` and returns how many counters there are.
+// For the Python package: writes at most `count` values to `values`; returns
+// the number of counters.
 MPS_EMULATOR_EXPORT unsigned mps_emulator_counters(uint64_t *values,
                                                    unsigned count) {
   using namespace mps_emulator;

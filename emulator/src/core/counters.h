@@ -1,5 +1,5 @@
-// What the emulated device did so far, for tests that hold an operation to a
-// budget.  Plain data; mps_emulator/_counters.py mirrors its order.
+// Counts of the emulated device's work, for tests that hold an operation to a
+// budget.  mps_emulator/_counters.py has the same order.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ enum Counter : unsigned {
   kDispatches,          // Metal compute dispatches executed
   kBlits,               // Metal blit commands executed
   kSynchronizations,    // calls that wait for the device
-  kWaitsWithWork,       // those of them that found work in flight
+  kWaitsWithWork,       // waits that found work in flight
   kHostToDeviceCopies,  // copies that torch operators made, and their bytes
   kHostToDeviceBytes,
   kDeviceToHostCopies,
@@ -23,9 +23,9 @@ enum Counter : unsigned {
   kAllocatedBytes,
   kCommandBuffers,  // command buffers committed
   kSyncsWithGil,    // calls of dispatch_sync by a thread that held the GIL
-  kOperatorBytes,   // of the tensors that torch operators took and made
-  // Time outside of commands and operators in which the emulator made and
-  // compared the two copies that it has of a buffer, in nanoseconds.
+  kOperatorBytes,   // bytes of the tensors that torch operators took and made
+  // Nanoseconds that the emulator spent, outside of commands and operators, on
+  // making and comparing its two copies of a buffer.
   kUpkeep,
   kNumCounters
 };

@@ -6,7 +6,7 @@
 
 namespace mps_emulator {
 
-// True if the variable is set to something other than nothing and 0.
+// True if the variable is set, and neither empty nor 0.
 inline bool EnvironmentFlag(const char *name) {
   const char *value = getenv(name);
   return value && *value && std::string_view(value) != "0";

@@ -11,8 +11,8 @@ namespace {
 
 std::atomic<FatalHandler> fatal_handler{nullptr};
 
-// Kernel names and compiler texts are part of some messages; anything longer
-// than this is cut, never an error of its own.
+// Some messages contain kernel names and compiler texts.  Longer messages are
+// cut.
 constexpr int kMaxMessage = 4096;
 
 }  // namespace
@@ -41,7 +41,7 @@ void Fatal(const char *format, ...) {
 
   if (FatalHandler handler = fatal_handler.load()) handler(message);
 
-  // stdout first: the program printed that text before.
+  // stdout first, because the program printed its text before.
   fflush(stdout);
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);

@@ -1,5 +1,5 @@
-// Fatal(): how the emulator ends a program that does what a Mac would punish
-// with a crash, a hang or silent corruption.
+// Fatal() ends a program whose mistake would crash, hang or silently give wrong
+// data on a Mac.
 #pragma once
 
 #include <atomic>
@@ -8,27 +8,25 @@
 namespace mps_emulator {
 
 // Prints one line, "mps emulator: fatal: <message>", to stderr and ends the
-// process with abort().  The message is complete in itself: what was done,
-// why it is wrong on a Mac where that is not obvious, and what to do instead.
+// process with abort().  The message is complete: the mistake, the reason why
+// it is one on a Mac if that is not obvious, and the remedy.
 [[noreturn]] void Fatal(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
-// What printf() would print.
+// Formats like printf().
 std::string Text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-// Set, by a signal handler, where what was wrong has been said already: one
-// line is enough.
+// A signal handler sets it when it has printed a message: one line is enough.
 extern std::atomic<bool> fault_is_described;
 
-// Called by Fatal() with the finished message (no prefix, no newline) before
-// anything is printed.  A handler that returns lets Fatal() go on to abort; a
-// handler may instead leave by throwing a C++ exception, and then has to know
-// that the caller of Fatal() can bear it: Fatal() is also called from
-// destructors and from command execution, where nothing may be thrown.
+// Fatal() calls it with the message, without prefix and newline, before it
+// prints. If the handler returns, Fatal() aborts.  The handler may throw a C++
+// exception if it knows that the caller of Fatal() allows that: destructors and
+// running commands call Fatal() too, and must not throw.
 using FatalHandler = void (*)(const char *message);
 
-// Installs `handler` (nullptr: none) for the whole process and returns the
-// one that was installed before.
+// Installs `handler` (nullptr: none) for the whole process; returns the
+// previous handler.
 FatalHandler SetFatalHandler(FatalHandler handler);
 
 }  // namespace mps_emulator

@@ -12,15 +12,15 @@
 namespace mps_emulator {
 
 HandleSpace::HandleSpace() {
-  // A terabyte a region where the system allows that much address space
-  // (nothing of it is ever backed by memory), less where it does not.
+  // A terabyte for each region, or less if the system does not allow so much
+  // address space.  The space never has memory.
   for (region_shift_ = 40; region_shift_ > kMaxShift; --region_shift_) {
     size_ = size_t{kNumRegions} << region_shift_;
     void *base = mmap(nullptr, size_, PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) continue;
     base_ = reinterpret_cast<uintptr_t>(base);
-    // Handles never appear in a core file.
+    // Excludes handles from core files.
     madvise(base, size_, MADV_DONTDUMP);
     break;
   }

@@ -10,45 +10,45 @@ namespace mps_emulator {
 struct Buffer;
 
 // Handles are addresses in one big mapping without access rights: they cost no
-// memory, and reading or writing through one faults.  The mapping is divided
-// into one region per power of two; a region is an array of slots of that
-// size.  So the buffer of any address, also of an interior one, is found by
-// arithmetic alone, without a lock and inside a signal handler.
+// memory, and a read or write through a handle faults.  The mapping has a
+// region for each power of two; a region is an array of slots of that size.  So
+// arithmetic alone gives the buffer of any address, also of an interior one,
+// without a lock and in a signal handler.
 //
 // A slot is larger than its buffer, so that the address one past the end still
-// belongs to it.  Freed slots are reused late, in the order in which they were
-// freed: a stale handle is recognised as such for a while.
+// belongs to it.  Freed slots are reused late, in the order of their release,
+// so that a stale handle can be recognised for a while.
 class HandleSpace {
  public:
   static constexpr unsigned kMinShift = 8;   // smallest slot: 256 bytes
   static constexpr unsigned kMaxShift = 37;  // largest slot: 128 GiB
 
-  // Reserves the addresses.  Ends the program if that is impossible.
+  // Reserves the addresses; ends the program if that fails.
   HandleSpace();
 
-  // A buffer record with a handle that has room for `size` bytes.  The record
-  // keeps the fields of its former use.  nullptr: no slot is left.
+  // Returns a buffer record whose handle has room for `size` bytes; nullptr if
+  // no slot is left.  The record keeps the fields of its former use.
   Buffer *Take(size_t size);
 
-  // `buffer` was freed: its slot may be reused some time later.
+  // Gives back the slot of `buffer`, for a later reuse.
   void GiveBack(Buffer *buffer);
 
   uintptr_t begin() const { return base_; }
   size_t size() const { return size_; }
 
-  // The record of the slot that holds `address`, an address in this space;
-  // nullptr if that slot was never taken.
+  // Returns the record of the slot at `address`, an address in this space;
+  // nullptr if the slot was never taken.
   Buffer *Find(const void *address) const;
 
  private:
-  // Records are made in chunks; a chunk, once made, stays where it is.
+  // Records are in chunks, which never move.
   static constexpr unsigned kChunkShift = 12;
   static constexpr size_t kMaxChunks = 4096;
   static constexpr size_t kQuarantine = 4096;  // freed slots kept unused
   static constexpr unsigned kNumRegions = kMaxShift - kMinShift + 1;
 
   struct Region {
-    size_t num_slots = 0;  // that the region has room for
+    size_t num_slots = 0;  // the room of the region
     size_t num_taken = 0;  // slots ever taken: 0 .. num_taken - 1
     std::deque<Buffer *> freed;
     Buffer *chunks[kMaxChunks] = {};

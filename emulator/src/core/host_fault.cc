@@ -43,7 +43,7 @@ void OnSegmentationFault(int, siginfo_t *info, void *) {
     ssize_t written = length ? write(STDERR_FILENO, message, length) : 0;
     static_cast<void>(written);
   }
-  // Returning runs the faulting instruction again, under the former action.
+  // After the return the instruction faults again, under the former action.
   sigaction(SIGSEGV, &former_action, nullptr);
 }
 

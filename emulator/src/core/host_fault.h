@@ -1,11 +1,11 @@
-// What happens when the CPU dereferences a buffer handle.
+// The message for a CPU that dereferences a buffer handle.
 #pragma once
 
 namespace mps_emulator {
 
-// Installs the SIGSEGV handler that says which buffer a faulting address
-// belongs to.  It then lets the fault take its former course, so the process
-// dies of SIGSEGV and Python's faulthandler still prints its traceback.
+// Installs the SIGSEGV handler, which names the buffer of a faulting address.
+// Then the former action follows: the process dies of SIGSEGV, and Python's
+// faulthandler prints its traceback.
 void InstallHostFaultHandler();
 
 }  // namespace mps_emulator

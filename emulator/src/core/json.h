@@ -1,11 +1,11 @@
-// JSON, as far as the emulator writes it.
+// Writing JSON.
 #pragma once
 
 #include <string>
 
 namespace mps_emulator {
 
-// A text as a JSON string, its quotes included.
+// A text as a JSON string with its quotes.
 std::string Quoted(const std::string &text);
 
 }  // namespace mps_emulator

@@ -1,4 +1,4 @@
-// Limits of the emulated device that both torch and Metal tell programs.
+// Limits of the emulated device that both torch and Metal report.
 #pragma once
 
 #include <unistd.h>

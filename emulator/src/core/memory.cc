@@ -17,9 +17,9 @@ namespace mps_emulator {
 
 // The memory behind a buffer; see the memory model in memory.h.
 //
-// The copies outlive the buffer: a block is recycled with them.  `*_user` says
-// for which buffer (by id, so that younger is larger) a copy was last brought
-// into its fresh state.  A command of an older buffer must not do that again.
+// The copies outlive the buffer: a recycled block keeps them.  `*_user` is the
+// id of the buffer for which a copy was last made fresh; a younger buffer has a
+// larger id.  A command of an older buffer must not make the copy fresh again.
 struct Block {
   SizeClass size_class;
   Origin origin;
@@ -30,32 +30,32 @@ struct Block {
 
   char *host = nullptr;
   char *published = nullptr;
-  // Read without the lock by HostContents().
+  // HostContents() reads it without the lock.
   std::atomic<uint64_t> host_user{0};
   size_t host_size = 0;
 
-  // Commands that were announced and have not come to their end; those of the
-  // buffer that owns the block, or owned it last, apart.
+  // Announced commands that have not ended; the commands of the present or last
+  // owner of the block are counted apart.
   uint32_t pending = 0;
   uint32_t owners_pending = 0;
   uint64_t owner_id = 0;
   size_t owner_size = 0;
   uint64_t former_owner_id = 0;
   size_t former_owner_size = 0;
-  // The device copy holds results that no wait has published.
+  // The device copy has results that no wait has published.
   bool unpublished_results = false;
 
   // The batch in which host writes last entered the device copy.
   uint64_t merged_in_batch = 0;
 
-  // On how many lists of used blocks this block is, the newest of the lists,
-  // and the use that put the block there.
+  // The number of lists of used blocks that have this block, the newest of
+  // them, and the use that put the block there.
   uint32_t listings = 0;
   UsedBlocks *listed_in = nullptr;
   uint64_t last_use_id = 0;
 
-  // Where the order of commands is checked: the last command that wrote, and
-  // the last one that read.
+  // If the order of commands is checked: the last command that wrote, and the
+  // last command that read.
   struct LastUse {
     const UsedBlocks *by = nullptr;
     uint64_t done = 0;  // by->done() with it
@@ -64,21 +64,21 @@ struct Block {
   };
   LastUse last_write;
   LastUse last_read;
-  // The same for what has been committed and may run at any time.
+  // The same for committed commands, which may run at any time.
   LastUse committed_write;
   LastUse committed_read;
-  bool is_owned = false;  // by a buffer that has not been freed
+  bool is_owned = false;  // a live buffer owns the block
 
-  // For Origin::kHost: what tells the program that its memory is free again.
+  // For Origin::kHost: the function that returns the memory to the program.
   std::function<void()> deallocator;
 
-  // Work on a buffer that owned the block before is in flight.
+  // Work on a former owner of the block is in flight.
   bool FormerOwnerInFlight() const {
     return pending != owners_pending || (listings && last_use_id < owner_id);
   }
   bool InFlight() const { return pending != 0 || listings != 0; }
-  // The host copy belongs to the buffer whose data the device copy holds, or
-  // to a younger one on the same block.
+  // The host copy belongs to the buffer of the device copy, or to a younger
+  // buffer on the same block.
   bool HostCounts() const {
     uint64_t user = host_user.load(std::memory_order_relaxed);
     return user != 0 && user >= device_user;
@@ -90,7 +90,7 @@ std::atomic<uintptr_t> handles_size{0};
 
 namespace {
 
-// Counts its lifetime as upkeep.  While an operator runs, the operator's time
+// Counts its lifetime as upkeep, except while an operator runs, whose time
 // includes it already.
 class Upkeep {
  public:
@@ -104,25 +104,25 @@ class Upkeep {
   int64_t begin_;
 };
 
-// Bytes behind a buffer that must keep their pattern, as far as the block's
-// capacity goes; every block has room for kMinRedzone.
+// The bytes behind a buffer, up to the block's capacity, must keep their
+// pattern. Every block has room for kMinRedzone.
 constexpr size_t kMinRedzone = 16;
 constexpr size_t kMaxRedzone = 64;
 constexpr unsigned char kRedzonePattern = 0x5E;
 
-// Host and published copies are compared in steps of this many bytes.
+// The step, in bytes, of comparisons of host and published copies.
 constexpr size_t kCompareStep = 4096;
 
 class Memory {
  public:
   static Memory &Get() {
-    // Never destroyed: buffers are released during exit, too.
+    // Never destroyed, because programs release buffers during exit too.
     static Memory *memory = new Memory;
     return *memory;
   }
 
-  // Holds the lock for its lifetime; afterwards calls the deallocators that
-  // have become due, which belong to the program and may do anything.
+  // Holds the lock for its lifetime, then calls the deallocators that are due.
+  // They are the program's and may call any function.
   class Lock {
    public:
     explicit Lock(Memory *memory) : memory_(memory) { memory_->mutex_.lock(); }
@@ -140,7 +140,7 @@ class Memory {
 
   HandleSpace handles;
 
-  // The rest is for holders of the lock.
+  // The caller of the functions below holds the lock.
   Buffer *Allocate(size_t size, Origin origin);
   Buffer *Wrap(char *memory, size_t size, std::function<void()> deallocator);
   void Free(Buffer *buffer);
@@ -189,8 +189,8 @@ class Memory {
   friend void mps_emulator::CheckRedzone(const BufferUse &, const char *);
 };
 
-// While work on the block's former owner is in flight, its owner must not be
-// written by the CPU.
+// The CPU must not write to a buffer while work on a former owner of its block
+// is in flight.
 void Memory::CheckNoHostWrites(const Block *block) const {
   if (!block->published) return;
   size_t size = std::min(block->host_size, block->former_owner_size);
@@ -204,21 +204,21 @@ void Memory::CheckNoHostWrites(const Block *block) const {
       block->owner_id, block->former_owner_id, block->former_owner_size);
 }
 
-// A block that suits, from the free list or new.  The youngest free block
-// first, as a caching allocator does: its memory is warm.
+// Returns a suitable block, free or new.  Like a caching allocator it prefers
+// the youngest free block, whose memory is warm.
 Block *Memory::TakeBlock(size_t size, Origin origin) {
   SizeClass size_class = SizeClassOf(size + kMinRedzone);
   if (copies_.guards_everything()) {
-    // Copies end exactly where the buffer ends, so blocks do not fit others.
+    // A guarded copy ends exactly at its buffer's end, so no other buffer fits.
     for (auto &blocks : free_)
       for (auto &of_class : blocks) Destroy(&of_class);
     size_class.capacity = (size + 15) / 16 * 16;
   } else {
     std::vector<Block *> &free =
         free_[static_cast<int>(origin)][size_class.index];
-    // Memory that a program gets from the MTLDevice is new memory, so nothing
-    // in flight may use it.  Looking at a few blocks suffices: in a program
-    // that waits now and then most are at rest.
+    // Memory that a program gets from the MTLDevice must be new: no work in
+    // flight may use it.  A few blocks are enough to look at, because in a
+    // program that waits most blocks are idle.
     constexpr size_t kTries = 8;
     for (size_t i = 0; i < std::min(kTries, free.size()); ++i) {
       Block *&candidate = free[free.size() - 1 - i];
@@ -248,7 +248,7 @@ void Memory::Destroy(Block *block) {
   delete block;
 }
 
-// Destroys the blocks that nothing uses any more.
+// Destroys unused blocks.
 void Memory::Destroy(std::vector<Block *> *blocks) {
   auto keep = std::partition(blocks->begin(), blocks->end(),
                              [](Block *block) { return block->InFlight(); });
@@ -262,7 +262,7 @@ void Memory::ReleaseCached() {
     for (auto &of_class : blocks) Destroy(&of_class);
 }
 
-// A new buffer for `block`; without a handle for it, destroys the block.
+// Returns a new buffer for `block`; without a free handle destroys the block.
 Buffer *Memory::Own(Block *block, size_t size) {
   Buffer *buffer = handles.Take(size);
   if (!buffer) {
@@ -319,9 +319,8 @@ void Memory::Free(Buffer *buffer) {
     if (block->FormerOwnerInFlight()) {
       CheckNoHostWrites(block);
     } else if (block->owners_pending) {
-      // The CPU writes made so far count for the commands that still wait;
-      // those that come through the next buffer on this block are another
-      // matter.
+      // The CPU's writes so far count for the waiting commands.  Writes through
+      // the next buffer on this block do not.
       BeginBatch();
       Begin(block, buffer->id, buffer->size, false);
     }
@@ -339,7 +338,7 @@ void Memory::Free(Buffer *buffer) {
     return;
   }
   if (copies_.guards_everything() && !block->InFlight()) {
-    // A later use of its contents faults.
+    // A later use of the contents faults.
     Destroy(block);
     return;
   }
@@ -388,7 +387,7 @@ char *Memory::Expose(Buffer *buffer) {
   return block->host;
 }
 
-// Lets bytes that the CPU wrote since host and device last agreed enter the
+// Copies bytes that the CPU wrote since host and device last agreed to the
 // device copy.
 void Memory::EnterHostWrites(Block *block) {
   size_t size = std::min(block->host_size, block->device_size);
@@ -396,7 +395,7 @@ void Memory::EnterHostWrites(Block *block) {
     size_t step = std::min(kCompareStep, size - begin);
     char *published = block->published + begin;
     if (!memcmp(block->host + begin, published, step)) continue;
-    // Read once: another thread may be writing bytes of its own.
+    // Reads once, because another thread may be writing its own bytes.
     char host[kCompareStep];
     memcpy(host, block->host + begin, step);
     char *device = block->device + begin;
@@ -407,8 +406,8 @@ void Memory::EnterHostWrites(Block *block) {
   }
 }
 
-// Lets words that commands wrote since host and device last agreed enter the
-// host copy.  Nothing else of it is touched: the CPU may be writing there.
+// Copies words that commands wrote since host and device last agreed to the
+// host copy, and changes no other bytes: the CPU may be writing there.
 void Memory::EnterDeviceWrites(Block *block) {
   size_t size = std::min(block->host_size, block->device_size);
   for (size_t begin = 0; begin < size; begin += kCompareStep) {
@@ -620,8 +619,8 @@ void UsedBlocks::OrderAfter(const UsedBlocks *other, uint64_t done) {
   known = std::max(known, done);
 }
 
-// Ends the program where a command of another queue has used the block, one of
-// the two writes, and the program has not seen to their order.
+// Ends the program if a command of another queue has used the block, one of the
+// two commands writes, and the program has not ordered them.
 void UsedBlocks::CheckOrder(const BufferUse &use) {
   Block *block = use.block;
   ++done_;

@@ -23,10 +23,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Contents are compared and kept in steps of this many bytes.
+// The step, in bytes, in which contents are compared and stored.
 constexpr size_t kStep = 4096;
 
-// Raised where the folder cannot be written.
+// Raised if a write to the folder fails.
 struct Failure {
   std::string message;
 };
@@ -87,7 +87,7 @@ class Recording {
   }
 
   void After(const Command &command, char *const *device) {
-    // What nobody can do again is seen as a change that comes from outside.
+    // A command that no replay can repeat counts as a change from outside.
     if (command.describe)
       line_ += ",\"after\":" + Changes(command, device, true);
     commands_.push_back(line_ + "}");
@@ -130,8 +130,8 @@ class Recording {
   }
 
  private:
-  // Where the device copies differ from what the recording knows, as a JSON
-  // list of [buffer, offset, size, place in contents.bin]; it knows it then.
+  // The differences of the device copies from the recorded contents, as a JSON
+  // list of [buffer, offset, size, place in contents.bin].  Records them.
   std::string Changes(const Command &command, char *const *device,
                       bool written_only) {
     std::string ans = "[";
@@ -156,7 +156,7 @@ class Recording {
     return ans + "]";
   }
 
-  // The first step from `begin` on in which the two differ, or are equal.
+  // The first step from `begin` on in which the two differ, or agree.
   static size_t Next(const std::vector<char> &expected, const char *device,
                      size_t begin, bool differing) {
     size_t size = expected.size();
@@ -178,20 +178,20 @@ class Recording {
   const fs::path folder_;
   std::unique_ptr<File> contents_;
   std::vector<std::string> commands_;
-  std::string line_;  // of the command that runs
+  std::string line_;  // the line of the running command
   std::map<std::pair<std::string, std::string>, size_t> numbers_;
   std::vector<std::string> programs_;
-  // By buffer: its contents as far as the recording knows them.
+  // The recorded contents of each buffer.
   std::map<uint64_t, std::vector<char>> expected_;
 };
 
 std::mutex mutex;
-// Protected by it.  `failure` is what went wrong first; nothing is recorded
-// from then on.
+// The mutex protects these.  `failure` is the first error; the recorder stops
+// there.
 std::unique_ptr<Recording> current;
 std::string failure;
 
-// Calls `work` with the recording, unless there is none or writing it failed.
+// Calls `work` with the recording, unless there is none or a write has failed.
 template <typename Work>
 void WithRecording(Work work) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -206,7 +206,7 @@ void WithRecording(Work work) {
 }  // namespace
 
 void RecordBefore(const Command &command, char *const *device) {
-  // Without the lock, since what describes a command records its program.
+  // Without the lock, because the description of a command records its program.
   std::string description =
       command.describe ? command.describe() : "\"kind\":\"other\"";
   WithRecording([&](Recording *recording) {
@@ -232,11 +232,11 @@ size_t RecordProgram(const std::string &text, const std::string &members) {
 
 }  // namespace mps_emulator
 
-// Begins a recording of what runs from now on.  Returns nullptr, or why there
-// is none, to be freed.
+// Begins a recording.  Returns nullptr, or the reason of a failure, which the
+// caller frees.
 MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   using namespace mps_emulator;
-  // What was encoded before runs before.
+  // Commands that were encoded before run before.
   {
     OperatorScope scope("the begin of a recording");
   }
@@ -252,8 +252,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_start_record(const char *folder) {
   return nullptr;
 }
 
-// Ends it, after all that was encoded on torch's stream has run, and writes
-// the manifest.  Returns nullptr, or why the recording is not complete.
+// Ends the recording after all commands on torch's stream have run, and writes
+// the manifest.  Returns nullptr, or the reason why the recording is
+// incomplete.
 MPS_EMULATOR_EXPORT char *mps_emulator_stop_record() {
   using namespace mps_emulator;
   OperatorScope scope("the end of a recording");

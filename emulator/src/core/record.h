@@ -1,11 +1,10 @@
-// Recordings: what a program asks of the device, in a folder from which the
-// same work can be done again elsewhere.  mps_emulator/replay/README.md says
-// what is in the folder.
+// Recordings: the work of a program on the device, in a folder from which a
+// replay repeats it.  mps_emulator/replay/README.md describes the folder.
 //
-// Nothing but commands is watched.  What else changes a buffer (operators of
-// torch, the CPU, an encoded copy) shows when the next command uses it: the
-// recorder keeps what each buffer would hold if only recorded commands had
-// written to it, and notes where the device copy differs.
+// The recorder watches only commands.  Other changes of a buffer (by torch's
+// operators, by the CPU, by an encoded copy) show when the next command uses
+// the buffer: the recorder knows the contents that recorded commands alone
+// would leave, and notes the differences of the device copy.
 #pragma once
 
 #include <atomic>
@@ -20,18 +19,18 @@ extern std::atomic<bool> recording;
 
 inline bool IsRecording() { return recording.load(std::memory_order_relaxed); }
 
-// Around the run of a command, whose buffers are at `device`.  The execution
-// lock is held.
+// Called before and after a command runs, with its buffers at `device`.  The
+// caller holds the execution lock.
 void RecordBefore(const Command &command, char *const *device);
 void RecordAfter(const Command &command, char *const *device);
 
-// Something else that happens in the order of commands: `kind` is "operator",
-// "wait" or "commit".
+// Records an event in the order of commands: `kind` is "operator", "wait" or
+// "commit".
 void RecordEvent(const char *kind, const std::string &name = {});
 
-// A program for the device, written to the folder once.
-//   members: what else there is to say of it, as members of a JSON object.
-// Returns its number in the recording.  For Command::describe.
+// For Command::describe: writes a program to the folder once; returns its
+// number in the recording.
+//   members: further members of the program's JSON object.
 size_t RecordProgram(const std::string &text, const std::string &members);
 
 }  // namespace mps_emulator

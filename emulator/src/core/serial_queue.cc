@@ -51,7 +51,7 @@ void SerialQueue::Async(std::function<void()> work) {
   turn_changed_.notify_all();
 }
 
-// The worker's life: runs asynchronous work, each piece when its ticket comes.
+// The worker: runs each piece of asynchronous work when its ticket comes.
 void SerialQueue::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {

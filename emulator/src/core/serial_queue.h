@@ -23,10 +23,10 @@ class SerialQueue {
 
   const std::string &label() const { return label_; }
 
-  // Runs `work` when everything that was queued before has run, and returns
-  // when it has.  Ends the program if the calling thread is running work of
-  // this queue (on a Mac it would wait for itself for ever) or if `work`
-  // throws (an exception must not cross libdispatch).
+  // Runs `work` after all work queued before, and returns after `work`.  Ends
+  // the program if the calling thread is running work of this queue (on a Mac
+  // it would wait for itself for ever), or if `work` throws (an exception must
+  // not cross libdispatch).
   template <typename Work>
   void Sync(Work &&work) {
     Enter();
@@ -41,7 +41,7 @@ class SerialQueue {
   // Runs `work` on another thread when its turn comes.
   void Async(std::function<void()> work);
 
-  // While one lives, the calling thread's work is the queue's: Sync() for work
+  // During its lifetime the calling thread is in the queue: Sync() for work
   // that may throw.
   class Turn {
    public:
@@ -61,12 +61,12 @@ class SerialQueue {
     return owner_.load(std::memory_order_relaxed) == ThisThread();
   }
 
-  // Use, by a thread that is not in the queue, of what the queue protects.
-  // torch's MPSStream::synchronize() is such a use: it commits and drops the
-  // stream's command buffer without entering the stream's queue.  That is
-  // sound only while no other thread is in the queue or does the same; the
-  // program ends if one is.  Where the calling thread is in the queue nothing
-  // is checked.  `what` is a string literal that names the use.
+  // A use of the protected object by a thread outside the queue.  For example
+  // torch's MPSStream::synchronize() commits and drops the stream's command
+  // buffer without entering the stream's queue.  This is right only while no
+  // other thread is in the queue or makes such a use; else the program ends.  A
+  // thread in the queue needs no check.  `what` is a string literal that names
+  // the use.
   class Bypass {
    public:
     Bypass(SerialQueue *queue, const char *what);
@@ -74,7 +74,7 @@ class SerialQueue {
     Bypass(const Bypass &) = delete;
 
    private:
-    SerialQueue *queue_;  // nullptr: the thread was in the queue, or nested
+    SerialQueue *queue_;  // nullptr: the thread is in the queue, or nested
   };
 
  private:
@@ -86,10 +86,10 @@ class SerialQueue {
   const std::string label_;
   std::mutex mutex_;
   std::condition_variable turn_changed_;
-  std::atomic<uint32_t> owner_{0};  // the thread whose work runs; 0: none
+  std::atomic<uint32_t> owner_{0};  // the thread that is in the queue; 0: none
   std::atomic<uint32_t> bypasser_{0};
-  std::atomic<const char *> bypass_{nullptr};  // what that thread does
-  // A thread that enters draws a ticket and waits until its number is served.
+  std::atomic<const char *> bypass_{nullptr};  // the use of that thread
+  // A thread that enters draws a ticket and waits for its number.
   uint64_t next_ticket_ = 0;
   uint64_t served_ = 0;
 

@@ -16,8 +16,8 @@ struct os_log_s {
 
 namespace {
 
-// One argument of a signpost after another, as __builtin_os_log_format() has
-// them: two bytes about all, then for each a byte of flags, its size, itself.
+// The arguments of a signpost in the layout of __builtin_os_log_format(): two
+// bytes for all, then for each argument a byte of flags, its size, its value.
 class Arguments {
  public:
   explicit Arguments(const uint8_t *buffer) : next_(buffer + 2) {}

@@ -9,10 +9,10 @@ namespace mps_emulator {
 namespace {
 
 thread_local unsigned operator_depth = 0;
-// Of the outermost one.
+// The name of the outermost scope.
 thread_local const char *operator_name = "";
 
-// Guarded by the stream's queue.
+// The stream's queue protects it.
 std::shared_ptr<CommandBuffer> &Open() {
   static auto *open = new std::shared_ptr<CommandBuffer>;
   return *open;
@@ -63,7 +63,7 @@ OperatorScope::OperatorScope(const char *name) {
   UsedBlocks::BeginBatch();
   commands.used().SetCommand(name);
   if (CommandBuffer *open = Open().get()) {
-    // The operator opens an encoder of its own.
+    // The operator would open an encoder of its own.
     open->OpenEncoder(name);
     open->CloseEncoder();
     open->Run();

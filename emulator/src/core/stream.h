@@ -1,6 +1,6 @@
-// torch's one stream on the device, as the torch operators see it.
+// torch's stream on the device, for the torch operators.
 //
-// What torch 2.13 does on a Mac (read from its macOS library), and so here:
+// The behaviour is that of torch 2.13 on a Mac, read from its macOS library:
 //
 // - torch::mps::synchronize() ends the coalesced encoder, commits the stream's
 //   command buffer, waits for it and drops it.  With no command buffer it does
@@ -10,9 +10,9 @@
 //   for encoding.  It does not enter the queue either.
 // - torch::mps::get_command_buffer() ends the coalesced encoder and creates
 //   the command buffer if there is none; no queue.
-// - aten operators encode inside dispatch_sync on the queue.  Copies between
-//   host and device wait inside it, unless they are non_blocking: those commit.
-//   item() is such a blocking copy.
+// - aten operators encode inside dispatch_sync on the queue.  Blocking copies
+//   between host and device wait inside it; non-blocking copies commit.  item()
+//   is a blocking copy.
 #pragma once
 
 #include <memory>
@@ -29,33 +29,33 @@ namespace mps_emulator {
 SerialQueue &StreamDispatchQueue();
 void *StreamDispatchQueueHandle();  // the same as a dispatch_queue_t
 
-// Where the stream's command buffers go.
+// The queue of the stream's command buffers.
 CommandQueue &StreamCommandQueue();
 
-// The stream's command buffer that is being encoded, or nullptr.  The stream
+// The stream's open command buffer, or nullptr.  The stream
 // (metal/mps_stream.mm), which owns the Metal object, sets it.
 const std::shared_ptr<CommandBuffer> &OpenCommandBuffer();
 void SetOpenCommandBuffer(std::shared_ptr<CommandBuffer> buffer);
 
-// The parts of at::mps::MPSStream that the rest of the emulator needs;
-// implemented in metal/mps_stream.mm.
+// The parts of at::mps::MPSStream that the emulator needs, implemented in
+// metal/mps_stream.mm.
 void SynchronizeStream();
 void CommitStream();
 void *StreamCommandBuffer();  // an MPSCommandBuffer *
 void EndStreamCoalescing();
 
-// While one lives, the calling thread may work on device copies, as an aten
-// operator's command does: it is in the stream's queue, everything that was
-// encoded on the stream has run, and the execution lock is held.  May be
-// nested.  `name` is the operator's, for messages.
+// During its lifetime the calling thread may work on device copies, like an
+// aten operator's command: the thread is in the stream's queue, all commands of
+// the stream have run, and the thread holds the execution lock.  Scopes may be
+// nested. `name` is the name of the operator, for messages.
 class OperatorScope {
  public:
   explicit OperatorScope(const char *name);
   ~OperatorScope();
   OperatorScope(const OperatorScope &) = delete;
 
-  // On a Mac the operator's kernel is encoded with torch's own encoder, which
-  // stays open.  `name` must outlive everything.
+  // On a Mac torch's own encoder encodes the operator's kernel and stays open.
+  // `name` must live for ever.
   static void LeaveEncoderOpen(const char *name);
 
   // The device copy of a live buffer.
@@ -64,27 +64,27 @@ class OperatorScope {
   }
 
  private:
-  // Of the outermost scope of a thread.
+  // For the outermost scope of a thread.
   std::optional<SerialQueue::Turn> turn_;
   std::unique_lock<std::recursive_mutex> execution_;
-  // Of command buffers that had to run first; called when the queue is left,
-  // since on a Mac they run on a thread of Metal's.
+  // The handlers of command buffers that ran first.  The scope calls them
+  // outside of the queue, because on a Mac they run on a thread of Metal.
   std::vector<CommandBuffer::Handler> handlers_;
 };
 
-// The name of the operator in whose scope the calling thread is, or that it
-// runs work for which has to come first; "" if there is none.
+// The name of the operator in whose scope the calling thread is, or for which
+// it runs earlier work; "" if there is none.
 const char *CurrentOperator();
 
-// Commits and waits inside the stream's queue, as a blocking copy does.  The
+// Commits and waits inside the stream's queue, like a blocking copy.  The
 // calling thread must not be in an OperatorScope.  `for_operator` names the
-// operator whose time the wait is a part of.
+// operator whose time includes the wait.
 void SynchronizeInQueue(const char *for_operator = "");
 
 // Commits inside the stream's queue.
 void CommitInQueue();
 
-// Encodes `command` on the stream, to run later.  The calling thread must not
+// Encodes `command` on the stream.  The calling thread must not
 // be in the stream's queue.
 void EncodeOnStream(Command command);
 

@@ -17,12 +17,12 @@ thread_local int64_t command_begin = 0;
 namespace {
 
 std::mutex records_mutex;
-// Each one a JSON object.
+// Each record is a JSON object.
 std::vector<std::string> records;
 
 void Record(std::string record) {
   std::lock_guard<std::mutex> lock(records_mutex);
-  // A recording may have ended since the caller looked.
+  // A recording may have ended since the caller's check.
   if (IsTracing()) records.push_back(std::move(record));
 }
 
@@ -55,7 +55,7 @@ void TraceDispatch(const std::string &label, const std::string &pipeline,
 
 }  // namespace mps_emulator
 
-// Begins a recording; returns what mps_emulator_stop_trace() is to be given.
+// Begins a recording; returns the argument for mps_emulator_stop_trace().
 MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   using namespace mps_emulator;
   std::lock_guard<std::mutex> lock(records_mutex);
@@ -63,8 +63,8 @@ MPS_EMULATOR_EXPORT uint64_t mps_emulator_start_trace() {
   return records.size();
 }
 
-// Ends the trace and returns its records, a JSON array in the order of the
-// calls.  The text stays valid until this thread's next call.
+// Ends the recording; returns its records, a JSON array in the order of the
+// calls. The text is valid until this thread's next call.
 MPS_EMULATOR_EXPORT const char *mps_emulator_stop_trace(uint64_t begin) {
   using namespace mps_emulator;
   thread_local std::string ans;

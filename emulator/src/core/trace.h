@@ -1,5 +1,5 @@
-// What a profiler would show, recorded while somebody asks: signposts of the
-// program, and dispatches that the device runs.
+// The records of a profiler, while a trace is being recorded: the program's
+// signposts and the device's dispatches.
 #pragma once
 
 #include <atomic>
@@ -8,26 +8,25 @@
 
 namespace mps_emulator {
 
-// How many recordings are going on.
+// The number of recordings in progress.
 extern std::atomic<int> tracing;
 
 inline bool IsTracing() { return tracing.load(std::memory_order_relaxed) > 0; }
 
-// Nanoseconds of a clock that only goes forward.
+// Nanoseconds of a monotonic clock.
 int64_t TraceTime();
 
-// If this thread is tracing: when it took up its present command.  The command
-// gets its buffers after that moment, which on a Mac takes no time.
+// The time at which this thread began its present command, if it is tracing.
+// Then the command gets its buffers, which takes no time on a Mac.
 extern thread_local int64_t command_begin;
 
-// `kind` is "begin", "end" or "event".  The thread is the caller's, the time
-// is now.
+// Records the calling thread and the present time.  `kind` is "begin", "end" or
+// "event".
 void TraceSignpost(const char *kind, const std::string &subsystem,
                    const std::string &category, const char *name,
                    const std::string &message, uint64_t id);
 
-// The labels are those of the encoder and of the pipeline; `during` is the name
-// of the operator that it ran in, or "".
+// `during` is the name of the operator in which the dispatch ran, or "".
 void TraceDispatch(const std::string &label, const std::string &pipeline,
                    const std::string &kernel, const std::string &during,
                    int64_t begin, int64_t end);

@@ -1,7 +1,6 @@
-// MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h): an address that
-// holds no object.  The message lookup of runtime.mm knows handles; every
-// method below runs with a handle for self and must not touch what self points
-// to.
+// MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h), an address without
+// an object.  The message lookup of runtime.mm knows handles.  In each method
+// below self is a handle, and the method must not dereference it.
 #include <Metal/Metal.h>
 
 #include <string>
@@ -17,7 +16,7 @@ using namespace mps_emulator;
 namespace {
 
 Class BufferClass() {
-  // Not looked up at load time: constructors of the library may send messages
+  // Looked up at the first use: constructors of the library may send messages
   // before the runtime has registered its classes.
   static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
   return buffer_class;

@@ -16,7 +16,7 @@ using namespace mps_emulator;
 namespace {
 
 std::mutex all_queues_mutex;
-// Never shrinks: a queue outlives its object, and programs have few.
+// Never shrinks: a queue outlives its object, and a program has few queues.
 std::vector<CommandQueue *> all_queues;
 
 }  // namespace
@@ -186,8 +186,8 @@ void LetDeviceProgress() {
   (*_buffer)->Wait();
 }
 
-// A program that asks a committed buffer for its status may be polling: the
-// device makes progress after the first answer.
+// A program that asks for the status of a committed buffer may be polling, so
+// the device runs after the first answer.
 - (MTLCommandBufferStatus)status {
   MTLCommandBufferStatus status =
       static_cast<MTLCommandBufferStatus>((*_buffer)->status());
@@ -280,7 +280,7 @@ void LetDeviceProgress() {
   Assign(&_rootCommandBuffer, next);
 }
 
-// The rest goes to the root.
+// All other messages go to the root.
 #define FORWARD(type, method)           \
   -(type)method {                       \
     return [_rootCommandBuffer method]; \

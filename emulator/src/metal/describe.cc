@@ -29,7 +29,7 @@ std::string Hex(std::string_view bytes) {
   return ans + "\"";
 }
 
-// The items of a range, each turned into JSON.
+// The items of a range as a JSON list.
 template <typename Range, typename Function>
 std::string List(const Range &range, Function to_json) {
   std::string ans = "[";

@@ -1,5 +1,5 @@
-// Commands of Metal as a recording has them (core/record.h): members of a JSON
-// object, from which the command can be done again.
+// Metal's commands in a recording (core/record.h): members of a JSON object,
+// from which a replay repeats the command.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@ namespace mps_emulator {
 
 // places: (index in the argument table, offset in bytes) of the command's
 //   buffers, in the order of its uses.
-// pipeline: the pipeline's label.
-// encoder: its number; concurrent: whether the dispatches of the encoder run
-//   at the same time, but for barriers.
+// pipeline: the label of the pipeline.
+// encoder: the number of the encoder; concurrent: whether its dispatches run at
+//   the same time between barriers.
 std::string DescribeDispatch(
     const msl::Dispatch &dispatch,
     const std::vector<std::pair<unsigned, size_t>> &places,
     const std::string &pipeline, uint64_t encoder, bool concurrent);
 
-// From the command's first use to its second; in bytes.
+// A copy from the command's first use to its second, in bytes.
 std::string DescribeCopy(size_t from, size_t to, size_t size);
 
 std::string DescribeFill(size_t offset, size_t size, unsigned char value);

@@ -132,7 +132,7 @@ void RefuseCompiled(const std::string &library, NSError **error) {
 }
 
 - (id<MTLCommandQueue>)newCommandQueue {
-  // A queue outlives its object: buffers that were committed to it may wait.
+  // A queue outlives its object, because its committed buffers may wait.
   return NewCommandQueueObject(new CommandQueue);
 }
 
@@ -276,7 +276,7 @@ void RefuseCompiled(const std::string &library, NSError **error) {
 
 @end
 
-// Retained by its caller, as on a Mac; the device itself lives for ever.
+// The caller owns a reference, as on a Mac; the device lives for ever.
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   static id<MTLDevice> device = [[MPSEmulatorDevice alloc] init];
   return [device retain];

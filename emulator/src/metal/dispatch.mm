@@ -35,8 +35,8 @@ Semaphore *SemaphoreOf(dispatch_semaphore_t handle) {
   return static_cast<Semaphore *>(FromHandle(handle));
 }
 
-// A thread in torch's queue may need the GIL: another thread that holds the GIL
-// and waits for the queue may wait forever.
+// A thread in torch's queue may need the GIL, so another thread that holds the
+// GIL and waits for the queue may wait for ever.
 void CountIfGilIsHeld() {
   static auto *const holds_gil =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
@@ -111,7 +111,7 @@ void dispatch_assert_queue_not(dispatch_queue_t queue) {
 
 void dispatch_once_f(dispatch_once_t *predicate, void *context,
                      dispatch_function_t function) {
-  // 0: nobody came; 1: somebody is at it; ~0: done.
+  // 0: no thread yet; 1: a thread runs the block; ~0: done.
   constexpr dispatch_once_t kDone = ~dispatch_once_t{0};
   if (__atomic_load_n(predicate, __ATOMIC_ACQUIRE) == kDone) return;
   static std::recursive_mutex *mutex = new std::recursive_mutex;

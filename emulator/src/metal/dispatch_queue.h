@@ -1,4 +1,4 @@
-// What a dispatch_object_t points to.
+// The objects behind dispatch_object_t.
 #pragma once
 
 #include <dispatch/dispatch.h>

@@ -22,7 +22,7 @@ namespace {
 
 constexpr NSUInteger kMaxSetBytes = 4096;
 
-// What an encoder of either kind is about.
+// The state of an encoder of either kind.
 struct EncoderState {
   virtual ~EncoderState() = default;
 
@@ -56,8 +56,8 @@ struct ComputeState : EncoderState {
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
   std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
-  // Of a concurrent encoder: a number for the dispatches since the last
-  // barrier, which may run at the same time.  0: they run in order.
+  // For a concurrent encoder the number of the group of dispatches since the
+  // last barrier, which may run at the same time.  0: they run in order.
   uint64_t concurrent_group = 0;
 
   void BeginConcurrentGroup() {
@@ -84,7 +84,7 @@ std::string ToString(MTLSize size) {
 
 }  // namespace
 
-// What both kinds of encoder have in common.
+// The common part of both kinds of encoder.
 @interface MPSEmulatorEncoder : NSObject <MTLCommandEncoder> {
   EncoderState *_state;
 }
@@ -150,7 +150,7 @@ std::string ToString(MTLSize size) {
 - (void)popDebugGroup {
 }
 
-// Commands of one queue run in order, so a fence is always reached in time.
+// Commands of a queue run in order, so each fence comes in time.
 - (void)updateFence:(id<MTLFence>)fence {
   [self checkOpen:"updateFence:"];
 }
@@ -179,7 +179,7 @@ std::string ToString(MTLSize size) {
 
 - (void)endEncoding {
   [super endEncoding];
-  // The commands hold what they use.
+  // The commands keep the objects that they use.
   for (Argument &argument : [self state]->arguments) argument.Clear();
 }
 
@@ -322,7 +322,7 @@ std::string ToString(MTLSize size) {
   Command command;
   command.name = "kernel " + kernel.name;
   if (!state->label.empty()) command.name += " (" + state->label + ")";
-  // Where in the argument table the buffers of command.uses belong, and bytes
+  // The indexes in the argument table of the buffers of command.uses, and bytes
   // that the command keeps alive.
   std::vector<std::pair<unsigned, size_t>> places;
   std::vector<std::shared_ptr<std::vector<char>>> bytes;
@@ -365,8 +365,8 @@ std::string ToString(MTLSize size) {
   state->buffer->Encode(std::move(command));
 }
 
-// Buffers stay where they are; arguments that hold addresses of others are the
-// program's own affair.
+// Buffers never move.  The program is responsible for arguments with addresses
+// of other buffers.
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
   [self checkOpen:"useResource:usage:"];
 }
@@ -390,8 +390,7 @@ std::string ToString(MTLSize size) {
   [self recordBarrier];
 }
 
-// A barrier needs no work here: commands of one encoder run one after the
-// other.
+// A barrier needs no work: commands of an encoder run one after the other.
 - (void)recordBarrier {
   if (!IsRecording()) return;
   _state->buffer->Encode({"a memory barrier",

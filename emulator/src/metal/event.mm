@@ -32,8 +32,8 @@ struct EventState {
   std::vector<Listener> listeners;
 };
 
-// How long a command waits for a value that no committed work will signal; a
-// CPU thread may still do so.
+// The time for which a command waits for a value that no committed work
+// signals: a CPU thread may still signal it.
 constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace

@@ -20,7 +20,7 @@ inline std::string ToStdString(NSString *text) {
 NSError *MakeError(NSErrorDomain domain, NSInteger code,
                    const std::string &text);
 
-// What a property that is declared `copy` or `strong` does.
+// The setter of a property that is declared `copy` or `strong`.
 template <typename T>
 void Assign(T *member, T value) {
   [value retain];

@@ -18,10 +18,10 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 
 namespace {
 
-// The most threads that a pipeline allows where the program does not say how
-// many it needs.  On a Mac the number depends on the kernel's registers, which
-// the emulator does not count.  MPS_EMULATOR_MAX_THREADS lowers it for all
-// pipelines: a program that never reads maxTotalThreadsPerThreadgroup fails.
+// The most threads that a pipeline allows if the program gives no number.  On a
+// Mac the number depends on the kernel's registers, which the emulator does not
+// count. MPS_EMULATOR_MAX_THREADS lowers it for all pipelines, so that a
+// program which never reads maxTotalThreadsPerThreadgroup fails.
 NSUInteger MostThreadsOfAPipeline() {
   const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
   NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;

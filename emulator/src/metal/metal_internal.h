@@ -1,4 +1,4 @@
-// The emulator's Metal classes, as its own Objective-C++ files see them.
+// The emulator's Metal classes, for its own Objective-C++ files.
 #pragma once
 
 #include <Metal/Metal.h>
@@ -13,20 +13,20 @@
 
 namespace mps_emulator {
 
-// The buffer behind an id<MTLBuffer>; ends the program if it is none.
+// The buffer behind an id<MTLBuffer>; ends the program if there is none.
 Buffer *RequireBuffer(id<MTLBuffer> buffer, const char *what);
 
-// The id<MTLBuffer> of a live buffer; the reference count stays as it is.
+// The id<MTLBuffer> of a live buffer, without a new reference.
 id<MTLBuffer> ToMTLBuffer(Buffer *buffer);
 
 // A new MTLCommandQueue object over `queue`, which must outlive it.
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
 
-// The command buffer behind a Metal object that this emulator made.
+// The command buffer behind a Metal object of the emulator.
 const std::shared_ptr<CommandBuffer> &CommandBufferOf(
     id<MTLCommandBuffer> object);
 
-// Runs all committed work of every queue, as time passing would.
+// Runs all committed work of every queue.
 void LetDeviceProgress();
 
 }  // namespace mps_emulator
@@ -55,8 +55,8 @@ void LetDeviceProgress();
                            label:(NSString *)label;
 @end
 
-// Keeps what it was compiled from: functions with constant values are compiled
-// from it again.
+// Keeps its source, from which functions with constant values are compiled
+// again.
 @interface MPSEmulatorLibrary : NSObject <MTLLibrary> {
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
   std::string *_source;
@@ -78,8 +78,8 @@ void LetDeviceProgress();
 - (void)noteSignalFrom:(mps_emulator::CommandQueue *)queue;
 // A command buffer of `queue` signals the event.
 - (void)signal:(uint64_t)value from:(mps_emulator::CommandQueue *)queue;
-// Returns when the event has reached `value`; runs what signals it.  What
-// follows on `queue` comes after all that the signals stand behind.
+// Waits until the event has reached `value`, and runs the work that signals it.
+// The next commands of `queue` come after all commands before the signal.
 - (void)reach:(uint64_t)value on:(mps_emulator::CommandQueue *)queue;
 - (void)reach:(uint64_t)value;
 @end

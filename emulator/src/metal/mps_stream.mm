@@ -1,5 +1,5 @@
-// at::mps::MPSStream and MPSDevice, as torch's own headers declare them.  What
-// each function does on a Mac is written down in core/stream.h.
+// at::mps::MPSStream and MPSDevice, which torch's own headers declare.
+// core/stream.h documents their behaviour on a Mac.
 #include <ATen/mps/MPSDevice.h>
 #include <ATen/mps/MPSStream.h>
 #include <c10/metal/error.h>
@@ -44,8 +44,8 @@ MPSCommandBuffer_t MPSStream::commandBuffer() {
   return _commandBuffer;
 }
 
-// torch's operators leave no encoder here: mps_emulator::CommandBuffer knows
-// where they would have.
+// Operators leave no encoder here; mps_emulator::CommandBuffer knows where a
+// Mac's would have left one.
 static void TakeCoalescedEncoder() {
   if (const auto &open = mps_emulator::OpenCommandBuffer())
     open->SetCoalescing(nullptr);
@@ -72,7 +72,7 @@ void MPSStream::endKernelCoalescing() {
 void MPSStream::synchronize(SyncType syncType) {
   switch (syncType) {
     case SyncType::NONE:
-    case SyncType::COMMIT_ADAPTIVE:  // commits only where memory is scarce
+    case SyncType::COMMIT_ADAPTIVE:  // commits only if memory is scarce
       endKernelCoalescing();
       break;
     case SyncType::COMMIT:
@@ -103,8 +103,8 @@ void MPSStream::commitAndContinue() {
   mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
 }
 
-// Programs keep pointers to command buffers that torch has released: for a
-// while the objects stay, and say what is wrong.
+// Programs keep pointers to command buffers that torch has released.  The
+// objects stay for a while, so that they can report the mistake.
 static void ReleaseLater(MPSCommandBuffer_t buffer) {
   constexpr size_t kKept = 64;
   static MPSCommandBuffer_t kept[kKept];
@@ -115,8 +115,7 @@ static void ReleaseLater(MPSCommandBuffer_t buffer) {
 }
 
 void MPSStream::commitAndWait() {
-  // There is work, but perhaps none that needed a command buffer: operators
-  // run at once.
+  // There is work, but maybe without a command buffer: operators run at once.
   commandBuffer();
   mps_emulator::SetOpenCommandBuffer(nullptr);
   [_commandBuffer commit];

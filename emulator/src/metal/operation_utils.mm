@@ -1,6 +1,5 @@
 // The functions of <ATen/native/mps/OperationUtils.h> and MPSProfiler.h, which
-// extensions include.  What needs no graph is here; what does raises an error
-// that says so.
+// extensions include.  Functions that need a graph raise an error.
 #include <ATen/mps/MPSProfiler.h>
 #include <ATen/native/mps/OperationUtils.h>
 #include <c10/util/StringUtil.h>
@@ -11,7 +10,7 @@ namespace at::native::mps {
 
 namespace {
 
-// What Metal, MPS and torch's keys call a dtype.
+// The names of a dtype in Metal, in MPS and in torch's keys.
 struct TypeNames {
   ScalarType dtype;
   MPSDataType mps;
@@ -44,7 +43,7 @@ const TypeNames *Find(ScalarType dtype) {
   return nullptr;
 }
 
-// A scalar is a number of the host: MPS has a float in place of a double.
+// A scalar is a number of the host; in MPS a double becomes a float.
 ScalarType AsScalar(ScalarType dtype) {
   if (dtype == kDouble) return kFloat;
   return dtype == kComplexDouble ? kComplexFloat : dtype;
@@ -265,7 +264,7 @@ size_t compute_storage_numel_distance(const TensorBase &t) {
   return distance;
 }
 
-// ---- what needs graphs
+// ---- functions that need graphs
 
 void runMPSGraph(MPSStream *, MPSGraph *, NSDictionary *, NSDictionary *) {
   NeedsGraph(__func__);
@@ -331,10 +330,10 @@ MPSGraphTensor *log1p(MPSGraph *, MPSGraphTensor *) { NeedsGraph(__func__); }
 
 MPSKernelCache *MPSKernelCache::_instance_cache = nullptr;
 MPSGraphCache *MPSGraphCache::_instance_cache = nullptr;
-// Profiling is never on here.
+// Profiling is always off.
 void MPSGraphCache::profileCachedGraph(const CacheEntry &) const {}
 
-// ---- what runs kernels of torch's
+// ---- functions that run torch's kernels
 
 Tensor randperm_argsort_lowbits_metal(const Tensor &, int, Tensor &) {
   NeedsTorchsKernels(__func__);
@@ -375,8 +374,8 @@ void MetalShaderLibrary::exec_ternary_kernel(TensorIteratorBase &,
 
 }  // namespace at::native::mps
 
-// ---- the profiler, which is off: a Mac's is, too, unless it is asked for.
-// mps_emulator.trace() records what it would.
+// ---- the profiler, which is off, as on a Mac by default. mps_emulator.trace()
+// records the same.
 
 namespace at::mps {
 

@@ -14,7 +14,7 @@
 using namespace mps_emulator;
 
 extern "C" {
-// What the first word of a block points to.
+// The object to which the first word of a block points.
 extern void *_NSConcreteStackBlock[];
 extern void *_NSConcreteGlobalBlock[];
 extern void *_NSConcreteMallocBlock[];
@@ -36,12 +36,12 @@ IMP LookUpBlockMethod(SEL selector) {
   return class_getMethodImplementation(block_class, selector);
 }
 
-// What a block captured, as the compiler tells the blocks runtime: an object
-// pointer of an ordinary variable (a __block variable keeps nothing).
+// The compiler's code for a captured object pointer of an ordinary variable; a
+// __block variable retains nothing.
 constexpr int kFieldIsObject = 3;
 constexpr int kFieldKindMask = 0xFF;
 
-// The beginning of what the compiler makes of a protocol.
+// The beginning of the compiler's data of a protocol.
 struct CompiledProtocol {
   void *isa;
   const char *name;
@@ -54,9 +54,9 @@ struct CompiledProtocol {
 
 }  // namespace
 
-// Every message that clang compiles for GCC's runtime goes through this
-// function.  The linker takes this definition instead of libobjc's, since the
-// emulator comes before libobjc in every link line (see cmake/).
+// Each message that clang compiles for GCC's runtime calls this function.  The
+// emulator is before libobjc in every link line (see cmake/), so the linker
+// takes this definition.
 extern "C" __attribute__((visibility("default"))) IMP
 objc_msg_lookup(id receiver, SEL selector) {
   using Lookup = IMP (*)(id, SEL);
@@ -70,9 +70,9 @@ objc_msg_lookup(id receiver, SEL selector) {
   return lookup(receiver, selector);
 }
 
-// A copied block retains the objects that it captured, and releases them when
-// the block is freed.  libBlocksRuntime has no objects: a library that brings
-// them defines these two functions.
+// A copied block retains its captured objects and releases them at its end.
+// libBlocksRuntime knows no objects, so a library with objects defines these
+// two functions.
 extern "C" __attribute__((visibility("default"))) void _Block_object_assign(
     void *destination, const void *object, const int flags) {
   if ((flags & kFieldKindMask) == kFieldIsObject) {
@@ -98,9 +98,9 @@ extern "C" __attribute__((visibility("default"))) void _Block_object_dispose(
   dispose(object, flags);
 }
 
-// clang gives every function of an Objective-C++ file GCC's Objective-C
-// personality routine, which does not know typed C++ handlers.  C++'s does all
-// that these programs need.
+// clang gives each function of an Objective-C++ file GCC's Objective-C
+// personality routine, which does not know typed C++ handlers.  C++'s routine
+// suffices.
 extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
     int version, int actions, uint64_t exception_class, void *exception,
     void *context) {

@@ -1,9 +1,9 @@
-// torch's MetalShaderLibrary and MetalKernelFunction, which extensions use, and
-// what torch.mps.compile_shader() needs of them, for the Python package, which
-// calls that with ctypes.  They are programs of Metal as any other: compile,
-// make a pipeline, encode on torch's stream.
+// torch's MetalShaderLibrary and MetalKernelFunction for extensions, and the C
+// functions behind torch.mps.compile_shader(), which the Python package calls
+// with ctypes.  They use Metal like any program: they compile, make a pipeline,
+// and encode on torch's stream.
 //
-// C functions that can fail return a message, which the caller frees, or null.
+// A C function that can fail returns null or a message, which the caller frees.
 #include <ATen/native/mps/OperationUtils.h>
 #include <Metal/Metal.h>
 #include <c10/util/StringUtil.h>
@@ -143,7 +143,7 @@ MTLLibrary_t MetalShaderLibrary::compileLibrary(const std::string &src) {
       const char *given = std::getenv("PYTORCH_MPS_FAST_MATH");
       const bool fast = given && std::strcmp(given, "0") != 0;
       options = [[MTLCompileOptions new] autorelease];
-      // What torch asks for on the macOS that the emulator says it is, 15.2.
+      // torch's choice on macOS 15.2, the release that the emulator reports.
       options.languageVersion = MTLLanguageVersion3_2;
       options.mathMode = fast ? MTLMathModeFast : MTLMathModeSafe;
       options.mathFloatingPointFunctions =
@@ -266,7 +266,7 @@ char *Copy(const std::exception &error) {
 
 }  // namespace
 
-// is_refusal: set where it is the compiler that refuses the source.
+// is_refusal: set to 1 if the compiler refuses the source.
 MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
                                                    void **library,
                                                    int *is_refusal) {
@@ -286,7 +286,8 @@ MPS_EMULATOR_EXPORT void mps_emulator_delete_shader(void *library) {
   delete static_cast<DynamicMetalShaderLibrary *>(library);
 }
 
-// The names of a library's kernels, one a line, to be freed.
+// The names of a library's kernels, one on each line; the caller frees the
+// text.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
   std::string names;
   for (const std::string &name :
@@ -297,8 +298,8 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
 
 // A pipeline, which lives as long as the library.
 //
-// limits: threads of a threadgroup at most, threads of a simdgroup, bytes of
-// threadgroup memory.
+// limits: the most threads of a threadgroup, the threads of a SIMD group, the
+// bytes of threadgroup memory.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
                                                   const char *name,
                                                   void **pipeline,
@@ -317,7 +318,7 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
   }
 }
 
-// error_index: where the kernel takes torch's error buffer, -1 if nowhere.
+// error_index: the index of torch's error buffer, -1 if the kernel takes none.
 MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(void *pipeline,
                                                const Argument *arguments,
                                                uint64_t num_arguments,

@@ -1,6 +1,6 @@
-// A C interface to the compiler and the executor, for replaying and for tests:
+// A C interface to the compiler and the executor, for the replay and for tests:
 // kernels over plain memory, without torch and Metal's objects.
-// mps_emulator/msl/native.py calls it.
+// mps_emulator/msl/native.py calls these functions.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +20,7 @@ struct LibraryHandle {
   std::shared_ptr<const msl::Library> library;
 };
 
-// Fatal() ends a process; the caller wants its message.
+// The caller gets Fatal()'s message instead of the end of its process.
 struct FatalMessage {
   std::string text;
 };
@@ -42,13 +42,13 @@ struct MslOptions {
   const char *const *macro_names;
   const char *const *macro_values;
   int32_t constant_count;
-  const char *const *constant_names;  // "" where the index counts
+  const char *const *constant_names;  // "": the index counts
   const uint32_t *constant_indices;
   const char *const *constant_bytes;
   const uint64_t *constant_sizes;
 };
 
-// Returns a library, or nullptr with the diagnostics in `message`.
+// Returns a library, or nullptr and the diagnostics in `message`.
 MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
     const char *source, uint64_t source_size, const MslOptions *options,
     char *message, uint64_t message_size) {
@@ -73,7 +73,7 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
   delete library;
 }
 
-// One line for each kernel and, indented, each of its parameters.
+// Writes a line for each kernel and an indented line for each parameter.
 MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
                                                    char *out, uint64_t size) {
   std::ostringstream text;
@@ -92,8 +92,8 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
   Store(text.str(), out, size);
 }
 
-// Runs a kernel.  Returns 0, or 1 with the message of Fatal() in `message`,
-// or 2 if there is no such kernel.
+// Runs a kernel.  Returns 0; 1 and Fatal()'s message in `message`; or 2 if
+// there is no such kernel.
 MPS_EMULATOR_EXPORT int mps_emulator_msl_run(
     const LibraryHandle *library, const char *kernel,
     const void *const *buffers, const uint64_t *buffer_sizes,

@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 struct Outcome {
   std::shared_ptr<const Library> library;
-  std::string diagnostics;  // set where there is no library
-  bool is_refusal = false;  // by Metal's rules, not a failure of our own
+  std::string diagnostics;  // set if there is no library
+  bool is_refusal = false;  // by Metal's rules, no failure of the front end
 };
 
 std::string Environment(const char *name) {
@@ -32,9 +32,9 @@ std::string Environment(const char *name) {
   return value == nullptr ? "" : value;
 }
 
-// Where compiled libraries are kept from one process to the next:
-// MPS_EMULATOR_CACHE_DIR, else mps-emulator in the user's cache folder, else a
-// folder of this user's own among the temporary files.
+// The folder of the cache of compiled libraries: MPS_EMULATOR_CACHE_DIR, else
+// mps-emulator in the user's cache folder, else a folder of this user for
+// temporary files.
 fs::path CacheDirectory() {
   if (std::string path = Environment("MPS_EMULATOR_CACHE_DIR"); !path.empty())
     return path;
@@ -72,7 +72,7 @@ std::string CacheKey(const FrontEnd &front_end, const std::string &source,
   return hash.Hexadecimal();
 }
 
-// A folder that goes away with the object.
+// A folder that the destructor deletes.
 class TemporaryDirectory {
  public:
   explicit TemporaryDirectory(const fs::path &parent) {
@@ -94,8 +94,8 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-// Compiles into the cache.  Other processes may do the same at the same time:
-// each builds for itself, and whichever file is renamed last stays.
+// Compiles into the cache.  Other processes may compile the same text at the
+// same time; the file of the last rename stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        const CompileOptions &options, bool check_races,
                        const fs::path &cached, std::string *diagnostics) {
@@ -126,7 +126,8 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
       outcome.library =
           LoadLibrary(cached.string(), source, options, &outcome.diagnostics);
       if (outcome.library != nullptr) return outcome;
-      // Damaged, say by a full disk.  It is replaced below.
+      // The file is damaged, for example by a full disk; the code below
+      // replaces it.
       fs::remove(cached);
     }
     fs::create_directories(cached.parent_path());
@@ -144,8 +145,7 @@ Outcome LoadOrBuild(const FrontEnd &front_end, const std::string &key,
   return outcome;
 }
 
-// The libraries of this process, and the refusals: the same text is refused
-// again at once.
+// The libraries and the refusals of this process, for the same text again.
 class ProcessCache {
  public:
   Outcome Get(const FrontEnd &front_end, const std::string &source,
@@ -160,13 +160,13 @@ class ProcessCache {
       return entry->outcome;
     }
     std::shared_ptr<Entry> entry = place = std::make_shared<Entry>();
-    // Nothing is locked while the compiler runs.
+    // No lock is held while the compiler runs.
     lock.unlock();
     Outcome outcome = LoadOrBuild(front_end, key, source, options, check_races);
     lock.lock();
     entry->outcome = outcome;
     entry->ready = true;
-    // A full disk, say, may have room the next time.
+    // The next attempt may succeed, for example after a full disk.
     if (outcome.library == nullptr && !outcome.is_refusal) entries_.erase(key);
     changed_.notify_all();
     return outcome;
@@ -193,7 +193,7 @@ std::shared_ptr<const Library> Compile(const std::string &source,
     *diagnostics = front_end.error();
     return nullptr;
   }
-  // Never destroyed: a thread may still compile while the process ends.
+  // Never destroyed, because a thread may compile while the process ends.
   static ProcessCache *cache = new ProcessCache;
   Outcome outcome = cache->Get(front_end, source, options);
   if (outcome.library == nullptr) *diagnostics = outcome.diagnostics;

@@ -13,15 +13,15 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// What threadgroup memory holds before a kernel writes to it, and what an
-// exchange gives for a lane that takes no part: as a float, -102286.55.
+// The contents of threadgroup memory before a kernel writes to it, and the
+// value of an inactive lane in an exchange: as a float, -102286.55.
 constexpr int kPoison = 0xC7;
 
-// The limit of threadgroup memory, and room for aligning its pieces.
+// The limit of threadgroup memory, plus room to align its pieces.
 constexpr size_t kMemoryBytes = 2 * kMaxThreadgroupBytes;
 constexpr size_t kMemoryAlignment = 256;
 constexpr size_t kVariableAlignment = 16;
-// Behind each piece that the encoder sets; must stay as it was.
+// Bytes behind each piece that the encoder sets; they must not change.
 constexpr size_t kRedzone = 64;
 
 __attribute__((tls_model("initial-exec"))) thread_local Executor *executor =
@@ -36,7 +36,7 @@ unsigned LineOf(uint64_t site) { return static_cast<unsigned>(site >> 32); }
 }  // namespace
 
 Executor &Executor::OfThisThread() {
-  // Owned apart from the plain pointer, which a signal handler may read.
+  // A second, plain pointer is for signal handlers.
   static thread_local std::unique_ptr<Executor> owner;
   if (owner == nullptr) {
     owner = std::make_unique<Executor>();
@@ -56,8 +56,8 @@ Executor::Executor() : memory_(new char[kMemoryBytes + kMemoryAlignment]) {
 void Executor::Run(const Dispatch &dispatch,
                    const mps_emulator_msl_kernel &kernel) {
   outermost_frame_ = __builtin_frame_address(0);
-  // Also when a handler of Fatal() leaves by an exception, the next dispatch
-  // finds everything as if there had been none.
+  // Restores the state for the next dispatch, also if a handler of Fatal()
+  // throws an exception.
   struct Cleanup {
     Executor *executor;
     ~Cleanup() {
@@ -95,7 +95,7 @@ void Executor::Run(const Dispatch &dispatch,
     unsigned most = dispatch.threadgroup[0] * dispatch.threadgroup[1] *
                     dispatch.threadgroup[2];
     if (most > threads_.size()) {
-      // Larger stacks lie elsewhere, so all fibers begin anew.
+      // New stacks are at other addresses, so all fibers begin anew.
       started_ = 0;
       if (!stacks_.Reserve(most))
         Fatal(
@@ -229,8 +229,8 @@ void Executor::RunOnFibers() {
       RunSimdgroup(simdgroup);
       CompleteExchange(simdgroup);
       if (order_size_ == 0) {
-        // No exchange was waited for: only the threadgroup as a whole can
-        // bring this simdgroup further.
+        // No thread waits for an exchange: the SIMD group can go on only after
+        // a threadgroup barrier.
         std::copy(ready.begin() + pick + 1, ready.begin() + count,
                   ready.begin() + pick);
         --count;
@@ -365,7 +365,7 @@ void Executor::Suspend() {
   Thread *self = running_;
   if (order_next_ < order_size_) {
     running_ = &threads_[order_[order_next_++]];
-    // Most of the time of a switch is the wait for the other stack's memory.
+    // The wait for the other stack's memory is most of the time of a switch.
     if (order_next_ < order_size_) {
       auto *stack =
           static_cast<const char *>(threads_[order_[order_next_]].context);
@@ -379,7 +379,7 @@ void Executor::Suspend() {
 }
 
 void Executor::FiberMain() {
-  // A fiber never changes its thread of the host, so `self` stays right.
+  // A fiber never changes its host thread, so `self` stays right.
   Executor *self = executor;
   for (;;) {
     Thread *thread = self->running_;
@@ -474,7 +474,7 @@ unsigned Executor::RunningThread() const {
 
 bool Executor::IsOnStack(const void *address) const {
   if (running_ != nullptr) return stacks_.Contains(address);
-  // A kernel without fibers is called by Run(), in frames below its own.
+  // Run() calls a kernel without fibers, in frames below its own.
   auto at = reinterpret_cast<uintptr_t>(address);
   return at > reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) &&
          at < reinterpret_cast<uintptr_t>(outermost_frame_);

@@ -17,8 +17,8 @@
 
 namespace mps_emulator::msl {
 
-// Each thread of the host that runs dispatches has an executor, which keeps the
-// fibers' stacks from one dispatch to the next.
+// Each host thread that runs dispatches has an executor, which keeps the
+// fibers' stacks between dispatches.
 class Executor {
  public:
   // Creates it at the first call on a thread.
@@ -28,11 +28,11 @@ class Executor {
 
   Executor();
 
-  // `dispatch` has been checked: its buffers are bound and its sizes are
-  // within the limits.
+  // The caller has checked that the buffers of `dispatch` are bound and its
+  // sizes are within the limits.
   void Run(const Dispatch &dispatch, const mps_emulator_msl_kernel &kernel);
 
-  // The dispatch that Run() runs; nullptr outside of Run().
+  // The dispatch of Run(); nullptr outside of Run().
   const Dispatch *dispatch() const { return dispatch_; }
   const FiberStacks &stacks() const { return stacks_; }
   // The checker's first finding; nullptr: none so far, or no checker.
@@ -41,9 +41,9 @@ class Executor {
                ? nullptr
                : checker_->failure().c_str();
   }
-  // The threadgroups that have run so far, in all dispatches.
+  // The number of threadgroups that have run, in all dispatches.
   uint64_t progress() const { return progress_; }
-  // Of the threadgroup that is running, in threadgroups.
+  // The position of the running threadgroup, in threadgroups.
   const unsigned (&threadgroup_position() const)[3] {
     return launch_.threadgroup_position;
   }
@@ -59,24 +59,24 @@ class Executor {
   // One thread of the threadgroup that is running.
   struct Thread {
     FiberContext context = nullptr;
-    uint64_t site = 0;            // of the call that it waits in
+    uint64_t site = 0;            // the call in which it waits
     unsigned barrier_flags = 0;   // mem_flags of the barrier it waits at
-    const void *value = nullptr;  // what it gives to an exchange
+    const void *value = nullptr;  // its value in an exchange
     unsigned value_size = 0;
-    unsigned active = 0;  // the lanes that took part in the exchange
-    uint16_t x = 0;       // its place in the threadgroup
+    unsigned active = 0;  // the active lanes of the exchange
+    uint16_t x = 0;       // its position in the threadgroup
     uint16_t y = 0;
     uint16_t z = 0;
     State state = State::kReady;
   };
 
-  // The calls of functions by which a thread came to where it is.  Deeper
-  // calls than there is room for are told apart by their hash alone.
+  // The calls of functions that lead to a thread's place.  Calls beyond kMost
+  // are distinguished only by their hash.
   struct CallPath {
     static constexpr unsigned kMost = 16;
     unsigned depth = 0;
     std::array<uint64_t, kMost> sites;
-    std::array<uint64_t, kMost> hashes;  // of the calls up to and with each
+    std::array<uint64_t, kMost> hashes;  // each is that of the calls so far
 
     uint64_t Hash() const;
     void Enter(uint64_t site);
@@ -88,18 +88,17 @@ class Executor {
   };
 
   void PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel);
-  // Ends the program where a kernel wrote behind one of them.
+  // Ends the program if a kernel wrote behind a piece.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
   void RunAsLoop();
   void RunOnFibers();
   void StartFibers();
 
-  // Runs the ready threads of a simdgroup until each of them waits or has
-  // finished.
+  // Runs the ready threads of a SIMD group until each waits or has finished.
   void RunSimdgroup(unsigned simdgroup);
-  // Lets the first exchange, in the order of the source, of a simdgroup whose
-  // threads all wait happen.
+  // Carries out the first exchange, in the order of the source, of a SIMD group
+  // whose threads all wait.
   void CompleteExchange(unsigned simdgroup);
   // Lets all threads pass the barrier that they wait at.
   void CompleteBarrier();
@@ -107,12 +106,12 @@ class Executor {
 
   // Whether two threads wait at the same call, reached by the same calls.
   bool AtSamePlace(unsigned a, unsigned b) const;
-  // Whether thread `a` waits at a call that stands before that of `b`.
+  // Whether thread `a` waits at an earlier call of the source than `b`.
   bool IsBefore(unsigned a, unsigned b) const;
   // "line 12, called in line 34"
   std::string DescribePlace(unsigned thread) const;
 
-  // Called on a fiber: goes on elsewhere until something resumes the caller.
+  // Called on a fiber: switches away until the fiber is resumed.
   void Suspend();
   static void FiberMain();
 
@@ -132,8 +131,8 @@ class Executor {
   static void SimdgroupBarrier(unsigned flags);
   static void InactiveLane(unsigned lane, unsigned long site);
   Thread &RunningFiber(const char *operation);
-  // The index in its threadgroup of the thread that runs.  In a kernel without
-  // fibers, only where races are checked.
+  // The index of the running thread in its threadgroup.  In a kernel without
+  // fibers only if races are checked.
   unsigned RunningThread() const;
 
   const Dispatch *dispatch_ = nullptr;
@@ -147,26 +146,26 @@ class Executor {
   FiberStacks stacks_;
   std::vector<Thread> threads_;
   std::vector<CallPath> paths_;  // of `threads_`
-  // Threads below this index stand in FiberMain, between two kernel calls or
-  // inside of one.
+  // The fibers of threads below this index are in FiberMain, between two kernel
+  // calls or inside a call.
   unsigned started_ = 0;
   FiberContext main_context_ = nullptr;
   Thread *running_ = nullptr;  // nullptr while the main context runs
   unsigned unfinished_ = 0;
 
-  // The threads that RunSimdgroup() still has to run.
+  // The threads that RunSimdgroup() has not run yet.
   std::array<uint16_t, kSimdWidth> order_;
   unsigned order_size_ = 0;
   unsigned order_next_ = 0;
 
   std::unique_ptr<ExchangeBuffer[]> exchange_buffers_;  // one a simdgroup
 
-  // Threadgroup memory: first the buffers that are set by the encoder, then
-  // the kernel's own variables, in the order in which they are first used.
+  // Threadgroup memory: first the buffers that the encoder sets, then the
+  // kernel's variables in the order of their first use.
   std::unique_ptr<char[]> memory_;
   char *memory_begin_ = nullptr;
   size_t memory_used_ = 0;
-  std::vector<ThreadgroupPiece> pieces_;  // what of it may be used
+  std::vector<ThreadgroupPiece> pieces_;  // the parts that the kernel may use
   std::vector<void *> variables_;
 
   // Where races are checked.
@@ -174,9 +173,9 @@ class Executor {
   const void *outermost_frame_ = nullptr;  // Run()'s
   unsigned looping_thread_ = 0;  // of a kernel without fibers
 
-  // Whether memory is a kernel thread's own: variables that clang keeps there.
+  // Whether memory belongs to a kernel thread's own stack.
   bool IsOnStack(const void *address) const;
-  // Whether memory is what a simdgroup function copies from.
+  // Whether memory is a source of a simdgroup function's copy.
   bool IsExchanged(const void *address) const;
 
   friend struct RuntimeTable;

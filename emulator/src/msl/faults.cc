@@ -40,7 +40,7 @@ const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
 int Describe(const Dispatch &dispatch, int signal, const siginfo_t &info,
              char *message, size_t size) {
   const char *name = dispatch.kernel->name.c_str();
-  // The checker tells at the end of a threadgroup, which there is none of.
+  // The checker would report at the threadgroup's end, which does not come.
   if (const char *failure = Executor::OfThisThreadOrNull()->failure())
     return snprintf(message, size, "mps emulator: fatal: kernel '%s': %s\n",
                     name, failure);
@@ -56,7 +56,7 @@ int Describe(const Dispatch &dispatch, int signal, const siginfo_t &info,
                     "mps emulator: fatal: kernel '%s' uses more memory of its "
                     "own in one thread than the emulator gives it, 256 KiB\n",
                     name);
-  // The processor does not tell every address.
+  // The processor does not report every address.
   if (info.si_code == SI_KERNEL)
     return snprintf(message, size,
                     "mps emulator: fatal: kernel '%s' accessed an address that "
@@ -105,7 +105,7 @@ bool InstallHandlers() {
   return true;
 }
 
-// A handler needs a stack of its own where a thread's has come to its end.
+// A handler needs a stack of its own if the thread's stack is full.
 class SignalStack {
  public:
   SignalStack() {

@@ -1,12 +1,11 @@
-// The message where a kernel's code faults: an access outside of its memory, or
-// a division by zero.
+// The message for a fault in a kernel's code: an access outside of its memory,
+// or a division by zero.
 #pragma once
 
 namespace mps_emulator::msl {
 
-// Has faults of the calling thread described while a dispatch runs on it; then
-// the process ends as it would have.  The first call installs handlers for the
-// process.
+// Describes faults of the calling thread while it runs a dispatch; then the
+// process ends by the fault.  The first call installs the process's handlers.
 void InstallFaultHandler();
 
 }  // namespace mps_emulator::msl

@@ -4,9 +4,8 @@
 
 #include <cstring>
 
-// The callee-saved registers go on the stack that is left, and come from the
-// stack that is entered.  The floating-point control words stay as they are:
-// kernels do not change them.
+// Pushes the callee-saved registers on the old stack and pops them from the new
+// one. Kernels do not change the floating-point control words.
 #if defined(__x86_64__)
 
 asm(R"(
@@ -35,8 +34,8 @@ MpsEmulatorMslSwitch:
 )");
 
 namespace {
-// Six registers, the return address, and the return address of the entry
-// function, which is never used but keeps the stack aligned as a call does.
+// Six registers, the return address, and an unused return address of the entry
+// function, which aligns the stack like a call.
 constexpr size_t kFrameWords = 8;
 constexpr size_t kEntryWord = 6;
 }  // namespace
@@ -94,9 +93,9 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// Stacks are a power of two apart, so that the same place in each falls into
-// the same few lines of a cache.  Beginning every stack at another place
-// within its topmost page spreads the threads over the whole cache.
+// The distance of stacks is a power of two, so equal places in them share a few
+// cache lines.  Each stack begins at another place in its topmost page, which
+// spreads the threads over the whole cache.
 size_t Stagger(unsigned index) { return index * 5 % 48 * 64; }
 
 }  // namespace

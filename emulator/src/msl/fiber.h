@@ -8,18 +8,18 @@
 
 namespace mps_emulator::msl {
 
-// The place where a suspended fiber goes on; meaningless while it runs.
+// The place at which a suspended fiber resumes; invalid while it runs.
 using FiberContext = void *;
 
-// Stores where the caller stands in `*from` and goes on at `to`.  Returns when
-// something switches back to `*from`.
+// Stores the caller's place in `*from` and continues at `to`.  Returns after a
+// switch back to `*from`.
 extern "C" void MpsEmulatorMslSwitch(FiberContext *from, FiberContext to);
 
 // A set of stacks, each with an inaccessible page below it.
 class FiberStacks {
  public:
-  // Enough for kernels that keep tens of thousands of values to themselves;
-  // memory is taken as it is touched.
+  // Enough for kernels with tens of thousands of private values.  The system
+  // gives memory at the first access.
   static constexpr size_t kStackBytes = 256 * 1024;
 
   FiberStacks() = default;
@@ -27,22 +27,22 @@ class FiberStacks {
   FiberStacks &operator=(const FiberStacks &) = delete;
   ~FiberStacks();
 
-  // Makes sure that there are at least `count` stacks.  Returns false if the
-  // system has no memory for them.
+  // Provides at least `count` stacks; returns false if the system has no memory
+  // for them.
   bool Reserve(unsigned count);
 
   // A context that calls `entry`, which must never return, on stack `index`.
   FiberContext Start(unsigned index, void (*entry)()) const;
 
-  // Whether `address` lies in one of the stacks.
+  // Whether `address` is in one of the stacks.
   bool Contains(const void *address) const {
     return reinterpret_cast<uintptr_t>(address) -
                reinterpret_cast<uintptr_t>(base_) <
            count_ * kStackBytes;
   }
 
-  // Whether `address` lies in the inaccessible page of one of the stacks: a
-  // kernel's thread used more stack than there is.
+  // Whether `address` is in the inaccessible page of a stack: a kernel's thread
+  // used more stack than there is.
   bool IsGuard(const void *address) const;
 
  private:

@@ -22,8 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the front end answers with where Metal's compiler would refuse a
-// program; any other status is a failure of its own.
+// The front end's status for a program that Metal's compiler would refuse; any
+// other status is a failure of the front end.
 constexpr int kRefused = 10;
 
 std::string Environment(const char *name) {
@@ -31,7 +31,7 @@ std::string Environment(const char *name) {
   return value == nullptr ? "" : value;
 }
 
-// An address in this library, to ask the loader for its path.
+// An address in this library, whose path the loader gives.
 const char address_in_this_library = 0;
 
 fs::path DirectoryOfThisLibrary() {
@@ -180,8 +180,8 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
 
 }  // namespace mps_emulator::msl
 
-// The Python package tells which interpreter has it, and with it the packages
-// of the front end.  To be called before anything is compiled.
+// The Python package passes its interpreter, which has the packages of the
+// front end, before the first compilation.
 MPS_EMULATOR_EXPORT void mps_emulator_use_python(const char *path) {
   mps_emulator::msl::DefaultPython() = path;
 }

@@ -1,5 +1,5 @@
-// The MSL front end: the Python program in mps_emulator/msl, which turns a
-// source text into a shared object by way of clang.
+// The MSL front end: the Python program in mps_emulator/msl, which compiles a
+// source text to a shared object with clang.
 #pragma once
 
 #include <string>
@@ -14,23 +14,23 @@ class FrontEnd {
   // variables come first:
   //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
   //                         the folder msl beside this library
-  //   MPS_EMULATOR_PYTHON   the interpreter; else the one this process runs
-  //                         in, as the Python package told; else python3
+  //   MPS_EMULATOR_PYTHON   the interpreter; else the one of this process,
+  //   which
+  //                         the Python package passes; else python3
   //   MPS_EMULATOR_CLANG    clang++; else clang++-19 and clang++ in PATH
   FrontEnd();
 
-  // Empty, or why nothing can be compiled, and what to do.
+  // Empty, or the reason why the front end cannot compile, and the remedy.
   const std::string &error() const { return error_; }
 
-  // Changes with everything that a compiled library depends on beside source
-  // and options: the front end's files, the compiler, this processor.
+  // A key of all other inputs of a compilation than source and options: the
+  // front end's files, the compiler, this processor.
   const std::string &identity() const { return identity_; }
 
   enum class Result { kBuilt, kRefused, kFailed };
 
   // Compiles the text in file `source` to the shared object `output`.  Sets
-  // `*diagnostics` where Metal would refuse the text, and where the front end
-  // itself fails.
+  // `*diagnostics` if Metal would refuse the text, or if the front end fails.
   // check_races: see race_checker.h.
   Result Build(const std::string &source, const CompileOptions &options,
                bool check_races, const std::string &output,

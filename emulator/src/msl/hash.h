@@ -5,11 +5,10 @@
 
 namespace mps_emulator::msl {
 
-// Tells texts apart that nobody made alike on purpose: FNV-1a of 128 bits.
+// FNV-1a with 128 bits: no protection against deliberate collisions.
 class Hash {
  public:
-  // The number of bytes counts too: a row of fields cannot be cut up in
-  // another way into the same hash.
+  // Hashes the number of bytes too, so that the borders between fields count.
   void AddField(std::string_view bytes) {
     Add(std::to_string(bytes.size()) + ":");
     Add(bytes);

@@ -80,8 +80,8 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
                                            const CompileOptions &options,
                                            std::string *error) {
-  // Never closed: a kernel may be bound in a command buffer that nobody runs
-  // before the end of the process.
+  // Never closed: a command buffer that never runs may have a kernel of it
+  // until the end of the process.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
     *error = dlerror();

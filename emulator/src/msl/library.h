@@ -8,9 +8,9 @@
 
 namespace mps_emulator::msl {
 
-// Returns nullptr and sets `*error` where the file is no kernel library of
-// this version.  A library stays loaded for the rest of the process.
-// `source` and `options` are what it was compiled from.
+// Returns nullptr and sets `*error` if the file is no kernel library of this
+// version. A library stays loaded for the rest of the process.  `source` and
+// `options` are those of its compilation.
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
                                            const CompileOptions &options,

@@ -1,6 +1,6 @@
-// The Metal Shading Language (MSL) half of the emulator: compiling a source
-// text to a library of kernels and running one dispatch of a kernel on the
-// host CPU.  It knows nothing of torch and nothing of Objective-C.
+// The Metal Shading Language (MSL) part of the emulator: compiles a source text
+// to a library of kernels, and runs a dispatch of a kernel on the host CPU.  It
+// knows neither torch nor Objective-C.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace mps_emulator::msl {
 
-// Limits of the emulated GPU, those of Apple's GPUs from family Apple7 on.
+// Limits of the emulated GPU: those of Apple's GPUs from family Apple7 on.
 inline constexpr unsigned kMaxBuffers = 31;
 inline constexpr unsigned kMaxThreadsPerThreadgroup = 1024;
 inline constexpr unsigned kMaxThreadgroupBytes = 32768;
@@ -26,9 +26,9 @@ struct Parameter {
   Kind kind;
   std::string name;
   unsigned index = 0;         // of [[buffer(i)]] or [[threadgroup(i)]]
-  bool writable = false;      // a `device` pointer or reference to non-const
+  bool writable = false;  // a `device` pointer or reference to a non-const type
   bool by_reference = false;  // `T &`: one whole element has to be bound
-  // False: a function constant takes the parameter away, nothing is bound.
+  // False: a function constant removes the parameter.
   bool active = true;
   bool constant = false;    // in `constant` memory
   size_t element_size = 0;  // bytes of the pointee
@@ -50,15 +50,15 @@ struct Kernel {
   std::vector<FunctionConstant> function_constants;
   unsigned static_threadgroup_bytes = 0;
   unsigned max_total_threads = kMaxThreadsPerThreadgroup;
-  // Set by the front end: the kernel can reach a barrier or a simdgroup
-  // operation, so its threads must be suspendable.
+  // The kernel can reach a barrier or a simdgroup function, so its threads must
+  // be suspendable.  The front end sets it.
   bool needs_fibers = false;
   void *entry = nullptr;
 };
 
-// The value of a function constant, by index or, where `name` is not empty, by
-// name.  `bytes` is the value as the constant's type holds it in memory (bool:
-// one byte, float3: 12 or 16 bytes).
+// The value of a function constant, by index or, if `name` is not empty, by
+// name. `bytes` is the value in memory (bool: one byte, float3: 12 or 16
+// bytes).
 struct FunctionConstantValue {
   std::string name;
   unsigned index = 0;
@@ -71,10 +71,10 @@ struct CompileOptions {
   uint32_t language_version = 0;
   // MTLCompileOptions.preprocessorMacros as (name, value)
   std::vector<std::pair<std::string, std::string>> macros;
-  // What newFunctionWithName:constantValues: was given.  A specialised function
-  // is the function of that name in the library that the same source compiled
-  // with these values gives.  Values for constants that the source does not
-  // have are ignored, as Metal ignores them.
+  // The values of newFunctionWithName:constantValues:.  A specialised function
+  // is the function of that name in a library compiled from the same source
+  // with these values.  Like Metal, the compiler ignores values of other
+  // constants.
   std::vector<FunctionConstantValue> function_constants;
 };
 
@@ -84,15 +84,15 @@ class Library {
   virtual const std::vector<Kernel> &kernels() const = 0;
   // Returns nullptr if there is no such kernel.
   virtual const Kernel *Find(std::string_view name) const = 0;
-  // The program and the options that the library was compiled from.
+  // The program and the options of the library.
   virtual const std::string &source() const = 0;
   virtual const CompileOptions &options() const = 0;
 };
 
-// Compiles `source`.  Returns nullptr and sets `*diagnostics` to the
-// compiler's text (with lines of the form `program_source:LINE:COL: error:`)
-// where Metal's compiler would refuse it.  Results are cached by content,
-// on disk and in the process.  Thread-safe.
+// Compiles `source`.  If Metal's compiler would refuse it, returns nullptr and
+// sets
+// `*diagnostics` to the compiler's text (lines like `program_source:LINE:COL:
+// error:`). Caches results by content, on disk and in the process. Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
                                        const CompileOptions &options,
                                        std::string *diagnostics);
@@ -109,34 +109,32 @@ struct Dispatch {
   std::array<size_t, kMaxBuffers> threadgroup_bytes{};
   std::array<uint32_t, 3> grid{1, 1, 1};         // in threads
   std::array<uint32_t, 3> threadgroup{1, 1, 1};  // in threads
-  std::string label;  // the encoder's label, for messages; may be empty
-  // Dispatches with the same number, other than 0, that run one after another
-  // here may run at the same time on a Mac.
+  std::string label;  // the label of the encoder, for messages; may be empty
+  // Consecutive dispatches with the same number, other than 0, may run at the
+  // same time on a Mac.
   uint64_t concurrent_group = 0;
   // Memory [begin, end) that the host wrote while the dispatch was in flight.
   const std::vector<std::pair<const char *, const char *>> *host_writes =
       nullptr;
 };
 
-// Runs every thread of the dispatch to its end, on the calling thread.
-// Threadgroups at the grid's edge are partial where grid is not a multiple of
-// threadgroup, as with Metal's dispatchThreads.  Calls Fatal() (core/fatal.h)
-// with one clear line on what is undefined on a GPU: an unbound buffer, a
-// barrier that some threads do not reach, an access outside a buffer, ...
-// A handler of Fatal() may leave Run() by an exception: the next call finds
-// everything in order.
+// Runs all threads of the dispatch on the calling thread.  Threadgroups at the
+// grid's edge may be partial, as with Metal's dispatchThreads.  Calls Fatal()
+// (core/fatal.h) for behaviour that is undefined on a GPU: an unbound buffer, a
+// barrier that some threads do not reach, an access outside a buffer, ...  A
+// handler of Fatal() may throw an exception out of Run().
 //
 // The environment variable MPS_EMULATOR_SCHEDULE chooses the order in which
 // threads and threadgroups run: forward (the default), reverse or random:SEED.
 void Run(const Dispatch &dispatch);
 
-// The dispatch that the calling thread runs at the moment, nullptr if none.
+// The dispatch that the calling thread is running, nullptr if none.
 // Safe in a signal handler.
 const Dispatch *RunningDispatch();
 
-// Whether `address` lies below the stack of one of the kernel threads that the
-// calling thread runs: the kernel used more stack than the emulator gives it
-// (256 KiB a thread).  Safe in a signal handler.
+// Whether `address` is below the stack of a kernel thread that the calling
+// thread runs: the kernel used more stack than its 256 KiB.  Safe in a signal
+// handler.
 bool IsKernelStackOverflow(const void *address);
 
 }  // namespace mps_emulator::msl

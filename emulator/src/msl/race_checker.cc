@@ -18,15 +18,15 @@ namespace {
 constexpr unsigned kMemDevice = 1;
 constexpr unsigned kMemThreadgroup = 2;
 
-// How many accesses are remembered for a word.  Where more threads read a word,
-// some of the readers are forgotten.
+// The number of remembered accesses for a word.  If more threads read a word,
+// the checker forgets some readers.
 constexpr size_t kMostRecords = 8;
 
-// How far from a buffer an access counts as meant for it.
+// The distance up to which an access counts as one to the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
-// "line 12" for an address behind a call, with the help of binutils; what a
-// header of the emulator does counts for the line that calls it.
+// "line 12" for an address behind a call, by binutils.  Code of an emulator's
+// header counts for the line that calls it.
 std::string LineOf(const void *place) {
   Dl_info info;
   if (dladdr(place, &info) == 0 || info.dli_fname == nullptr) return "?";
@@ -85,7 +85,7 @@ void RaceChecker::BeginThreadgroup(const uint32_t (&position)[3],
                                    unsigned threads) {
   group_ = position[0] +
            group_count_[0] * (position[1] + group_count_[1] * position[2]);
-  // Epochs begin at 1, so that an unknown threadgroup's 0 is before all.
+  // Epochs begin at 1; an unknown threadgroup's 0 is before all.
   epoch_[kDevice] = epoch_[kThreadgroup] = 1;
   threads_.assign(threads, Thread());
   initialized_.assign(threadgroup_bytes_, false);
@@ -172,7 +172,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     return true;
   }
   if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
-  // Constants at program scope lie in the kernel's library.
+  // Constants at program scope are in the kernel's library.
   Dl_info library;
   if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) return false;
   std::string where = " outside of every buffer of the dispatch";
@@ -242,8 +242,8 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
       Report(other, record, word, memory);
       return;
     }
-    // Whatever races with an access before a write that is ordered behind it
-    // races with the write, too.  The same goes for two reads.
+    // An access that races with an earlier access also races with a write that
+    // is ordered behind the earlier one.  The same holds for two reads.
     bool is_covered = ordered && (other.bytes & ~record.bytes) == 0 &&
                       (is_write || !other_writes) &&
                       (other.flags & kMpsEmulatorMslAtomic) ==
@@ -264,7 +264,7 @@ void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
     records.push_back(record);
     return;
   }
-  // A read gives way, rather than a write.
+  // The checker forgets a read rather than a write.
   for (Record &other : records) {
     if (other.flags & kMpsEmulatorMslWrite) continue;
     other = record;
@@ -428,7 +428,7 @@ std::string RaceChecker::DescribeAddress(uintptr_t address,
     if (parameter.kind != Parameter::Kind::kBuffer) continue;
     const Binding &binding = dispatch_->buffers[parameter.index];
     auto data = reinterpret_cast<uintptr_t>(binding.data);
-    // The word begins up to 3 bytes before an unaligned buffer.
+    // The word may begin up to 3 bytes before an unaligned buffer.
     if (binding.data != nullptr && address + 3 - data < binding.size + 3)
       return Text("byte %zu of buffer %u ('%s')",
                   address < data ? size_t{0} : address - data, parameter.index,

@@ -1,19 +1,21 @@
-// Finds data races of kernels: two threads touch one byte, at least one of them
-// writes, not both do so atomically, and nothing orders the two accesses.
+// Finds data races of kernels: two threads access a byte, at least one of them
+// writes, not both accesses are atomic, and nothing orders them.
 //
-// What orders accesses is Metal's own rules and not the order in which the
-// emulator happens to run threads, so a race is found under every schedule:
+// Metal's rules order accesses, not the order in which the emulator runs
+// threads, so the checker finds a race under every schedule:
 //
-// - threadgroup_barrier orders what the threads of a threadgroup do, in the
-//   kinds of memory that its flags name;
-// - simdgroup_barrier the same for the threads of a simdgroup;
-// - atomic_thread_fence with memory_order_seq_cst before an atomic write and
-//   behind an atomic read of what was written orders across threadgroups.
+// - threadgroup_barrier orders the threads of a threadgroup, for the kinds of
+// memory
+//   that its flags name;
+// - simdgroup_barrier orders the threads of a SIMD group;
+// - atomic_thread_fence with memory_order_seq_cst, before an atomic write and
+// behind
+//   an atomic read of the written value, orders threadgroups.
 //
-// Reads of threadgroup memory that nothing has written are found as well, and
-// accesses a little before and behind a buffer.
+// The checker also finds reads of unwritten threadgroup memory, and accesses a
+// little before or behind a buffer.
 //
-// Kernels have to be compiled for it: see CheckRaces().
+// It needs instrumented kernels: see CheckRaces().
 #pragma once
 
 #include <cstddef>
@@ -42,10 +44,9 @@ struct ThreadgroupPiece {
 
 class RaceChecker {
  public:
-  // A dispatch begins.  Threadgroup memory is the `threadgroup_bytes` from
-  // `threadgroup_memory` on.
-  // `launch` is the executor's own, which kernels read, and so are `pieces`,
-  // the parts of threadgroup memory that the kernel has.
+  // A dispatch begins, with `threadgroup_bytes` of threadgroup memory from
+  // `threadgroup_memory` on.  `launch`, which kernels read, and `pieces`, the
+  // kernel's parts of threadgroup memory, belong to the executor.
   void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
              const char *threadgroup_memory, size_t threadgroup_bytes,
              const std::vector<ThreadgroupPiece> *pieces);
@@ -55,25 +56,25 @@ class RaceChecker {
   // The dispatch has ended.
   void End();
 
-  // A threadgroup has ended.  Calls Fatal() where something was wrong; only
-  // here, since an exception could not leave the kernel's code.
+  // A threadgroup has ended.  Calls Fatal() for its first fault; not earlier,
+  // because no exception can leave the kernel's code.
   void EndThreadgroup() const;
 
-  // Thread number `thread` of the threadgroup is about to touch memory.
+  // Thread number `thread` of the threadgroup is about to access memory.
   // flags: of kMpsEmulatorMslWrite and kMpsEmulatorMslAtomic.
   // place: an address in the kernel's code, behind the access.
   void Access(unsigned thread, const void *address, size_t size, unsigned flags,
               const void *place);
 
-  // What was wrong first, empty where nothing was.
+  // The first fault; empty without one.
   const std::string &failure() const { return failure_; }
 
-  // mem_flags as Metal has them.
+  // Metal's mem_flags.
   void PassThreadgroupBarrier(unsigned mem_flags);
   void PassSimdgroupBarrier(unsigned thread, unsigned mem_flags);
   void Fence(unsigned thread, unsigned mem_flags);
 
-  // A simdgroup function gave a thread the value of a lane that took no part.
+  // A simdgroup function gave a thread the value of an inactive lane.
   void ReadInactiveLane(unsigned thread, unsigned lane, unsigned line);
 
  private:
@@ -97,7 +98,7 @@ class RaceChecker {
     std::string kernel;
   };
 
-  // How far each threadgroup's accesses are known to have happened: all of
+  // The accesses of each threadgroup that are known to have happened: all of
   // earlier epochs, and those of some threads in the epoch itself.
   struct Progress {
     uint32_t epoch = 0;
@@ -107,9 +108,9 @@ class RaceChecker {
 
   struct Thread {
     uint32_t simd_epoch[kMemories] = {};
-    Clock known;     // has happened before what the thread does now
-    Clock released;  // what an atomic write tells others, since the last fence
-    Clock seen;      // what atomic reads were told, before the next fence
+    Clock known;     // has happened before the thread's present access
+    Clock released;  // what an atomic write passes on, since the last fence
+    Clock seen;      // what atomic reads received, before the next fence
   };
 
   static void Join(Clock *clock, const Clock &other);
@@ -120,10 +121,10 @@ class RaceChecker {
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
-  // Whether an access lies within a bound buffer; notes one just outside.
+  // Whether an access is within a bound buffer; notes an access just outside.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
-  // Whether an access lies within the threadgroup memory that the kernel has.
+  // Whether an access is within the kernel's threadgroup memory.
   bool IsInPiece(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                  const void *place);
   void CheckInitialized(unsigned thread, uintptr_t begin, size_t size,
@@ -133,7 +134,7 @@ class RaceChecker {
               Memory memory);
   std::string DescribeAccess(const Record &record) const;
   std::string Name(unsigned thread, uint32_t group) const;
-  // Of an access outside of what the kernel has.
+  // Reports an access outside of the kernel's memory.
   void NoteOutside(unsigned thread, size_t size, unsigned flags,
                    const std::string &where, const void *place);
   std::string DescribeAddress(uintptr_t address, Memory memory) const;
@@ -147,7 +148,7 @@ class RaceChecker {
   uint32_t group_ = 0;
   uint32_t epoch_[kMemories] = {};
   bool fences_used_ = false;
-  std::string failure_;  // the first one; nothing is checked behind it
+  std::string failure_;  // the first one, which ends the checks
   std::vector<Thread> threads_;
   std::vector<bool> initialized_;  // bytes of threadgroup memory
   std::unordered_map<uintptr_t, Word> words_[kMemories];

@@ -6,7 +6,7 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// What a GPU, or Metal's validation layer, would not put up with.
+// Mistakes that a GPU, or Metal's validation layer, would not accept.
 void Check(const Dispatch &dispatch) {
   const Kernel &kernel = *dispatch.kernel;
   const char *name = kernel.name.c_str();

@@ -38,7 +38,7 @@ Schedule Schedule::FromEnvironment() {
       value);
 }
 
-// splitmix64: small, and any seed, 0 included, is a good one.
+// splitmix64 is small, and every seed, also 0, is good.
 uint64_t Schedule::Random() {
   uint64_t z = state_ += 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

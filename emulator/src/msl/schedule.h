@@ -1,4 +1,4 @@
-// The order in which the emulator lets threads run where a GPU promises none.
+// The order in which the emulator runs threads; a GPU promises no order.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace mps_emulator::msl {
 
-// Chosen by the environment variable MPS_EMULATOR_SCHEDULE: `forward` (the
+// The environment variable MPS_EMULATOR_SCHEDULE chooses `forward` (the
 // default), `reverse`, or `random:SEED` with an unsigned SEED.
 class Schedule {
  public:
@@ -15,11 +15,11 @@ class Schedule {
 
   bool is_forward() const { return kind_ == kForward; }
 
-  // Brings `items`, which are in ascending order, into the order to run them.
+  // Sorts `items`, which are ascending, into the order of their run.
   void Arrange(std::span<uint16_t> items);
   void Arrange(std::span<uint32_t> items);
 
-  // Which of `count` candidates in ascending order runs next.
+  // Returns the index of the next of `count` candidates in ascending order.
   unsigned Pick(unsigned count);
 
  private:

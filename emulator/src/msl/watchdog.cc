@@ -19,7 +19,7 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Grows with each fork: a child has none of its parent's timers.
+// Grows with each fork, because a child has no timer of its parent.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }
@@ -52,7 +52,7 @@ void Watchdog::Watch() {
     event.sigev_signo = Signal();
     event.sigev_value.sival_ptr = this;
     event.sigev_notify_thread_id = static_cast<pid_t>(syscall(SYS_gettid));
-    // Without a timer nothing is watched, which does no harm.
+    // Without a timer there is no watchdog, which does no harm.
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
     process_ = process;
     limit_ = Limit();
@@ -88,7 +88,7 @@ void Watchdog::Tick() {
     return;
   }
   if (++ticks_ < limit_) return;
-  // The kernel's code cannot be left, so Fatal() is not for this place.
+  // No exception can leave the kernel's code, so Fatal() cannot be called here.
   const unsigned(&position)[3] = executor_->threadgroup_position();
   char message[512];
   int length = snprintf(

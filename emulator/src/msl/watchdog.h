@@ -1,9 +1,9 @@
-// Ends the program where a kernel spins for ever.
+// Ends the program if a kernel never ends.
 //
-// A GPU's watchdog ends work after some seconds.  Here a threadgroup may take
-// MPS_EMULATOR_WATCHDOG seconds of processor time (0: any), by default
-// kDefaultSeconds, ten times that where races are checked: far more than one
-// that comes to an end has been seen to need.
+// A GPU's watchdog ends work after some seconds.  Here the limit of a
+// threadgroup is MPS_EMULATOR_WATCHDOG seconds of processor time (0: none), by
+// default kDefaultSeconds, and ten times that if races are checked.  That is
+// far more than any measured threadgroup that ends.
 #pragma once
 
 #include <csignal>
@@ -22,8 +22,8 @@ class Watchdog {
   ~Watchdog();
   Watchdog(const Watchdog &) = delete;
 
-  // A dispatch begins on the executor's thread, which calls this.  Costs
-  // nothing while the timer of an earlier call still runs.
+  // The executor's thread calls this at the begin of a dispatch.  The call is
+  // free while the timer of an earlier call still runs.
   void Watch();
 
  private:
@@ -34,7 +34,7 @@ class Watchdog {
   const Executor *executor_;
   unsigned limit_ = 0;  // seconds
   timer_t timer_{};
-  unsigned process_ = 0;  // that the timer belongs to, 0: there is none
+  unsigned process_ = 0;  // the process of the timer; 0: no timer
   volatile sig_atomic_t is_running_ = 0;
   uint64_t progress_ = 0;  // of the executor at the last tick
   unsigned ticks_ = 0;     // without progress

@@ -27,8 +27,8 @@ void ReleaseNothing(void *) {}
 
 c10::Device MpsDevice() { return c10::Device(c10::DeviceType::MPS, 0); }
 
-// A buffer that torch's allocator handed out, by its handle; nullptr for any
-// other address.  On a Mac the allocator knows no other buffers either.
+// The buffer of torch's allocator with this handle; nullptr for any other
+// address. On a Mac too the allocator knows only its own buffers.
 Buffer *FindTorchBuffer(const void *handle) {
   Buffer *buffer = FindLiveBuffer(handle);
   return buffer && buffer->origin == Origin::kTorch ? buffer : nullptr;
@@ -120,8 +120,8 @@ class Allocator final : public at::mps::IMPSAllocator {
     return FindTorchBuffer(handle) != nullptr;
   }
 
-  // New memory: on a Mac the pool of scalars reuses a buffer only when the
-  // command buffer that used it has completed.
+  // New memory, because on a Mac the pool of scalars reuses a buffer only after
+  // the command buffer that used it.
   c10::DataPtr allocScalarBufferWithValue(void *value,
                                           size_t size) const override {
     Buffer *buffer = AllocateBuffer(size, Origin::kDevice);
@@ -157,7 +157,7 @@ class Allocator final : public at::mps::IMPSAllocator {
                        ratio * static_cast<double>(RecommendedMaxMemory()));
   }
 
-  // Memory is never scarce, so nothing is committed early for its sake.
+  // Memory is never scarce, so the stream commits no work early.
   ssize_t getLowWatermarkValue() const override { return SSIZE_MAX; }
   size_t getLowWatermarkLimit() const override { return SIZE_MAX; }
   size_t getHighWatermarkLimit() const override { return limit_; }
@@ -288,7 +288,7 @@ __attribute__((visibility("default"))) at::Allocator *GetMPSAllocator() {
   return &mps_emulator::TorchAllocator();
 }
 
-// Memory that torch pinned for copies to the device: the emulator pins none.
+// Pinned memory for copies to the device: the emulator pins none.
 __attribute__((visibility("default"))) bool isMPSPinnedPtr(const void *) {
   return false;
 }

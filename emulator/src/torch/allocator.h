@@ -9,9 +9,9 @@ namespace mps_emulator {
 
 at::mps::IMPSAllocator &TorchAllocator();
 
-// Whether TORCH_DEVICE_BACKEND_AUTOLOAD=0 turned the device off, and
-// mps_emulator.load() did not turn it on. An extension that is linked to this
-// library brings it along and asks for nothing.
+// Whether TORCH_DEVICE_BACKEND_AUTOLOAD=0 turned the device off and
+// mps_emulator.load() did not turn it on.  An extension linked to this library
+// loads the library, but does not turn the device on.
 bool IsLeftOut();
 
 // The limit that torch.mps.set_per_process_memory_fraction() sets, in bytes.
@@ -25,12 +25,12 @@ c10::DataPtr MakeDataPtr(Buffer *buffer);
 // `buffer`.
 c10::DataPtr MakeHostDataPtr(Buffer *buffer, void *address);
 
-// The buffer that `data`, made by one of the two, owns; the caller owns it from
-// now on.  nullptr if `data` was made otherwise.
+// Passes the buffer of `data`, a result of one of these two, to the caller;
+// nullptr for another DataPtr.
 Buffer *TakeBuffer(c10::DataPtr *data);
 
-// The buffer behind a storage of the mps device; nullptr for an empty one.
-// Ends the program if the storage holds something else.
+// The buffer behind a storage of the mps device; nullptr for an empty storage.
+// Ends the program if the storage has other memory.
 Buffer *BufferOf(const c10::Storage &storage);
 
 }  // namespace mps_emulator

@@ -1,4 +1,4 @@
-// The mps device as torch's C++ core sees it: hooks, device guard and events.
+// The mps device for torch's C++ core: hooks, device guard and events.
 #include <ATen/detail/MPSHooksInterface.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -35,8 +35,8 @@ double NowInMilliseconds() {
 // torch.mps.Event: a mark in the stream.
 struct Event {
   bool recorded = false;
-  bool reached = true;  // the device has passed the mark
-  double time = 0;      // when it did, in milliseconds
+  bool reached = true;  // whether the device has passed the mark
+  double time = 0;      // the time at the mark, in milliseconds
 };
 
 class Events {
@@ -70,7 +70,7 @@ class Events {
   uint32_t last_id_ = 0;
 };
 
-// As on a Mac the mark is a command, and recording commits the stream.
+// As on a Mac the mark is a command, and record() commits the stream.
 void Record(const std::shared_ptr<Event> &event) {
   event->recorded = true;
   event->reached = false;
@@ -81,7 +81,7 @@ void Record(const std::shared_ptr<Event> &event) {
   CommitInQueue();
 }
 
-// The program may be polling: the device makes progress after the first answer.
+// The program may be polling, so the device runs after the first answer.
 bool Query(const std::shared_ptr<Event> &event) {
   bool reached = event->reached;
   if (!reached) SynchronizeInQueue();
@@ -138,7 +138,7 @@ class Hooks final : public at::MPSHooksInterface {
     SetMemoryFraction(fraction);
   }
 
-  // Xcode's Instruments would show the trace; here it goes nowhere.
+  // Instruments would show the trace; the emulator drops it.
   void profilerStartTrace(const std::string &modes, bool) const override {
     std::istringstream list(modes);
     for (std::string mode; std::getline(list, mode, ',');)
@@ -152,7 +152,7 @@ class Hooks final : public at::MPSHooksInterface {
   void recordEvent(uint32_t id) const override {
     Record(Events::Get().Find(id));
   }
-  // The stream runs in order, so what comes later waits anyway.
+  // The stream runs in order, so later work waits in any case.
   void waitForEvent(uint32_t id) const override { Events::Get().Find(id); }
   void synchronizeEvent(uint32_t id) const override {
     if (!Events::Get().Find(id)->reached) SynchronizeInQueue();

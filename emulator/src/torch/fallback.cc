@@ -27,7 +27,7 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Operators that take CPU tensors beside mps ones on a Mac, too: indices, and
+// Operators that take CPU tensors beside mps tensors on a Mac too: indices and
 // lengths.
 constexpr std::array<std::string_view, 7> kMixesDevices = {
     "aten::index",
@@ -43,7 +43,7 @@ bool MayMixDevices(const std::string &name) {
          kMixesDevices.end();
 }
 
-// Turns the arguments of one call into what the CPU's kernel takes.
+// Converts the arguments of a call for the CPU's kernel.
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle &op, HostAliases *aliases)
@@ -82,7 +82,7 @@ class Arguments {
       saw_mps_ = true;
       return aliases_->Make(tensor, writes);
     }
-    // A CPU scalar goes with any device.
+    // A CPU scalar is valid with any device.
     if (tensor.dim() > 0) saw_cpu_ = true;
     return tensor;
   }
@@ -101,8 +101,8 @@ class Arguments {
                : List::kOfOthers;
   }
 
-  // TorchScript makes lists whose elements have another type than the
-  // schema's, a narrower one.
+  // TorchScript makes lists whose elements have a narrower type than the
+  // schema's.
   IValue ListToHost(const IValue &value, List kind, bool writes) {
     c10::List<at::Tensor> tensors;
     c10::List<std::optional<at::Tensor>> optionals;
@@ -177,8 +177,8 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&Refuse>());
 }
 
-// Each operator by its name: for an operator that could also be made of other
-// operators, a Mac runs the kernel of its own.
+// Registers each operator by its name: a Mac runs the operator's own kernel
+// even if torch could compose the operator of others.
 TORCH_LIBRARY_IMPL(aten, MPS, m){
 #define REGISTER(name) \
   if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));

@@ -1,4 +1,4 @@
-// Operators of the mps device that the CPU's kernels carry out.
+// Operators of the mps device that run the CPU's kernels.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -9,7 +9,7 @@
 namespace mps_emulator {
 
 // Runs `op` with the CPU's kernel on the device copies of its arguments.
-// Those of the dtype `to_widen` are taken to a wider one for the time.
+// Arguments of the dtype `to_widen` get a wider dtype for the call.
 void RunOnHost(const c10::OperatorHandle &op, torch::jit::Stack *stack,
                std::optional<c10::ScalarType> to_widen = std::nullopt);
 

@@ -10,9 +10,8 @@ const at::Generator &DefaultGenerator();
 
 at::Generator NewGenerator();
 
-// The CPU generator whose numbers a generator of the mps device hands out: the
-// operators that draw numbers are the CPU's.  On a Mac other numbers come out
-// of the same seed.
+// The CPU generator behind a generator of the mps device, because the CPU's
+// operators draw the numbers.  On a Mac the same seed gives other numbers.
 at::Generator CpuEngineOf(const at::Generator &generator);
 
 }  // namespace mps_emulator

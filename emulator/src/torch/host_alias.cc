@@ -18,8 +18,8 @@ namespace mps_emulator {
 
 namespace {
 
-// What a CPU operator allocates from when it resizes an alias: device memory,
-// so that the new storage becomes the mps tensor's without a copy.
+// The allocator for a CPU operator that resizes an alias.  It gives device
+// memory, so that the mps tensor gets the new storage without a copy.
 class AliasAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
@@ -55,7 +55,7 @@ at::Tensor MakeTensor(const c10::Storage &storage, c10::DispatchKeySet keys,
   return tensor;
 }
 
-// How many bytes the elements of `tensor` span, from the first to the last.
+// The bytes that the elements of `tensor` span, from the first to the last.
 size_t SpannedBytes(const at::Tensor &tensor) {
   int64_t last = 0;
   for (int64_t i = 0; i < tensor.dim(); ++i) {
@@ -65,8 +65,8 @@ size_t SpannedBytes(const at::Tensor &tensor) {
   return static_cast<size_t>(last + 1) * tensor.itemsize();
 }
 
-// How many bytes the elements of `tensor` have, those that it repeats (by a
-// stride of 0) once.
+// The bytes of the elements of `tensor`; elements that a stride of 0 repeats
+// count once.
 size_t OwnBytes(const at::Tensor &tensor) {
   size_t ans = tensor.itemsize();
   for (int64_t i = 0; i < tensor.dim(); ++i)
@@ -109,8 +109,8 @@ const c10::Storage &HostAliases::AliasStorage(const c10::Storage &storage,
 }
 
 at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
-  // The parts are only read in place: what changes a sparse tensor gives it
-  // new ones, or (the values) writes them.
+  // Operators only read the parts in place.  An operator that changes a sparse
+  // tensor gives it new parts, or writes the values.
   at::Tensor host = at::_sparse_coo_tensor_with_dims_and_tensors(
       tensor.sparse_dim(), tensor.dense_dim(), tensor.sizes(),
       Make(tensor._indices(), writes), Make(tensor._values(), writes),
@@ -122,11 +122,12 @@ at::Tensor HostAliases::MakeSparse(const at::Tensor &tensor, bool writes) {
 at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
                              bool overwrites_all) {
   if (tensor.is_sparse()) return MakeSparse(tensor, writes);
-  // Has no memory; never written.
+  // The tensor has no memory; no operator writes to it.
   if (tensor._is_zerotensor())
     return at::_efficientzerotensor(tensor.sizes(),
                                     tensor.options().device(at::kCPU));
-  // The program's one tensor becomes one alias, however often it is passed.
+  // Each tensor gets one alias, also if the call passes the tensor several
+  // times.
   for (const TensorAlias &known : tensors_) {
     if (!known.device.is_same(tensor)) continue;
     if (writes) AliasStorage(tensor.storage(), true, overwrites_all);
@@ -144,7 +145,7 @@ at::Tensor HostAliases::Make(const at::Tensor &tensor, bool writes,
 
 void HostAliases::Settle() {
   for (StorageAlias &alias : storages_) {
-    // What the operator allocated, if it did, becomes the tensor's memory.
+    // Memory that the operator allocated becomes the tensor's.
     c10::DataPtr memory = alias.host.set_data_ptr(
         c10::DataPtr(alias.host.mutable_data(), c10::Device(c10::kCPU)));
     if (Buffer *buffer = TakeBuffer(&memory))
@@ -215,7 +216,7 @@ at::Tensor CopyResultToDevice(const at::Tensor &cpu) {
   Buffer *buffer = BufferOf(result.storage());
   size_t bytes = SpannedBytes(cpu);
   if (!buffer || !bytes) return result;
-  // empty_strided allocates just what the elements span.
+  // empty_strided allocates exactly the span of the elements.
   char *memory = OperatorScope::Use(buffer, /*writes=*/true,
                                     /*overwrites_all=*/true);
   memcpy(memory, cpu.const_data_ptr(), bytes);

@@ -1,5 +1,4 @@
-// CPU tensors over the device copies of mps tensors: how the CPU's operators
-// work on the emulated device's memory.
+// CPU tensors over the device copies of mps tensors, for the CPU's operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,35 +14,35 @@ namespace mps_emulator {
 // Raises torch's own TypeError for the types that the mps device lacks.
 void CheckDtype(c10::ScalarType dtype);
 
-// The aliases that one operator uses, inside an OperatorScope; the tensors it
-// hands out must not be used after that scope.
+// The aliases of one operator, inside an OperatorScope.  They must not be used
+// after the scope.
 //
-// Make it before that scope, with the operator's tensors, or have the caller
-// hold the tensors until after the scope.  C++'s first reference to a tensor of
-// Python's takes the GIL, and so does dropping the last one; a thread that
-// holds the GIL may be waiting for the queue that the scope is in.
+// Make the object before the scope, with the operator's tensors, or let the
+// caller hold the tensors until after the scope.  The first C++ reference to a
+// Python tensor takes the GIL, and so does the release of the last one.  A
+// thread that holds the GIL may be waiting for the queue of the scope.
 class HostAliases {
  public:
   explicit HostAliases(std::initializer_list<at::Tensor> operands = {})
       : operands_(operands) {}
 
-  // A CPU tensor with the memory, sizes, strides and flags of `tensor`, a
-  // strided or sparse COO tensor on mps.  `writes`: the operator writes to it.
-  // `overwrites_all`: it writes every byte of the storage and reads none.
-  // If the operator resizes the alias, Settle() resizes `tensor` likewise.
+  // Returns a CPU tensor with the memory, sizes, strides and flags of `tensor`,
+  // a strided or sparse COO tensor on mps.  `writes`: the operator writes to
+  // it. `overwrites_all`: the operator writes every byte of the storage and
+  // reads none.  If the operator resizes the alias, Settle() resizes `tensor`.
   at::Tensor Make(const at::Tensor &tensor, bool writes,
                   bool overwrites_all = false);
 
   // True if one of the tensors so far was sparse.
   bool any_sparse() const { return !sparse_.empty(); }
 
-  // Brings the tensors whose aliases were resized, or whose sparse parts were
-  // replaced, up to date.
+  // Updates tensors whose aliases were resized or whose sparse parts were
+  // replaced.
   void Settle();
 
-  // The mps tensor for a result of the operator: the argument itself where
-  // `result` is its alias, a view where it shares an argument's memory, and
-  // else a new tensor with a copy of the data.
+  // Returns the mps tensor for a result of the operator: an argument if
+  // `result` is its alias, a view if `result` shares an argument's memory, else
+  // a new tensor with a copy of the data.
   at::Tensor ToDevice(const at::Tensor &result);
 
  private:
@@ -74,7 +73,7 @@ class HostAliases {
 };
 
 // A new mps tensor with the sizes, strides and data of a CPU tensor, made
-// inside an operator: not a copy that the program asked for.
+// inside an operator.  Such a copy does not count as a copy of the program.
 at::Tensor CopyResultToDevice(const at::Tensor &cpu);
 
 // A new, uninitialised strided tensor on mps.

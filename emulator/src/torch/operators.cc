@@ -1,5 +1,5 @@
-// Allocation, views, copies, and what changes a tensor's storage.  Everything
-// else runs the CPU's kernels (fallback.cc).
+// Allocation, views, copies, and changes of a tensor's storage.  All other
+// operators run the CPU's kernels (fallback.cc).
 #include "torch/operators.h"
 
 #include <ATen/ATen.h>
@@ -82,7 +82,7 @@ Tensor EmptyStridedOperator(SymIntArrayRef sizes, SymIntArrayRef strides,
                       c10::dtype_or_default(dtype));
 }
 
-// A tensor that stands for zeros and has no memory.
+// A tensor of zeros without memory.
 class NoMemory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t) override {
@@ -110,7 +110,7 @@ bool CoversStorage(const Tensor &tensor) {
          tensor.nbytes() == tensor.storage().nbytes();
 }
 
-// A CPU tensor over memory that a command gets when it runs.
+// A CPU tensor over the memory of a command's buffer.
 Tensor OverMemory(char *storage, const Tensor &like) {
   return at::from_blob(
       storage + like.storage_offset() * static_cast<int64_t>(like.itemsize()),
@@ -118,18 +118,18 @@ Tensor OverMemory(char *storage, const Tensor &like) {
       at::TensorOptions().dtype(like.scalar_type()).device(at::kCPU));
 }
 
-// Copies that do not wait: on a Mac the source is read, and the destination
-// written, when the device gets there.
+// Non-blocking copies: on a Mac the device reads the source and writes the
+// destination later.
 void EncodeCopy(const Tensor &destination, const Tensor &source) {
   const Tensor &on_device = destination.is_mps() ? destination : source;
   Buffer *buffer = BufferOf(on_device.storage());
   struct Tensors {
     Tensor to, from;
   };
-  // Shallow copies: the command must see today's sizes, and keep both alive.
-  // They are dropped on a thread of their own, as torch does it on a Mac:
-  // dropping a storage that Python owns takes the GIL, and a thread that holds
-  // the GIL may be waiting for the stream.
+  // Shallow copies, because the command needs the present sizes and keeps both
+  // tensors alive.  A thread of its own drops them, as torch does on a Mac: the
+  // release of a storage that Python owns takes the GIL, and a thread that
+  // holds the GIL may be waiting for the stream.
   std::shared_ptr<Tensors> tensors(
       new Tensors{destination.detach(), source.detach()}, [](Tensors *tensors) {
         static auto *release_queue = new SerialQueue("release");
@@ -209,7 +209,7 @@ Tensor CopyFrom(const Tensor &self, const Tensor &destination,
 }
 
 Scalar LocalScalarDense(const Tensor &self) {
-  // On a Mac a blocking copy of one element to the CPU.
+  // On a Mac item() is a blocking copy of one element to the CPU.
   Count(kDeviceToHostCopies);
   Count(kDeviceToHostBytes, self.itemsize());
   Scalar value;
@@ -244,7 +244,7 @@ Tensor ReshapeAlias(const Tensor &self, SymIntArrayRef sizes,
 
 // ---- storage changes
 
-// Makes room for `bytes` in the storage of `self`; keeps the data.
+// Grows the storage of `self` to `bytes` and keeps the data.
 void GrowStorage(const Tensor &self, size_t bytes) {
   c10::StorageImpl *storage = self.storage().unsafeGetStorageImpl();
   if (bytes <= storage->nbytes()) return;
@@ -303,7 +303,7 @@ Tensor &SetStorageOffset(Tensor &self, Storage source, SymInt offset,
   if (!strides.empty())
     impl->set_sizes_and_strides(concrete, C10_AS_INTARRAYREF_SLOW(strides));
   impl->set_storage_offset(offset.expect_int());
-  // As on the other devices the storage grows to what the sizes need.
+  // As on other devices the storage grows to the size that the sizes need.
   if (impl->numel())
     GrowStorage(self, at::detail::computeStorageNbytes(
                           impl->sizes(), impl->strides(), self.itemsize(),
@@ -326,10 +326,10 @@ Tensor &SetNothing(Tensor &self) {
                     &TorchAllocator(), /*resizable=*/true));
 }
 
-// ---- where torch asks the device which way to go
+// ---- operators for which the device chooses the implementation
 
-// What torch checks of attention's arguments before it chooses a kernel.  That
-// choice fails for the mps device in builds for Linux.
+// torch's checks of attention's arguments before its choice of a kernel, which
+// fails for the mps device in builds for Linux.
 void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
                     const optional<Tensor> &mask) {
   TORCH_CHECK(query.scalar_type() == key.scalar_type() &&
@@ -358,8 +358,8 @@ void CheckAttention(const Tensor &query, const Tensor &key, const Tensor &value,
               mask->dtype(), " and  query.dtype: ", query.dtype(), " instead.");
 }
 
-// On a Mac a kernel of its own where no gradient is asked for, which has no
-// dropout; else what torch makes of other operators.
+// Without a gradient a Mac runs a kernel of its own, which has no dropout; with
+// one it runs torch's composition of other operators.
 Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
                  const optional<Tensor> &mask, double dropout, bool is_causal,
                  optional<double> scale, bool enable_gqa) {
@@ -369,7 +369,7 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       (query.requires_grad() || key.requires_grad() || value.requires_grad());
   TORCH_CHECK(wants_gradient || dropout == 0,
               "scaled_dot_product_attention for MPS does not support dropout.");
-  // What follows adds the mask.
+  // The code below adds the mask.
   optional<Tensor> added = mask;
   if (mask && mask->scalar_type() == ScalarType::Bool)
     added = at::zeros_like(*mask, query.options())
@@ -453,7 +453,7 @@ std::tuple<Tensor, Tensor, Tensor> ConvolutionBackward(
           aliases.ToDevice(grad_bias)};
 }
 
-// ---- what the CPU has otherwise, or not at all
+// ---- operators that the CPU lacks, or has in another form
 
 // On a Mac torch copies to the CPU and back, and autograd follows the copies.
 std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
@@ -462,7 +462,7 @@ std::tuple<Tensor, Tensor, Tensor> LinalgSvd(
   return {u.to(self.device()), s.to(self.device()), vh.to(self.device())};
 }
 
-// Where an image and its weights are on different devices, torch comes here.
+// torch calls this if an image and its weights are on different devices.
 Tensor SlowConv2d(const Tensor &self, const Tensor &weight, SymIntArrayRef,
                   const optional<Tensor> &, SymIntArrayRef, SymIntArrayRef) {
   TORCH_CHECK(self.device() == weight.device(),
@@ -493,9 +493,8 @@ Tensor Bincount(const Tensor &self, const optional<Tensor> &weights,
   return aliases.ToDevice(counts.to(weights->scalar_type()));
 }
 
-// Weights of four bits, two in a byte, the first in the upper half.  How a Mac
-// arranges them in the packed tensor is its own affair: here they keep their
-// order.
+// Weights of four bits, two in a byte, the first in the upper half.  Here they
+// keep their order in the packed tensor; a Mac has an order of its own.
 Tensor ConvertWeightToInt4Pack(const Tensor &self, int64_t inner_tiles) {
   constexpr const char *kName = "_convert_weight_to_int4pack_mps";
   TORCH_CHECK(self.dim() == 2, kName, " : expect weight to be 2D tensor.");
@@ -594,7 +593,7 @@ TORCH_LIBRARY_IMPL(aten, MPS, m) {
     m.impl(kernel.name.data(), kernel.make());
 }
 
-// These are made of operators that have their own autograd.
+// The operators of which these are composed have their own autograd.
 TORCH_LIBRARY_IMPL(aten, AutogradMPS, m) {
   m.impl("linear", TORCH_FN(Linear));
   m.impl("lstm.input", TORCH_FN(Lstm));

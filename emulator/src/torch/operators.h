@@ -18,8 +18,8 @@ torch::CppFunction MakeKernel() {
   return torch::CppFunction(TORCH_FN(function));
 }
 
-// True if operators.cc implements aten's operator `name` (with its overload,
-// e.g. "set_.source_Tensor").
+// True if operators.cc implements aten's operator `name`, with its overload,
+// e.g. "set_.source_Tensor".
 bool HasOwnKernel(std::string_view name);
 
 // The same for sparse COO tensors (sparse.cc).

@@ -167,7 +167,7 @@ void CheckNormal(const Call &call) {
               "normal_kernel_mps not implemented for '", type, "'");
 }
 
-// The Metal library of torch has no such functions.
+// torch's Metal library lacks these functions.
 
 void CheckRenorm(const Call &call) {
   TORCH_CHECK(!IsComplex(call.TypeOf("self")),
@@ -189,7 +189,7 @@ void CheckBincount(const Call &call) {
 
 using Check = void (*)(const Call &);
 
-// By an operator's name, all of its overloads.
+// {name of an operator, for all its overloads: check}
 const std::unordered_map<std::string_view, Check> &Checks() {
   static const auto *checks = new std::unordered_map<std::string_view, Check>{
       {"aten::_adaptive_avg_pool2d", &CheckAdaptiveAveragePooling},

@@ -1,5 +1,5 @@
-// What the mps kernels of torch 2.13 on a Mac refuse and the CPU's kernels,
-// which run here, would take.
+// Arguments that the mps kernels of torch 2.13 on a Mac refuse, and that the
+// CPU's kernels, which run here, would accept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,15 +8,15 @@
 
 namespace mps_emulator {
 
-// Throws what the mps kernel of `op` throws on a Mac for arguments that it
-// refuses.  `stack` ends with the arguments.
+// Throws the error of a Mac's mps kernel of `op` for arguments that it refuses.
+// `stack` ends with the arguments.
 void CheckRefusals(const c10::OperatorHandle &op,
                    const torch::jit::Stack &stack);
 
-// What convolutions refuse.
+// The same for convolutions.
 void CheckConvolution(const at::Tensor &input, bool transposed);
 
-// Types that most of a Mac's kernels for floating-point numbers take.
+// The floating-point types that most of a Mac's kernels accept.
 bool IsFloatOrComplexOnMps(c10::ScalarType type);
 
 }  // namespace mps_emulator

@@ -1,5 +1,5 @@
-// Sparse COO tensors on mps: the operators that make them, take them apart and
-// copy them.  torch's implementations do not depend on the device.
+// Sparse COO tensors on mps: the operators that make, split and copy them.
+// torch's implementations do not depend on the device.
 #include <ATen/NativeFunctions.h>
 
 #include <algorithm>

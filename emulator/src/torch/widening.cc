@@ -22,8 +22,8 @@ unsigned KindOf(ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/false) ? kIntegers : 0;
 }
 
-// From torch's own lists (tests/oracle.py).  By the name without overload and
-// without the underscore of the variant that works in place.
+// From torch's own lists (tests/oracle.py), by the name without overload and
+// without the underscore of an in-place variant.
 const std::unordered_map<std::string_view, unsigned> &Kinds() {
   static const auto *kinds = new std::unordered_map<std::string_view, unsigned>{
       {"_cdist_backward", kHalves},
@@ -102,10 +102,10 @@ std::optional<ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
     else if (arguments[i].type()->kind() == c10::TypeKind::NumberType)
       has_number |= value.isInt() || value.isDouble();
   }
-  // What the arguments are promoted to is what the CPU's kernel would need.
+  // The CPU's kernel would need the promoted dtype of the arguments.
   ScalarType type = at::native::result_type(state);
   if (!(KindOf(type) & kinds)) return std::nullopt;
-  // A number takes a bool along.
+  // A number and a bool are promoted to the number's dtype.
   if (type == ScalarType::Bool && has_number) return std::nullopt;
   return type;
 }

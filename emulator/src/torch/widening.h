@@ -1,5 +1,5 @@
-// Dtypes that an mps kernel has on a Mac and the CPU's kernel lacks: the
-// operator runs on copies of its tensors in a wider one.
+// Dtypes that a Mac's mps kernel has and the CPU's kernel lacks.  The operator
+// then runs on copies of its tensors in a wider dtype.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,25 +13,25 @@
 namespace mps_emulator {
 
 // True if the CPU's kernel of aten's operator `name`, with or without its
-// overload, lacks a dtype that a Mac's has.
+// overload, lacks a dtype that a Mac's kernel has.
 bool IsWidened(std::string_view name);
 
-// The dtype that the arguments at the end of `stack` are promoted to, if the
-// CPU's kernel lacks that dtype and a Mac's has it.
+// The promoted dtype of the arguments at the end of `stack`, if a Mac's kernel
+// has this dtype and the CPU's lacks it.
 std::optional<c10::ScalarType> DtypeToWiden(const c10::OperatorHandle &op,
                                             const torch::jit::Stack &stack);
 
-// The copies for one call.
+// The copies of one call.
 class Widening {
  public:
   explicit Widening(c10::ScalarType narrow);
 
-  // Puts copies in the place of the CPU tensors of the narrow dtype.
+  // Replaces the CPU tensors of the narrow dtype by copies.
   void WidenArguments(const c10::FunctionSchema &schema,
                       torch::jit::Stack *stack);
 
-  // Writes to the tensors what the operator wrote to their copies, and gives
-  // its results the narrow dtype.
+  // Copies the operator's writes back to the tensors, and converts its results
+  // to the narrow dtype.
   void NarrowResults(const c10::FunctionSchema &schema,
                      torch::jit::Stack *stack) const;
 

@@ -28,7 +28,7 @@ std::string FormatOne(const std::string &specification, T value) {
   return text;
 }
 
-// Formats as NSString does: printf's conversions, and %@ for an object.
+// Formats like NSString: printf's conversions, and %@ for an object.
 std::string Format(const char *format, va_list arguments) {
   std::string result;
   for (const char *p = format; *p;) {
@@ -82,7 +82,7 @@ std::string Format(const char *format, va_list arguments) {
           result += FormatOne(specification, va_arg(arguments, double));
         break;
       default:
-        // On 64-bit Linux every length above int is 8 bytes.
+        // On 64-bit Linux every type longer than int has 8 bytes.
         if (is_long)
           result += FormatOne(specification, va_arg(arguments, long));
         else
@@ -94,7 +94,7 @@ std::string Format(const char *format, va_list arguments) {
 
 }  // namespace
 
-// The class of every string that is made at run time.
+// The class of strings made at run time.
 @interface MPSEmulatorString : NSString {
   std::string *_text;
 }
@@ -191,7 +191,7 @@ std::string Format(const char *format, va_list arguments) {
   return strlen([self UTF8String]);
 }
 
-// In UTF-16 units, as Apple counts.
+// In UTF-16 units, like Apple's.
 - (NSUInteger)length {
   NSUInteger length = 0;
   for (const char *p = [self UTF8String]; *p; ++p) {
@@ -294,7 +294,7 @@ std::string Format(const char *format, va_list arguments) {
   return _bytes;
 }
 
-// Lies in the program's data, without the header of other objects.
+// The object is in the program's data, without a header.
 - (instancetype)retain {
   return self;
 }
