@@ -105,9 +105,9 @@ def test_what_changes_nothing_is_no_operation(sandbox, own):
 
 
 def test_nothing_to_undo(sandbox, own):
-    assert "nothing to undo" in sandbox.fails(24, "undo", "--k2", str(own))
+    assert "nothing to undo" in sandbox.fails(1, "undo", "--k2", str(own))
     sandbox.ok("apply", "--k2", str(own))
-    assert "names no operations" in sandbox.fails(24, "undo", "abcdef", "--k2", str(own))
+    assert "names no operations" in sandbox.fails(1, "undo", "abcdef", "--k2", str(own))
 
 
 def test_later_work_is_kept_by_the_log(sandbox, own):
@@ -129,7 +129,7 @@ def test_uncommitted_edits_are_refused(sandbox, own):
     sandbox.ok("apply", "--k2", str(own))
     (own / "k2/csrc/array.cu").write_text("edit\n")
     before = state(sandbox, own)
-    assert "uncommitted edits" in sandbox.fails(11, "undo", "--k2", str(own))
+    assert "uncommitted edits" in sandbox.fails(1, "undo", "--k2", str(own))
     assert state(sandbox, own) == before
 
 
@@ -137,7 +137,7 @@ def test_a_file_in_the_way_is_not_lost(sandbox, own):
     sandbox.ok("apply", "--k2", str(own))
     support.write(own, {"k2/csrc/old.cu": "mine\n"})
     before = state(sandbox, own)
-    sandbox.fails(16, "undo", "--k2", str(own))
+    assert "old.cu stands where" in sandbox.fails(1, "undo", "--k2", str(own))
     assert state(sandbox, own) == before
 
 
@@ -156,7 +156,7 @@ def test_worktrees_have_logs_of_their_own(sandbox, own):
     other = own.parent / "other"
     sandbox.ok("apply", "--k2", str(other))
     assert commands(sandbox, own) == []
-    sandbox.fails(24, "undo", "--k2", str(own))
+    assert "nothing to undo" in sandbox.fails(1, "undo", "--k2", str(own))
     sandbox.ok("undo", "--k2", str(other))
     assert sandbox.state(other) == "pristine"
 
@@ -165,7 +165,7 @@ def test_an_operation_of_another_clone_is_refused(sandbox, own, tmp_path):
     sandbox.ok("apply", "--k2", str(own))
     other = support.Sandbox(tmp_path / "second", sandbox.upstream)
     before = patches(other)
-    assert str(sandbox.root) in other.fails(24, "undo", "--k2", str(own))
+    assert str(sandbox.root) in other.fails(1, "undo", "--k2", str(own))
     assert patches(other) == before
 
 

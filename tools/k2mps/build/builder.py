@@ -141,7 +141,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
       RequirementMissingError, IndexUnreachableError: something that the
         build needs cannot be had.
       what `apply.apply` raises: the checkout cannot be patched.
-      CompileError, DiskFullError: the build fails.
+      CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
     prepare(environment, request)
@@ -276,7 +276,7 @@ def demonstrate(environment: Environment) -> None:
 
     Raises:
       RequirementMissingError: there is no build.
-      DemoError: the demonstration fails.
+      CheckFailedError: the demonstration fails.
     """
     if environment.registered is None:
         raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
@@ -287,7 +287,7 @@ def demonstrate(environment: Environment) -> None:
         on_line=environment.reporter.info,
     )
     if outcome.status != 0:
-        raise errors.DemoError(
+        raise errors.CheckFailedError(
             "the demonstration failed",
             why=f"python -m k2mps.build.demo ended with status {outcome.status}",
             next_command="k2mps test, to see which tests fail",
@@ -409,7 +409,7 @@ class _Plan:
         )
         for line in outcome.lines:
             if outcome.status != 0 and "No space left on device" in line:
-                raise errors.DiskFullError(
+                raise errors.K2mpsError(
                     "no space left while building",
                     why=line,
                     next_command="free some space or k2mps clean, then run the"

@@ -134,13 +134,13 @@ class Environment:
         """The requirements of groups in pyproject.toml that apply here.
 
         Raises:
-          ConfigError: there is no such group.
+          K2mpsError: there is no such group.
         """
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         for group in groups:
             if group not in known:
-                raise errors.ConfigError(
+                raise errors.K2mpsError(
                     f"{path.name} has no optional dependencies {group!r}",
                     next_command="git checkout pyproject.toml",
                 )
@@ -315,11 +315,11 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
       torch: what upstream.toml says.
       version: what the user asks for, or None for the default.
     Raises:
-      ConfigError: the series is not made for that version.
+      K2mpsError: the series is not made for that version.
     """
     chosen = version or torch.default
     if chosen not in torch.supported:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"torch {chosen} is not supported",
             why=f"upstream.toml lists {', '.join(torch.supported)}",
             next_command="choose one of them with --torch",

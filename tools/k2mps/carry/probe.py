@@ -95,8 +95,7 @@ def probe(
     """Probes all patches from one upstream commit to another.
 
     Raises:
-      CommitMissingError: one of them is not in the checkout.
-      LockMismatchError, PatchConflictError: the series is not sound.
+      K2mpsError: one of them is not in the checkout, or the series is not sound.
     """
     pinned = project.upstream()
     found = patch_folder.load(project.patches)
@@ -146,7 +145,7 @@ class _Way:
         for name in (start, end):
             commit = checkout.commit_of(name)
             if not commit:
-                raise errors.CommitMissingError(
+                raise errors.K2mpsError(
                     f"{checkout.directory} has no commit {name}",
                     next_command=f"git -C {checkout.directory} fetch",
                 )
@@ -154,7 +153,7 @@ class _Way:
         first, last = ids
         forward = checkout.is_ancestor(first, last)
         if not forward and not checkout.is_ancestor(last, first):
-            raise errors.CommitMissingError(
+            raise errors.K2mpsError(
                 f"neither of {start} and {end} is an ancestor of the other",
                 why="probe follows one line of commits",
                 next_command="probe to their common ancestor, then from there on",

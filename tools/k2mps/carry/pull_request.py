@@ -64,7 +64,7 @@ def make(
       names: of the patches to submit; all where empty.
       group: the group to submit, on top of those before it; `names` is empty.
     Raises:
-      RefusedError: a patch builds on one that is left out, there is no such
+      K2mpsError: a patch builds on one that is left out, there is no such
         group, or git does not know the user.
     """
     pinned = project.upstream()
@@ -105,7 +105,7 @@ def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ..
     known = {patch.name.removesuffix(".patch") for patch in found.patches}
     wanted = {name.removesuffix(".patch") for name in names}
     for name in sorted(wanted - known):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"there is no patch {name}",
             why=f"the patches are {', '.join(sorted(known))}",
             next_command="run the same command again with some of these",
@@ -123,7 +123,7 @@ def _of_group(
     """The patches of the groups before a group, and those of the group."""
     chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
     if not chosen:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
             next_command="name one of those in patches/series",
@@ -135,7 +135,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
     """The environment that names the user, as git knows them."""
     name, email = checkout.user()
     if not name or not email:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "git does not know who you are",
             why="a pull request names its author",
             next_command=f"git config --global user.{'email' if name else 'name'} ...",
@@ -155,12 +155,12 @@ def _commit(
     Args:
       commits: those of the whole series.
     Raises:
-      RefusedError: it does not fit there.
+      K2mpsError: it does not fit there.
     """
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
     tree = moved(checkout, commit, tip)
     if tree is None:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
             why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
             " it changes the same lines, or files that those add",
@@ -175,15 +175,15 @@ def branch(checkout: Checkout, made: Submission, name: str) -> None:
     """Makes a branch of a submission.
 
     Raises:
-      RefusedError: there is one of that name, or it cannot be one.
+      K2mpsError: there is one of that name, or it cannot be one.
     """
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{name!r} is not a name for a branch", next_command="choose another name"
         )
     if checkout.commit_of(ref):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} has a branch {name} already",
             next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
         )

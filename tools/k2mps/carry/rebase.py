@@ -109,11 +109,10 @@ def start(
       onto: a name that upstream, or the checkout's git, has for the commit.
       drop_upstreamed: whether to drop patches that change nothing any more.
     Raises:
-      RebaseStoppedError: the user must decide; `advance` or `abort` next.
+      ConflictError: the user must decide; `advance` or `abort` next.
         After any other error all is as before.
-      CommitMissingError: upstream does not have the commit.
       UnreachableError: upstream does not answer.
-      LockMismatchError, UserCommitsError: patches/ is not locked, or the
+      K2mpsError: upstream does not have the commit, patches/ is not locked, or the
         branch has commits that patches/ lacks.
     """
     with operations.at_work(project, checkout, rebasing=True):
@@ -145,7 +144,7 @@ def start(
             rebase = _Rebase(project, checkout, state)
             rebase.save()
             return rebase.run(drop_upstreamed)
-        except errors.RebaseStoppedError:
+        except errors.ConflictError:
             raise
         except BaseException:
             # Nobody has decided anything yet that could be lost.
@@ -158,7 +157,7 @@ def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False)
     """Continues a rebase.
 
     Raises:
-      RebaseStoppedError: conflicts are left, the next patch stops too,
+      ConflictError: conflicts are left, the next patch stops too,
         patches/ has changed since the start, or no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
@@ -172,7 +171,7 @@ def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase; all is as before it, and its resolutions are forgotten.
 
     Raises:
-      RebaseStoppedError: no rebase is in progress.
+      ConflictError: no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
@@ -198,26 +197,26 @@ class _Rebase:
         """The rebase that has stopped.
 
         Raises:
-          RebaseStoppedError: no rebase is in progress.
+          ConflictError: no rebase is in progress.
         """
         if not project.rebase.exists():
             raise _no_rebase()
         try:
             text = (_git_dir(project) / _STATE).read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"the rebase in {project.rebase} was killed as it began",
                 next_command="k2mps rebase --abort, then begin again",
             ) from None
         try:
             state = _State(**json.loads(text))
         except TypeError:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 "another version of k2mps began the rebase in progress",
                 next_command="k2mps rebase --abort, then begin again",
             ) from None
         if state.checkout != str(checkout.directory):
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"the rebase in progress is of the checkout {state.checkout}",
                 next_command=f"give --k2 {state.checkout} as when it began",
             )
@@ -233,14 +232,14 @@ class _Rebase:
         """Refuses to continue where patches/ has changed since the start.
 
         Raises:
-          RebaseStoppedError: names the files that have changed.
+          ConflictError: names the files that have changed.
         """
         before, now = self._state.files, _hashes(self._project)
         changed = sorted(
             path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
         )
         if changed:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"{', '.join(changed[:5])} changed since the rebase began",
                 why="k2mps rebase --continue would overwrite these changes",
                 next_command="git stash push --include-untracked patches"
@@ -260,7 +259,7 @@ class _Rebase:
         """Merges one commit into the worktree.
 
         Raises:
-          RebaseStoppedError: there are conflicts.
+          ConflictError: there are conflicts.
         """
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         for change in self._checkout.changes(commit.parents[0], commit.id):
@@ -270,7 +269,7 @@ class _Rebase:
         result = self._git.run(*_PICK, commit.id, work_tree=True)
         unmerged = self._unmerged()
         if result.status != 0 and not unmerged:
-            raise errors.GitError(
+            raise errors.K2mpsError(
                 f"git cherry-pick failed in {self._project.rebase}",
                 why=result.stderr,
                 next_command="k2mps --verbose rebase --continue shows the"
@@ -320,7 +319,7 @@ class _Rebase:
         keeps how conflicts were resolved.
 
         Raises:
-          RebaseStoppedError: conflicts or untracked files are left.
+          ConflictError: conflicts or untracked files are left.
         """
         if not self._state.conflicts and not self._state.empty:
             return
@@ -334,7 +333,7 @@ class _Rebase:
             or (path in unmerged and not self._state.conflicts[path])
         ]
         if left:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"conflicts are left in {', '.join(left)}",
                 next_command=f"edit them in {self._project.rebase}, git add"
                 " or git rm them there, then k2mps rebase --continue",
@@ -354,14 +353,14 @@ class _Rebase:
         """Refuses untracked files, which the patch would lack.
 
         Raises:
-          RebaseStoppedError: names them.
+          ConflictError: names them.
         """
         untracked = git.split_z(
             self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         )
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
                 why="git does not track it there, and --continue would delete it",
                 next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
@@ -441,19 +440,19 @@ class _Rebase:
         number = self._state.count - len(self._state.todo) + 1
         return f"patch {number} of {self._state.count}, patches/{extraction.name_of(commit)},"
 
-    def _stopped(self, commit: Commit, paths: list[str]) -> errors.RebaseStoppedError:
+    def _stopped(self, commit: Commit, paths: list[str]) -> errors.ConflictError:
         places = self._explain(commit, paths)
         lines = [line for place in places for line in place.lines()]
-        return errors.RebaseStoppedError(
+        return errors.ConflictError(
             f"{self._place(commit)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
             why="\n".join(lines),
             next_command=f"edit the files in {self._project.rebase}, then"
             " k2mps rebase --continue; or k2mps rebase --abort",
         )
 
-    def _became_empty(self, commit: Commit) -> errors.RebaseStoppedError:
+    def _became_empty(self, commit: Commit) -> errors.ConflictError:
         lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
-        return errors.RebaseStoppedError(
+        return errors.ConflictError(
             f"{self._place(commit)} no longer changes anything on {self._state.onto[:12]}",
             why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
             next_command="k2mps rebase --continue --drop-upstreamed, to drop"
@@ -485,8 +484,7 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
         return
     # git says no more than this, and removes what it has written.
     full = "unable to write file" in result.stderr
-    kind = errors.DiskFullError if full else errors.GitError
-    raise kind(
+    raise errors.K2mpsError(
         f"no worktree of k2 could be made in {project.rebase}"
         + (": no space left on device" if full else ""),
         why=result.stderr,
@@ -494,10 +492,8 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
     )
 
 
-def _no_rebase() -> errors.RebaseStoppedError:
-    return errors.RebaseStoppedError(
-        "no rebase is in progress", next_command="k2mps rebase --onto REV"
-    )
+def _no_rebase() -> errors.ConflictError:
+    return errors.ConflictError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
 def _remove(project: Project, checkout: Checkout) -> None:
@@ -520,7 +516,7 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
     tip = checkout.branch_tip()
     users = checkout.unexported(pin.commit, tip) if tip else []
     if users:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
             why="a rebase would leave them on the old pin: "
             + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
@@ -551,7 +547,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
                 f" {checkout.directory}",
             ) from None
         if not local:
-            raise errors.CommitMissingError(
+            raise errors.K2mpsError(
                 f"neither {checkout.directory} nor {git.redacted(pin.url)} has a commit {name}",
                 why=error.why,
                 next_command="give a full commit id, a tag or a branch of upstream's",
@@ -560,7 +556,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
         return local
     commit = checkout.commit_of(f"FETCH_HEAD{suffix or ''}")
     if not commit:
-        raise errors.CommitMissingError(
+        raise errors.K2mpsError(
             f"upstream's {base} has no commit {name}",
             next_command="give a full commit id, a tag or a branch of upstream's",
         )
@@ -576,7 +572,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
     """Refuses a commit that another clone could not fetch as the pin.
 
     Raises:
-      CommitMissingError: upstream does not have it.
+      K2mpsError: upstream does not have it.
       UnreachableError: upstream does not answer.
     """
     if checkout.is_ancestor(commit, pin.commit):
@@ -594,7 +590,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
             )
         except errors.UnreachableError as error:
             if _lacks(error):
-                raise errors.CommitMissingError(
+                raise errors.K2mpsError(
                     f"{git.redacted(pin.url)} does not have {commit[:12]}",
                     why=f"it is in {checkout.directory} only, and another"
                     " clone could not fetch it as the pin",

@@ -67,7 +67,7 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(part)
             except OSError as error:
-                raise errors.FileAccessError(
+                raise errors.K2mpsError(
                     f"{path}: {error.strerror or error}",
                     next_command="make the file writable, then run the same command again",
                 ) from None

@@ -84,7 +84,7 @@ def _show_untracked(session: Session, checkout) -> None:
     untracked = checkout.untracked_files()
     if untracked:
         session.console.warn(
-            f"not in it, as git does not track them: {errors.few(untracked, 5)}; k2mps fold"
+            f"not in it, as git does not track them: {errors.some(untracked, 5)}; k2mps fold"
             " PATCH FILE takes in what is named"
         )
 
@@ -107,7 +107,7 @@ def lint_command(session: Session, form: str) -> None:
         session.console.info(line)
     if findings:
         places = len({finding.path for finding in findings})
-        raise errors.LintError(
+        raise errors.CheckFailedError(
             f"{len(findings)} findings in {places} files",
             next_command="correct them, then k2mps lock",
         )
@@ -369,7 +369,7 @@ def upstream_command(
             ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
         )
         if bad:
-            raise errors.TestsFailedError(
+            raise errors.CheckFailedError(
                 f"{len(bad)} of {len(rows)} commits fail: {'; '.join(bad)}",
                 next_command="k2mps fold the fix into the patch, then k2mps"
                 " upstream --check again: it skips commits that have passed",

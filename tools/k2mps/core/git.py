@@ -211,7 +211,7 @@ class Git:
             a clone of the tool's.
           environment: further variables for this command.
         Raises:
-          DiskFullError: git found no space.
+          K2mpsError: git found no space.
         """
         settings = dict(_FIXED)
         variables = dict(_ENVIRONMENT)
@@ -238,7 +238,7 @@ class Git:
         """Runs a command that must succeed; returns its output as it is."""
         result = self.run(*args, **kwargs)
         if result.status != 0:
-            raise errors.GitError(
+            raise errors.K2mpsError(
                 f"git {' '.join(args)} failed with status {result.status} in {self.directory}",
                 why=result.stderr,
                 next_command="k2mps --verbose shows the command that failed;"
@@ -265,7 +265,7 @@ class Git:
           args: the command; `--progress` is added here.
         Raises:
           UnreachableError: the command failed.
-          DiskFullError: there was no space for what came.
+          K2mpsError: there was no space for what came.
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
@@ -330,8 +330,8 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
 
 
-def _disk_full(command: str, stderr: str) -> errors.DiskFullError:
-    return errors.DiskFullError(
+def _disk_full(command: str, stderr: str) -> errors.K2mpsError:
+    return errors.K2mpsError(
         f"no space left while running git {command}",
         why=stderr,
         next_command="free some space, then run the same command again",

@@ -131,7 +131,7 @@ def load(path: Path, locked: bool = True) -> Upstream:
       locked: whether to read the lock; else the lock is empty, and a merge
         conflict in it does not matter.
     Raises:
-      ConfigError: the file is missing, malformed or incomplete, or has a merge
+      K2mpsError: the file is missing, malformed or incomplete, or has a merge
         conflict.
     """
     try:
@@ -143,13 +143,13 @@ def load(path: Path, locked: bool = True) -> Upstream:
             raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
         document = tomllib.loads(text)
     except FileNotFoundError:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path} does not exist",
             why="the tool runs in a clone of k2-mps only",
             next_command="cd into your clone of k2-mps",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
     read = _Reader(path.name, document)
@@ -160,7 +160,7 @@ def load(path: Path, locked: bool = True) -> Upstream:
         tuple(read.value("torch", "tested", _is_texts, "a list of texts", [default])),
     )
     if not {default, *torch.tested} <= set(torch.supported):
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name}: [torch] supported must contain the default and all of tested",
             next_command=_CORRECT,
         )
@@ -183,15 +183,15 @@ def load(path: Path, locked: bool = True) -> Upstream:
     )
 
 
-def _conflict(name: str, above: bool) -> errors.ConfigError:
+def _conflict(name: str, above: bool) -> errors.K2mpsError:
     """git has left a conflict in the file."""
     if above:
-        return errors.ConfigError(
+        return errors.K2mpsError(
             f"{name} has a merge conflict",
             why="the pin or the torch versions were changed on both sides",
             next_command=f"resolve it in {name} above [lock], then k2mps lock",
         )
-    return errors.ConfigError(
+    return errors.K2mpsError(
         f"the lock in {name} has a merge conflict",
         why="patches were added, or the same one was changed, on both sides",
         next_command="resolve conflicts in patches/, then k2mps lock",
@@ -247,7 +247,7 @@ class _Reader:
     """Takes values out of a parsed document, or says what is wrong.
 
     Raises:
-      ConfigError: a value is missing, or of another kind.
+      K2mpsError: a value is missing, or of another kind.
     """
 
     def __init__(self, name: str, document: dict):
@@ -258,10 +258,10 @@ class _Reader:
         """A value that `fits` accepts."""
         found = self._document.get(table)
         if not isinstance(found, dict):
-            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
+            raise errors.K2mpsError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
         value = found.get(key, default)
         if not fits(value):
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{self._name}: [{table}] {key} must be {kind}",
                 next_command="k2mps lock" if table == "lock" else _CORRECT,
             )
@@ -273,7 +273,7 @@ class _Reader:
     def object_id(self, table: str, key: str) -> str:
         value = self.text(table, key)
         if not _OBJECT_ID.fullmatch(value):
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{self._name}: [{table}] {key} must be a full object id, 40 hexadecimal digits",
                 why=f"it is {value!r}",
                 next_command=_CORRECT,

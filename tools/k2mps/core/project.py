@@ -69,14 +69,14 @@ def find(start: Path | None = None) -> Project:
     the one that this very file belongs to.
 
     Raises:
-      ConfigError: neither is in a clone of k2-mps.
+      K2mpsError: neither is in a clone of k2-mps.
     """
     here = Path(start or os.getcwd()).resolve()
     own = Path(__file__).resolve().parent
     for directory in (here, *here.parents, *own.parents):
         if (directory / "upstream.toml").is_file():
             return Project(directory)
-    raise errors.ConfigError(
+    raise errors.K2mpsError(
         "no upstream.toml in this directory or above it",
         why="the tool works on a clone of k2-mps",
         next_command="cd into your clone of k2-mps",

@@ -39,7 +39,7 @@ def prepare(
       folder: does not exist, or is empty.
     Raises:
       RequirementMissingError: `moderngpu` has no moderngpu.
-      FileAccessError: `folder` is not empty.
+      K2mpsError: `folder` is not empty.
     """
     if not (moderngpu / "src/moderngpu").is_dir():
         raise errors.RequirementMissingError(
@@ -48,7 +48,7 @@ def prepare(
             next_command="git clone https://github.com/moderngpu/moderngpu",
         )
     if folder.exists() and any(folder.iterdir()):
-        raise errors.FileAccessError(
+        raise errors.K2mpsError(
             f"{folder} is not empty", next_command="choose another folder, or remove it"
         )
     found = patch_folder.load(project.patches)

@@ -49,13 +49,13 @@ def fresh(project: Project, page: Path) -> str:
     """The text of a page with its blocks made anew.
 
     Raises:
-      ConfigError: the page names a block that is not known.
+      K2mpsError: the page names a block that is not known.
     """
 
     def replace(match: re.Match) -> str:
         name = match[2]
         if name not in _BLOCKS:
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{page.name} names a block {name!r}",
                 why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
                 next_command=f"name one of these in {page.name}",
@@ -83,7 +83,7 @@ def build(environment: Environment) -> Path:
       Its directory.
     Raises:
       RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
-      DocsError: mkdocs has a complaint.
+      CheckFailedError: mkdocs has a complaint.
     """
     environment.create()
     environment.install_group("docs")
@@ -92,7 +92,7 @@ def build(environment: Environment) -> Path:
     with environment.reporter.task("building the site"):
         outcome = program.run(environment, "mkdocs", options, on_line=lambda line: None)
     if outcome.status != 0:
-        raise errors.DocsError(
+        raise errors.CheckFailedError(
             "mkdocs could not build docs/",
             why="\n".join(outcome.lines[-20:]),
             next_command="correct the page that is named, then k2mps docs",
@@ -156,13 +156,13 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     of work, and Metal for each step and for a call.
 
     Raises:
-      ConfigError: there are none.
+      K2mpsError: there are none.
     """
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
     if not rows:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name} has no row of costs",
             why=f"no line of it matches {pattern}",
             next_command="correct costs() in tools/k2mps/run/docs.py",
@@ -178,23 +178,23 @@ def _costs(project: Project) -> list[str]:
     return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
-def error_classes() -> list[type]:
-    """All kinds of errors, by exit code."""
-    found = [
-        entry
-        for _, entry in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(entry, errors.K2mpsError) and entry is not errors.K2mpsError
+def error_kinds() -> list[type]:
+    """The kinds of errors with an exit code of their own, in the order of the codes."""
+    return [
+        kind for kind in vars(errors).values() if inspect.isclass(kind) and "remedy" in vars(kind)
     ]
-    return sorted(found, key=lambda entry: entry.exit_code)
 
 
 def _errors(project: Project) -> list[str]:
-    rows = []
-    for kind in error_classes():
-        signal = kind is errors.InterruptedRunError
-        code = "128 + signal" if signal else str(kind.exit_code)
-        rows.append((code, f"`{kind.__name__}`", kind.__doc__, kind.remedy))
-    return _table(("exit code", "class", "meaning", "remedy"), rows)
+    rows = [
+        (
+            str(getattr(kind, "exit_code", "128 + signal")),
+            inspect.getdoc(kind).split("\n")[0],
+            kind.remedy,
+        )
+        for kind in error_kinds()
+    ]
+    return _table(("exit code", "meaning", "remedy"), rows)
 
 
 def _compatibility(project: Project) -> list[str]:

@@ -84,8 +84,6 @@ def make(
         began, found, error = time.monotonic(), {}, ""
         try:
             found = step()
-        except errors.InterruptedRunError:
-            raise
         except (errors.K2mpsError, OSError, ValueError) as failure:
             error = str(failure)
         seconds = round(time.monotonic() - began, 1)
@@ -145,7 +143,7 @@ class _Run:
                 try:
                     result = self._json(module, path.stem, variables=variables)
                     bad = any(each["wrong"] for each in result["kernels"].values())
-                except errors.RefusedError as failure:
+                except errors.K2mpsError as failure:
                     result, bad = {"died": str(failure)}, True
                 found[path.stem][kind] = result
                 wrong += [f"{path.stem} ({kind})"] if bad else []
@@ -183,10 +181,10 @@ class _Run:
         """The build.
 
         Raises:
-          RefusedError: there is none.
+          K2mpsError: there is none.
         """
         if self.built is None:
-            raise errors.RefusedError("k2 is not built", next_command="k2mps build")
+            raise errors.K2mpsError("k2 is not built", next_command="k2mps build")
         return self.built
 
     def _run(self, module: str, *words: str, variables: Mapping[str, str] | None = None):
@@ -201,7 +199,7 @@ class _Run:
         )
         if outcome.status == 0:
             return outcome, None
-        return outcome, errors.RefusedError(
+        return outcome, errors.K2mpsError(
             f"python -m {module} ended with status {outcome.status}",
             why="\n".join(outcome.lines[-30:]),
             next_command=f".venv/bin/python -m {' '.join([module, *words])}",
@@ -211,7 +209,7 @@ class _Run:
         """The last line that a program prints.
 
         Raises:
-          RefusedError: it failed.
+          K2mpsError: it failed.
         """
         outcome, failure = self._run(module, *words, **how)
         if failure:
@@ -295,10 +293,10 @@ def read(file: Path) -> dict:
     """The report in a page.
 
     Raises:
-      RefusedError: there is no page, or no report in it, or one of another form.
+      K2mpsError: there is no page, or no report in it, or one of another form.
     """
     if not file.exists():
-        raise errors.RefusedError(f"there is no {file} to compare", next_command="k2mps mac-report")
+        raise errors.K2mpsError(f"there is no {file} to compare", next_command="k2mps mac-report")
     text = file.read_text(encoding="utf-8", errors="replace")
     _, mark, rest = text.partition(_MARK)
     try:
@@ -306,7 +304,7 @@ def read(file: Path) -> dict:
     except ValueError:
         report = {}
     if report.get("schema") != SCHEMA:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{file} is no report that this k2mps can read",
             why=f"it has the form {report.get('schema')}, not {SCHEMA}" if report else "",
             next_command="k2mps mac-report makes one",

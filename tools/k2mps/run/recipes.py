@@ -51,7 +51,7 @@ class Recipes:
       directory: where it is.
       reporter: told about every command.
     Raises:
-      RefusedError: the directory is no checkout of icefall, or not one of git.
+      K2mpsError: the directory is no checkout of icefall, or not one of git.
     """
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
@@ -59,7 +59,7 @@ class Recipes:
         self._git = Git(self._root, reporter=reporter)
         missing = [sign for sign in _SIGNS if not (self._root / sign).exists()]
         if missing:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{directory} is no checkout of icefall",
                 why=f"it has no {missing[0]}",
                 next_command="git clone https://github.com/k2-fsa/icefall, and name that",
@@ -67,7 +67,7 @@ class Recipes:
         found = self._git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
         lines = os.fsdecode(found.stdout).splitlines()
         if found.status != 0 or Path(lines[0]).resolve() != self._root:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{directory} is not the root of a checkout of git",
                 why=found.stderr or f"that is {lines[0]}",
                 next_command="clone icefall with git, so that its files can be had back",
@@ -84,26 +84,26 @@ class Recipes:
         """Rewrites the recipes: all of them, or nothing changes.
 
         Raises:
-          DirtyCheckoutError: files that git tracks are edited.
-          RefusedError: they are rewritten already, or there is nothing to do.
+          K2mpsError: files that git tracks are edited.
+          K2mpsError: they are rewritten already, or there is nothing to do.
         """
         with self._held():
             if self.applied:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has been rewritten already",
                     next_command=f"k2mps recipes icefall {self._root} --undo, then again",
                 )
             edited = split_z(self._git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
             if edited:
                 more = f" and {len(edited) - 3} more" if edited[3:] else ""
-                raise errors.DirtyCheckoutError(
+                raise errors.K2mpsError(
                     f"{self._root} has edits that are not committed",
                     why=", ".join(edited[:3]) + more,
                     next_command="commit or stash them, then run the same command again",
                 )
             written, left = self._rewritten()
             if not written:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has nothing to rewrite",
                     why="none of the known call shapes of CUDA is in it",
                     next_command="look whether it is on the branch that you mean",
@@ -115,11 +115,11 @@ class Recipes:
         """Restores the files that `apply` rewrote: all of them, or nothing changes.
 
         Raises:
-          RefusedError: nothing is rewritten, or edits since are in the way.
+          K2mpsError: nothing is rewritten, or edits since are in the way.
         """
         with self._held():
             if not self.applied:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has not been rewritten, or was taken back",
                     next_command=f"k2mps recipes icefall {self._root} rewrites it",
                 )
@@ -143,7 +143,7 @@ class Recipes:
                         restored[path] = content
                         merged.append(path)
             if clashing:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{clashing[0]} was edited where it is to be taken back",
                     why="; ".join(clashing),
                     next_command="take your edits of lines with `gpu` back, then again; "

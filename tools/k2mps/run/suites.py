@@ -214,12 +214,12 @@ def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     this system where there are no names.
 
     Raises:
-      ConfigError: there is no suite of a name, or not on this system.
+      K2mpsError: there is no suite of a name, or not on this system.
     """
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
         if name not in here:
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"there is no suite {name!r} on this system",
                 next_command=f"k2mps test {' '.join(sorted(here))}",
             )

@@ -53,7 +53,7 @@ def lint(project: Project) -> list[Finding]:
     findings = []
     try:
         pinned = project.upstream()
-    except errors.ConfigError as error:
+    except errors.K2mpsError as error:
         findings.append(Finding("upstream.toml", 1, "config", error.what))
     findings += [_refusal(path, error) for path, error in problems]
     for patch in found.patches:

@@ -37,12 +37,9 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     """Applies the series to a checkout; an error leaves it as it was.
 
     Raises:
-      LockMismatchError, SeriesError: patches/ is not what is locked.
-      DirtyCheckoutError, WrongCommitError, UserCommitsError,
-      ObstructedError, BranchElsewhereError, BusyError: the checkout cannot be
-        moved.
-      PatchConflictError: the series does not apply.
-      DiskFullError: there was no space.
+      ConflictError: the series does not apply.
+      BusyError: another run holds the checkout.
+      K2mpsError: patches/ is not what is locked, or the checkout cannot be moved.
     """
     found = load(project.patches)
     check_lock(upstream, found)
@@ -66,11 +63,11 @@ def check_lock(upstream: Upstream, found: Series) -> None:
     """Refuses patches that are not the locked ones.
 
     Raises:
-      LockMismatchError: names each difference.
+      K2mpsError: names each difference.
     """
     differences = upstream.lock.differences(found.lock)
     if differences:
-        raise errors.LockMismatchError(
+        raise errors.K2mpsError(
             "patches/ is not what upstream.toml locks",
             why="; ".join(differences),
             next_command="k2mps lock, if the change is meant; else git"
@@ -87,7 +84,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
     if now.user_commits:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"{where} has commits of yours on top of k2",
             why="; ".join(now.user_commits),
             next_command="k2mps export, to make patches of them; or git -C"
@@ -95,7 +92,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
             " they are",
         )
     if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
-        raise errors.WrongCommitError(
+        raise errors.K2mpsError(
             f"{where} is at commit {now.head.commit[:12]}, the series is for"
             f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
             next_command=f"git -C {where} checkout {upstream.pin.commit}",
@@ -115,14 +112,14 @@ def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> No
     """Refuses a branch k2-mps that is in use or has the user's commits."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
-        raise errors.BranchElsewhereError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
     users = checkout.unexported(upstream.pin.commit, tip) if tip else []
     if users:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits of yours",
             why="moving the branch would leave them without a name: "
             + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),

@@ -45,7 +45,7 @@ class Words:
         """The patch with this header.
 
         Raises:
-          RefusedError: the header is not valid.
+          K2mpsError: the header is not valid.
         """
         subject = patch.subject if self.subject is None else self.subject
         status = patch.status if self.status is None else self.status
@@ -96,7 +96,7 @@ def new(
     Args:
       paths: untracked files and directories that become part of the patch.
     Raises:
-      RefusedError: there are no edits, they cannot become a patch, or the
+      K2mpsError: there are no edits, they cannot become a patch, or the
         checkout is not at the series.
     """
     who = words.author or _user(checkout)
@@ -118,7 +118,7 @@ def fold(
     Args:
       paths: as for `new`.
     Raises:
-      RefusedError: the edits do not fit into that patch, or there are none.
+      K2mpsError: the edits do not fit into that patch, or there are none.
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
@@ -126,7 +126,7 @@ def fold(
         parent = author.parent(at)
         folded = changed(checkout, author.commits[at].id, author.tip, tree)
         if folded is None:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"the edits cannot become part of {author.patches[at].name}",
                 why="they are in lines or files that a later patch changes or adds",
                 next_command="k2mps fold into that patch, or k2mps new",
@@ -134,7 +134,7 @@ def fold(
         tip = author.commit(folded, parent, author.patches[at])
         tip = author.replay(tip, author.after(at))
         if checkout.tree_of(tip) != tree:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"with the edits in {author.patches[at].name} the series"
                 " gives other files than those of the checkout",
                 why="a later patch changes lines next to them",
@@ -156,7 +156,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
     """Gives a patch another file name.
 
     Raises:
-      RefusedError: another patch has that name.
+      K2mpsError: another patch has that name.
       SeriesError: the name is not valid.
     """
     to = f"{to.removesuffix('.patch')}.patch"
@@ -165,7 +165,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
         at = author.find(name)
         old = author.patches[at]
         if to in {patch.name for patch in author.patches}:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"there is a patch {to} already", next_command="choose another name"
             )
         tip = author.reworded(at, dataclasses.replace(old, name=to))
@@ -180,12 +180,12 @@ def move(
     Args:
       anchor: the patch before which, or with `after` behind which, it goes.
     Raises:
-      RefusedError: the patch and one that it passes build on each other.
+      K2mpsError: the patch and one that it passes build on each other.
     """
     with _Author.at_work(project, checkout) as author:
         at, other = author.find(name), author.find(anchor)
         if at == other:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{anchor} is the patch itself", next_command="name another patch"
             )
         order = [*range(len(author.patches))]
@@ -195,7 +195,7 @@ def move(
         tip = author.replay(author.parent(start), order[start:])
         moved = author.patches[at].name
         if checkout.tree_of(tip) != checkout.tree_of(author.tip):
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"with {moved} there the series gives other files",
                 why="patches on the way change lines next to its own",
                 next_command="choose another place",
@@ -209,8 +209,8 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
     """Takes a patch out of the series and its changes out of the checkout.
 
     Raises:
-      RefusedError: a later patch builds on it.
-      DirtyCheckoutError: the checkout has edits.
+      K2mpsError: a later patch builds on it.
+      K2mpsError: the checkout has edits.
     """
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
@@ -223,11 +223,11 @@ def parse_words(text: str) -> Words:
     """Reads the text of an editor: the subject, the status, the body.
 
     Raises:
-      RefusedError: the text has another form.
+      K2mpsError: the text has another form.
     """
     parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
     if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "the text must be a subject, an empty line, Upstream-Status: and"
             " its value, an empty line, and the body",
             next_command="run the same command again",
@@ -281,8 +281,8 @@ class _Author:
         """Refuses a checkout that is on another branch or has further commits.
 
         Raises:
-          DirtyCheckoutError: a git operation is in progress.
-          RefusedError: see above.
+          K2mpsError: a git operation is in progress.
+          K2mpsError: see above.
         """
         checkout = self._checkout
         checkout.check_at_rest(edits_too=False)
@@ -290,7 +290,7 @@ class _Author:
         if self._head.branch != BRANCH_REF:
             raise self._not_at_series()
         if checkout.unexported(self._pin.commit, self._head.commit):
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{checkout.directory} does not have the series applied",
                 why=f"branch {BRANCH} has commits that are not in patches/",
                 next_command="k2mps export",
@@ -301,8 +301,8 @@ class _Author:
         if self._head.tree != self._checkout.tree_of(self.tip):
             raise self._not_at_series()
 
-    def _not_at_series(self) -> errors.RefusedError:
-        return errors.RefusedError(
+    def _not_at_series(self) -> errors.K2mpsError:
+        return errors.K2mpsError(
             f"{self._checkout.directory} does not have the series applied",
             why=f"it is not on branch {BRANCH} with patches/ as locked",
             next_command="k2mps apply",
@@ -334,7 +334,7 @@ class _Author:
         """The tree of the files that git tracks and of those that are named.
 
         Raises:
-          RefusedError: nothing was edited, or there is no such file.
+          K2mpsError: nothing was edited, or there is no such file.
         """
         checkout = self._checkout
         with checkout.scratch_index() as index:
@@ -344,7 +344,7 @@ class _Author:
             tree = index.text("write-tree")
         if tree == checkout.tree_of(self.tip):
             untracked = checkout.untracked_files()
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"nothing was edited in {checkout.directory}",
                 why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
                 next_command="edit files there, or name the new ones, in the same command",
@@ -358,7 +358,7 @@ class _Author:
             return
         result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
         if result.status != 0:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"git cannot add {', '.join(paths)}",
                 why=result.stderr,
                 next_command="name files of the checkout; git add --force one"
@@ -382,13 +382,13 @@ class _Author:
         """Puts patches onto a commit, in this order.
 
         Raises:
-          RefusedError: one of them does not fit.
+          K2mpsError: one of them does not fit.
         """
         for at in order:
             patch = self.patches[at]
             tree = moved(self._checkout, self.commits[at], tip)
             if tree is None or tree == self._checkout.tree_of(tip):
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"patches/{patch.name} needs patches that would come after it",
                     why="it changes the same lines, or lines next to them",
                     next_command=f"change or drop {patch.name} first",
@@ -439,12 +439,12 @@ def _now() -> str:
     return patch_text.mail_date(email.utils.format_datetime(now))
 
 
-def _unsayable(what: str) -> errors.RefusedError:
-    return errors.RefusedError(what, next_command="run the same command again with other words")
+def _unsayable(what: str) -> errors.K2mpsError:
+    return errors.K2mpsError(what, next_command="run the same command again with other words")
 
 
-def _unknown(name: str, names: Sequence[str]) -> errors.RefusedError:
-    return errors.RefusedError(
+def _unknown(name: str, names: Sequence[str]) -> errors.K2mpsError:
+    return errors.K2mpsError(
         f"there is no patch {name}",
         why=f"the patches are {', '.join(names)}",
         next_command="run the same command again with one of these",

@@ -203,14 +203,14 @@ class Checkout:
         """Where the checkout stands.
 
         Raises:
-          WrongCommitError: there is no commit yet.
+          K2mpsError: there is no commit yet.
         """
         result = self.git.run(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
         )
         lines = os.fsdecode(result.stdout).splitlines()
         if result.status != 0 or len(lines) != 3:
-            raise errors.WrongCommitError(
+            raise errors.K2mpsError(
                 f"{self.directory} has no commit checked out",
                 why=result.stderr,
                 next_command="git -C DIRECTORY checkout COMMIT",
@@ -261,15 +261,15 @@ class Checkout:
         """Refuses a checkout with an unfinished git operation, or with edits.
 
         Raises:
-          DirtyCheckoutError: names what there is.
+          K2mpsError: names what there is.
         """
         operation, _ = self.operation_in_progress()
         edited = self.edited_files() if edits_too and not operation else []
         if operation or edited:
             what = f"{operation} in progress"
             if edited:
-                what = f"uncommitted edits in {errors.some(edited, 3)}"
-            raise errors.DirtyCheckoutError(
+                what = f"uncommitted edits in {errors.some(edited)}"
+            raise errors.K2mpsError(
                 f"{self.directory} has {what}",
                 next_command=f"git -C {self.directory} status; finish, commit or stash"
                 " that, then run the same command again",
@@ -450,7 +450,7 @@ class Checkout:
         """Undoes what a killed run left half done; needs `exclusive`.
 
         Raises:
-          DirtyCheckoutError: files were edited since, and undoing would lose
+          K2mpsError: files were edited since, and undoing would lose
             that.
         """
         leftover = transaction.leftover(self.area)
@@ -461,7 +461,7 @@ class Checkout:
             return
         edited = leftover.edited_since()
         if edited:
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"{self.directory / edited[0]} was edited after a run of"
                 " k2mps was killed amid its work",
                 why="undoing that run's changes would lose the edit",
@@ -496,7 +496,7 @@ class Checkout:
         Returns:
           The paths that were written or removed.
         Raises:
-          ObstructedError: an untracked or hidden file is in the way.
+          K2mpsError: an untracked or hidden file is in the way.
           BusyError: a git command holds the index.
         """
         head = head or self.head()
@@ -566,7 +566,7 @@ class Checkout:
         """Refuses edits that were made since the caller's check."""
         edited = self.edited_files()
         if edited:
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"{self.directory / edited[0]} was edited meanwhile",
                 next_command="commit or stash that, then run the same command again",
             )
@@ -575,7 +575,7 @@ class Checkout:
         """Refuses to replace a file that git could not restore."""
         for kind, path in changes:
             if kind == "A" and os.path.lexists(self.directory / path):
-                raise errors.ObstructedError(
+                raise errors.K2mpsError(
                     f"{self.directory / path} stands where the series adds a file",
                     why="git does not track it, so replacing it would lose it",
                     next_command=f"move {path} away, then run the same command again",
@@ -584,7 +584,7 @@ class Checkout:
                 self._check_parents(path)
         tracked = [path for kind, path in changes if kind != "A"]
         for path in self._hidden(tracked):
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"git is told not to look at {self.directory / path}",
                 why="it is marked assume-unchanged or skip-worktree, or left"
                 " out by a sparse checkout; an edit there would be lost",
@@ -596,7 +596,7 @@ class Checkout:
         for parent in Path(path).parents:
             place = self.directory / parent
             if place.is_symlink() or (place.exists() and not place.is_dir()):
-                raise errors.ObstructedError(
+                raise errors.K2mpsError(
                     f"{place} stands where the series needs a directory",
                     next_command=f"move {parent} away, then run the same command again",
                 )

@@ -55,7 +55,7 @@ def make(checkout: Checkout, pin: Pin, found: Series) -> Made:
     """Makes the commits of the series; changes no ref and no file.
 
     Raises:
-      PatchConflictError: names the patch, the file and the hunk.
+      ConflictError: names the patch, the file and the hunk.
     """
     known = recall(checkout, pin, found)
     if known and checkout.has(known.tip):
@@ -131,7 +131,7 @@ def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip:
 
     try:
         said = extraction.plan(project, checkout, checkout.commits(f"{pin.commit}..{commit}"))
-    except (errors.RefusedError, errors.SeriesError):
+    except errors.K2mpsError:
         return False
     return not (said.written or said.removed)
 
@@ -239,7 +239,7 @@ def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping
     """
     other = same_elsewhere(names, path)
     if other:
-        raise errors.PatchConflictError(
+        raise errors.ConflictError(
             f"patches/{patch.name} adds {path}, but k2 has {other}",
             why="they are one file where upper and lower case are the same, as on a Mac",
             next_command=f"rename patches/files/{path}, and in"
@@ -249,14 +249,14 @@ def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping
     above = ("/".join(parts[:end]) for end in range(1, len(parts)))
     taken = path if path in names.values() else next(filter(entries.__contains__, above), "")
     if taken:
-        raise errors.PatchConflictError(
+        raise errors.ConflictError(
             f"patches/{patch.name} adds {path}, but k2 has {taken}",
             why="upstream has added it, or a patch adds what it should edit",
             next_command=f"rename patches/files/{path}, or make it an edit",
         )
 
 
-def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.PatchConflictError:
+def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.ConflictError:
     """Tells which hunk of which file git could not place."""
     places = [place] if place else []
     lines = []
@@ -266,7 +266,7 @@ def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.PatchConflic
             if hunk.old_start == int(line):
                 places.append(f"hunk {number} of {len(of_file)} of {path} (line {line})")
                 lines.append(patch.diff_line + hunk.line - 1)
-    return errors.PatchConflictError(
+    return errors.ConflictError(
         f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
         + ("; ".join(places) or stderr),
         why="the pin was moved, an earlier patch of the series changes the"

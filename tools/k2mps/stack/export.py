@@ -45,11 +45,11 @@ def export(
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
     Raises:
-      RefusedError: there is nothing to export, a commit cannot become a patch,
+      K2mpsError: there is nothing to export, a commit cannot become a patch,
         or a file would be deleted and `prune` is not set.
-      LockMismatchError: an edit of patches/ would be overwritten and
+      K2mpsError: an edit of patches/ would be overwritten and
         `overwrite` is not set.
-      DirtyCheckoutError: the checkout has uncommitted edits.
+      K2mpsError: the checkout has uncommitted edits.
     """
     with operations.at_work(project, checkout):
         pinned = project.upstream()
@@ -98,7 +98,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
       project: the clone of k2-mps.
       checkout: any checkout that has the pin; the command does not change it.
     Raises:
-      SeriesError, PatchConflictError: the series is malformed or does not
+      SeriesError, ConflictError: the series is malformed or does not
         apply.
     """
     with operations.at_work(project, checkout):
@@ -117,20 +117,20 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     """The last commit to export; refuses a checkout with further work."""
     tip = checkout.branch_tip()
     if not tip:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} has no branch {BRANCH}",
             why="patches are made from the commits on that branch",
             next_command="k2mps apply, then commit your change there",
         )
     if checkout.head_name() != BRANCH_REF:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="commits made elsewhere would be left out",
             next_command=f"git -C {checkout.directory} checkout {BRANCH}",
         )
     checkout.check_at_rest()
     if not checkout.is_ancestor(pinned.pin.commit, tip):
-        raise errors.WrongCommitError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
             f" pinned commit {pinned.pin.commit[:12]}",
             next_command="k2mps status",
@@ -152,7 +152,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
         project, checkout, pinned.pin, base, tip
     ):
         where = checkout.directory
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "patches/ is not the series that the branch was made from",
             why="it has changed since it was applied here, by git pull or by"
             " hand, and exporting would take that change back",
@@ -165,7 +165,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
 def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     commits = checkout.commits(f"{pin}..{tip}")
     if not commits:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} has no commits on top of the pin",
             why="exporting that would delete every patch",
             next_command="k2mps apply",
@@ -177,7 +177,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
     """Refuses to overwrite edits of patches/."""
     changes = status.patch_changes(project, pinned)
     if changes and (made.written or made.removed):
-        raise errors.LockMismatchError(
+        raise errors.K2mpsError(
             "export would overwrite edits of patches/ that are not locked",
             why="; ".join(changes),
             next_command="k2mps lock, to keep the edits; git checkout patches,"
@@ -187,7 +187,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
 
 def _check_removals(gone: Sequence[str], prune: bool) -> None:
     if gone and not prune:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"the branch does not have {', '.join(gone)}",
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",

@@ -231,11 +231,11 @@ def check_no_rebase(project: Project) -> None:
     change.
 
     Raises:
-      RebaseStoppedError: a rebase is in progress.
+      ConflictError: a rebase is in progress.
     """
     stopped = rebase_under_way(project)
     if stopped:
-        raise errors.RebaseStoppedError(
+        raise errors.ConflictError(
             stopped,
             why="a rebase writes patches/ when it ends",
             next_command="k2mps rebase --continue, or --abort",
@@ -260,7 +260,7 @@ def recover(project: Project) -> None:
     """Completes or undoes what a killed run began; the caller holds the lock.
 
     Raises:
-      RefusedError: undoing would overwrite a file that was edited since.
+      K2mpsError: undoing would overwrite a file that was edited since.
     """
     left = leftover(project.staging)
     if left is None:
@@ -270,7 +270,7 @@ def recover(project: Project) -> None:
         return
     edited = left.edited_since()
     if edited:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
             next_command=f"move {edited[0]} away, then run the same command again",
         )

@@ -119,7 +119,7 @@ def of_checkout(
     if operation:
         details.append(f"{operation} is in progress")
     if edited:
-        details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited, 3)}")
+        details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
     advice = _OF_REBASE if stopped else end or _next_command(state, edited, changes, on_pin)
     return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
 
@@ -131,7 +131,7 @@ def _made(checkout: Checkout, upstream: Upstream, found: Series) -> commits.Made
         return commits.recall(checkout, upstream.pin, found) or commits.make(
             checkout, upstream.pin, found
         )
-    except (errors.PatchConflictError, errors.GitError, errors.DiskFullError):
+    except errors.K2mpsError:
         return None
 
 

@@ -23,7 +23,7 @@ class WheelFile:
       files: the contents, by path in it.
 
     Raises:
-      WheelVerificationError: the file is no archive.
+      CheckFailedError: the file is no archive.
     """
 
     def __init__(self, path: Path):
@@ -33,7 +33,7 @@ class WheelFile:
                 self.entries = archive.infolist()
                 self.files = {entry.filename: archive.read(entry) for entry in self.entries}
         except (zipfile.BadZipFile, OSError) as error:
-            raise errors.WheelVerificationError(
+            raise errors.CheckFailedError(
                 f"{path.name} is not a wheel",
                 why=f"not a zip file that can be read: {error}",
                 next_command="ls build/wheels",
@@ -56,7 +56,7 @@ class WheelFile:
         try:
             return dict(json.loads(self._of_info(provenance.FILE)))
         except (TypeError, ValueError) as error:
-            raise errors.WheelVerificationError(
+            raise errors.CheckFailedError(
                 f"{self.path.name} does not name its origin",
                 why=f"{provenance.FILE}: {error}",
                 next_command="k2mps wheel makes one that does",
@@ -66,7 +66,7 @@ class WheelFile:
         for path, content in self.files.items():
             if path.endswith(f".dist-info/{name}"):
                 return content
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{self.path.name} is not a wheel of k2-mps",
             why=f"it has no .dist-info/{name}",
             next_command="ls build/wheels",

@@ -85,16 +85,16 @@ def gather(
     Args:
       program: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: the wheel is for another Python, or no wheel at
+      CheckFailedError: the wheel is for another Python, or no wheel at
         all.
-      ConfigError: the wheel is for a torch that upstream.toml does not have.
+      K2mpsError: the wheel is for a torch that upstream.toml does not have.
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
     _, version, _, tags = parsed(wheel)
     found = find(program or environment.python)
     if {tag.interpreter for tag in tags} != {found.tag}:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{wheel.name} is not for {found.tag}",
             why=f"its symbols are looked up in {found.program}",
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
@@ -149,7 +149,7 @@ def parsed(wheel: Path):
     try:
         return parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{wheel.name} is not the name of a wheel",
             why=str(error),
             next_command="ls build/wheels",
