@@ -48,32 +48,19 @@ _SHOWN_LINES = 40
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A build of k2 that is asked for.
+    """A build of k2 that is asked for."""
 
-    Attributes:
-      device: what for.
-      torch: a torch version among the supported ones, or None for the
-        default.
-      jobs: how many compilers run at once, or None for what fits.
-      cmake_arguments: further arguments for cmake.
-      for_wheel: whether the result goes into a wheel: its files name no
-        directory of this machine, and expect torch beside them.
-      crossed: whether to build for macOS elsewhere than there.
-      toolchain: what a crossed build is made with; `prepare` needs none.
-      as_is: whether to build the checkout as it is, without applying the
-        series.
-      tests: whether to build k2's C++ tests, in place of its Python module.
-    """
-
-    device: Device = Device.MPS
-    torch: str | None = None
-    jobs: int | None = None
-    cmake_arguments: tuple[str, ...] = ()
+    device: Device = Device.MPS  # what for
+    torch: str | None = None  # a torch version among the supported ones, or None for the default
+    jobs: int | None = None  # how many compilers run at once, or None for what fits
+    cmake_arguments: tuple[str, ...] = ()  # further arguments for cmake
+    # Whether the result goes into a wheel: its files name no directory of this machine, and
+    # expect torch beside them.
     for_wheel: bool = False
-    crossed: bool = False
-    toolchain: Toolchain | None = None
-    as_is: bool = False
-    tests: bool = False
+    crossed: bool = False  # whether to build for macOS elsewhere than there
+    toolchain: Toolchain | None = None  # what a crossed build is made with; `prepare` needs none
+    as_is: bool = False  # whether to build the checkout as it is, without applying the series
+    tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
     @property
     def emulated(self) -> bool:
@@ -96,29 +83,19 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A finished build.
+    """A finished build."""
 
-    Attributes:
-      device: what for.
-      checkout: the k2 that was built.
-      directory: its build tree.
-      python_path: what makes `import k2` work, in order.
-      steps: how many build steps ran; 0 where nothing had changed.
-      version: what pip calls it.
-      origin: where it comes from, see provenance.py.
-      seconds: how long they took.
-      hits, misses: how many compilations ccache had, and had not; both 0
-        where there is no ccache.
-    """
-
-    device: Device
-    checkout: Path
-    directory: Path
-    python_path: tuple[Path, Path]
-    steps: int
-    version: str = "0"
+    device: Device  # what for
+    checkout: Path  # the k2 that was built
+    directory: Path  # its build tree
+    python_path: tuple[Path, Path]  # what makes `import k2` work, in order
+    steps: int  # how many build steps ran; 0 where nothing had changed
+    version: str = "0"  # what pip calls it
+    # Where it comes from, see provenance.py.
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long they took
+    # hits, misses: how many compilations ccache had, and had not; both 0 where there is no
+    # ccache
     hits: int = 0
     misses: int = 0
 

@@ -105,13 +105,9 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Toolchain:
-    """A toolchain for macOS, ready to use.
+    """A toolchain for macOS, ready to use."""
 
-    Attributes:
-      directory: where all of it lies.
-    """
-
-    directory: Path
+    directory: Path  # where all of it lies
 
     @property
     def key(self) -> str:

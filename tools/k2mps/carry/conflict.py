@@ -41,20 +41,13 @@ class Culprit:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One hunk, or one whole file, that conflicts.
+    """One hunk, or one whole file, that conflicts."""
 
-    Attributes:
-      path: the file, at its path in the patch.
-      hunk: the hunk as text; empty for a whole file.
-      detail: more about the conflict, in words; may be empty.
-      commits: the upstream commits that touched the place, the nearest to the
-        old pin first.
-    """
-
-    path: str
-    hunk: str
+    path: str  # the file, at its path in the patch
+    hunk: str  # the hunk as text; empty for a whole file
     kind: Kind
-    detail: str
+    detail: str  # more about the conflict, in words; may be empty
+    # The upstream commits that touched the place, the nearest to the old pin first.
     commits: tuple[Culprit, ...]
 
     def as_dict(self) -> dict:

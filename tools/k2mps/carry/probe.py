@@ -31,53 +31,35 @@ from k2mps.stack.commits import commit_series
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """Where a patch breaks.
+    """Where a patch breaks."""
 
-    Attributes:
-      commit: the upstream commit that breaks it.
-      step: the number of commits from the start; 0 where the patch does not
-        apply at the start.
-      verified: whether git agrees about the commit and the one before it.
-      because_of: the earlier patch that breaks there and that this patch builds
-        on; empty where this patch breaks.
-      places: the hunks that conflict.
-    """
-
-    commit: Culprit
-    step: int
-    verified: bool
+    commit: Culprit  # the upstream commit that breaks it
+    step: int  # the number of commits from the start; 0 where the patch does not apply at the start
+    verified: bool  # whether git agrees about the commit and the one before it
+    # The earlier patch that breaks there and that this patch builds on; empty where this
+    # patch breaks.
     because_of: str
-    places: tuple[Place, ...]
+    places: tuple[Place, ...]  # the hunks that conflict
 
 
 @dataclasses.dataclass(frozen=True)
 class Probed:
-    """One patch.
-
-    Attributes:
-      builds_on: the earlier patches that it needs.
-      broken: where the patch breaks, or None if it applies all the way.
-    """
+    """One patch."""
 
     name: str
-    builds_on: tuple[str, ...]
-    broken: Break | None
+    builds_on: tuple[str, ...]  # the earlier patches that it needs
+    broken: Break | None  # where the patch breaks, or None if it applies all the way
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """The result.
+    """The result."""
 
-    Attributes:
-      start, end: the first and the last upstream commit.
-      steps: the number of commits between them, the end included.
-      forward: whether the end is newer.
-    """
-
+    # start, end: the first and the last upstream commit
     start: Culprit
     end: Culprit
-    steps: int
-    forward: bool
+    steps: int  # the number of commits between them, the end included
+    forward: bool  # whether the end is newer
     patches: tuple[Probed, ...]
 
     def as_dict(self) -> dict:

@@ -39,20 +39,14 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """A pull request.
+    """A pull request."""
 
-    Attributes:
-      base, tip: the commit before the first one, and the last one.
-      patches: its patches, in order.
-      cover: the cover letter, subject first.
-      notes: offences against k2's conventions, and checks that cannot run.
-    """
-
+    # base, tip: the commit before the first one, and the last one
     base: str
     tip: str
-    patches: tuple[Patch, ...]
-    cover: str
-    notes: tuple[str, ...]
+    patches: tuple[Patch, ...]  # its patches, in order
+    cover: str  # the cover letter, subject first
+    notes: tuple[str, ...]  # offences against k2's conventions, and checks that cannot run
 
 
 def make(

@@ -54,23 +54,14 @@ print("import k2 and an FSA on " + ", ".join(devices))
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """How one commit went.
+    """How one commit went."""
 
-    Attributes:
-      commit: its id.
-      subject: its first line.
-      off: the result with K2_WITH_MPS off, in words.
-      on: the result with K2_WITH_MPS on; "-" where k2 lacks the option.
-      style: what k2's style checkers found.
-      ok: whether all of that is well.
-    """
-
-    commit: str
-    subject: str
-    off: str
-    on: str
-    style: str
-    ok: bool
+    commit: str  # its id
+    subject: str  # its first line
+    off: str  # the result with K2_WITH_MPS off, in words
+    on: str  # the result with K2_WITH_MPS on; "-" where k2 lacks the option
+    style: str  # what k2's style checkers found
+    ok: bool  # whether all of that is well
 
 
 def check(

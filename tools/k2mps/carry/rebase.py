@@ -49,54 +49,36 @@ _PICK = (
 
 @dataclasses.dataclass(frozen=True)
 class Rebased:
-    """What a rebase did.
+    """What a rebase did."""
 
-    Attributes:
-      pin: the new pin.
-      patches: names of the patches, in order.
-      written, removed: paths under patches/ and resolutions/ that changed.
-      dropped: names of dropped patches, each with the reason.
-      resolved: conflicts that resolutions/ resolved, as "patch: path".
-    """
-
-    pin: Pin
-    patches: tuple[str, ...]
+    pin: Pin  # the new pin
+    patches: tuple[str, ...]  # names of the patches, in order
+    # written, removed: paths under patches/ and resolutions/ that changed
     written: tuple[str, ...]
     removed: tuple[str, ...]
-    dropped: tuple[tuple[str, str], ...]
-    resolved: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]  # names of dropped patches, each with the reason
+    resolved: tuple[str, ...]  # conflicts that resolutions/ resolved, as "patch: path"
 
 
 @dataclasses.dataclass
 class _State:
-    """The state of a rebase, a file in the worktree's git directory.
+    """The state of a rebase, a file in the worktree's git directory."""
 
-    Attributes:
-      checkout: the directory of the checkout.
-      command: as the log will show it.
-      onto, old_pin: the commits of the new and of the old pin.
-      head: the commit of the last patch that was picked, or `onto`.
-      todo: commits of the series that are still to be picked.
-      count: the number of patches in the series.
-      files: the hashes of patches/ and upstream.toml at the start, by path.
-      dropped, resolved: as in `Rebased`.
-      conflicts: files with conflicts, and the copies of their text as git
-        left it.
-      empty: why the patch at which the rebase stopped changes nothing any
-        more; empty where it stopped for another reason.
-    """
-
-    checkout: str
-    command: str
+    checkout: str  # the directory of the checkout
+    command: str  # as the log will show it
+    # onto, old_pin: the commits of the new and of the old pin
     onto: str
     old_pin: str
-    head: str
-    todo: list[str]
-    count: int
-    files: dict[str, str]
+    head: str  # the commit of the last patch that was picked, or `onto`
+    todo: list[str]  # commits of the series that are still to be picked
+    count: int  # the number of patches in the series
+    files: dict[str, str]  # the hashes of patches/ and upstream.toml at the start, by path
+    # dropped, resolved: as in `Rebased`
     dropped: list[tuple[str, str]]
     resolved: list[str]
-    conflicts: dict[str, str]
+    conflicts: dict[str, str]  # files with conflicts, and the copies of their text as git left it
+    # Why the patch at which the rebase stopped changes nothing any more; empty where it
+    # stopped for another reason.
     empty: str = ""
 
 

@@ -74,17 +74,11 @@ class Torch:
 
 @dataclasses.dataclass(frozen=True)
 class Lock:
-    """The hashes of patches/ when it was last locked.
+    """The hashes of patches/ when it was last locked."""
 
-    Attributes:
-      series: sha256 of patches/series.
-      patches: file name of a patch to its sha256.
-      files: path of a new file in k2's tree to what `digest` says of it.
-    """
-
-    series: str
-    patches: Mapping[str, str]
-    files: Mapping[str, str]
+    series: str  # sha256 of patches/series
+    patches: Mapping[str, str]  # file name of a patch to its sha256
+    files: Mapping[str, str]  # path of a new file in k2's tree to what `digest` says of it
 
     def differences(self, other: Lock) -> list[str]:
         """Lists the differences of `other`, one short line each."""
@@ -107,16 +101,12 @@ class Lock:
 
 @dataclasses.dataclass(frozen=True)
 class Upstream:
-    """All of upstream.toml.
-
-    Attributes:
-      budget: the lines that patches may touch in upstream's files, or None.
-    """
+    """All of upstream.toml."""
 
     pin: Pin
     torch: Torch
     lock: Lock
-    budget: int | None = None
+    budget: int | None = None  # the lines that patches may touch in upstream's files, or None
 
 
 def sha256(content: bytes) -> str:

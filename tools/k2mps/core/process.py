@@ -20,15 +20,10 @@ _TAIL_LINES = 400
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-      status: its exit status.
-      lines: the last lines that it wrote, standard error included.
-    """
-
-    status: int
-    lines: tuple[str, ...]
+    status: int  # its exit status
+    lines: tuple[str, ...]  # the last lines that it wrote, standard error included
 
 
 def run(

@@ -40,20 +40,14 @@ class Reporter:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a longer result.
+    """A part of a longer result."""
 
-    Attributes:
-      title: its heading.
-      lines: what is said in words.
-      head, rows: a table; there may be none.
-      preformatted: whether the lines are code, not sentences.
-    """
-
-    title: str
-    lines: tuple[str, ...] = ()
+    title: str  # its heading
+    lines: tuple[str, ...] = ()  # what is said in words
+    # head, rows: a table; there may be none
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    preformatted: bool = False
+    preformatted: bool = False  # whether the lines are code, not sentences
 
     def markdown(self) -> Iterator[str]:
         """The section as lines of Markdown."""

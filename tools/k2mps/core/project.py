@@ -14,13 +14,9 @@ from k2mps.core import errors, pins
 
 @dataclasses.dataclass(frozen=True)
 class Project:
-    """A clone of k2-mps.
+    """A clone of k2-mps."""
 
-    Attributes:
-      root: its top directory, which holds upstream.toml.
-    """
-
-    root: Path
+    root: Path  # its top directory, which holds upstream.toml
 
     @property
     def config_file(self) -> Path:

@@ -38,21 +38,13 @@ _MARK = '<script type="application/json" id="k2mps-mac-report">'
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is done.
+    """How much is done."""
 
-    Attributes:
-      suites: names; all that this system has where empty.
-      arguments: of pytest, for the suites.
-      rounds: how often a test of threads repeats what it does.
-      repeats: how often all tests of races run.
-      quick: whether the benchmark is short.
-    """
-
-    suites: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    rounds: int = 5000
-    repeats: int = 5
-    quick: bool = False
+    suites: tuple[str, ...] = ()  # names; all that this system has where empty
+    arguments: tuple[str, ...] = ()  # of pytest, for the suites
+    rounds: int = 5000  # how often a test of threads repeats what it does
+    repeats: int = 5  # how often all tests of races run
+    quick: bool = False  # whether the benchmark is short
 
 
 QUICK = Plan(_QUICK_SUITE[:1], ("-k", _QUICK_SUITE[1]), rounds=20, repeats=1, quick=True)

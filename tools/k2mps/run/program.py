@@ -55,23 +55,15 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program of k2_mps_tests that is a command of the tool.
+    """A program of k2_mps_tests that is a command of the tool."""
 
-    Attributes:
-      module: the program, as `python -m` takes it.
-      what: what the user calls it.
-      next_command: what to do when it fails.
-      group: a group of pyproject.toml that it needs.
-      repeated: how many of its last lines that error repeats.
-      missing: the next commands for the statuses with which the program says that
-        something is missing.
-    """
-
-    module: str
-    what: str
-    next_command: str
-    group: str = ""
-    repeated: int = 0
+    module: str  # the program, as `python -m` takes it
+    what: str  # what the user calls it
+    next_command: str  # what to do when it fails
+    group: str = ""  # a group of pyproject.toml that it needs
+    repeated: int = 0  # how many of its last lines that error repeats
+    # The next commands for the statuses with which the program says that something is
+    # missing.
     missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def run(

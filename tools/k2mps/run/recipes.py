@@ -31,16 +31,11 @@ _SIGNS = ("icefall/utils.py", "egs")
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The changes of a checkout.
+    """The changes of a checkout."""
 
-    Attributes:
-      changed: the files that were written.
-      merged: those of them that had been edited since.
-      left: files with a known call shape that stay as they are, and why.
-    """
-
-    changed: tuple[str, ...]
-    merged: tuple[str, ...] = ()
+    changed: tuple[str, ...]  # the files that were written
+    merged: tuple[str, ...] = ()  # those of them that had been edited since
+    # Files with a known call shape that stay as they are, and why.
     left: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 

@@ -15,24 +15,18 @@ _NO_NEWLINE = b"\\ No newline at end of file"
 
 @dataclasses.dataclass(frozen=True)
 class Hunk:
-    """One hunk.
+    """One hunk."""
 
-    Attributes:
-      path: the file it is for, in k2's tree.
-      line: the line of its header in the diff, from 1.
-      old_start, old_count: the lines that it replaces, context included;
-        a hunk whose count is 0 adds after `old_start`.
-      new_start, new_count: the lines afterwards.
-      body: its lines, each with its sign.
-    """
-
-    path: str
-    line: int
+    path: str  # the file it is for, in k2's tree
+    line: int  # the line of its header in the diff, from 1
+    # old_start, old_count: the lines that it replaces, context included; a hunk whose count
+    # is 0 adds after `old_start`
     old_start: int
     old_count: int
+    # new_start, new_count: the lines afterwards
     new_start: int
     new_count: int
-    body: tuple[bytes, ...]
+    body: tuple[bytes, ...]  # its lines, each with its sign
 
     @property
     def first(self) -> int:

@@ -21,22 +21,14 @@ from k2mps.series import patch_text, series_file
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """patches/ as a whole.
+    """patches/ as a whole."""
 
-    Attributes:
-      patches: the patches, in order.
-      files: the new files, by path in k2's tree.
-      groups: the group of each patch by its name; empty where the order file
-        has none.
-      lock: the lock of these files.
-      complete: whether the new files of all patches are known.
-    """
-
-    patches: tuple[patch_text.Patch, ...]
-    files: dict[str, File]
+    patches: tuple[patch_text.Patch, ...]  # the patches, in order
+    files: dict[str, File]  # the new files, by path in k2's tree
+    # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
-    lock: pins.Lock
-    complete: bool = True
+    lock: pins.Lock  # the lock of these files
+    complete: bool = True  # whether the new files of all patches are known
 
 
 def load(directory: Path) -> Series:

@@ -62,21 +62,13 @@ AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """What a patch's diff does to one file.
+    """What a patch's diff does to one file."""
 
-    Attributes:
-      path: the file, in k2's tree.
-      old_id: blob id before; None where only the mode changes.
-      new_id: blob id after, all zeros for a deletion; None as above.
-      old_mode: mode before, where the diff has it; else None.
-      new_mode: mode after, where the diff has it; None for a deletion.
-    """
-
-    path: str
-    old_id: str | None
-    new_id: str | None
-    old_mode: str | None
-    new_mode: str | None
+    path: str  # the file, in k2's tree
+    old_id: str | None  # blob id before; None where only the mode changes
+    new_id: str | None  # blob id after, all zeros for a deletion; None as above
+    old_mode: str | None  # mode before, where the diff has it; else None
+    new_mode: str | None  # mode after, where the diff has it; None for a deletion
 
     @property
     def deletes(self) -> bool:
@@ -85,29 +77,17 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """One patch.
+    """One patch."""
 
-    Attributes:
-      name: its file name under patches/.
-      subject: what it does, one line.
-      status: the value of Upstream-Status.
-      body: why, without trailing newline; may be empty.
-      new_files: the paths that it adds, sorted.
-      diff: its diff; empty where it only adds files.
-      edits: what the diff does to each file.
-      author: "NAME <EMAIL>".
-      date: the author's date, as in mail; empty for the project's own patches.
-    """
-
-    name: str
-    subject: str
-    status: str
-    body: str
-    new_files: tuple[str, ...]
-    diff: bytes
-    edits: tuple[Edit, ...]
-    author: str = FROM
-    date: str = ""
+    name: str  # its file name under patches/
+    subject: str  # what it does, one line
+    status: str  # the value of Upstream-Status
+    body: str  # why, without trailing newline; may be empty
+    new_files: tuple[str, ...]  # the paths that it adds, sorted
+    diff: bytes  # its diff; empty where it only adds files
+    edits: tuple[Edit, ...]  # what the diff does to each file
+    author: str = FROM  # "NAME <EMAIL>"
+    date: str = ""  # the author's date, as in mail; empty for the project's own patches
 
     def render(self) -> bytes:
         """The patch file."""

@@ -20,17 +20,11 @@ from k2mps.stack.status import State, Status
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """What `apply` did.
+    """What `apply` did."""
 
-    Attributes:
-      tip: the commit of branch k2-mps.
-      moved: whether the checkout was at another commit before.
-      written: paths of the checkout that were written or removed.
-    """
-
-    tip: str
-    moved: bool
-    written: tuple[str, ...] = ()
+    tip: str  # the commit of branch k2-mps
+    moved: bool  # whether the checkout was at another commit before
+    written: tuple[str, ...] = ()  # paths of the checkout that were written or removed
 
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:

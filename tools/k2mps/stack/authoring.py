@@ -28,18 +28,13 @@ from k2mps.stack.commits import changed, commit_date, commit_series, identity, m
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The header of a patch; None keeps what the patch has.
-
-    Attributes:
-      author: "NAME <EMAIL>".
-      date: the author's date, as in mail.
-    """
+    """The header of a patch; None keeps what the patch has."""
 
     subject: str | None = None
     body: str | None = None
     status: str | None = None
-    author: str | None = None
-    date: str | None = None
+    author: str | None = None  # "NAME <EMAIL>"
+    date: str | None = None  # the author's date, as in mail
 
     def of(self, patch: Patch) -> Patch:
         """The patch with this header.

@@ -47,15 +47,10 @@ _IN_PROGRESS = {
 
 @dataclasses.dataclass(frozen=True)
 class Author:
-    """Who wrote a commit, and when.
+    """Who wrote a commit, and when."""
 
-    Attributes:
-      who: "NAME <EMAIL>".
-      date: as in mail, "Tue, 14 Nov 2023 23:13:20 +0100".
-    """
-
-    who: str
-    date: str
+    who: str  # "NAME <EMAIL>"
+    date: str  # as in mail, "Tue, 14 Nov 2023 23:13:20 +0100"
 
     def variables(self) -> dict[str, str]:
         """The environment in which git makes a commit by this author."""
@@ -85,50 +80,37 @@ class Commit:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What differs in one file between two commits.
+    """What differs in one file between two commits."""
 
-    Attributes:
-      kind: A, M, D or T.
-      old_mode, new_mode: zeros where the file does not exist.
-      old_id, new_id: blob ids; None where the file does not exist.
-    """
-
-    kind: str
+    kind: str  # A, M, D or T
     path: str
+    # old_mode, new_mode: zeros where the file does not exist
     old_mode: str
     new_mode: str
+    # old_id, new_id: blob ids; None where the file does not exist
     old_id: str | None
     new_id: str | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Where a checkout stands.
+    """Where a checkout stands."""
 
-    Attributes:
-      commit, tree: ids of the commit that is checked out and of its tree.
-      branch: full name of the branch, or None where HEAD is detached.
-    """
-
+    # commit, tree: ids of the commit that is checked out and of its tree
     commit: str
     tree: str
-    branch: str | None
+    branch: str | None  # full name of the branch, or None where HEAD is detached
 
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """The destination of a checkout.
+    """The destination of a checkout."""
 
-    Attributes:
-      commit: the commit of its files and index.
-      head: HEAD: the full name of a branch, or `commit` for a detached HEAD.
-        `commit` and `head` are empty where only refs are set.
-      refs: refs to set, the branch of `head` among them; None deletes one.
-    """
-
-    commit: str
+    commit: str  # the commit of its files and index
+    # HEAD: the full name of a branch, or `commit` for a detached HEAD. `commit` and `head`
+    # are empty where only refs are set.
     head: str
-    refs: Mapping[str, str | None]
+    refs: Mapping[str, str | None]  # refs to set, the branch of `head` among them; None deletes one
 
     @staticmethod
     def stay(refs: Mapping[str, str | None]) -> Move:

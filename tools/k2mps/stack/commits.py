@@ -30,15 +30,10 @@ _NOTE = "k2mps-series"
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """The commits of a series.
+    """The commits of a series."""
 
-    Attributes:
-      tip: the id of the last commit; the pin where the series is empty.
-      tree: the id of its tree.
-    """
-
-    tip: str
-    tree: str
+    tip: str  # the id of the last commit; the pin where the series is empty
+    tree: str  # the id of its tree
 
 
 def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:

@@ -20,18 +20,13 @@ from k2mps.stack.commits import commit_series, say_series
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What `export` did.
+    """What `export` did."""
 
-    Attributes:
-      patches: names of all patches, in order.
-      written, removed: paths under patches/ that changed.
-      tree: the tree that the series gives.
-    """
-
-    patches: tuple[str, ...]
+    patches: tuple[str, ...]  # names of all patches, in order
+    # written, removed: paths under patches/ that changed
     written: tuple[str, ...]
     removed: tuple[str, ...]
-    tree: str
+    tree: str  # the tree that the series gives
 
 
 def export(
@@ -77,17 +72,11 @@ def export(
 
 @dataclasses.dataclass(frozen=True)
 class Locked:
-    """What `lock` did.
+    """What `lock` did."""
 
-    Attributes:
-      patches: how many patches there are.
-      tree: the tree that they give.
-      written: whether upstream.toml was.
-    """
-
-    patches: int
-    tree: str
-    written: bool
+    patches: int  # how many patches there are
+    tree: str  # the tree that they give
+    written: bool  # whether upstream.toml was
 
 
 def lock(project: Project, checkout: Checkout) -> Locked:

@@ -26,20 +26,14 @@ _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The files to write.
+    """The files to write."""
 
-    Attributes:
-      patches: names of all patches, in order.
-      lock: the lock of these patches.
-      changed: files of the project to write, by path, upstream.toml included
-        if the lock or the pin changes.
-      removed: files of the project to remove.
-    """
-
-    patches: tuple[str, ...]
-    lock: Lock
+    patches: tuple[str, ...]  # names of all patches, in order
+    lock: Lock  # the lock of these patches
+    # Files of the project to write, by path, upstream.toml included if the lock or the pin
+    # changes.
     changed: dict[str, File]
-    removed: tuple[str, ...]
+    removed: tuple[str, ...]  # files of the project to remove
 
     @property
     def written(self) -> tuple[str, ...]:

@@ -32,31 +32,18 @@ _CONFIG = "upstream.toml"
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One entry of the log.
+    """One entry of the log."""
 
-    Attributes:
-      id: its commit.
-      previous: the entry before it, or None.
-      command: the command that was run.
-      time: when, ISO 8601.
-      project: the directory of the clone of k2-mps.
-      head: HEAD before: a branch, or a commit where it was detached.
-      head_commit: the commit of HEAD before.
-      head_after: HEAD after, as `head`.
-      refs: the refs before.
-      staged: whether the command made a commit of edits in the checkout.
-    """
-
-    id: str
-    previous: str | None
-    command: str
-    time: str
-    project: str
-    head: str
-    head_commit: str
-    head_after: str
-    refs: Mapping[str, str | None]
-    staged: bool
+    id: str  # its commit
+    previous: str | None  # the entry before it, or None
+    command: str  # the command that was run
+    time: str  # when, ISO 8601
+    project: str  # the directory of the clone of k2-mps
+    head: str  # HEAD before: a branch, or a commit where it was detached
+    head_commit: str  # the commit of HEAD before
+    head_after: str  # HEAD after, as `head`
+    refs: Mapping[str, str | None]  # the refs before
+    staged: bool  # whether the command made a commit of edits in the checkout
 
 
 def record(

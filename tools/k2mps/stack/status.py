@@ -39,29 +39,17 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """What `k2mps status` tells.
+    """What `k2mps status` tells."""
 
-    Attributes:
-      state: the state of the checkout.
-      details: the reasons for the state, one line each.
-      next_command: what the user should run; empty where nothing is to do.
-      head: where the checkout stands, None where there is none.
-      edited_files: tracked files that differ from HEAD.
-      untracked_files: files that git neither tracks nor ignores.
-      rebase: a sentence about the rebase in progress; empty where none is.
-      user_commits: the user's commits on top of the pin, as "id subject".
-      patch_changes: the differences of patches/ and the lock, one line each.
-    """
-
-    state: State
-    details: tuple[str, ...]
-    next_command: str
-    head: Head | None
-    edited_files: tuple[str, ...]
-    user_commits: tuple[str, ...]
-    patch_changes: tuple[str, ...]
-    untracked_files: tuple[str, ...] = ()
-    rebase: str = ""
+    state: State  # the state of the checkout
+    details: tuple[str, ...]  # the reasons for the state, one line each
+    next_command: str  # what the user should run; empty where nothing is to do
+    head: Head | None  # where the checkout stands, None where there is none
+    edited_files: tuple[str, ...]  # tracked files that differ from HEAD
+    user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
+    patch_changes: tuple[str, ...]  # the differences of patches/ and the lock, one line each
+    untracked_files: tuple[str, ...] = ()  # files that git neither tracks nor ignores
+    rebase: str = ""  # a sentence about the rebase in progress; empty where none is
 
     def as_dict(self) -> dict:
         """The same for `--json`."""

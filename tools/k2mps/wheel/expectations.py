@@ -35,17 +35,11 @@ _KERNELS = "k2/csrc/mps/kernels/"
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One fault of a wheel.
+    """One fault of a wheel."""
 
-    Attributes:
-      check: the name of the check that found it.
-      file: in which file of the wheel; empty where it is the wheel's name.
-      text: what it is.
-    """
-
-    check: str
-    file: str
-    text: str
+    check: str  # the name of the check that found it
+    file: str  # in which file of the wheel; empty where it is the wheel's name
+    text: str  # what it is
 
     def __str__(self) -> str:
         where = f"{self.file}: " if self.file else ""
@@ -54,26 +48,17 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The reference that a wheel is compared with.
+    """The reference that a wheel is compared with."""
 
-    Attributes:
-      python: the Python files of the patched tree, by path in a wheel.
-      kernels: the text of each kernel source that a Mac needs, by name.
-      origin: the id of the patched tree.
-      build_paths: directories of this machine that no wheel may name.
-      torch: torch's package for macOS, which macOS wheels are checked with.
-      system: what macOS's libraries export, by install name.
-      front_end: what the kernels' Metal is checked with.
-      interpreter: the Python that the wheel is for; default the running one.
-    """
-
-    python: Mapping[str, bytes]
-    kernels: Mapping[str, str]
-    origin: str
-    build_paths: tuple[str, ...] = ()
-    torch: Path | None = None
+    python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
+    kernels: Mapping[str, str]  # the text of each kernel source that a Mac needs, by name
+    origin: str  # the id of the patched tree
+    build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
+    torch: Path | None = None  # torch's package for macOS, which macOS wheels are checked with
+    # What macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
-    front_end: FrontEnd = FrontEnd()
+    front_end: FrontEnd = FrontEnd()  # what the kernels' Metal is checked with
+    # The Python that the wheel is for; default the running one.
     interpreter: Interpreter = dataclasses.field(default_factory=find)
 
 
