@@ -117,7 +117,6 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     Raises:
       RequirementMissingError, IndexUnreachableError: something that the
         build needs cannot be had.
-      what `apply.apply` raises: the checkout cannot be patched.
       CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)

@@ -12,13 +12,7 @@ from k2mps.stack.checkout import Checkout
 
 
 def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
-    """Deletes the build trees under build/, and with `everything` the clones of k2 as well.
-
-    Returns:
-      What was deleted.
-    Raises:
-      K2mpsError: a clone holds work; then nothing is deleted.
-    """
+    """Deletes the build trees under build/, and with `everything` the clones of k2 as well."""
     found = sorted(project.build_root.iterdir()) if project.build_root.is_dir() else []
     clones = [path for path in found if (path / ".git").exists()]
     if everything:
@@ -34,11 +28,7 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
 
 
 def _check_no_work(checkout: Checkout, pin: Pin) -> None:
-    """Refuses a clone with anything in it that is nowhere else.
-
-    Raises:
-      K2mpsError: names what.
-    """
+    """Refuses a clone with anything in it that is nowhere else."""
     held = []
     if edited := checkout.edited_files():
         held.append(f"uncommitted edits in {errors.some(edited)}")

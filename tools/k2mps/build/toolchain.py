@@ -117,7 +117,6 @@ class Toolchain:
 
     @property
     def torch_version(self) -> str:
-        """The version of its torch."""
         return self._parts["torch"]
 
     @property
@@ -149,7 +148,6 @@ class Toolchain:
         }
 
     def variables(self) -> dict[str, str]:
-        """The environment of such a build."""
         return {"PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 

@@ -51,7 +51,6 @@ class Place:
     commits: tuple[Culprit, ...]
 
     def as_dict(self) -> dict:
-        """For JSON."""
         return {**dataclasses.asdict(self), "kind": self.kind.value}
 
     def lines(self) -> list[str]:
@@ -187,7 +186,6 @@ class Explainer:
         return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
 
     def _changed(self, path: str, only: str = "") -> tuple[Culprit, ...]:
-        """The commits of `_log`."""
         return tuple(culprit for culprit, _ in self._log(path, only))
 
     def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:

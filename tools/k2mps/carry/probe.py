@@ -63,7 +63,6 @@ class Probe:
     patches: tuple[Probed, ...]
 
     def as_dict(self) -> dict:
-        """For JSON."""
         found = dataclasses.asdict(self)
         for facts, one in zip(found["patches"], self.patches):
             if one.broken:
@@ -74,11 +73,7 @@ class Probe:
 def probe(
     project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
 ) -> Probe:
-    """Probes all patches from one upstream commit to another.
-
-    Raises:
-      K2mpsError: one of them is not in the checkout, or the series is not sound.
-    """
+    """Probes all patches from one upstream commit to another."""
     pinned = project.upstream()
     found = patch_folder.load(project.patches)
     check_lock(pinned, found)
@@ -104,11 +99,7 @@ def probe(
 
 
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
-    """The earlier patches that a patch needs.
-
-    Args:
-      commits: those of the series.
-    """
+    """The earlier patches that a patch needs."""
     pin = commits[0].parents[0]
     prober = _Prober(checkout, pin, commits, _Way((pin,), True))
     return prober.builds_on(name)
@@ -163,12 +154,10 @@ class _Prober:
             self._builds_on[name] = self._find_builds_on(name)
 
     def probe(self, commit: Commit, found: patch_folder.Series) -> Probed:
-        """Where one patch breaks."""
         name = extraction.name_of(commit)
         return Probed(name, self._builds_on[name], self._break(name, found))
 
     def builds_on(self, name: str) -> tuple[str, ...]:
-        """The earlier patches that a patch needs."""
         return self._builds_on[name]
 
     def _find_builds_on(self, name: str) -> tuple[str, ...]:

@@ -57,9 +57,6 @@ def make(
     Args:
       names: of the patches to submit; all where empty.
       group: the group to submit, on top of those before it; `names` is empty.
-    Raises:
-      K2mpsError: a patch builds on one that is left out, there is no such
-        group, or git does not know the user.
     """
     pinned = project.upstream()
     found = patch_folder.load(project.patches)
@@ -144,13 +141,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
 def _commit(
     checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: dict[str, str]
 ) -> str:
-    """Commits one patch of the series on another commit.
-
-    Args:
-      commits: those of the whole series.
-    Raises:
-      K2mpsError: it does not fit there.
-    """
+    """Commits one patch of the series on another commit."""
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
     tree = moved(checkout, commit, tip)
     if tree is None:
@@ -166,11 +157,7 @@ def _commit(
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
-    """Makes a branch of a submission.
-
-    Raises:
-      K2mpsError: there is one of that name, or it cannot be one.
-    """
+    """Makes a branch of a submission."""
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
         raise errors.K2mpsError(

@@ -70,8 +70,6 @@ def check(
     """Builds and tests the commits of a pull request in their order.
 
     Args:
-      checkout: has the commits.
-      made: what `pull_request.make` made.
       quick: whether to run k2's suite on the last commit only.
     """
     project, reporter = environment.project, environment.reporter
@@ -195,6 +193,5 @@ def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Repor
 
 
 def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree."""
     shutil.rmtree(project.build_root / "upstream", ignore_errors=True)
     checkout.git.bytes("worktree", "prune")

@@ -94,8 +94,6 @@ def start(
       ConflictError: the user must decide; `advance` or `abort` next.
         After any other error all is as before.
       UnreachableError: upstream does not answer.
-      K2mpsError: upstream does not have the commit, patches/ is not locked, or the
-        branch has commits that patches/ lacks.
     """
     with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
@@ -176,11 +174,7 @@ class _Rebase:
 
     @staticmethod
     def under_way(project: Project, checkout: Checkout) -> _Rebase:
-        """The rebase that has stopped.
-
-        Raises:
-          ConflictError: no rebase is in progress.
-        """
+        """The rebase that has stopped."""
         if not project.rebase.exists():
             raise _no_rebase()
         try:
@@ -211,11 +205,7 @@ class _Rebase:
         os.replace(draft, self._file)
 
     def check_unchanged(self) -> None:
-        """Refuses to continue where patches/ has changed since the start.
-
-        Raises:
-          ConflictError: names the files that have changed.
-        """
+        """Refuses to continue where patches/ has changed since the start."""
         before, now = self._state.files, _hashes(self._project)
         changed = sorted(
             path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
@@ -238,11 +228,7 @@ class _Rebase:
         return self._finish()
 
     def _pick(self, commit: Commit) -> None:
-        """Merges one commit into the worktree.
-
-        Raises:
-          ConflictError: there are conflicts.
-        """
+        """Merges one commit into the worktree."""
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         for change in self._checkout.changes(commit.parents[0], commit.id):
             if change.old_id is None:
@@ -299,9 +285,6 @@ class _Rebase:
     def take_resolution(self, drop_upstreamed: bool) -> None:
         """Commits the user's version of the patch at which the rebase stopped, and
         keeps how conflicts were resolved.
-
-        Raises:
-          ConflictError: conflicts or untracked files are left.
         """
         if not self._state.conflicts and not self._state.empty:
             return
@@ -332,11 +315,7 @@ class _Rebase:
         self._commit(commit, drop_upstreamed)
 
     def _check_untracked(self) -> None:
-        """Refuses untracked files, which the patch would lack.
-
-        Raises:
-          ConflictError: names them.
-        """
+        """Refuses untracked files, which the patch would lack."""
         untracked = git.split_z(
             self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         )
@@ -455,7 +434,6 @@ def _hashes(project: Project) -> dict[str, str]:
 
 
 def _git_dir(project: Project) -> Path:
-    """The git directory of the rebase's worktree."""
     link = (project.rebase / ".git").read_text(encoding="utf-8")
     return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
 
@@ -479,7 +457,6 @@ def _no_rebase() -> errors.ConflictError:
 
 
 def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree."""
     shutil.rmtree(project.rebase, ignore_errors=True)
     checkout.git.bytes("worktree", "prune")
 
@@ -551,12 +528,7 @@ def _lacks(error: errors.UnreachableError) -> bool:
 
 
 def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
-    """Refuses a commit that another clone could not fetch as the pin.
-
-    Raises:
-      K2mpsError: upstream does not have it.
-      UnreachableError: upstream does not answer.
-    """
+    """Refuses a commit that another clone could not fetch as the pin."""
     if checkout.is_ancestor(commit, pin.commit):
         return
     # In the checkout, which has the commit, git would not ask upstream.

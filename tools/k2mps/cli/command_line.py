@@ -102,12 +102,7 @@ def _show_status(session: Session) -> None:
 
 
 def _next(found, built: Path | None) -> str:
-    """The next command for the user.
-
-    Args:
-      found: the status of the checkout.
-      built: the build that is registered, if any.
-    """
+    """The next command for the user."""
     # A build does by itself what status advises before a first build.
     by_build = found.state.before_build and not found.patch_changes and not found.rebase
     if found.next_command and not by_build:
@@ -487,7 +482,6 @@ for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
 
 
 def run() -> None:
-    """Entry point of the console script."""
     from k2mps.core import git, interrupts
 
     interrupts.install()

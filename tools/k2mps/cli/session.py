@@ -169,5 +169,4 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 def build_options(command):
-    """--k2, --torch and --jobs."""
     return k2_option(torch_option(jobs_option(command)))

@@ -6,7 +6,8 @@ library raises errors; the command line prints them and exits with their codes.
 
 Exit codes are part of the interface: a number never gets a second meaning.  0 is
 success and 2 a wrong command line.  A class without a code of its own is one that
-the tool itself catches.
+the tool itself catches.  Any function can raise `K2mpsError`; docstrings name only the
+kinds that a caller may tell apart.
 """
 
 from __future__ import annotations

@@ -174,7 +174,6 @@ class Git:
       index: an index file to use in place of the repository's own.
       literal: files of the working tree are the blobs' bytes, whatever the
         user's conventions are; for clones that the tool has made.
-      reporter: told about every command.
     """
 
     def __init__(
@@ -205,13 +204,9 @@ class Git:
 
         Args:
           args: the command, without the leading "git".
-          stdin: what the command reads.
           work_tree: the command reads or writes files of the working tree,
             whose line ends and filters are the user's choice unless this is
             a clone of the tool's.
-          environment: further variables for this command.
-        Raises:
-          K2mpsError: git found no space.
         """
         settings = dict(_FIXED)
         variables = dict(_ENVIRONMENT)
@@ -265,7 +260,6 @@ class Git:
           args: the command; `--progress` is added here.
         Raises:
           UnreachableError: the command failed.
-          K2mpsError: there was no space for what came.
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
@@ -340,11 +334,7 @@ def _disk_full(command: str, stderr: str) -> errors.K2mpsError:
 
 @contextlib.contextmanager
 def _started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
-    """A git process.
-
-    Raises:
-      RequirementMissingError: there is no git.
-    """
+    """A git process."""
     try:
         with process.started(["git", *args], grace=10, **how) as started:
             yield started

@@ -110,7 +110,6 @@ class Upstream:
 
 
 def sha256(content: bytes) -> str:
-    """The sha256 of some bytes, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -120,9 +119,6 @@ def load(path: Path, locked: bool = True) -> Upstream:
     Args:
       locked: whether to read the lock; else the lock is empty, and a merge
         conflict in it does not matter.
-    Raises:
-      K2mpsError: the file is missing, malformed or incomplete, or has a merge
-        conflict.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -189,7 +185,6 @@ def _conflict(name: str, above: bool) -> errors.K2mpsError:
 
 
 def without_lock(text: str) -> str:
-    """upstream.toml's text without the tables of the lock."""
     kept = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -234,11 +229,7 @@ def _is_table(value: object) -> bool:
 
 
 class _Reader:
-    """Takes values out of a parsed document, or says what is wrong.
-
-    Raises:
-      K2mpsError: a value is missing, or of another kind.
-    """
+    """Takes values out of a parsed document, or says what is wrong."""
 
     def __init__(self, name: str, document: dict):
         self._name = name

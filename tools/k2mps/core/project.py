@@ -63,9 +63,6 @@ class Project:
 def find(start: Path | None = None) -> Project:
     """The project that `start` (default: the current directory) is in, else
     the one that this very file belongs to.
-
-    Raises:
-      K2mpsError: neither is in a clone of k2-mps.
     """
     here = Path(start or os.getcwd()).resolve()
     own = Path(__file__).resolve().parent

@@ -33,13 +33,11 @@ def prepare(
     """Makes the folder.
 
     Args:
-      project, upstream: the clone of k2-mps and its upstream.toml.
       checkout: any checkout that has the pin; it is not changed.
       moderngpu: a folder with moderngpu's src/moderngpu.
       folder: does not exist, or is empty.
     Raises:
       RequirementMissingError: `moderngpu` has no moderngpu.
-      K2mpsError: `folder` is not empty.
     """
     if not (moderngpu / "src/moderngpu").is_dir():
         raise errors.RequirementMissingError(

@@ -41,16 +41,11 @@ WHERE = {
 
 
 def pages(project: Project) -> list[Path]:
-    """The pages of the site."""
     return sorted((project.root / "docs").glob("*.md"))
 
 
 def fresh(project: Project, page: Path) -> str:
-    """The text of a page with its blocks made anew.
-
-    Raises:
-      K2mpsError: the page names a block that is not known.
-    """
+    """The text of a page with its blocks made anew."""
 
     def replace(match: re.Match) -> str:
         name = match[2]
@@ -79,8 +74,6 @@ def write(project: Project) -> list[Path]:
 def build(environment: Environment) -> Path:
     """Builds the site, and takes each warning for an error.
 
-    Returns:
-      Its directory.
     Raises:
       RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
       CheckFailedError: mkdocs has a complaint.
@@ -105,12 +98,10 @@ def _read(path: Path) -> dict:
 
 
 def operations(project: Project) -> list[dict]:
-    """The entries of docs/operations.toml."""
     return _read(project.root / "docs" / "operations.toml")["operation"]
 
 
 def budgets(project: Project) -> list[dict]:
-    """The entries of docs/budgets.toml."""
     return _read(project.root / "docs" / "budgets.toml")["budget"]
 
 
@@ -154,9 +145,6 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     """The rows of the table in placement.cc: an operation, what its work and
     its steps are called, and the nanoseconds that the host takes for each unit
     of work, and Metal for each step and for a call.
-
-    Raises:
-      K2mpsError: there are none.
     """
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'

@@ -57,7 +57,6 @@ def make(
 
     Args:
       obtain: gives the checkout, cloned if need be.
-      request: what to build.
     """
     steps = {}
     run = _Run(environment, obtain, request, plan)
@@ -170,11 +169,7 @@ class _Run:
         return self._lines("k2.mps.calibrate", "--dry-run", variables={"K2_MPS_COSTS": ""})
 
     def _of_build(self) -> Built:
-        """The build.
-
-        Raises:
-          K2mpsError: there is none.
-        """
+        """The build."""
         if self.built is None:
             raise errors.K2mpsError("k2 is not built", next_command="k2mps build")
         return self.built
@@ -198,11 +193,7 @@ class _Run:
         )
 
     def _json(self, module: str, *words: str, **how) -> dict:
-        """The last line that a program prints.
-
-        Raises:
-          K2mpsError: it failed.
-        """
+        """The last line that a program prints."""
         outcome, failure = self._run(module, *words, **how)
         if failure:
             raise failure
@@ -282,11 +273,7 @@ def write(report: dict, target: Path) -> None:
 
 
 def read(file: Path) -> dict:
-    """The report in a page.
-
-    Raises:
-      K2mpsError: there is no page, or no report in it, or one of another form.
-    """
+    """The report in a page."""
     if not file.exists():
         raise errors.K2mpsError(f"there is no {file} to compare", next_command="k2mps mac-report")
     text = file.read_text(encoding="utf-8", errors="replace")

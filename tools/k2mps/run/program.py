@@ -34,12 +34,9 @@ def run(
 
     Args:
       module: the program, as `python -m` takes it.
-      arguments: what follows on its command line.
       built: the build whose k2 it imports; else the one that is registered
         in .venv, if any.
-      variables: further environment variables.
       on_line: takes each line that the program writes; default: the line is shown.
-      log: a file that receives the whole output.
     """
     root = environment.project.root
     paths = [root, *(built.python_path if built else ())]
@@ -174,7 +171,6 @@ def train_without_k2(
       request: what was to be built, for mps.
       error: why k2 cannot be had; shown first and last.
     Raises:
-      what `builder.prepare` raises.
       CheckFailedError: the training fails.
     """
     commit = environment.upstream.pin.commit[:12]

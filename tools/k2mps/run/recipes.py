@@ -40,14 +40,7 @@ class Result:
 
 
 class Recipes:
-    """A checkout of icefall.
-
-    Args:
-      directory: where it is.
-      reporter: told about every command.
-    Raises:
-      K2mpsError: the directory is no checkout of icefall, or not one of git.
-    """
+    """A checkout of icefall."""
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self._root = directory.resolve()
@@ -72,16 +65,10 @@ class Recipes:
 
     @property
     def applied(self) -> bool:
-        """Whether the recipes are rewritten."""
         return (self._state / _RECORD).exists()
 
     def apply(self) -> Result:
-        """Rewrites the recipes: all of them, or nothing changes.
-
-        Raises:
-          K2mpsError: files that git tracks are edited.
-          K2mpsError: they are rewritten already, or there is nothing to do.
-        """
+        """Rewrites the recipes: all of them, or nothing changes."""
         with self._held():
             if self.applied:
                 raise errors.K2mpsError(
@@ -107,11 +94,7 @@ class Recipes:
         return Result(tuple(written), left=left)
 
     def undo(self) -> Result:
-        """Restores the files that `apply` rewrote: all of them, or nothing changes.
-
-        Raises:
-          K2mpsError: nothing is rewritten, or edits since are in the way.
-        """
+        """Restores the files that `apply` rewrote: all of them, or nothing changes."""
         with self._held():
             if not self.applied:
                 raise errors.K2mpsError(

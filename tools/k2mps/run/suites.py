@@ -192,9 +192,6 @@ class Result:
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     """The suites of these names, in the order of `SUITES`; all that exist on
     this system where there are no names.
-
-    Raises:
-      K2mpsError: there is no suite of a name, or not on this system.
     """
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
@@ -212,7 +209,6 @@ def run(
     """Runs one suite.
 
     Args:
-      suite: which.
       built: the build that it runs on; None where it needs none, or where k2
         is missing and only its tests that need none are to run.
       arguments: further arguments for pytest, from the user.

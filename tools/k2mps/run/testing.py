@@ -30,7 +30,6 @@ def run_all(
       obtain: gives the checkout, cloned if need be.
       request: what to build; the suite says for which device.
       names: of the suites; all where empty.
-      arguments: further arguments for pytest.
     Returns:
       One result a suite.  Where upstream cannot be reached, the suites that
       need k2 are not run, nor the tests of the others that do.

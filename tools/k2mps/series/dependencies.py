@@ -79,7 +79,6 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack
     """Names in patches that only later patches provide.
 
     Args:
-      patches: in order.
       files: the bytes of each new file, by path in k2's tree.
     """
     brought = [list(texts(patch, files)) for patch in patches]

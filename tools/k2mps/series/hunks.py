@@ -35,12 +35,10 @@ class Hunk:
 
     @property
     def old(self) -> bytes:
-        """The text that it replaces."""
         return _text(self.body, b"+")
 
     @property
     def new(self) -> bytes:
-        """The text that it puts there."""
         return _text(self.body, b"-")
 
     def changes(self, sign: bytes) -> list[bytes]:
@@ -48,7 +46,6 @@ class Hunk:
         return [line[1:] for line in self.body if line[:1] == sign]
 
     def header(self) -> str:
-        """The hunk header, as git writes it."""
         return f"@@ -{self.old_start},{self.old_count} +{self.new_start},{self.new_count} @@"
 
 

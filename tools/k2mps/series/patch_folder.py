@@ -102,9 +102,6 @@ def folded(paths: Iterable[str]) -> dict[str, str]:
 def same_elsewhere(known: dict[str, str], path: str) -> str:
     """The file or directory that a new file collides with where case is ignored;
     empty if there is none.
-
-    Args:
-      known: what `folded` returned.
     """
     parts = path.split("/")
     for end in range(1, len(parts) + 1):

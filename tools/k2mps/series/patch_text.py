@@ -90,7 +90,6 @@ class Patch:
     date: str = ""  # the author's date, as in mail; empty for the project's own patches
 
     def render(self) -> bytes:
-        """The patch file."""
         return self._head() + self.diff
 
     @functools.cached_property
@@ -174,9 +173,6 @@ def check_path(path: str, where: str) -> None:
 def parse(name: str, raw: bytes) -> Patch:
     """Reads one patch file.
 
-    Args:
-      name: its file name.
-      raw: its bytes.
     Raises:
       SeriesError: the file has not the form that this module describes.
       UnsafePathError: the file names a path that a patch must not touch.
@@ -238,13 +234,7 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
     be one that git would write.
 
     Args:
-      name: the patch's file name, for messages.
-      diff: the diff.
       first_line: the first line of the diff in the patch file.
-    Returns:
-      A tuple of `Edit`, one for each file.
-    Raises:
-      SeriesError, UnsafePathError: as `parse`.
     """
     if not diff:
         return ()

@@ -33,7 +33,6 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     Raises:
       ConflictError: the series does not apply.
       BusyError: another run holds the checkout.
-      K2mpsError: patches/ is not what is locked, or the checkout cannot be moved.
     """
     found = load(project.patches)
     check_lock(upstream, found)
@@ -54,11 +53,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
 
 
 def check_lock(upstream: Upstream, found: Series) -> None:
-    """Refuses patches that are not the locked ones.
-
-    Raises:
-      K2mpsError: names each difference.
-    """
+    """Refuses patches that are not the locked ones."""
     differences = upstream.lock.differences(found.lock)
     if differences:
         raise errors.K2mpsError(
@@ -70,11 +65,7 @@ def check_lock(upstream: Upstream, found: Series) -> None:
 
 
 def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
-    """Refuses a checkout with work that moving it would hide.
-
-    Args:
-      tip: the commit of branch k2-mps, if there is one.
-    """
+    """Refuses a checkout with work that moving it would hide."""
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
     if now.user_commits:

@@ -37,11 +37,7 @@ class Words:
     date: str | None = None  # the author's date, as in mail
 
     def of(self, patch: Patch) -> Patch:
-        """The patch with this header.
-
-        Raises:
-          K2mpsError: the header is not valid.
-        """
+        """The patch with this header."""
         subject = patch.subject if self.subject is None else self.subject
         status = patch.status if self.status is None else self.status
         body = patch.body if self.body is None else self.body
@@ -63,7 +59,6 @@ class Words:
         return changed
 
     def _written(self, patch: Patch) -> tuple[str, str]:
-        """Author and date."""
         author = patch.author if self.author is None else self.author.strip()
         if not patch_text.AUTHOR.fullmatch(author):
             raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
@@ -90,9 +85,6 @@ def new(
 
     Args:
       paths: untracked files and directories that become part of the patch.
-    Raises:
-      K2mpsError: there are no edits, they cannot become a patch, or the
-        checkout is not at the series.
     """
     who = words.author or _user(checkout)
     empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
@@ -108,13 +100,7 @@ def new(
 def fold(
     project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()
 ) -> extraction.Plan:
-    """Adds the checkout's edits to a patch.
-
-    Args:
-      paths: as for `new`.
-    Raises:
-      K2mpsError: the edits do not fit into that patch, or there are none.
-    """
+    """Adds the checkout's edits to a patch."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         tree = author.edited_tree(paths)
@@ -139,7 +125,6 @@ def fold(
 
 
 def edit(project: Project, checkout: Checkout, name: str, words: Words) -> extraction.Plan:
-    """Changes the header of a patch."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         old = author.patches[at]
@@ -151,7 +136,6 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
     """Gives a patch another file name.
 
     Raises:
-      K2mpsError: another patch has that name.
       SeriesError: the name is not valid.
     """
     to = f"{to.removesuffix('.patch')}.patch"
@@ -174,8 +158,6 @@ def move(
 
     Args:
       anchor: the patch before which, or with `after` behind which, it goes.
-    Raises:
-      K2mpsError: the patch and one that it passes build on each other.
     """
     with _Author.at_work(project, checkout) as author:
         at, other = author.find(name), author.find(anchor)
@@ -201,12 +183,7 @@ def move(
 
 
 def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
-    """Takes a patch out of the series and its changes out of the checkout.
-
-    Raises:
-      K2mpsError: a later patch builds on it.
-      K2mpsError: the checkout has edits.
-    """
+    """Takes a patch out of the series and its changes out of the checkout."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         checkout.check_at_rest()
@@ -215,11 +192,7 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
 
 
 def parse_words(text: str) -> Words:
-    """Reads the text of an editor: the subject, the status, the body.
-
-    Raises:
-      K2mpsError: the text has another form.
-    """
+    """Reads the text of an editor: the subject, the status, the body."""
     parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
     if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
         raise errors.K2mpsError(
@@ -273,12 +246,7 @@ class _Author:
             yield _Author(project, checkout, project.upstream())
 
     def _check_branch(self) -> None:
-        """Refuses a checkout that is on another branch or has further commits.
-
-        Raises:
-          K2mpsError: a git operation is in progress.
-          K2mpsError: see above.
-        """
+        """Refuses a checkout that is on another branch or has further commits."""
         checkout = self._checkout
         checkout.check_at_rest(edits_too=False)
         self._head = checkout.head()
@@ -312,11 +280,9 @@ class _Author:
         raise _unknown(name, names)
 
     def parent(self, at: int) -> str:
-        """The commit before a patch's."""
         return self.commits[at].parents[0]
 
     def after(self, at: int) -> range:
-        """The indexes of the patches after one."""
         return range(at + 1, len(self.patches))
 
     def reworded(self, at: int, patch: Patch) -> str:
@@ -326,11 +292,7 @@ class _Author:
         return self.replay(tip, self.after(at))
 
     def edited_tree(self, paths: Sequence[str]) -> str:
-        """The tree of the files that git tracks and of those that are named.
-
-        Raises:
-          K2mpsError: nothing was edited, or there is no such file.
-        """
+        """The tree of the files that git tracks and of those that are named."""
         checkout = self._checkout
         with checkout.scratch_index() as index:
             # With the times in the index, git reads edited files only.
@@ -369,16 +331,11 @@ class _Author:
         return path
 
     def commit(self, tree: str, parent: str, patch: Patch) -> str:
-        """Commits a tree as a patch."""
         who = identity(patch, self._date)
         return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
 
     def replay(self, tip: str, order: Iterable[int]) -> str:
-        """Puts patches onto a commit, in this order.
-
-        Raises:
-          K2mpsError: one of them does not fit.
-        """
+        """Puts patches onto a commit, in this order."""
         for at in order:
             patch = self.patches[at]
             tree = moved(self._checkout, self.commits[at], tip)

@@ -114,7 +114,6 @@ class Move:
 
     @staticmethod
     def stay(refs: Mapping[str, str | None]) -> Move:
-        """Only refs are set."""
         return Move("", "", refs)
 
     @staticmethod
@@ -127,9 +126,6 @@ class Move:
 class Checkout:
     """A working tree of k2 and the repository it belongs to.
 
-    Args:
-      directory: its top directory.
-      reporter: told about commands.
     Attributes:
       directory: its top directory, resolved.
       git_dir: its git directory; a linked worktree has one of its own.
@@ -168,7 +164,6 @@ class Checkout:
         self.own = self.git.literal = (self.git_dir / OWN_MARK).exists()
 
     def has(self, commit: str) -> bool:
-        """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
@@ -178,15 +173,10 @@ class Checkout:
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
-        """The tree id of a commit."""
         return self.git.text("rev-parse", f"{commit}^{{tree}}")
 
     def head(self) -> Head:
-        """Where the checkout stands.
-
-        Raises:
-          K2mpsError: there is no commit yet.
-        """
+        """Where the checkout stands."""
         result = self.git.run(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
         )
@@ -240,11 +230,7 @@ class Checkout:
         return "", ""
 
     def check_at_rest(self, edits_too: bool = True) -> None:
-        """Refuses a checkout with an unfinished git operation, or with edits.
-
-        Raises:
-          K2mpsError: names what there is.
-        """
+        """Refuses a checkout with an unfinished git operation, or with edits."""
         operation, _ = self.operation_in_progress()
         edited = self.edited_files() if edits_too and not operation else []
         if operation or edited:
@@ -301,7 +287,6 @@ class Checkout:
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
 
     def branch_tip(self) -> str | None:
-        """The commit of branch k2-mps, or None where there is none."""
         return self.commit_of(BRANCH_REF)
 
     def base(self) -> str | None:
@@ -429,12 +414,7 @@ class Checkout:
                 self.recover()
 
     def recover(self) -> None:
-        """Undoes what a killed run left half done; needs `exclusive`.
-
-        Raises:
-          K2mpsError: files were edited since, and undoing would lose
-            that.
-        """
+        """Undoes what a killed run left half done; needs `exclusive`."""
         leftover = transaction.leftover(self.area)
         if leftover is None or self._arrived(leftover.note):
             self._index.forget()
@@ -478,7 +458,6 @@ class Checkout:
         Returns:
           The paths that were written or removed.
         Raises:
-          K2mpsError: an untracked or hidden file is in the way.
           BusyError: a git command holds the index.
         """
         head = head or self.head()
@@ -607,7 +586,6 @@ class Checkout:
         return self.head_name() == note["to_head"] and self.commit_of("HEAD") == note["to"]
 
     def _set_head(self, head: str, reason: str) -> None:
-        """Makes HEAD a branch, or a commit."""
         if head.startswith("refs/"):
             self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD", head)
         else:
@@ -645,11 +623,7 @@ class _Index:
         return self.new
 
     def take(self) -> None:
-        """Keeps git commands away.
-
-        Raises:
-          BusyError: a git command holds the index.
-        """
+        """Keeps git commands away."""
         try:
             lock = open(self._lock, "xb")
         except FileExistsError:
@@ -666,11 +640,9 @@ class _Index:
             raise
 
     def keep(self) -> None:
-        """Makes `restore` possible."""
         transaction.keep(self._path, self._old)
 
     def replace(self) -> None:
-        """Makes the new index the index."""
         os.replace(self.new, self._path)
 
     def restore(self) -> None:

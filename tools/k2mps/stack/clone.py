@@ -27,7 +27,6 @@ def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names; it may not exist yet.
 
     Args:
-      project: the clone of k2-mps.
       choice: a directory, a git URL, or None for the default.
     """
     if not choice:

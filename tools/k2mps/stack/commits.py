@@ -79,11 +79,7 @@ def commit_date(checkout: Checkout, pin: str) -> str:
 
 
 def identity(patch: Patch, date: str) -> dict[str, str]:
-    """The environment in which git makes the commit of a patch.
-
-    Args:
-      date: what `commit_date` returned.
-    """
+    """The environment in which git makes the commit of a patch."""
     author = Author(patch.author, patch.date or date)
     return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
@@ -226,12 +222,7 @@ def _read_back(path: Path) -> File | None:
 
 
 def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping[str, str]) -> None:
-    """Refuses a new file where upstream has a file, a directory or a link.
-
-    Args:
-      entries: upstream's files.
-      names: what `folded` returned for them.
-    """
+    """Refuses a new file where upstream has a file, a directory or a link."""
     other = same_elsewhere(names, path)
     if other:
         raise errors.ConflictError(

@@ -35,16 +35,8 @@ def export(
     """Writes patches/ and the lock from branch k2-mps.
 
     Args:
-      project: the clone of k2-mps to write to.
-      checkout: where the branch is.
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
-    Raises:
-      K2mpsError: there is nothing to export, a commit cannot become a patch,
-        or a file would be deleted and `prune` is not set.
-      K2mpsError: an edit of patches/ would be overwritten and
-        `overwrite` is not set.
-      K2mpsError: the checkout has uncommitted edits.
     """
     with operations.at_work(project, checkout):
         pinned = project.upstream()
@@ -84,7 +76,6 @@ def lock(project: Project, checkout: Checkout) -> Locked:
     conflict in the lock.
 
     Args:
-      project: the clone of k2-mps.
       checkout: any checkout that has the pin; the command does not change it.
     Raises:
       SeriesError, ConflictError: the series is malformed or does not

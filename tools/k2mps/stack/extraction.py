@@ -49,8 +49,6 @@ def plan(
     Args:
       commits: the series, oldest first, on top of the pin.
       pin: the new pin, if it changes.
-    Raises:
-      K2mpsError: a commit cannot become a patch.
     """
     now = project.upstream()
     base = (pin or now.pin).commit

@@ -63,8 +63,6 @@ def record(
       staged: as in `Operation`.
       head: where the checkout stands, if the caller knows.
       refs: the refs of an entry and `LOG_REF`, if the caller knows.
-    Returns:
-      The id of the entry.
     """
     head = head or checkout.head()
     name = head.branch or head.commit
@@ -244,11 +242,7 @@ def tidy(project: Project) -> None:
 
 
 def recover(project: Project) -> None:
-    """Completes or undoes what a killed run began; the caller holds the lock.
-
-    Raises:
-      K2mpsError: undoing would overwrite a file that was edited since.
-    """
+    """Completes or undoes what a killed run began; the caller holds the lock."""
     left = leftover(project.staging)
     if left is None:
         return

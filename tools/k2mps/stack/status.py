@@ -52,7 +52,6 @@ class Status:
     rebase: str = ""  # a sentence about the rebase in progress; empty where none is
 
     def as_dict(self) -> dict:
-        """The same for `--json`."""
         return {
             "state": self.state.value,
             "details": list(self.details),

@@ -14,16 +14,7 @@ from k2mps.stack.operations import Operation
 
 
 def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
-    """Restores the state before an operation.
-
-    Args:
-      which: the id of an operation, or its beginning; default the last one.
-    Returns:
-      The operation.
-    Raises:
-      K2mpsError: there is none, it is of another clone of k2-mps, or the checkout
-        has uncommitted edits or cannot be moved.
-    """
+    """Restores the state before an operation."""
     with operations.at_work(project, checkout):
         entries = operations.log(checkout)
         entry = _choose(checkout, entries, which)

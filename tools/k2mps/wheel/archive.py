@@ -18,7 +18,6 @@ class WheelFile:
     """A wheel of k2 that was read.
 
     Attributes:
-      path: where it lies.
       entries: what the archive says of each file, in its order.
       files: the contents, by path in it.
 
@@ -47,7 +46,6 @@ class WheelFile:
 
     @property
     def metadata(self) -> email.message.Message:
-        """Its METADATA."""
         return email.message_from_bytes(self._of_info("METADATA"))
 
     @property

@@ -156,7 +156,6 @@ def metadata_files(description: Description) -> dict[str, bytes]:
 
 
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
-    """Writes a wheel."""
     record, ordered = f"{description.info}/RECORD", sorted(files.items())
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
     ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))

@@ -72,7 +72,6 @@ def gather(
     Raises:
       CheckFailedError: the wheel is for another Python, or no wheel at
         all.
-      K2mpsError: the wheel is for a torch that upstream.toml does not have.
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")

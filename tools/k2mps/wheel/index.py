@@ -37,8 +37,6 @@ def write(directory: Path, base_url: str = "") -> Path:
 
     Args:
       base_url: where the wheels are, as a URL; default beside the page.
-    Returns:
-      The page's path.
     Raises:
       CheckFailedError: there is no wheel, or one is not k2-mps's.
     """

@@ -45,11 +45,8 @@ def make(
       python: the Python that a wheel for another system is for, by name or
         path; default .venv's.
     Raises:
-      K2mpsError: the checkout holds edits; or the clone does, for a
-        release.
       CheckFailedError: the wheel is not what it should be, or cannot be
         installed or imported here.
-      what `builder.build` and `toolchain.assemble` raise.
     """
     project = environment.project
     _refuse_edits(environment, checkout)
@@ -81,11 +78,7 @@ def make(
 
 
 def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
-    """A wheel says which patches it was made with; so there must be no more.
-
-    Raises:
-      K2mpsError: the checkout holds edits.
-    """
+    """A wheel says which patches it was made with; so there must be no more."""
     now = status.of_checkout(environment.project, environment.upstream, checkout)
     if now.state is State.EDITED:
         raise errors.K2mpsError(
@@ -96,11 +89,7 @@ def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
 
 
 def _refuse_dirt(project: Project) -> None:
-    """A release can be made again from a commit of k2-mps alone.
-
-    Raises:
-      K2mpsError: the clone holds edits, or is none.
-    """
+    """A release can be made again from a commit of k2-mps alone."""
     found = provenance.edits(project)
     if found is None:
         raise errors.K2mpsError(
@@ -121,11 +110,6 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
 
     The environment has what .venv has, but no k2 and nothing that leads to
     one.
-
-    Args:
-      tree: the patched tree that the wheel is to be made of.
-    Raises:
-      CheckFailedError: the wheel cannot be installed or imported.
     """
     reporter, root = environment.reporter, environment.project.build_root
     version = wheel.name.split("-")[1]
