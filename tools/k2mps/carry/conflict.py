@@ -17,7 +17,7 @@ from k2mps.stack.checkout import Change, Checkout, Commit
 _TELLING_LENGTH = 20
 
 
-class Kind(enum.Enum):
+class Kind(str, enum.Enum):
     """What upstream did to the lines that a patch changes."""
 
     MOVED = "moved"
@@ -49,9 +49,6 @@ class Place:
     detail: str  # more about the conflict, in words; may be empty
     # The upstream commits that touched the place, the nearest to the old pin first.
     commits: tuple[Culprit, ...]
-
-    def as_dict(self) -> dict:
-        return {**dataclasses.asdict(self), "kind": self.kind.value}
 
     def lines(self) -> list[str]:
         """For people."""

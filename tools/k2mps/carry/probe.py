@@ -62,13 +62,6 @@ class Probe:
     forward: bool  # whether the end is newer
     patches: tuple[Probed, ...]
 
-    def as_dict(self) -> dict:
-        found = dataclasses.asdict(self)
-        for facts, one in zip(found["patches"], self.patches):
-            if one.broken:
-                facts["broken"]["places"] = [place.as_dict() for place in one.broken.places]
-        return found
-
 
 def probe(
     project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
@@ -79,7 +72,7 @@ def probe(
     check_lock(pinned, found)
     with checkout.exclusive():
         checkout.recover()
-        tip = commit_series(checkout, pinned.pin, found)
+        tip = commit_series(checkout, pinned.pin, found).tip
         commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
         way = _Way.between(checkout, start, end)
         prober = _Prober(checkout, pinned.pin.commit, commits, way)

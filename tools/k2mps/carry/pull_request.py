@@ -68,7 +68,7 @@ def make(
         chosen = _choose(found, names)
     with checkout.exclusive():
         checkout.recover()
-        last = commit_series(checkout, pinned.pin, found)
+        last = commit_series(checkout, pinned.pin, found).tip
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, the commits of earlier groups have the same ids.
         date = commit_date(checkout, pinned.pin.commit)

@@ -27,7 +27,7 @@ from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import check_lock
-from k2mps.stack.checkout import Checkout, Commit, Move
+from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit, Move
 from k2mps.stack.commits import commit_date, commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
@@ -103,7 +103,7 @@ def start(
         check_lock(pinned, found)
         _check_exported(checkout, pinned.pin)
         target = _resolve(checkout, pinned.pin, onto)
-        tip = commit_series(checkout, pinned.pin, found)
+        tip = commit_series(checkout, pinned.pin, found).tip
         todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
         state = _State(
             str(checkout.directory),
@@ -472,7 +472,7 @@ def _forget_killed(project: Project, checkout: Checkout) -> None:
 
 
 def _check_exported(checkout: Checkout, pin: Pin) -> None:
-    tip = checkout.branch_tip()
+    tip = checkout.commit_of(BRANCH_REF)
     users = checkout.unexported(pin.commit, tip) if tip else []
     if users:
         raise errors.K2mpsError(

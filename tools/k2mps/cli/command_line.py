@@ -144,7 +144,11 @@ def status_command(session: Session, as_json: bool) -> None:
         _show_status(session)
         return
     found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
-    facts = {"checkout": str(session.directory), **found.as_dict()}
+    facts = {
+        "checkout": str(session.directory),
+        **dataclasses.asdict(found),
+        "patches": "changed" if found.patch_changes else "locked",
+    }
     session.console.info(json.dumps(facts, indent=2))
 
 

@@ -144,7 +144,7 @@ def probe_command(session: Session, commits: str):
     checkout = session.obtain()
     end = end or report.fetch_tip(pin, checkout)
     result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
-    return result.as_dict(), probe.sections(result)
+    return dataclasses.asdict(result), probe.sections(result)
 
 
 @command(COMMANDS, "undo", k2_option)
@@ -158,7 +158,6 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
     """
     from k2mps.stack import operations, undo
 
-    session.tidy()
     checkout = session.existing()
     if only_list:
         session.console.table(
@@ -218,7 +217,7 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
     """
     from k2mps.stack.authoring import Words
 
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "new", Words(**words), paths)
     _show_untracked(session, checkout)
 
@@ -231,7 +230,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "fold", patch, paths)
     _show_untracked(session, checkout)
 
@@ -257,7 +256,7 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
 @_patch_argument()
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
-    _change(session, session.to_change(), "drop", patch)
+    _change(session, session.existing(), "drop", patch)
 
 
 @command(COMMANDS, "rename", k2_option)
@@ -265,7 +264,7 @@ def drop_command(session: Session, patch: str) -> None:
 @click.argument("name")
 def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
-    _change(session, session.to_change(), "rename", patch, name)
+    _change(session, session.existing(), "rename", patch, name)
 
 
 def _anchor_option(name: str):
@@ -285,7 +284,7 @@ def move_command(session: Session, before: str | None, after: str | None, patch:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "move", patch, before or after, after=before is None)
 
 

@@ -76,9 +76,10 @@ class Session:
         return clone.locate(self.project, self.k2)
 
     def existing(self):
-        """The checkout, which must exist."""
+        """The checkout, which must exist, with the project mended."""
         from k2mps.stack import checkout
 
+        self.tidy()
         found = checkout.Checkout(self.directory, self.console)
         found.tidy()
         return found
@@ -86,11 +87,6 @@ class Session:
     def existing_if_any(self):
         """The checkout, or None where there is none."""
         return self.existing() if self.directory.is_dir() else None
-
-    def to_change(self):
-        """The checkout, which must exist, with the project mended."""
-        self.tidy()
-        return self.existing()
 
     def obtain(self):
         """The checkout, cloned if need be, with the pin in it."""

@@ -52,7 +52,7 @@ def prepare(
     found = patch_folder.load(project.patches)
     check_lock(upstream, found)
     with checkout.exclusive():
-        tip = commit_series(checkout, upstream.pin, found)
+        tip = commit_series(checkout, upstream.pin, found).tip
     folder.mkdir(parents=True, exist_ok=True)
     base = upstream.pin.commit
     commits = checkout.commits(f"{base}..{tip}")

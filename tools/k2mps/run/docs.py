@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors
+from k2mps.core.progress import markdown_table
 from k2mps.core.project import Project
 from k2mps.run import program
 
@@ -105,13 +106,6 @@ def budgets(project: Project) -> list[dict]:
     return _read(project.root / "docs" / "budgets.toml")["budget"]
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    return [line(head), "|" + "---|" * len(head), *map(line, rows)]
-
-
 def _operations(project: Project) -> list[str]:
     rows = []
     for entry in operations(project):
@@ -126,7 +120,7 @@ def _operations(project: Project) -> list[str]:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
             rows.append((names, *row))
-    return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
+    return markdown_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 
 def _budgets(project: Project) -> list[str]:
@@ -136,7 +130,7 @@ def _budgets(project: Project) -> list[str]:
         counts = [*entry["host"], *entry["metal"]]
         pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *pairs))
-    return _table(
+    return markdown_table(
         ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows
     )
 
@@ -163,7 +157,7 @@ def _costs(project: Project) -> list[str]:
         (f"`{name}`", f"{host} ns × {work}", f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs")
         for name, work, steps, host, step, call in costs(project)
     ]
-    return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
+    return markdown_table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
 def error_kinds() -> list[type]:
@@ -182,7 +176,7 @@ def _errors(project: Project) -> list[str]:
         )
         for kind in error_kinds()
     ]
-    return _table(("exit code", "meaning", "remedy"), rows)
+    return markdown_table(("exit code", "meaning", "remedy"), rows)
 
 
 def _compatibility(project: Project) -> list[str]:
@@ -196,7 +190,7 @@ def _compatibility(project: Project) -> list[str]:
         ("macOS", "14 or newer, Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),
     ]
-    return _table(("", "version"), rows)
+    return markdown_table(("", "version"), rows)
 
 
 _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {

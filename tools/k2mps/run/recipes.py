@@ -77,10 +77,9 @@ class Recipes:
                 )
             edited = split_z(self._git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
             if edited:
-                more = f" and {len(edited) - 3} more" if edited[3:] else ""
                 raise errors.K2mpsError(
                     f"{self._root} has edits that are not committed",
-                    why=", ".join(edited[:3]) + more,
+                    why=errors.some(edited),
                     next_command="commit or stash them, then run the same command again",
                 )
             written, left = self._rewritten()

@@ -14,7 +14,7 @@ from k2mps.core.project import Project
 from k2mps.series.patch_folder import Series, load
 from k2mps.stack import operations, status
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
-from k2mps.stack.commits import make
+from k2mps.stack.commits import commit_series
 from k2mps.stack.status import State, Status
 
 
@@ -38,7 +38,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     check_lock(upstream, found)
     with checkout.exclusive():
         checkout.recover()
-        made = make(checkout, upstream.pin, found)
+        made = commit_series(checkout, upstream.pin, found)
         now = status.of_checkout(project, upstream, checkout, made)
         if now.state is State.APPLIED:
             return Applied(now.head.commit, moved=False)

@@ -233,7 +233,7 @@ class _Author:
         check_lock(pinned, found)
         self.patches = found.patches
         self._check_branch()
-        self.tip = commit_series(checkout, pinned.pin, found)
+        self.tip = commit_series(checkout, pinned.pin, found).tip
         self._check_at_series()
         self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
         self._date = commit_date(checkout, self._pin.commit)

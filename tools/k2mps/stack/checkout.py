@@ -286,9 +286,6 @@ class Checkout:
         repository does not have it."""
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
 
-    def branch_tip(self) -> str | None:
-        return self.commit_of(BRANCH_REF)
-
     def base(self) -> str | None:
         """The series' last commit when it was last applied or exported."""
         return self.commit_of(BASE_REF)

@@ -46,7 +46,7 @@ def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
     return Made(tip, tree) if key == _key(pin, found) else None
 
 
-def make(checkout: Checkout, pin: Pin, found: Series) -> Made:
+def commit_series(checkout: Checkout, pin: Pin, found: Series) -> Made:
     """Makes the commits of the series; changes no ref and no file.
 
     Raises:
@@ -66,11 +66,6 @@ def make(checkout: Checkout, pin: Pin, found: Series) -> Made:
 
 def _key(pin: Pin, found: Series) -> str:
     return sha256(f"{pin.commit} {found.lock}".encode())
-
-
-def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
-    """The last commit of the series, as `make` makes it."""
-    return make(checkout, pin, found).tip
 
 
 def commit_date(checkout: Checkout, pin: str) -> str:
@@ -112,7 +107,7 @@ def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip:
     and changes.
 
     Args:
-      tip: the last commit that `make` has made.
+      tip: the last commit that `commit_series` has made.
     """
     if commit == tip:
         return True

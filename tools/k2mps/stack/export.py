@@ -84,7 +84,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
     with operations.at_work(project, checkout):
         pin = pins.load(project.config_file, locked=False).pin
         found = patch_folder.load(project.patches)
-        tip = commit_series(checkout, pin, found)
+        tip = commit_series(checkout, pin, found).tip
         config = extraction.config_with(project, found.lock)
         written = config.content != project.config_file.read_bytes()
         if written:
@@ -95,7 +95,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
     """The last commit to export; refuses a checkout with further work."""
-    tip = checkout.branch_tip()
+    tip = checkout.commit_of(BRANCH_REF)
     if not tip:
         raise errors.K2mpsError(
             f"{checkout.directory} has no branch {BRANCH}",
@@ -127,7 +127,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
     base = checkout.base()
     if not base or status.patch_changes(project, pinned):
         return
-    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches))
+    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches)).tip
     if checkout.tree_of(base) != checkout.tree_of(tip) or not say_series(
         project, checkout, pinned.pin, base, tip
     ):

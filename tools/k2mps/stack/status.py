@@ -21,7 +21,7 @@ from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
 _OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
-class State(enum.Enum):
+class State(str, enum.Enum):
     """The states of a checkout."""
 
     ABSENT = "absent"
@@ -50,20 +50,6 @@ class Status:
     patch_changes: tuple[str, ...]  # the differences of patches/ and the lock, one line each
     untracked_files: tuple[str, ...] = ()  # files that git neither tracks nor ignores
     rebase: str = ""  # a sentence about the rebase in progress; empty where none is
-
-    def as_dict(self) -> dict:
-        return {
-            "state": self.state.value,
-            "details": list(self.details),
-            "next_command": self.next_command,
-            "head": self.head and dataclasses.asdict(self.head),
-            "edited_files": list(self.edited_files),
-            "untracked_files": list(self.untracked_files),
-            "rebase": self.rebase,
-            "user_commits": list(self.user_commits),
-            "patches": "changed" if self.patch_changes else "locked",
-            "patch_changes": list(self.patch_changes),
-        }
 
 
 def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
@@ -115,7 +101,7 @@ def _made(checkout: Checkout, upstream: Upstream, found: Series) -> commits.Made
     """The commits of the series; None where it does not apply, or where the
     repository cannot be written."""
     try:
-        return commits.recall(checkout, upstream.pin, found) or commits.make(
+        return commits.recall(checkout, upstream.pin, found) or commits.commit_series(
             checkout, upstream.pin, found
         )
     except errors.K2mpsError:

@@ -47,7 +47,7 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
         )
     checkout.check_at_rest()
     elsewhere = checkout.other_worktree_on_branch()
-    if elsewhere and entry.refs[BRANCH_REF] != checkout.branch_tip():
+    if elsewhere and entry.refs[BRANCH_REF] != checkout.commit_of(BRANCH_REF):
         raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="moving it would leave that worktree behind",

@@ -17,7 +17,7 @@ from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import make
+from k2mps.stack.commits import commit_series
 
 # The local part of a version: torch, and whether anything was edited.
 LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -84,7 +84,7 @@ def gather(
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    tree = make(checkout, upstream.pin, patch_folder.load(project.patches)).tree
+    tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
 
     def content(name: str) -> bytes:
         return checkout.git.bytes("cat-file", "blob", f"{tree}:{name}")
