@@ -65,7 +65,8 @@ def make(
     if group:
         below, chosen = _of_group(found, group)
     else:
-        chosen = _choose(found, names)
+        wanted = [found.named(name) for name in names] or found.patches
+        chosen = tuple(patch for patch in found.patches if patch in wanted)
     with checkout.exclusive():
         checkout.recover()
         last = commit_series(checkout, pinned.pin, found).tip
@@ -89,22 +90,6 @@ def make(
             *style.conventions(checkout, tip, new_files),
             *style.findings(checkout, base, tip, with_cpplint=False),
         ),
-    )
-
-
-def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ...]:
-    known = {patch.name.removesuffix(".patch") for patch in found.patches}
-    wanted = {name.removesuffix(".patch") for name in names}
-    for name in sorted(wanted - known):
-        raise errors.K2mpsError(
-            f"there is no patch {name}",
-            why=f"the patches are {', '.join(sorted(known))}",
-            next_command="run the same command again with some of these",
-        )
-    return tuple(
-        patch
-        for patch in found.patches
-        if not wanted or patch.name.removesuffix(".patch") in wanted
     )
 
 

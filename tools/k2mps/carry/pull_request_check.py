@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import exclusive
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
 
@@ -77,7 +76,7 @@ def check(
     project.build_root.mkdir(exist_ok=True)
     with exclusive(project.build_root, "build/upstream"):
         known = _Known(project.build_root / "upstream-check.json")
-        _remove(project, checkout)
+        checkout.remove_worktree(folder)
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
                 tree = checkout.tree_of(commit.id)
@@ -103,7 +102,7 @@ def check(
                     ok=all(ok for _, ok in found),
                 )
         finally:
-            _remove(project, checkout)
+            checkout.remove_worktree(folder)
 
 
 class _Known:
@@ -190,8 +189,3 @@ def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Repor
         git.bytes("checkout", "--quiet", "--detach", commit.id)
     else:
         checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit.id)
-
-
-def _remove(project: Project, checkout: Checkout) -> None:
-    shutil.rmtree(project.build_root / "upstream", ignore_errors=True)
-    checkout.git.bytes("worktree", "prune")

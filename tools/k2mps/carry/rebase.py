@@ -129,7 +129,7 @@ def start(
         except BaseException:
             # Nobody has decided anything yet that could be lost.
             with interrupts.deferred():
-                _remove(project, checkout)
+                checkout.remove_worktree(project.rebase)
             raise
 
 
@@ -156,7 +156,7 @@ def abort(project: Project, checkout: Checkout) -> None:
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()
-        _remove(project, checkout)
+        checkout.remove_worktree(project.rebase)
 
 
 class _Rebase:
@@ -376,7 +376,7 @@ class _Rebase:
                 removed=plan.removed,
                 move=Move.stay({}),
             )
-        _remove(self._project, self._checkout)
+        self._checkout.remove_worktree(self._project.rebase)
         return Rebased(
             pin,
             plan.patches,
@@ -456,11 +456,6 @@ def _no_rebase() -> errors.ConflictError:
     return errors.ConflictError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
-def _remove(project: Project, checkout: Checkout) -> None:
-    shutil.rmtree(project.rebase, ignore_errors=True)
-    checkout.git.bytes("worktree", "prune")
-
-
 def _forget_killed(project: Project, checkout: Checkout) -> None:
     """Removes a worktree of a rebase that was killed as it began."""
     try:
@@ -468,7 +463,7 @@ def _forget_killed(project: Project, checkout: Checkout) -> None:
     except (FileNotFoundError, NotADirectoryError):
         begun = False
     if not begun and project.rebase.exists():
-        _remove(project, checkout)
+        checkout.remove_worktree(project.rebase)
 
 
 def _check_exported(checkout: Checkout, pin: Pin) -> None:

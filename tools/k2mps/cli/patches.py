@@ -241,12 +241,13 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 @_patch_argument()
 def edit_command(session: Session, patch: str, **words: str | None) -> None:
     """Change the header of PATCH; without options, in your editor."""
+    from k2mps.series import patch_folder
     from k2mps.stack import authoring
 
     session.tidy()
     said = authoring.Words(**words)
     if said == authoring.Words():
-        old = authoring.words_of(session.project, patch)
+        old = patch_folder.load(session.project.patches).named(patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
         said = authoring.parse_words(text) if text else said
     _change(session, session.existing(), "edit", patch, said)
@@ -297,12 +298,14 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/, and lock it."""
     from k2mps.stack import export
 
-    result = export.export(session.project, session.existing(), prune=prune, overwrite=overwrite)
+    result, tree = export.export(
+        session.project, session.existing(), prune=prune, overwrite=overwrite
+    )
     show = session.console.info
     _show_written(session, result)
     if not result.written and not result.removed:
         show("patches/ has it all already")
-    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
+    show(f"{len(result.patches)} patches, tree {tree[:12]}")
 
 
 @command(COMMANDS, "lock", k2_option)
@@ -314,10 +317,10 @@ def lock_command(session: Session) -> None:
     session.tidy()
     # A conflict in the lock is what this mends.
     session.upstream = pins.load(session.project.config_file, False)
-    locked = export.lock(session.project, session.obtain())
+    patches, tree, written = export.lock(session.project, session.obtain())
     session.console.info(
-        f"{locked.patches} patches, tree {locked.tree[:12]}"
-        + ("; upstream.toml written" if locked.written else ", as before")
+        f"{patches} patches, tree {tree[:12]}"
+        + ("; upstream.toml written" if written else ", as before")
     )
 
 

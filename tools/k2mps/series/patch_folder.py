@@ -30,6 +30,17 @@ class Series:
     lock: pins.Lock  # the lock of these files
     complete: bool = True  # whether the new files of all patches are known
 
+    def named(self, name: str) -> patch_text.Patch:
+        """The patch of a name, which may lack ".patch"."""
+        for patch in self.patches:
+            if name in (patch.name, patch.name.removesuffix(".patch")):
+                return patch
+        raise errors.K2mpsError(
+            f"there is no patch {name}",
+            why=f"the patches are {', '.join(patch.name for patch in self.patches)}",
+            next_command="run the same command again with one of these",
+        )
+
 
 def load(directory: Path) -> Series:
     """Reads patches/ and checks that it is sound.

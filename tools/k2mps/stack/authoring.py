@@ -205,15 +205,6 @@ def parse_words(text: str) -> Words:
     return Words(subject, parts[2] if len(parts) > 2 else "", status)
 
 
-def words_of(project: Project, name: str) -> Patch:
-    """The patch as it is in patches/."""
-    found = patch_folder.load(project.patches)
-    for patch in found.patches:
-        if name in (patch.name, patch.name.removesuffix(".patch")):
-            return patch
-    raise _unknown(name, [patch.name for patch in found.patches])
-
-
 class _Author:
     """The series as commits, some of which a command makes anew.
 
@@ -229,7 +220,7 @@ class _Author:
         self._project = project
         self._checkout = checkout
         self._pin = pinned.pin
-        found = patch_folder.load(project.patches)
+        self._series = found = patch_folder.load(project.patches)
         check_lock(pinned, found)
         self.patches = found.patches
         self._check_branch()
@@ -273,11 +264,7 @@ class _Author:
 
     def find(self, name: str) -> int:
         """The index of a patch in the series."""
-        names = [patch.name for patch in self.patches]
-        for candidate in (name, f"{name}.patch"):
-            if candidate in names:
-                return names.index(candidate)
-        raise _unknown(name, names)
+        return self.patches.index(self._series.named(name))
 
     def parent(self, at: int) -> str:
         return self.commits[at].parents[0]
@@ -393,11 +380,3 @@ def _now() -> str:
 
 def _unsayable(what: str) -> errors.K2mpsError:
     return errors.K2mpsError(what, next_command="run the same command again with other words")
-
-
-def _unknown(name: str, names: Sequence[str]) -> errors.K2mpsError:
-    return errors.K2mpsError(
-        f"there is no patch {name}",
-        why=f"the patches are {', '.join(names)}",
-        next_command="run the same command again with one of these",
-    )

@@ -374,6 +374,13 @@ class Checkout:
         name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
         return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
 
+    def remove_worktree(self, directory: Path) -> None:
+        """Removes a worktree of the tool's own, with all that is in it."""
+        import shutil  # It takes time to import, and `k2mps status` does without.
+
+        shutil.rmtree(directory, ignore_errors=True)
+        self.git.bytes("worktree", "prune")
+
     def exclusive(self) -> contextlib.AbstractContextManager[int]:
         """A context in which no other run of the tool changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))

@@ -6,7 +6,6 @@ bytes, and applying an exported series gives the same tree.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from k2mps.core import errors, pins
@@ -18,25 +17,16 @@ from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit,
 from k2mps.stack.commits import commit_series, say_series
 
 
-@dataclasses.dataclass(frozen=True)
-class Exported:
-    """What `export` did."""
-
-    patches: tuple[str, ...]  # names of all patches, in order
-    # written, removed: paths under patches/ that changed
-    written: tuple[str, ...]
-    removed: tuple[str, ...]
-    tree: str  # the tree that the series gives
-
-
 def export(
     project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
-) -> Exported:
+) -> tuple[extraction.Plan, str]:
     """Writes patches/ and the lock from branch k2-mps.
 
     Args:
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
+    Returns:
+      What was written, and the tree that the series gives.
     """
     with operations.at_work(project, checkout):
         pinned = project.upstream()
@@ -59,27 +49,19 @@ def export(
             )
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
-    return Exported(made.patches, made.written, made.removed, checkout.tree_of(tip))
+    return made, checkout.tree_of(tip)
 
 
-@dataclasses.dataclass(frozen=True)
-class Locked:
-    """What `lock` did."""
-
-    patches: int  # how many patches there are
-    tree: str  # the tree that they give
-    written: bool  # whether upstream.toml was
-
-
-def lock(project: Project, checkout: Checkout) -> Locked:
+def lock(project: Project, checkout: Checkout) -> tuple[int, str, bool]:
     """Writes the hashes of patches/ to upstream.toml, which resolves a merge
     conflict in the lock.
 
     Args:
       checkout: any checkout that has the pin; the command does not change it.
+    Returns:
+      The number of patches, the tree that they give, and whether upstream.toml was written.
     Raises:
-      SeriesError, ConflictError: the series is malformed or does not
-        apply.
+      SeriesError, ConflictError: the series is malformed or does not apply.
     """
     with operations.at_work(project, checkout):
         pin = pins.load(project.config_file, locked=False).pin
@@ -90,7 +72,7 @@ def lock(project: Project, checkout: Checkout) -> Locked:
         if written:
             files = {"upstream.toml": config}
             operations.carry_out(project, checkout, "lock", changed=files, move=Move.stay({}))
-    return Locked(len(found.patches), checkout.tree_of(tip), written)
+    return len(found.patches), checkout.tree_of(tip), written
 
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
