@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -360,20 +358,7 @@ def test_away_from_the_series_is_refused(sandbox, k2):
 @pytest.mark.parametrize("method", ["replace", "remove"])
 def test_kill_9_amid_drop(sandbox, k2, countdown, method):
     before = snapshot(k2, times=False)["files"], patches(sandbox)
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            support.AMID_SWAP.format(method=method),
-            str(countdown),
-            "SIGKILL",
-            "drop",
-            MPS,
-        ],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-    )
+    result = sandbox.amid(method, countdown, "SIGKILL", "drop", MPS)
     assert result.returncode in (0, -signal.SIGKILL)
     facts = json.loads(sandbox.ok("status", "--json"))
     assert (facts["state"], facts["patches"]) == ("applied", "locked")

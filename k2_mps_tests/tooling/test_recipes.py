@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import signal
-import subprocess
-import sys
 
 import pytest
 from k2mps.run import rewriting
@@ -201,13 +199,7 @@ def test_a_signal_between_two_files(empty, icefall, number, undo):
     if undo:
         empty.ok(*words[:-1])
     before = support.snapshot(icefall)
-    stopped = subprocess.run(
-        [sys.executable, "-c", support.AMID_SWAP.format(method="replace"), "3", number, *words],
-        cwd=empty.root,
-        env=empty.environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-    )
+    stopped = empty.amid("replace", 3, number, *words)
     if number == "SIGKILL":
         assert stopped.returncode == -signal.SIGKILL
         assert support.snapshot(icefall) != before

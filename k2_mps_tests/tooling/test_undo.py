@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -13,15 +11,6 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
 
 LOG = "refs/worktree/k2mps/operations"
-
-
-@pytest.fixture
-def own(sandbox):
-    """A checkout of the user's, with a file and a branch of theirs."""
-    directory = sandbox.clone("own")
-    support.write(directory, {"notes.txt": "mine\n"})
-    git(directory, "branch", "feature")
-    return directory
 
 
 def state(sandbox, directory):
@@ -179,23 +168,7 @@ def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
     sandbox.ok("export", "--k2", str(own))
     first = sandbox.ok("undo", "--list", "--k2", str(own)).split("\n")[1]
     before = state(sandbox, own)
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            support.AMID_SWAP.format(method=method),
-            str(countdown),
-            name,
-            "undo",
-            first.split("\t")[0],
-            "--k2",
-            str(own),
-        ],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-        text=True,
-    )
+    result = sandbox.amid(method, countdown, name, "undo", first.split("\t")[0], "--k2", str(own))
     number = getattr(signal, name)
     if result.returncode == 0:  # there were fewer files than that
         assert sandbox.state(own) == "pristine"
