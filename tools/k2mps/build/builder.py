@@ -281,8 +281,8 @@ class _Plan:
         installed = environment.version_of("torch")
         python_tag = environment.python_tag
         if request.toolchain:
-            installed = request.toolchain.torch_version
-            python_tag = request.toolchain.python_tag
+            installed = request.toolchain.parts["torch"]
+            python_tag = request.toolchain.parts["python"]
         # Whether torch is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         # What CMake bakes in: paths, compilers and the user's own arguments.

@@ -50,7 +50,7 @@ def of_build(
             kernels[_KERNELS + path.name] = sha256(path.read_bytes())
     headers = {"pybind11": environment.version_of("pybind11") or ""}
     if toolchain:
-        headers["libc++"] = toolchain.libcxx
+        headers["libc++"] = toolchain.parts["libc++"]
     dirty = edits(environment.project)
     return {
         "built": LABEL if toolchain else NATIVE,

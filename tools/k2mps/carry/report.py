@@ -51,13 +51,13 @@ class Drift:
     version: str
     commit: str
     # The date of the pinned commit, ISO 8601; None where no checkout has the commit.
-    date: str | None
-    age_days: int | None  # the days since that date
-    tip: str | None  # the last commit of upstream's default branch, as far as known here
-    behind: int | None  # the number of commits from the pin to `tip`
+    date: str | None = None
+    age_days: int | None = None  # the days since that date
+    tip: str | None = None  # the last commit of upstream's default branch, as far as known here
+    behind: int | None = None  # the number of commits from the pin to `tip`
     # Why `tip` and `behind` are missing or may be old; empty where upstream has just
     # answered.
-    unknown: str
+    unknown: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,15 +144,8 @@ def fetch_tip(pin: Pin, checkout: Checkout) -> str:
 def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> Drift:
     unknown = ""
     if checkout is None or not checkout.has(pin.commit):
-        return Drift(
-            pin.version,
-            pin.commit,
-            None,
-            None,
-            None,
-            None,
-            "no checkout has the pin; k2mps checkout makes one",
-        )
+        unknown = "no checkout has the pin; k2mps checkout makes one"
+        return Drift(pin.version, pin.commit, unknown=unknown)
     if offline:
         unknown = "upstream was not asked"
     else:

@@ -92,39 +92,11 @@ _NO_CONVERSION = {
 # get an index that does not exist.
 _WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 
-# Variables that name another repository or change git's output.  Those for
-# configuration (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS)
-# stay.
-_SCRUBBED = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_AUTHOR_DATE",
-    "GIT_AUTHOR_EMAIL",
-    "GIT_AUTHOR_NAME",
-    "GIT_COMMITTER_DATE",
-    "GIT_COMMITTER_EMAIL",
-    "GIT_COMMITTER_NAME",
-    "GIT_COMMON_DIR",
-    "GIT_DEFAULT_HASH",
-    "GIT_DIFF_OPTS",
-    "GIT_DIR",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_GLOB_PATHSPECS",
-    "GIT_GRAFT_FILE",
-    "GIT_ICASE_PATHSPECS",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INDEX_VERSION",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NOGLOB_PATHSPECS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PAGER_IN_USE",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
+# The variables for git that stay: configuration, transport, and where git looks.  Any
+# other one can name another repository or change git's output.
+_KEPT = re.compile(
+    "GIT_(ALLOW_PROTOCOL|ASKPASS|CEILING|CONFIG|CURL|DISCOVERY|EXEC_PATH|HTTP|NO_LAZY_FETCH"
+    "|PROTOCOL|PROXY|SSH|SSL|TEMPLATE_DIR|TERMINAL_PROMPT|TRACE|USER_AGENT)"
 )
 
 _ENVIRONMENT = {
@@ -158,12 +130,13 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspac
 
 
 def scrub_environment() -> None:
-    """Removes the variables in `_SCRUBBED` from this process.
+    """Removes git's variables from this process, but for those in `_KEPT`.
 
     A git hook or alias sets them, for another repository than ours.
     """
-    for name in _SCRUBBED:
-        os.environ.pop(name, None)
+    for name in list(os.environ):
+        if name.startswith("GIT_") and not _KEPT.match(name):
+            del os.environ[name]
 
 
 class Git:

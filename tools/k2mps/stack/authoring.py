@@ -38,25 +38,21 @@ class Words:
 
     def of(self, patch: Patch) -> Patch:
         """The patch with this header."""
-        subject = patch.subject if self.subject is None else self.subject
-        status = patch.status if self.status is None else self.status
-        body = patch.body if self.body is None else self.body
         author, date = self._written(patch)
-        changed = dataclasses.replace(
-            patch,
-            subject=" ".join(subject.split()),
-            status=status.strip(),
-            body=body.strip("\n"),
-            author=author,
-            date=date,
+        subject, status, body = (
+            getattr(patch if getattr(self, name) is None else self, name)
+            for name in ("subject", "status", "body")
         )
-        if not changed.subject:
+        subject, status = " ".join(subject.split()), status.strip()
+        if not subject:
             raise _unsayable("a patch needs a subject")
-        if changed.status.split(" ")[0] not in patch_text.STATUSES:
+        if status.split(" ")[0] not in patch_text.STATUSES:
             raise _unsayable(
                 f"Upstream-Status is one of {', '.join(patch_text.STATUSES)}, not {status!r}"
             )
-        return changed
+        return dataclasses.replace(
+            patch, subject=subject, status=status, body=body.strip("\n"), author=author, date=date
+        )
 
     def _written(self, patch: Patch) -> tuple[str, str]:
         author = patch.author if self.author is None else self.author.strip()

@@ -62,7 +62,7 @@ def make(
     built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
         _refuse_dirt(project)
-    tag = request.toolchain.python_tag if request.toolchain else environment.python_tag
+    tag = request.toolchain.parts["python"] if request.toolchain else environment.python_tag
     description = describe(environment.upstream, checkout, built, target, tag)
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
