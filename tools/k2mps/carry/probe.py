@@ -24,7 +24,7 @@ from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Change, Checkout, Commit
 from k2mps.stack.commits import commit_series
 
@@ -68,8 +68,7 @@ def probe(
 ) -> Probe:
     """Probes all patches from one upstream commit to another."""
     pinned = project.upstream()
-    found = patch_folder.load(project.patches)
-    check_lock(pinned, found)
+    found = locked(project, pinned)
     with checkout.exclusive():
         checkout.recover()
         tip = commit_series(checkout, pinned.pin, found).tip

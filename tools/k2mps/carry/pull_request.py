@@ -19,7 +19,7 @@ from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_date, commit_series, moved
 
@@ -59,8 +59,7 @@ def make(
       group: the group to submit, on top of those before it; `names` is empty.
     """
     pinned = project.upstream()
-    found = patch_folder.load(project.patches)
-    check_lock(pinned, found)
+    found = locked(project, pinned)
     below: tuple[Patch, ...] = ()
     if group:
         below, chosen = _of_group(found, group)

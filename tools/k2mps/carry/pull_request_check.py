@@ -89,10 +89,11 @@ def check(
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
                     arguments = _QUICK if last else _QUICKER
+                    offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
                         _off(environment, worktree, arguments, fast),
                         _on(environment, worktree, arguments),
-                        _style(worktree, commit),
+                        ("\n".join(offences) or "well", not offences),
                     )
                     known.put(tree + kinds[-1], found)
                 yield Checked(
@@ -127,20 +128,13 @@ class _Known:
         os.replace(draft, self._path)
 
 
-def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
-    found = list(style.findings(worktree, commit.parents[0], commit.id))
-    return "\n".join(found) or "well", not found
-
-
 def _off(
     environment: Environment, worktree: Checkout, arguments: tuple[str, ...], fast: bool
 ) -> tuple[str, bool]:
     (suite,) = suites.choose([_SUITE])
-    request = Request(Device.CPU, as_is=True, cmake_arguments=arguments)
-    try:
-        built = builder.build(environment, worktree, request)
-    except errors.CompileError as error:
-        return f"does not build: {error.why}", False
+    built = _build(environment, worktree, Device.CPU, arguments)
+    if isinstance(built, str):
+        return built, False
     if fast:
         return _import(environment, built, suite.variables)
     result = suites.run(environment, suite, built)
@@ -162,12 +156,19 @@ def _on(
 ) -> tuple[str, bool]:
     if not (worktree.directory / _OPTION).is_file():
         return "-", True
-    request = Request(Device.MPS, as_is=True, cmake_arguments=arguments)
+    built = _build(environment, worktree, Device.MPS, arguments)
+    return (built, False) if isinstance(built, str) else _import(environment, built, {})
+
+
+def _build(
+    environment: Environment, worktree: Checkout, device: Device, arguments: tuple[str, ...]
+) -> Built | str:
+    """Builds the worktree as it is; where that fails, what to say."""
+    request = Request(device, as_is=True, cmake_arguments=arguments)
     try:
-        built = builder.build(environment, worktree, request)
+        return builder.build(environment, worktree, request)
     except errors.CompileError as error:
-        return f"does not build: {error.why}", False
-    return _import(environment, built, {})
+        return f"does not build: {error.why}"
 
 
 def _import(

@@ -24,9 +24,9 @@ from k2mps.core import errors, git, interrupts
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text
+from k2mps.series import patch_text
 from k2mps.stack import extraction, operations
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit, Move
 from k2mps.stack.commits import commit_date, commit_series
 
@@ -99,8 +99,7 @@ def start(
         _forget_killed(project, checkout)
         operations.check_no_rebase(project)
         pinned = project.upstream()
-        found = patch_folder.load(project.patches)
-        check_lock(pinned, found)
+        found = locked(project, pinned)
         _check_exported(checkout, pinned.pin)
         target = _resolve(checkout, pinned.pin, onto)
         tip = commit_series(checkout, pinned.pin, found).tip
@@ -276,9 +275,8 @@ class _Rebase:
         """Copies the conflicting text, which tells the resolution later."""
         file = self._project.rebase / path
         kept = ""
-        if file.is_file() and resolutions.has_markers(file.read_bytes()):
-            number = len(self._state.conflicts)
-            kept = f"k2mps-conflict-{number}"
+        if self._has_markers(path):
+            kept = f"k2mps-conflict-{len(self._state.conflicts)}"
             shutil.copy(file, _git_dir(self._project) / kept)
         self._state.conflicts[path] = kept
 

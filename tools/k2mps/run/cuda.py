@@ -15,8 +15,7 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
 
@@ -49,8 +48,7 @@ def prepare(
         raise errors.K2mpsError(
             f"{folder} is not empty", next_command="choose another folder, or remove it"
         )
-    found = patch_folder.load(project.patches)
-    check_lock(upstream, found)
+    found = locked(project, upstream)
     with checkout.exclusive():
         tip = commit_series(checkout, upstream.pin, found).tip
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from collections.abc import Container, Sequence
 _HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
 # bytes.splitlines would also split at other line ends than "\n".
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-_NO_NEWLINE = b"\\ No newline at end of file"
+NO_NEWLINE = b"\\ No newline at end of file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def split(diff: bytes) -> list[Hunk]:
         old, new = int(match[2] or b"1"), int(match[4] or b"1")
         left_old, left_new = old, new
         at += 1
-        while left_old or left_new or lines[at] == _NO_NEWLINE:
+        while left_old or left_new or lines[at] == NO_NEWLINE:
             left_old -= lines[at][:1] in (b" ", b"-")
             left_new -= lines[at][:1] in (b" ", b"+")
             at += 1
@@ -134,7 +134,7 @@ def _text(body: tuple[bytes, ...], without: bytes) -> bytes:
     text = b""
     kept = False
     for line in body:
-        if line == _NO_NEWLINE:
+        if line == NO_NEWLINE:
             if kept:
                 text = text[:-1]
             continue

@@ -34,8 +34,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
       ConflictError: the series does not apply.
       BusyError: another run holds the checkout.
     """
-    found = load(project.patches)
-    check_lock(upstream, found)
+    found = locked(project, upstream)
     with checkout.exclusive():
         checkout.recover()
         made = commit_series(checkout, upstream.pin, found)
@@ -52,8 +51,9 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     return Applied(made.tip, True, tuple(written))
 
 
-def check_lock(upstream: Upstream, found: Series) -> None:
-    """Refuses patches that are not the locked ones."""
+def locked(project: Project, upstream: Upstream) -> Series:
+    """patches/, which must be what upstream.toml locks."""
+    found = load(project.patches)
     differences = upstream.lock.differences(found.lock)
     if differences:
         raise errors.K2mpsError(
@@ -62,6 +62,7 @@ def check_lock(upstream: Upstream, found: Series) -> None:
             next_command="k2mps lock, if the change is meant; else git"
             " checkout patches upstream.toml",
         )
+    return found
 
 
 def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from k2mps.core import errors, git
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series import patch_text, series_file
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction, operations
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.stack.commits import changed, commit_date, commit_series, identity, moved
 
@@ -216,12 +216,12 @@ class _Author:
         self._project = project
         self._checkout = checkout
         self._pin = pinned.pin
-        self._series = found = patch_folder.load(project.patches)
-        check_lock(pinned, found)
+        self._series = found = locked(project, pinned)
         self.patches = found.patches
         self._check_branch()
         self.tip = commit_series(checkout, pinned.pin, found).tip
-        self._check_at_series()
+        if self._head.tree != checkout.tree_of(self.tip):
+            raise self._not_at_series()
         self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
         self._date = commit_date(checkout, self._pin.commit)
 
@@ -245,11 +245,6 @@ class _Author:
                 why=f"branch {BRANCH} has commits that are not in patches/",
                 next_command="k2mps export",
             )
-
-    def _check_at_series(self) -> None:
-        """Refuses a checkout whose commits give other files than patches/."""
-        if self._head.tree != self._checkout.tree_of(self.tip):
-            raise self._not_at_series()
 
     def _not_at_series(self) -> errors.K2mpsError:
         return errors.K2mpsError(
