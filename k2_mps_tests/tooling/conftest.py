@@ -86,3 +86,12 @@ def k2(sandbox) -> Path:
     """The sandbox's checkout, with the series applied."""
     sandbox.ok("apply")
     return sandbox.checkout
+
+
+@pytest.fixture
+def own(sandbox) -> Path:
+    """A checkout of the user's, with a file and a branch of theirs."""
+    directory = sandbox.clone("own")
+    support.write(directory, {"notes.txt": "mine\n"})
+    support.git(directory, "branch", "feature")
+    return directory

@@ -202,6 +202,25 @@ class Sandbox:
             **kwargs,
         )
 
+    def amid(
+        self, method: str, countdown: int, name: str, *args: str
+    ) -> subprocess.CompletedProcess:
+        """Runs the tool, which sends itself a signal amid the change of files.
+
+        Args:
+          method: of `FileTransaction`, before a call of which the signal comes.
+          countdown: which call that is, from 1.
+          name: of the signal.
+        """
+        return subprocess.run(
+            [sys.executable, "-c", AMID_SWAP.format(method=method), str(countdown), name, *args],
+            cwd=self.root,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+
     def run(self, *args: str, env: dict | None = None) -> subprocess.CompletedProcess:
         """Runs the tool to its end."""
         environment = {**self.environment, **(env or {})}

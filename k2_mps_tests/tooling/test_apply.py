@@ -96,7 +96,7 @@ def test_files_that_the_series_leaves_alone_keep_their_times(sandbox):
 def test_another_version_of_the_series_touches_only_what_differs(sandbox):
     sandbox.ok("apply")
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("# new\n")
-    message = sandbox.fails(6, "apply")
+    message = sandbox.fails(1, "apply")
     assert "files/cmake/mps.cmake: changed" in message
     sandbox.ok("lock")
     assert sandbox.state() == "applied by another version of the series"
@@ -137,40 +137,43 @@ echo "project(last)" > CMakeLists.txt; git commit -qam last
 """
 
 
+DIRTY = "has uncommitted edits in "
+
+
 @pytest.mark.parametrize(
-    "code, message, script",
+    "message, script",
     [
-        (11, "k2/csrc/context.h", "echo mine > k2/csrc/context.h"),
-        (11, "k2/csrc/context.h", "echo mine > k2/csrc/context.h; git add --all"),
+        (f"{DIRTY}k2/csrc/context.h", "echo mine > k2/csrc/context.h"),
+        (f"{DIRTY}k2/csrc/context.h", "echo mine > k2/csrc/context.h; git add --all"),
         # No patch touches this file.
-        (11, "scripts/run.sh", "echo mine > scripts/run.sh"),
-        (16, "cmake/mps.cmake", "mkdir cmake; echo mine > cmake/mps.cmake"),
-        (16, "k2/csrc/mps", "echo mine > k2/csrc/mps"),
-        (16, "blob.bin", "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x"),
+        (f"{DIRTY}scripts/run.sh", "echo mine > scripts/run.sh"),
+        ("cmake/mps.cmake stands where", "mkdir cmake; echo mine > cmake/mps.cmake"),
+        ("k2/csrc/mps stands where", "echo mine > k2/csrc/mps"),
         (
-            16,
-            "cmake/mps.cmake",
+            "blob.bin stands",
+            "mkdir -p k2/python/k2/mps/blob.bin; echo > k2/python/k2/mps/blob.bin/x",
+        ),
+        (
+            "cmake/mps.cmake stands where",
             "echo '*.cmake' > .git/info/exclude; mkdir cmake; echo mine > cmake/mps.cmake",
         ),
         *(
             (
-                11,
-                "context.h",
+                "context.h\n  why: it is marked assume-unchanged",
                 f"git update-index {flag} k2/csrc/context.h; echo hidden > k2/csrc/context.h",
             )
             for flag in ("--assume-unchanged", "--skip-worktree")
         ),
-        (11, "sparse", "git sparse-checkout set --no-cone /k2/python/"),
-        (12, "checkout PIN", "git checkout -q HEAD~1"),
+        ("sparse", "git sparse-checkout set --no-cone /k2/python/"),
+        ("checkout PIN", "git checkout -q HEAD~1"),
         (
-            13,
             "has commits of yours",
             "git checkout -q -b k2-mps; git commit -q --allow-empty -m mine; git checkout -q -",
         ),
-        (18, "/other", "git worktree add -q ../other -b k2-mps"),
-        (17, "index.lock", "touch .git/index.lock"),
+        ("is checked out in OTHER", "git worktree add -q ../other -b k2-mps"),
+        ("index.lock exists", "touch .git/index.lock"),
         *(
-            (11, "in progress", f"{OTHER}{begin}")
+            ("in progress", f"{OTHER}{begin}")
             for begin in (
                 "GIT_SEQUENCE_EDITOR='sed -i.bak 1s/^pick/edit/' git rebase -q -i HEAD~1",
                 "git cherry-pick other || true",
@@ -180,12 +183,12 @@ echo "project(last)" > CMakeLists.txt; git commit -qam last
         ),
     ],
 )
-def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, code, message, script):
+def test_a_checkout_that_cannot_be_moved_is_refused(sandbox, message, script):
     own = sandbox.clone("own")
     support.shell(own, script)
     before = snapshot(own)
-    found = sandbox.fails(code, "apply", "--k2", str(own))
-    assert message.replace("PIN", sandbox.pin) in found
+    found = sandbox.fails(17 if "lock" in message else 1, "apply", "--k2", str(own))
+    assert message.replace("PIN", sandbox.pin).replace("OTHER", str(own.parent / "other")) in found
     assert snapshot(own) == before
 
 
@@ -202,7 +205,7 @@ def test_a_link_where_a_directory_must_be_is_refused(sandbox, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     os.symlink(tmp_path / "elsewhere", sandbox.checkout / "cmake")
     before = snapshot(sandbox.checkout)
-    sandbox.fails(16, "apply")
+    assert "where the series needs a directory" in sandbox.fails(1, "apply")
     assert snapshot(sandbox.checkout) == before
     assert not list((tmp_path / "elsewhere").iterdir())
 
@@ -211,7 +214,7 @@ def test_commits_of_the_user_on_top_are_refused(sandbox):
     sandbox.ok("apply")
     support.commit(sandbox.checkout, "mine", {"new.txt": "x\n"})
     before = snapshot(sandbox.checkout)
-    message = sandbox.fails(13, "apply")
+    message = sandbox.fails(1, "apply")
     assert "mine" in message and "k2mps export" in message
     assert snapshot(sandbox.checkout) == before
 
@@ -266,7 +269,7 @@ def test_a_new_file_that_k2_has_is_refused(sandbox, path):
 
 def test_a_file_that_lost_its_executable_bit_is_noticed(sandbox):
     (sandbox.root / "patches/files/k2/python/k2/mps/tool").chmod(0o644)
-    message = sandbox.fails(6, "apply")
+    message = sandbox.fails(1, "apply")
     assert "files/k2/python/k2/mps/tool: changed" in message
 
 
@@ -275,7 +278,7 @@ def test_patches_that_differ_from_the_lock_are_named(sandbox):
     name = "array-a-mode-and-line-ends.patch"
     text = (patches / name).read_text()
     (patches / name).write_text(text.replace("Pending", "Submitted"))
-    message = sandbox.fails(6, "apply")
+    message = sandbox.fails(1, "apply")
     assert f"{name}: changed" in message and "k2mps lock" in message
     assert not (sandbox.checkout / "cmake").exists()
 
@@ -307,7 +310,7 @@ def test_an_edit_made_while_it_runs_is_not_lost(sandbox, tmp_path, staged):
         )
     env = support.shim(tmp_path / "bin", f'case "$*" in *checkout-index*) {edit};; esac')
     head = git(sandbox.checkout, "rev-parse", "HEAD")
-    message = sandbox.fails(11, "apply", env={**env, "REAL": shutil.which("git")})
+    message = sandbox.fails(1, "apply", env={**env, "REAL": shutil.which("git")})
     assert "array.cu was edited meanwhile" in message
     assert path.read_text() == "mine\n"
     assert git(sandbox.checkout, "rev-parse", "HEAD") == head
@@ -394,7 +397,7 @@ def test_a_clone_that_lacks_the_pin_is_told_how_to_get_it(sandbox):
     own = sandbox.clone("own")
     pin = support.commit(sandbox.upstream, "later", {"later.txt": "x\n"})
     sandbox.write_config(pin)
-    message = sandbox.fails(21, "apply", "--k2", str(own))
+    message = sandbox.fails(1, "apply", "--k2", str(own))
     assert f"fetch {sandbox.upstream.as_uri()} {pin}" in message
 
 
@@ -426,14 +429,14 @@ def test_a_subdirectory_of_another_repository_is_refused(sandbox):
     git(sandbox.root, "init", "--quiet")
     inside = sandbox.root / "vendor"
     inside.mkdir()
-    message = sandbox.fails(10, "apply", "--k2", str(inside))
+    message = sandbox.fails(1, "apply", "--k2", str(inside))
     assert "not the top of a git checkout" in message
 
 
 def test_a_plain_directory_is_refused(sandbox, tmp_path):
     (tmp_path / "plain").mkdir()
-    sandbox.fails(10, "apply", "--k2", str(tmp_path / "plain"))
-    sandbox.fails(10, "apply", "--k2", str(tmp_path / "missing"))
+    for name, text in (("plain", "is not a git checkout"), ("missing", "there is no k2 checkout")):
+        assert text in sandbox.fails(1, "apply", "--k2", str(tmp_path / name))
 
 
 def test_a_crlf_checkout_stays_one(sandbox):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -65,14 +63,14 @@ def test_new(sandbox, k2):
 
 
 def test_new_without_edits(sandbox, k2):
-    assert "nothing was edited" in sandbox.fails(24, "new", "more")
+    assert "nothing was edited" in sandbox.fails(1, "new", "more")
 
 
 def test_new_of_what_no_patch_can_say(sandbox, k2):
     """An edit of a file that another patch adds."""
     (k2 / "cmake/mps.cmake").write_text("other\n")
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(24, "new", "more")
+    message = sandbox.fails(1, "new", "more")
     assert "cmake/mps.cmake, which commit" in message
     assert (snapshot(k2), patches(sandbox)) == before
 
@@ -80,7 +78,7 @@ def test_new_of_what_no_patch_can_say(sandbox, k2):
 @pytest.mark.parametrize("command", [["fold", MPS], ["new", "more"]])
 def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     support.write(k2, {"notes.txt": "password\n", "k2/new/a.cu": "a\n"})
-    message = sandbox.fails(24, *command)
+    message = sandbox.fails(1, *command)
     assert "git does not track k2/new/a.cu, notes.txt" in message
     edit(k2)
     result = sandbox.run(*command, "k2/new")
@@ -97,7 +95,7 @@ def test_what_git_does_not_track_is_taken_by_name_only(sandbox, k2, command):
     assert (sandbox.root / "patches/files/k2/new/b.cu").exists()
     assert (sandbox.root / "patches/files/notes.txt").exists()
     sound(sandbox, k2, 3 + (command[0] == "new"))
-    assert "did not match" in sandbox.fails(24, "fold", MPS, "nope")
+    assert "did not match" in sandbox.fails(1, "fold", MPS, "nope")
 
 
 def test_who_made_a_patch_is_its_author(sandbox, k2):
@@ -142,14 +140,14 @@ def test_who_made_a_patch_is_its_author(sandbox, k2):
 def test_words_that_a_patch_cannot_have(sandbox, k2, words, problem):
     before = snapshot(k2), patches(sandbox)
     result = sandbox.run("edit", MPS, *words)
-    assert result.returncode in (24, 29) and problem in result.stderr
+    assert result.returncode == 1 and problem in result.stderr
     assert (snapshot(k2), patches(sandbox)) == before
 
 
 def test_new_without_a_subject(sandbox, k2):
     edit(k2)
     before = snapshot(k2), patches(sandbox)
-    assert "a patch needs a subject" in sandbox.fails(24, "new", "")
+    assert "a patch needs a subject" in sandbox.fails(1, "new", "")
     assert (snapshot(k2), patches(sandbox)) == before
 
 
@@ -172,8 +170,8 @@ def test_rename(sandbox, k2):
     ]
     assert snapshot(k2)["files"] == files
     sound(sandbox, k2)
-    assert f"a patch {MPS} already" in sandbox.fails(24, "rename", "line-ends", MPS)
-    sandbox.fails(4, "rename", "line-ends", "../x")
+    assert f"a patch {MPS} already" in sandbox.fails(1, "rename", "line-ends", MPS)
+    assert "is not a patch name" in sandbox.fails(1, "rename", "line-ends", "../x")
     sandbox.ok("undo")
     assert (sandbox.root / "patches" / ARRAY).read_bytes() == before
 
@@ -207,10 +205,10 @@ def test_move_over_what_it_builds_on(sandbox, k2):
     edit(k2, "and a half\n", "and b\n")
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(24, "move", "more", "--before", MPS)
-    assert "patches/more.patch needs patches that would come after it" in (message)
-    sandbox.fails(24, "move", MPS, "--after", "more")
-    sandbox.fails(24, "move", MPS, "--after", MPS)
+    message = sandbox.fails(1, "move", "more", "--before", MPS)
+    assert "patches/more.patch needs patches that would come after it" in message
+    assert "would come after it" in sandbox.fails(1, "move", MPS, "--after", "more")
+    assert "the patch itself" in sandbox.fails(1, "move", MPS, "--after", MPS)
     assert sandbox.run("move", MPS).returncode == 2
     assert (snapshot(k2), patches(sandbox)) == before
 
@@ -237,7 +235,7 @@ def test_fold_moves_later_hunks(sandbox, k2):
 def test_fold_into_a_patch_that_comes_before_the_file(sandbox, k2):
     (k2 / "k2/python/k2/mps/tool").write_text("other\n")
     before = snapshot(k2), patches(sandbox)
-    assert "a later patch changes" in sandbox.fails(24, "fold", MPS)
+    assert "a later patch changes" in sandbox.fails(1, "fold", MPS)
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok("fold", "python-add-only-new-files")
     sound(sandbox, k2)
@@ -278,7 +276,8 @@ def test_edit_in_an_editor(sandbox, k2, tmp_path):
         "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""}
     )
     editor.write_text('#!/bin/sh\necho only this > "$1"\n')
-    sandbox.fails(24, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
+    message = sandbox.fails(1, "edit", MPS, env={"EDITOR": str(editor), "VISUAL": ""})
+    assert "the text must be a subject" in message
 
 
 def test_edit_keeps_edits_of_the_checkout(sandbox, k2):
@@ -306,14 +305,14 @@ def test_drop_of_what_others_build_on(sandbox, k2):
     sandbox.ok("new", "more")
     before = snapshot(k2), patches(sandbox)
     assert "patches/more.patch needs patches that would come after it" in sandbox.fails(
-        24, "drop", MPS
+        1, "drop", MPS
     )
     assert (snapshot(k2), patches(sandbox)) == before
 
 
 def test_drop_with_edits_is_refused(sandbox, k2):
     edit(k2)
-    sandbox.fails(11, "drop", MPS)
+    assert "has uncommitted edits in" in sandbox.fails(1, "drop", MPS)
 
 
 def test_every_one_can_be_undone(sandbox, k2):
@@ -343,36 +342,23 @@ def test_undo_makes_edits_of_what_were_edits(sandbox, k2, command):
 @pytest.mark.parametrize("command", ["fold", "edit", "drop"])
 def test_an_unknown_patch(sandbox, k2, command):
     more = ["--subject", "x"] if command == "edit" else []
-    message = sandbox.fails(24, command, "nope", *more)
+    message = sandbox.fails(1, command, "nope", *more)
     assert "there is no patch nope" in message and MPS in message
 
 
 def test_away_from_the_series_is_refused(sandbox, k2):
     edit(k2)
     git(k2, "commit", "--quiet", "--all", "-m", "mine")
-    assert "k2mps export" in sandbox.fails(24, "drop", MPS)
+    assert "k2mps export" in sandbox.fails(1, "drop", MPS)
     git(k2, "checkout", "--quiet", "--detach", "HEAD~1")
-    assert "k2mps apply" in sandbox.fails(24, "drop", MPS)
+    assert "k2mps apply" in sandbox.fails(1, "drop", MPS)
 
 
 @pytest.mark.parametrize("countdown", range(1, 16, 2))
 @pytest.mark.parametrize("method", ["replace", "remove"])
 def test_kill_9_amid_drop(sandbox, k2, countdown, method):
     before = snapshot(k2, times=False)["files"], patches(sandbox)
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            support.AMID_SWAP.format(method=method),
-            str(countdown),
-            "SIGKILL",
-            "drop",
-            MPS,
-        ],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-    )
+    result = sandbox.amid(method, countdown, "SIGKILL", "drop", MPS)
     assert result.returncode in (0, -signal.SIGKILL)
     facts = json.loads(sandbox.ok("status", "--json"))
     assert (facts["state"], facts["patches"]) == ("applied", "locked")

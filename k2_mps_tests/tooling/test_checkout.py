@@ -44,7 +44,7 @@ def test_an_unresolvable_host_is_the_same(sandbox):
 def test_a_commit_that_upstream_lacks(sandbox):
     text = (sandbox.root / "upstream.toml").read_text()
     (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, "1" * 40))
-    message = sandbox.fails(21, "checkout")
+    message = sandbox.fails(1, "checkout")
     assert "1" * 40 in message
     assert not sandbox.checkout.exists()
 
@@ -53,7 +53,7 @@ def test_a_wrong_tree_of_the_pin(sandbox):
     tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
     text = (sandbox.root / "upstream.toml").read_text()
     (sandbox.root / "upstream.toml").write_text(text.replace(tree, "1" * 40))
-    assert tree in sandbox.fails(3, "checkout")
+    assert tree in sandbox.fails(1, "checkout")
     assert not sandbox.checkout.exists()
 
 
@@ -104,7 +104,7 @@ def test_k2_that_is_empty_is_the_default(sandbox):
 
 
 def test_k2_that_does_not_exist(sandbox, tmp_path):
-    message = sandbox.fails(10, "checkout", "--k2", str(tmp_path / "none"))
+    message = sandbox.fails(1, "checkout", "--k2", str(tmp_path / "none"))
     assert "no k2 checkout" in message
 
 
@@ -169,10 +169,10 @@ def test_a_malformed_upstream_toml(sandbox, old, new):
     text = (sandbox.root / "upstream.toml").read_text()
     assert old in text
     (sandbox.root / "upstream.toml").write_text(text.replace(old, new, 1))
-    assert "upstream.toml" in sandbox.fails(3, "status")
+    assert "upstream.toml" in sandbox.fails(1, "status")
 
 
 def test_a_short_commit_id_is_refused(sandbox):
     text = (sandbox.root / "upstream.toml").read_text()
     (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, sandbox.pin[:12]))
-    assert "40 hexadecimal digits" in sandbox.fails(3, "checkout")
+    assert "40 hexadecimal digits" in sandbox.fails(1, "checkout")

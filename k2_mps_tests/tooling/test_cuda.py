@@ -79,7 +79,7 @@ def test_what_times_are_compared_with(sandbox, moderngpu, tmp_path):
 def test_what_is_refused(sandbox, moderngpu, tmp_path):
     support.write(tmp_path / "full", {"a": ""})
     assert "is not empty" in sandbox.fails(
-        26, "cuda", "--prepare", tmp_path / "full", "--moderngpu", moderngpu
+        1, "cuda", "--prepare", tmp_path / "full", "--moderngpu", moderngpu
     )
     assert "has no src/moderngpu" in sandbox.fails(
         30, "cuda", "--prepare", tmp_path / "new", "--moderngpu", tmp_path

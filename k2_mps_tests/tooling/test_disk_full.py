@@ -60,6 +60,11 @@ def _needs_a_namespace():
         pytest.skip(support.NO_MOUNT)
 
 
+def is_told(code, message):
+    """Whether a command failed with the message that the disk is full."""
+    return code == 1 and "no space left" in message.lower()
+
+
 def run_on_full_disk(sandbox, room, source, *command):
     disk = sandbox.root.parent / "disk"
     disk.mkdir(exist_ok=True)
@@ -96,8 +101,7 @@ def test_apply_on_a_full_disk(sandbox, room_kib):
     if code == 0:
         assert room_kib > 96
     else:
-        assert code == 22, message
-        assert "o space left" in message and "next: " in message
+        assert is_told(code, message) and "next: " in message, message
         assert same
     assert again == 0, last
 
@@ -105,10 +109,10 @@ def test_apply_on_a_full_disk(sandbox, room_kib):
 def test_the_sizes_above_include_failure(sandbox):
     own = sandbox.clone("own")
     where = sandbox.root.parent / "disk/work"
-    code, _, _, _, _ = run_on_full_disk(
+    code, message, _, _, _ = run_on_full_disk(
         sandbox, 0, own, *sandbox.command("apply", "--k2", str(where))
     )
-    assert code == 22
+    assert is_told(code, message)
 
 
 @pytest.mark.parametrize("room_kib", [0, 4, 8, 16, 28])
@@ -119,20 +123,15 @@ def test_export_on_a_full_disk(sandbox, room_kib):
     )
     k2 = sandbox.checkout.rename(sandbox.root.parent / "k2-edited")
     where = sandbox.root.parent / "disk/work"
+    there = ("env", "--chdir", where)
     code, message, same, again, last = run_on_full_disk(
-        sandbox,
-        room_kib * 1024,
-        sandbox.root,
-        "env",
-        "--chdir",
-        where,
-        *sandbox.command("export", "--k2", str(k2)),
+        sandbox, room_kib * 1024, sandbox.root, *there, *sandbox.command("export", "--k2", str(k2))
     )
     if code != 0:
-        assert code == 22, message
+        assert is_told(code, message), message
         assert same
     assert again == 0, last
-    assert code == 22 or room_kib > 0
+    assert code == 1 or room_kib > 0
 
 
 @pytest.mark.parametrize("command", ["rebase", "drop", "new"])
@@ -151,20 +150,19 @@ def test_carrying_on_a_full_disk(sandbox, command, room_kib):
         support.write(k2, {"k2/new.cu": "new\n" * 4000})
     where = sandbox.root.parent / "disk/work"
     tip = support.git(k2, "rev-parse", "k2-mps")
+    there = ("env", "--chdir", where)
     code, message, same, again, last = run_on_full_disk(
         sandbox,
         room_kib * 1024,
         sandbox.root,
-        "env",
-        "--chdir",
-        where,
+        *there,
         *sandbox.command(command, *words, "--k2", str(k2)),
     )
     if code != 0:
-        assert code == 22, message
+        assert is_told(code, message), message
         assert same
         assert again == 0, last
-    assert code == 22 or room_kib > 0
+    assert code == 1 or room_kib > 0
     if command == "rebase":
         assert support.git(k2, "rev-parse", "k2-mps") == tip
 
@@ -174,7 +172,7 @@ def test_clone_onto_a_full_disk(sandbox):
     code, message, same, again, last = run_on_full_disk(
         sandbox, 16 * 1024, sandbox.root, "env", "--chdir", where, *sandbox.command("checkout")
     )
-    assert code == 22, message
+    assert is_told(code, message), message
     assert same
     assert again == 0, last
     assert not os.path.exists(where)

@@ -145,7 +145,7 @@ def test_comments_of_upstream_toml_stay(sandbox, k2):
 def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
     before = patches(sandbox)
     git(k2, "reset", "--quiet", "--hard", "HEAD~1")
-    message = sandbox.fails(24, "export")
+    message = sandbox.fails(1, "export")
     assert "patches/python-add-only-new-files.patch" in message
     assert "--prune" in message
     assert patches(sandbox) == before
@@ -166,7 +166,7 @@ def test_a_dropped_commit_deletes_only_when_told(sandbox, k2):
 def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
     support.commit(k2, "more", {path: "x\n"})
     before = patches(sandbox)
-    message = sandbox.fails(24, "export")
+    message = sandbox.fails(1, "export")
     assert f"adds {path}, but k2 has {other}" in message
     assert patches(sandbox) == before
     # Lint refuses the same file in a patch written by hand.
@@ -179,41 +179,39 @@ def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
 
 
 @pytest.mark.parametrize(
-    "code, message, script",
+    "message, script",
     [
-        (24, "no commits", "git reset -q --hard HEAD~3"),
+        ("no commits", "git reset -q --hard HEAD~3"),
         (
-            24,
             "is not on branch k2-mps",
             "git checkout -q -b feature; git commit -q --allow-empty -m mine",
         ),
-        (11, "k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
-        (11, "k2/csrc/array.cu", "echo mine > k2/csrc/array.cu; git add --all"),
+        ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu"),
+        ("uncommitted edits in k2/csrc/array.cu", "echo mine > k2/csrc/array.cu; git add --all"),
         (
-            24,
             "is a merge",
             "git checkout -q -b side HEAD~1; echo > a; git add a; git commit -qm side;"
             " git checkout -q k2-mps; git merge -q -m merge side",
         ),
-        (24, "changes nothing", "git commit -q --allow-empty -m nothing"),
-        (24, "adds", "git rm -q cmake/mps.cmake; git commit -qm later"),
+        ("changes nothing", "git commit -q --allow-empty -m nothing"),
         (
-            24,
+            "changes cmake/mps.cmake, which commit",
+            "git rm -q cmake/mps.cmake; git commit -qm later",
+        ),
+        (
             "an earlier commit deletes",
             "echo again > k2/csrc/old.cu; git add --all; git commit -qm again",
         ),
-        (24, "symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
-        (24, "symbolic link", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
+        ("symbolic link", "ln -s CMakeLists.txt link; git add link; git commit -qm link"),
+        ("symbolic link", "rm run; ln -s CMakeLists.txt run; git commit -qam link"),
         (
-            24,
             "submodule",
             "git update-index --add --cacheinfo 160000,$(git rev-parse HEAD),module;"
             " git commit -qm module; mkdir module",
         ),
-        (24, "binary", "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary"),
+        ("binary", "printf 'a\\0b\\n' > k2/csrc/array.cu; git commit -qam binary"),
         *(
             (
-                24,
                 "cannot be written as a patch",
                 f"echo > new; git add new; printf '{text}' | git commit -q --cleanup=verbatim -F -",
             )
@@ -221,25 +219,25 @@ def test_a_new_file_that_is_one_of_upstreams_on_a_mac(sandbox, k2, path, other):
         ),
     ],
 )
-def test_what_cannot_become_patches_is_refused(sandbox, k2, code, message, script):
+def test_what_cannot_become_patches_is_refused(sandbox, k2, message, script):
     before = patches(sandbox)
     support.shell(k2, script)
-    assert message in sandbox.fails(code, "export")
-    assert message in sandbox.fails(code, "export", "--prune")
+    assert message in sandbox.fails(1, "export")
+    assert message in sandbox.fails(1, "export", "--prune")
     assert patches(sandbox) == before
 
 
 def test_no_branch_is_refused(sandbox):
     sandbox.ok("checkout")
     before = patches(sandbox)
-    assert "has no branch k2-mps" in sandbox.fails(24, "export")
+    assert "has no branch k2-mps" in sandbox.fails(1, "export")
     assert patches(sandbox) == before
 
 
 def test_a_later_change_of_a_new_file_names_its_owner(sandbox, k2):
     before = patches(sandbox)
     support.commit(k2, "later", {"cmake/mps.cmake": "changed\n"})
-    message = sandbox.fails(24, "export")
+    message = sandbox.fails(1, "export")
     owner = git(k2, "rev-parse", "HEAD~3")
     assert f"commit {owner[:12]} (context: know mps) adds" in message
     assert f"--fixup={owner[:12]}" in message
@@ -295,7 +293,7 @@ def test_patches_that_moved_on_meanwhile_are_not_overwritten(sandbox, k2):
     theirs.write_text("theirs\n")
     sandbox.ok("lock")
     before = patches(sandbox)
-    message = sandbox.fails(24, "export")
+    message = sandbox.fails(1, "export")
     assert "has changed since it was applied here" in message
     assert patches(sandbox) == before
     # The command in the message solves the problem.
@@ -315,7 +313,7 @@ def test_a_branch_that_does_not_start_from_the_pin_is_refused(sandbox, k2):
     tree = git(sandbox.upstream, "rev-parse", "HEAD^{tree}")
     old = git(sandbox.upstream, "rev-parse", f"{sandbox.pin}^{{tree}}")
     (sandbox.root / "upstream.toml").write_text(text.replace(sandbox.pin, pin).replace(old, tree))
-    assert "does not start from" in sandbox.fails(12, "export")
+    assert "does not start from" in sandbox.fails(1, "export")
 
 
 def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
@@ -324,7 +322,7 @@ def test_a_broken_patches_directory_is_mended_when_told(sandbox, k2):
     (sandbox.root / "patches/files/cmake/mps.cmake").unlink()
     (sandbox.root / "patches/series").write_text("not a patch name\n")
     broken = patches(sandbox)
-    assert "--overwrite" in sandbox.fails(6, "export")
+    assert "--overwrite" in sandbox.fails(1, "export")
     assert patches(sandbox) == broken
     sandbox.ok("export", "--overwrite")
     assert patches(sandbox) == good
@@ -343,7 +341,7 @@ def test_edits_that_are_not_locked_are_not_written_over(sandbox, k2, path, old, 
     file = sandbox.root / "patches" / path
     file.write_text(file.read_text().replace(old, new))
     before = patches(sandbox)
-    message = sandbox.fails(6, "export")
+    message = sandbox.fails(1, "export")
     assert "would overwrite edits of patches/ that are not locked" in message
     assert path in message and "k2mps lock" in message
     assert patches(sandbox) == before

@@ -116,7 +116,7 @@ def test_a_patch_of_the_same_group_may_not(grouped):
     grouped.ok("lock")
     text = (grouped.checkout / path).read_text()
     support.commit(grouped.checkout, "context: say more", {path: text + "// more\n"})
-    assert "only one of a later group" in grouped.fails(24, "export")
+    assert "only one of a later group" in grouped.fails(1, "export")
 
 
 def test_edits_of_new_files_are_no_lines_of_upstreams(grouped):
@@ -139,7 +139,7 @@ def test_a_group_is_a_branch_on_top_of_those_before_it(grouped):
     grouped.ok("upstream", "--group", "extras", "--branch", "three")
     assert git(k2, "rev-parse", "three~2") == git(k2, "rev-parse", "two")
     assert git(k2, "rev-parse", "three^{tree}") == git(k2, "rev-parse", "k2-mps^{tree}")
-    grouped.fails(24, "upstream", "--group", "kernels")
+    assert "has no group kernels" in grouped.fails(1, "upstream", "--group", "kernels")
     both = grouped.run("upstream", "--group", "device", "context-know-mps")
     assert both.returncode == 2 and "not both" in both.stderr
 

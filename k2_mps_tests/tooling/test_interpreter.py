@@ -110,7 +110,7 @@ def test_no_program_at_all():
 def test_a_toolchain_names_modules_for_its_python(tmp_path):
     (tmp_path / "parts.json").write_text(json.dumps({"python": "cp314"}))
     tools = toolchain.Toolchain(tmp_path)
-    assert tools.python_tag == "cp314"
+    assert tools.parts["python"] == "cp314"
     settings = tools.settings()
     assert settings["PYTHON_MODULE_EXTENSION"] == ".cpython-314-darwin.so"
 

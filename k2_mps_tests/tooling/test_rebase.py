@@ -84,7 +84,7 @@ def test_a_commit_is_fetched_by_name(sandbox, k2):
 
 def test_no_such_commit(sandbox, k2):
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(21, "rebase", "--onto", "v10")
+    message = sandbox.fails(1, "rebase", "--onto", "v10")
     assert "has a commit v10" in message
     same_state(sandbox, k2, before)
 
@@ -100,7 +100,7 @@ def test_backwards(sandbox, k2):
 
 def conflict(sandbox, subject="Better line"):
     onto = upstream_commit(sandbox, subject, CONFLICT)
-    return onto, sandbox.fails(19, "rebase", "--onto", onto)
+    return onto, sandbox.fails(14, "rebase", "--onto", onto)
 
 
 def resolve(sandbox, text="line fifty, better\nand a half\n"):
@@ -136,14 +136,14 @@ def test_abort(sandbox, k2):
     conflict(sandbox)
     sandbox.ok("rebase", "--abort")
     same_state(sandbox, k2, before)
-    sandbox.fails(19, "rebase", "--abort")
-    sandbox.fails(19, "rebase", "--continue")
+    for step in ("--abort", "--continue"):
+        assert "no rebase is in progress" in sandbox.fails(14, "rebase", step)
 
 
 def test_continue(sandbox, k2):
     onto, _ = conflict(sandbox)
-    assert "in progress" in sandbox.fails(19, "rebase", "--onto", onto)
-    assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
+    assert "in progress" in sandbox.fails(14, "rebase", "--onto", onto)
+    assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
     resolve(sandbox)
     sandbox.ok("rebase", "--continue")
     sandbox.ok("apply")
@@ -177,7 +177,7 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     resolve(sandbox)
     worktree = sandbox.root / "build/rebase"
     support.write(worktree, {"k2/csrc/shim.h": "shim\n"})
-    message = sandbox.fails(19, "rebase", "--continue")
+    message = sandbox.fails(14, "rebase", "--continue")
     assert "k2/csrc/shim.h in" in message and "git does not track it" in (message)
     assert f"git -C {worktree} add k2/csrc/shim.h" in message
     git(worktree, "add", "k2/csrc/shim.h")
@@ -190,12 +190,12 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
 
 def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
     onto = upstream_commit(sandbox, "Both", {**CONFLICT, "k2/csrc/crlf.txt": "one\r\n2\r\n"})
-    sandbox.fails(19, "rebase", "--onto", onto)
+    sandbox.fails(14, "rebase", "--onto", onto)
     resolve(sandbox, "WRONG\n")
-    assert "patch 2 of 3" in sandbox.fails(19, "rebase", "--continue")
+    assert "patch 2 of 3" in sandbox.fails(14, "rebase", "--continue")
     assert not (sandbox.root / "resolutions").exists()
     assert "is forgotten" in sandbox.ok("rebase", "--abort")
-    message = sandbox.fails(19, "rebase", "--onto", onto)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "context-know-mps.patch, conflicts" in message
 
 
@@ -212,7 +212,7 @@ def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
 def test_a_stopped_rebase_keeps_others_off(sandbox, k2, command):
     conflict(sandbox)
     before = snapshot(k2), patches(sandbox)
-    message = sandbox.fails(19, *command)
+    message = sandbox.fails(14, *command)
     assert "a rebase is in progress" in message
     assert (snapshot(k2), patches(sandbox)) == before
 
@@ -225,7 +225,7 @@ def test_patches_that_changed_meanwhile_are_not_overwritten(sandbox, k2):
     locked = mine.read_text()
     mine.write_text(locked.replace("know mps", "EDITED"))
     before = patches(sandbox)
-    message = sandbox.fails(19, "rebase", "--continue")
+    message = sandbox.fails(14, "rebase", "--continue")
     assert "patches/context-know-mps.patch changed since" in message
     assert patches(sandbox) == before
     mine.write_text(locked)
@@ -251,7 +251,7 @@ def test_a_branch_when_upstream_is_gone(sandbox, k2):
     assert "cannot be asked what master is now" in message
     same_state(sandbox, k2, before)
     # The pin's history has this commit, so the tool does not ask upstream.
-    sandbox.fails(19, "rebase", "--onto", f"{sandbox.pin}~1")
+    sandbox.fails(14, "rebase", "--onto", f"{sandbox.pin}~1")
 
 
 @pytest.mark.parametrize("name", ["{commit}", "mine", "HEAD"])
@@ -260,7 +260,7 @@ def test_a_commit_that_only_this_checkout_has(sandbox, name):
     git(own, "checkout", "--quiet", "-b", "mine")
     commit = support.commit(own, "mine", {"mine": "1\n"})
     before = patches(sandbox)
-    message = sandbox.fails(21, "rebase", "--k2", str(own), "--onto", name.format(commit=commit))
+    message = sandbox.fails(1, "rebase", "--k2", str(own), "--onto", name.format(commit=commit))
     assert f"does not have {commit[:12]}" in message
     assert patches(sandbox) == before
 
@@ -288,12 +288,12 @@ def test_a_patch_that_upstream_has(sandbox, k2):
     git(sandbox.upstream, "commit", "--quiet", "--all", "-m", "Merge array")
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
     before = patches(sandbox)
-    message = sandbox.fails(19, "rebase", "--onto", onto)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
     assert f"patches/{patch}, no longer changes anything" in message
     assert "upstream has it already" in message
     assert "--drop-upstreamed" in message
     assert patches(sandbox) == before
-    assert "no longer changes anything" in sandbox.fails(19, "rebase", "--continue")
+    assert "no longer changes anything" in sandbox.fails(14, "rebase", "--continue")
     out = sandbox.ok("rebase", "--continue", "--drop-upstreamed")
     assert f"dropped {patch}: upstream has it" in out
     assert "2 patches" in out
@@ -317,13 +317,13 @@ def test_a_file_that_is_gone(sandbox, k2):
     git(sandbox.upstream, "rm", "--quiet", CONTEXT)
     git(sandbox.upstream, "commit", "--quiet", "-m", "Drop context")
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
-    message = sandbox.fails(19, "rebase", "--onto", onto)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
     assert f"{CONTEXT}: deleted" in message
     assert f"touched by {onto[:12]} 2023-11-14 A Contributor: Drop" in message
     # Only the user knows whether the file is to stay.
-    assert "conflicts are left" in sandbox.fails(19, "rebase", "--continue")
+    assert "conflicts are left" in sandbox.fails(14, "rebase", "--continue")
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
-    message = sandbox.fails(19, "rebase", "--continue")
+    message = sandbox.fails(14, "rebase", "--continue")
     assert "patch 2 of 3, patches/array-a-mode-and-line-ends.patch," in message
     git(sandbox.root / "build/rebase", "rm", "--quiet", "--force", CONTEXT)
     sandbox.ok("rebase", "--continue")
@@ -339,12 +339,12 @@ def test_what_upstream_deleted_is_not_called_its_own(sandbox, k2):
     git(sandbox.upstream, "rm", "--quiet", "k2/csrc/array.cu")
     git(sandbox.upstream, "commit", "--quiet", "-m", "Drop array")
     onto = git(sandbox.upstream, "rev-parse", "HEAD")
-    sandbox.fails(19, "rebase", "--onto", onto)
+    sandbox.fails(14, "rebase", "--onto", onto)
     worktree = sandbox.root / "build/rebase"
     git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
-    sandbox.fails(19, "rebase", "--continue")
+    sandbox.fails(14, "rebase", "--continue")
     git(worktree, "rm", "--quiet", "--force", "k2/csrc/array.cu")
-    message = sandbox.fails(19, "rebase", "--continue")
+    message = sandbox.fails(14, "rebase", "--continue")
     assert "array-seven.patch, no longer changes anything" in message
     assert "its resolution leaves nothing of it" in message
     assert "upstream has it" not in message
@@ -358,7 +358,7 @@ def test_edits_at_a_patch_that_changes_nothing_are_taken(sandbox, k2):
     support.write(k2, {"k2/csrc/array.cu": text})
     sandbox.ok("new", "array: seven")
     onto = upstream_commit(sandbox, "Seven", {"k2/csrc/array.cu": text})
-    sandbox.fails(19, "rebase", "--onto", onto)
+    sandbox.fails(14, "rebase", "--onto", onto)
     support.write(
         sandbox.root / "build/rebase", {"k2/csrc/array.cu": text.replace("array 8\n", "eight\n")}
     )
@@ -371,30 +371,30 @@ def test_lines_that_went_to_another_file(sandbox, k2):
     moved = LONG_FILE.replace("line 50\n", "")
     long_line = "the fiftieth line, which can be found again\n"
     onto = upstream_commit(sandbox, "Longer", {CONTEXT: LONG_FILE.replace("line 50\n", long_line)})
-    sandbox.fails(19, "rebase", "--onto", onto)
+    sandbox.fails(14, "rebase", "--onto", onto)
     resolve(sandbox)
     sandbox.ok("rebase", "--continue")
     onto = upstream_commit(sandbox, "Move it", {CONTEXT: moved, "k2/csrc/else.h": long_line})
-    message = sandbox.fails(19, "rebase", "--onto", onto)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "moved (the lines are now in k2/csrc/else.h)" in message
 
 
 def test_a_new_file_that_upstream_has_added(sandbox, k2):
     onto = upstream_commit(sandbox, "Own mps", {"cmake/mps.cmake": "other\n"})
-    message = sandbox.fails(19, "rebase", "--onto", onto)
+    message = sandbox.fails(14, "rebase", "--onto", onto)
     assert "cmake/mps.cmake: overlapping (upstream has added" in message
 
 
 def test_work_that_is_not_exported_is_not_left_behind(sandbox, k2):
     support.commit(k2, "mine", {"mine": "1\n"})
     before = snapshot(k2), patches(sandbox)
-    assert "mine" in sandbox.fails(13, "rebase", "--onto", "HEAD~3")
+    assert "mine" in sandbox.fails(1, "rebase", "--onto", "HEAD~3")
     same_state(sandbox, k2, before)
 
 
 def test_patches_that_are_not_locked_are_refused(sandbox, k2):
     (sandbox.root / "patches/files/cmake/mps.cmake").write_text("x\n")
-    sandbox.fails(6, "rebase", "--onto", "HEAD~3")
+    assert "is not what upstream.toml locks" in sandbox.fails(1, "rebase", "--onto", "HEAD~3")
 
 
 def test_undo_brings_pin_and_patches_back(sandbox, k2):
@@ -424,7 +424,7 @@ def test_a_checkout_of_the_users_with_other_line_ends(sandbox, tmp_path):
 def test_the_other_checkout_is_named(sandbox, k2):
     conflict(sandbox)
     own = sandbox.clone("own")
-    assert str(k2) in sandbox.fails(19, "rebase", "--continue", "--k2", str(own))
+    assert str(k2) in sandbox.fails(14, "rebase", "--continue", "--k2", str(own))
 
 
 @pytest.mark.parametrize("stage", range(4, 110, 15))

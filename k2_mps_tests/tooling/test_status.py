@@ -87,7 +87,7 @@ def test_other_commit(sandbox, commit):
     found = status(sandbox, "--k2", str(own))
     assert found["state"] == "other commit"
     assert sandbox.pin[:12] in found["details"][0]
-    sandbox.fails(12, "apply", "--k2", str(own))
+    assert "the series is for" in sandbox.fails(1, "apply", "--k2", str(own))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_status_while_a_rebase_of_the_series_waits(sandbox):
         "theirs",
         {"k2/csrc/context.h": support.LONG_FILE.replace("line 50", "50")},
     )
-    sandbox.fails(19, "rebase", "--onto", onto)
+    sandbox.fails(14, "rebase", "--onto", onto)
     worktree = sandbox.root / "build/rebase"
     for out in (sandbox.ok("status"), sandbox.ok()):
         assert "next: k2mps rebase --continue, or --abort" in out

@@ -88,7 +88,7 @@ def test_a_real_conflict_says_what_to_do_and_lock_mends_it(project):
     fold(project, "b", MPS, "cmake/mps.cmake", "K2_WITH_MPS", "B")
     assert merge(project, "a").returncode == 1
     for command in ("apply", "export", "status", "build"):
-        message = project.fails(3, command)
+        message = project.fails(1, command)
         assert "the lock in upstream.toml has a merge conflict" in message
         assert "resolve conflicts in patches/, then k2mps lock" in message
     assert "has a merge conflict" in project.run("lint").stdout
@@ -109,7 +109,7 @@ def test_a_conflict_of_the_pin_is_for_people(project):
     assert merge(project, "a").returncode == 1
     conflicting = config.read_text()
     for command in ("apply", "lock"):
-        message = project.fails(3, command)
+        message = project.fails(1, command)
         assert "resolve it in upstream.toml above [lock]" in message
     assert config.read_text() == conflicting
 
@@ -124,7 +124,7 @@ def test_two_new_patches_conflict_in_the_order_only(project):
         git(project.root, "commit", "--quiet", "-m", branch)
     assert merge(project, "a").returncode == 1
     order = project.root / "patches/series"
-    message = project.fails(4, "lock")
+    message = project.fails(1, "lock")
     assert "git merge has left a conflict in that line" in message
     order.write_text(
         "".join(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -13,15 +11,6 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, patches, snapshot
 
 LOG = "refs/worktree/k2mps/operations"
-
-
-@pytest.fixture
-def own(sandbox):
-    """A checkout of the user, with a file and a branch of the user's own."""
-    directory = sandbox.clone("own")
-    support.write(directory, {"notes.txt": "mine\n"})
-    git(directory, "branch", "feature")
-    return directory
 
 
 def state(sandbox, directory):
@@ -104,9 +93,9 @@ def test_what_changes_nothing_is_no_operation(sandbox, own):
 
 
 def test_nothing_to_undo(sandbox, own):
-    assert "nothing to undo" in sandbox.fails(24, "undo", "--k2", str(own))
+    assert "nothing to undo" in sandbox.fails(1, "undo", "--k2", str(own))
     sandbox.ok("apply", "--k2", str(own))
-    assert "names no operations" in sandbox.fails(24, "undo", "abcdef", "--k2", str(own))
+    assert "names no operations" in sandbox.fails(1, "undo", "abcdef", "--k2", str(own))
 
 
 def test_later_work_is_kept_by_the_log(sandbox, own):
@@ -128,7 +117,7 @@ def test_uncommitted_edits_are_refused(sandbox, own):
     sandbox.ok("apply", "--k2", str(own))
     (own / "k2/csrc/array.cu").write_text("edit\n")
     before = state(sandbox, own)
-    assert "uncommitted edits" in sandbox.fails(11, "undo", "--k2", str(own))
+    assert "uncommitted edits" in sandbox.fails(1, "undo", "--k2", str(own))
     assert state(sandbox, own) == before
 
 
@@ -136,7 +125,7 @@ def test_a_file_in_the_way_is_not_lost(sandbox, own):
     sandbox.ok("apply", "--k2", str(own))
     support.write(own, {"k2/csrc/old.cu": "mine\n"})
     before = state(sandbox, own)
-    sandbox.fails(16, "undo", "--k2", str(own))
+    assert "old.cu stands where" in sandbox.fails(1, "undo", "--k2", str(own))
     assert state(sandbox, own) == before
 
 
@@ -155,7 +144,7 @@ def test_worktrees_have_logs_of_their_own(sandbox, own):
     other = own.parent / "other"
     sandbox.ok("apply", "--k2", str(other))
     assert commands(sandbox, own) == []
-    sandbox.fails(24, "undo", "--k2", str(own))
+    assert "nothing to undo" in sandbox.fails(1, "undo", "--k2", str(own))
     sandbox.ok("undo", "--k2", str(other))
     assert sandbox.state(other) == "pristine"
 
@@ -164,7 +153,7 @@ def test_an_operation_of_another_clone_is_refused(sandbox, own, tmp_path):
     sandbox.ok("apply", "--k2", str(own))
     other = support.Sandbox(tmp_path / "second", sandbox.upstream)
     before = patches(other)
-    assert str(sandbox.root) in other.fails(24, "undo", "--k2", str(own))
+    assert str(sandbox.root) in other.fails(1, "undo", "--k2", str(own))
     assert patches(other) == before
 
 
@@ -178,23 +167,7 @@ def test_a_signal_amid_undo(sandbox, own, method, name, countdown):
     sandbox.ok("export", "--k2", str(own))
     first = sandbox.ok("undo", "--list", "--k2", str(own)).split("\n")[1]
     before = state(sandbox, own)
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            support.AMID_SWAP.format(method=method),
-            str(countdown),
-            name,
-            "undo",
-            first.split("\t")[0],
-            "--k2",
-            str(own),
-        ],
-        cwd=sandbox.root,
-        env=sandbox.environment,
-        capture_output=True,
-        text=True,
-    )
+    result = sandbox.amid(method, countdown, name, "undo", first.split("\t")[0], "--k2", str(own))
     number = getattr(signal, name)
     if result.returncode == 0:  # The command wrote fewer files.
         assert sandbox.state(own) == "pristine"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from k2mps.build import provenance
 from k2mps.build.environment import Environment
-from k2mps.core import errors, pins
+from k2mps.core import pins
 from k2mps.core.project import Project
 from k2mps.wheel import contents
 
@@ -126,9 +126,9 @@ def test_the_time_of_the_files_can_be_chosen(ready):
 def test_edits_make_no_wheel(made):
     file = made.checkout / "k2/csrc/answer.cc"
     file.write_text(file.read_text().replace("42", "43"))
-    assert "edit" in made.fails(11, "wheel")
+    assert "edit" in made.fails(1, "wheel")
     git(made.checkout, "commit", "--quiet", "--all", "-m", "answer: 43")
-    assert "commit(s) of yours" in made.fails(11, "wheel")
+    assert "commit(s) of yours" in made.fails(1, "wheel")
 
 
 def test_the_series_hash_is_of_all_that_is_locked(ready):
@@ -155,15 +155,14 @@ def test_edits_are_what_git_does_not_have(tmp_path):
 
 
 def test_a_release_is_made_of_what_is_committed(ready):
-    code = errors.DirtyCheckoutError.exit_code
-    assert "is not one" in ready.fails(code, "wheel", "--release")
+    assert "is not one" in ready.fails(1, "wheel", "--release")
     git(ready.root, "init", "--quiet")
     support.write(ready.root, {".gitignore": "/build/\n/.venv/\n/.k2mps/\n__pycache__/\n"})
     git(ready.root, "add", "--all")
     git(ready.root, "commit", "--quiet", "-m", "all of it")
     new = ready.root / "tools/k2mps/new.py"
     new.write_text("")
-    assert "tools/k2mps/new.py" in ready.fails(code, "wheel", "--release")
+    assert "tools/k2mps/new.py" in ready.fails(1, "wheel", "--release")
 
     ready.ok("wheel")
     dirty = the_wheel(ready)
@@ -191,4 +190,4 @@ def test_a_wheel_that_cannot_be_imported_is_an_error(made):
     file = "k2/python/k2/__init__.py"
     support.commit(made.checkout, "broken", {file: "from _k2 import gone\n"})
     made.ok("export")
-    assert "cannot import name 'gone'" in made.fails(41, "wheel")
+    assert "cannot import name 'gone'" in made.fails(34, "wheel")

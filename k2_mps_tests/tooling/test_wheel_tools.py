@@ -135,7 +135,7 @@ def test_the_command_tells_by_its_status(sandbox, tmp_path):  # noqa: F811
     two = case().written(tmp_path / "two")
     assert "the same to the byte" in sandbox.ok("wheel", "compare", str(one), str(two))
     other = case("2.12.0").written(tmp_path / "two")
-    code = errors.WheelsDifferError.exit_code
+    code = errors.CheckFailedError.exit_code
     assert "METADATA: only in the second" in sandbox.fails(
         code, "wheel", "compare", str(one), str(other)
     )
@@ -194,7 +194,7 @@ def test_the_same_wheel_has_the_same_bill(sandbox, tmp_path):  # noqa: F811
 
 
 def test_what_is_no_wheel_of_ours_has_no_bill(sandbox, tmp_path):  # noqa: F811
-    code = errors.WheelVerificationError.exit_code
+    code = errors.CheckFailedError.exit_code
     path = tmp_path / "x.whl"
     path.write_bytes(b"")
     assert "is not a wheel" in sandbox.fails(code, "wheel", "sbom", str(path))
@@ -292,6 +292,6 @@ def test_pip_heeds_the_python_that_is_required(tmp_path):
 
 
 def test_a_folder_without_wheels_has_no_page(sandbox, tmp_path):  # noqa: F811
-    code = errors.WheelVerificationError.exit_code
+    code = errors.CheckFailedError.exit_code
     assert "no wheel" in sandbox.fails(code, "wheel", "index", str(tmp_path))
     assert not (tmp_path / "index.html").exists()

@@ -498,5 +498,5 @@ def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
 def test_what_cannot_be_verified(sandbox, tmp_path, name, text):  # noqa: F811
     path = tmp_path / name
     path.write_bytes(b"")
-    code = errors.WheelVerificationError.exit_code
+    code = errors.CheckFailedError.exit_code
     assert text in sandbox.fails(code, "wheel", "verify", str(path))

@@ -48,32 +48,19 @@ _SHOWN_LINES = 40
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A build of k2 that is asked for.
+    """A build of k2 that is asked for."""
 
-    Attributes:
-      device: what for.
-      torch: a torch version among the supported ones, or None for the
-        default.
-      jobs: how many compilers run at once, or None for what fits.
-      cmake_arguments: further arguments for cmake.
-      for_wheel: whether the result goes into a wheel: its files name no
-        directory of this machine, and expect torch beside them.
-      crossed: whether to build for macOS elsewhere than there.
-      toolchain: what a crossed build is made with; `prepare` needs none.
-      as_is: whether to build the checkout as it is, without applying the
-        series.
-      tests: whether to build k2's C++ tests, in place of its Python module.
-    """
-
-    device: Device = Device.MPS
-    torch: str | None = None
-    jobs: int | None = None
-    cmake_arguments: tuple[str, ...] = ()
+    device: Device = Device.MPS  # what for
+    torch: str | None = None  # a torch version among the supported ones, or None for the default
+    jobs: int | None = None  # how many compilers run at once, or None for what fits
+    cmake_arguments: tuple[str, ...] = ()  # further arguments for cmake
+    # Whether the result goes into a wheel: its files name no directory of this machine, and
+    # expect torch beside them.
     for_wheel: bool = False
-    crossed: bool = False
-    toolchain: Toolchain | None = None
-    as_is: bool = False
-    tests: bool = False
+    crossed: bool = False  # whether to build for macOS elsewhere than there
+    toolchain: Toolchain | None = None  # what a crossed build is made with; `prepare` needs none
+    as_is: bool = False  # whether to build the checkout as it is, without applying the series
+    tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
     @property
     def emulated(self) -> bool:
@@ -96,29 +83,19 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A finished build.
+    """A finished build."""
 
-    Attributes:
-      device: what for.
-      checkout: the k2 that was built.
-      directory: its build tree.
-      python_path: what makes `import k2` work, in order.
-      steps: how many build steps ran; 0 where nothing had changed.
-      version: what pip calls it.
-      origin: where it comes from, see provenance.py.
-      seconds: how long they took.
-      hits, misses: how many compilations ccache had, and had not; both 0
-        where there is no ccache.
-    """
-
-    device: Device
-    checkout: Path
-    directory: Path
-    python_path: tuple[Path, Path]
-    steps: int
-    version: str = "0"
+    device: Device  # what for
+    checkout: Path  # the k2 that was built
+    directory: Path  # its build tree
+    python_path: tuple[Path, Path]  # what makes `import k2` work, in order
+    steps: int  # how many build steps ran; 0 where nothing had changed
+    version: str = "0"  # what pip calls it
+    # Where it comes from, see provenance.py.
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long they took
+    # hits, misses: how many compilations ccache had, and had not; both 0 where there is no
+    # ccache
     hits: int = 0
     misses: int = 0
 
@@ -140,8 +117,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     Raises:
       RequirementMissingError, IndexUnreachableError: something that the
         build needs cannot be had.
-      what `apply.apply` raises: the checkout cannot be patched.
-      CompileError, DiskFullError: the build fails.
+      CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
     prepare(environment, request)
@@ -276,7 +252,7 @@ def demonstrate(environment: Environment) -> None:
 
     Raises:
       RequirementMissingError: there is no build.
-      DemoError: the demonstration fails.
+      CheckFailedError: the demonstration fails.
     """
     if environment.registered is None:
         raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
@@ -287,7 +263,7 @@ def demonstrate(environment: Environment) -> None:
         on_line=environment.reporter.info,
     )
     if outcome.status != 0:
-        raise errors.DemoError(
+        raise errors.CheckFailedError(
             "the demonstration failed",
             why=f"python -m k2mps.build.demo ended with status {outcome.status}",
             next_command="k2mps test, to see which tests fail",
@@ -305,8 +281,8 @@ class _Plan:
         installed = environment.version_of("torch")
         python_tag = environment.python_tag
         if request.toolchain:
-            installed = request.toolchain.torch_version
-            python_tag = request.toolchain.python_tag
+            installed = request.toolchain.parts["torch"]
+            python_tag = request.toolchain.parts["python"]
         # Whether torch is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         # What CMake bakes in: paths, compilers and the user's own arguments.
@@ -409,7 +385,7 @@ class _Plan:
         )
         for line in outcome.lines:
             if outcome.status != 0 and "No space left on device" in line:
-                raise errors.DiskFullError(
+                raise errors.K2mpsError(
                     "no space left while building",
                     why=line,
                     next_command="free some space or k2mps clean, then run the"

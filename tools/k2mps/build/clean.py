@@ -12,13 +12,7 @@ from k2mps.stack.checkout import Checkout
 
 
 def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
-    """Deletes the build trees under build/, and with `everything` the clones of k2 as well.
-
-    Returns:
-      What was deleted.
-    Raises:
-      RefusedError: a clone holds work; then nothing is deleted.
-    """
+    """Deletes the build trees under build/, and with `everything` the clones of k2 as well."""
     found = sorted(project.build_root.iterdir()) if project.build_root.is_dir() else []
     clones = [path for path in found if (path / ".git").exists()]
     if everything:
@@ -34,23 +28,19 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
 
 
 def _check_no_work(checkout: Checkout, pin: Pin) -> None:
-    """Refuses a clone with anything in it that is nowhere else.
-
-    Raises:
-      RefusedError: names what.
-    """
+    """Refuses a clone with anything in it that is nowhere else."""
     held = []
     if edited := checkout.edited_files():
-        held.append(f"uncommitted edits in {errors.few(edited)}")
+        held.append(f"uncommitted edits in {errors.some(edited)}")
     if untracked := checkout.untracked_files():
-        held.append(f"untracked files: {errors.few(untracked)}")
+        held.append(f"untracked files: {errors.some(untracked)}")
     if checkout.git.text("stash", "list"):
         held.append("stashed changes")
     if checkout.git.text("worktree", "list", "--porcelain").count("worktree ") > 1:
         held.append("linked worktrees")
     held += [f"commits on {branch}" for branch in _branches_with_work(checkout, pin)]
     if held:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
             why="deleting it would lose this work",
             next_command=f"k2mps export, push or move it; or delete {checkout.directory} yourself",

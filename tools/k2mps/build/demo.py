@@ -27,9 +27,7 @@ def compute(name: str, log_probs: torch.Tensor, device: str) -> tuple[torch.Tens
     """Intersects and differentiates on one device, and prints the result.
 
     Args:
-      name: what the device is called.
       log_probs: shape (2, 6, 4), on the CPU.
-      device: where to compute.
     Returns:
       The total scores, shape (2,), and the gradient of their sum with respect
       to `log_probs`, both on the CPU.

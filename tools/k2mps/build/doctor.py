@@ -52,25 +52,15 @@ class Device(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Check:
-    """One requirement of the build, or something that helps it.
+    """One requirement of the build, or something that helps it."""
 
-    Attributes:
-      name: of the requirement.
-      wanted: the least that will do, in words.
-      found: what this machine has, or an empty text.
-      ok: whether `found` will do.
-      fix: the command that provides the requirement.
-      package: the Debian package that provides it, or an empty text.
-      needed: whether the build fails without it.
-    """
-
-    name: str
-    wanted: str
-    found: str
-    ok: bool
-    fix: str
-    package: str = ""
-    needed: bool = True
+    name: str  # of the requirement
+    wanted: str  # the least that will do, in words
+    found: str  # what this machine has, or an empty text
+    ok: bool  # whether `found` will do
+    fix: str  # the command that provides the requirement
+    package: str = ""  # the Debian package that provides it, or an empty text
+    needed: bool = True  # whether the build fails without it
 
     @property
     def verdict(self) -> str:

@@ -41,13 +41,7 @@ _UNREACHABLE = re.compile(
 
 
 class Environment:
-    """The virtual environment .venv of a clone of k2-mps.
-
-    Attributes:
-      project: the clone.
-      reporter: told about commands and progress.
-      directory: where the environment is.
-    """
+    """The virtual environment .venv of a clone of k2-mps."""
 
     def __init__(self, project: Project, reporter: Reporter = Reporter()):
         self.project = project
@@ -56,7 +50,6 @@ class Environment:
 
     @functools.cached_property
     def upstream(self) -> Upstream:
-        """The clone's upstream.toml."""
         return self.project.upstream()
 
     @property
@@ -131,16 +124,12 @@ class Environment:
         return next((entry.version for entry in found), None)
 
     def requirements(self, *groups: str) -> list[Requirement]:
-        """The requirements of groups in pyproject.toml that apply here.
-
-        Raises:
-          ConfigError: there is no such group.
-        """
+        """The requirements of groups in pyproject.toml that apply here."""
         path = self.project.root / "pyproject.toml"
         known = tomllib.loads(path.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
         for group in groups:
             if group not in known:
-                raise errors.ConfigError(
+                raise errors.K2mpsError(
                     f"{path.name} has no optional dependencies {group!r}",
                     next_command="git checkout pyproject.toml",
                 )
@@ -250,12 +239,8 @@ class Environment:
         """Installs a package from its source tree if that has changed since.
 
         Args:
-          title: what to call it.
-          source: its directory.
           settings: variables for its build; a change counts as well.
           variables: further ones, which change nothing of what is installed.
-        Returns:
-          Whether it was installed.
         """
         stamp = self._stamp(source)
         key = tree_hash(
@@ -312,14 +297,11 @@ def torch_requirement(torch: Torch, version: str | None) -> Requirement:
     """The torch that a build asks for.
 
     Args:
-      torch: what upstream.toml says.
       version: what the user asks for, or None for the default.
-    Raises:
-      ConfigError: the series is not made for that version.
     """
     chosen = version or torch.default
     if chosen not in torch.supported:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"torch {chosen} is not supported",
             why=f"upstream.toml lists {', '.join(torch.supported)}",
             next_command="choose one of them with --torch",

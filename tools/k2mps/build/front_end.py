@@ -20,15 +20,10 @@ _PROGRAM = "emulator/mps_emulator/msl"
 
 @dataclasses.dataclass(frozen=True)
 class FrontEnd:
-    """How to run it.
+    """How to run it."""
 
-    Attributes:
-      command: what `check FILE...` is appended to; empty where it cannot run.
-      absent: why it cannot.
-    """
-
-    command: tuple[str, ...] = ()
-    absent: str = "the emulator was not looked for"
+    command: tuple[str, ...] = ()  # what `check FILE...` is appended to; empty where it cannot run
+    absent: str = "the emulator was not looked for"  # why it cannot
 
     def refusals(self, kernels: Mapping[str, str]) -> dict[str, str]:
         """Its messages about the sources that it refuses, by name.

@@ -29,19 +29,12 @@ print(json.dumps({
 
 @dataclasses.dataclass(frozen=True)
 class Interpreter:
-    """A CPython, 3.10 or newer.
+    """A CPython, 3.10 or newer."""
 
-    Attributes:
-      program: what starts it.
-      number: its whole version, as "3.12.7".
-      include: the directory of its headers, which may be absent.
-      library: the file that exports Python's own symbols.
-    """
-
-    program: str
-    number: str
-    include: Path
-    library: Path
+    program: str  # what starts it
+    number: str  # its whole version, as "3.12.7"
+    include: Path  # the directory of its headers, which may be absent
+    library: Path  # the file that exports Python's own symbols
 
     @property
     def version(self) -> str:

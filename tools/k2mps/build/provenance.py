@@ -38,12 +38,9 @@ def of_build(
     """The origin of a build; it does not depend on where or when it was made.
 
     Args:
-      checkout: the k2 that was built.
-      directory: its build tree.
       device: what it is for, "emulated" included.
       patched_tree: what the locked patches gave; None where the checkout is
         something else.
-      torch: the version that it is for.
       toolchain: what it was built with, if for another system.
     """
     upstream = environment.upstream
@@ -53,7 +50,7 @@ def of_build(
             kernels[_KERNELS + path.name] = sha256(path.read_bytes())
     headers = {"pybind11": environment.version_of("pybind11") or ""}
     if toolchain:
-        headers["libc++"] = toolchain.libcxx
+        headers["libc++"] = toolchain.parts["libc++"]
     dirty = edits(environment.project)
     return {
         "built": LABEL if toolchain else NATIVE,
@@ -71,7 +68,6 @@ def of_build(
 
 
 def as_bytes(origin: Mapping[str, object]) -> bytes:
-    """The file k2mps.json."""
     return (json.dumps(origin, indent=2, sort_keys=True) + "\n").encode()
 
 

@@ -105,13 +105,9 @@ _FURTHER: dict[str, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Toolchain:
-    """A toolchain for macOS, ready to use.
+    """A toolchain for macOS, ready to use."""
 
-    Attributes:
-      directory: where all of it lies.
-    """
-
-    directory: Path
+    directory: Path  # where all of it lies
 
     @property
     def key(self) -> str:
@@ -120,27 +116,13 @@ class Toolchain:
         return stamp.read_text() if stamp.exists() else ""
 
     @property
-    def torch_version(self) -> str:
-        """The version of its torch."""
-        return self._parts["torch"]
-
-    @property
-    def libcxx(self) -> str:
-        """The version of the C++ library whose headers are compiled in."""
-        return self._parts["libc++"]
-
-    @property
-    def python_tag(self) -> str:
-        """The Python that it builds for, as wheels call it."""
-        return self._parts["python"]
-
-    @property
-    def _parts(self) -> dict[str, str]:
+    def parts(self) -> dict[str, str]:
+        """The versions of "torch" and "libc++", and the tag of "python" in wheels."""
         return json.loads((self.directory / _PARTS).read_text())
 
     def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
-        tag = self.python_tag.removeprefix("cp")
+        tag = self.parts["python"].removeprefix("cp")
         return {
             "CMAKE_TOOLCHAIN_FILE": str(FILES / "toolchain.cmake"),
             "CMAKE_OSX_SYSROOT": str(self.directory / "sdk"),
@@ -153,7 +135,6 @@ class Toolchain:
         }
 
     def variables(self) -> dict[str, str]:
-        """The environment of such a build."""
         return {"PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 

@@ -17,7 +17,7 @@ from k2mps.stack.checkout import Change, Checkout, Commit
 _TELLING_LENGTH = 20
 
 
-class Kind(enum.Enum):
+class Kind(str, enum.Enum):
     """What upstream did to the lines that a patch changes."""
 
     MOVED = "moved"
@@ -41,25 +41,14 @@ class Culprit:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """One hunk, or one whole file, that conflicts.
+    """One hunk, or one whole file, that conflicts."""
 
-    Attributes:
-      path: the file, at its path in the patch.
-      hunk: the hunk as text; empty for a whole file.
-      detail: more about the conflict, in words; may be empty.
-      commits: the upstream commits that touched the place, the nearest to the
-        old pin first.
-    """
-
-    path: str
-    hunk: str
+    path: str  # the file, at its path in the patch
+    hunk: str  # the hunk as text; empty for a whole file
     kind: Kind
-    detail: str
+    detail: str  # more about the conflict, in words; may be empty
+    # The upstream commits that touched the place, the nearest to the old pin first.
     commits: tuple[Culprit, ...]
-
-    def as_dict(self) -> dict:
-        """For JSON."""
-        return {**dataclasses.asdict(self), "kind": self.kind.value}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -104,28 +93,21 @@ class Explainer:
     def _file(self, commit: Commit, change: Change) -> list[Place]:
         path = change.path
         ours = self._merger.blobs(self._target, [path]).get(path)
+
+        def whole(kind: Kind, detail: str, only: str = "") -> list[Place]:
+            commits = tuple(culprit for culprit, _ in self._log(path, only))
+            return [Place(path, "", kind, detail, commits)]
+
+        if ours == change.old_id and None in (ours, change.new_id):
+            return []
         if change.old_id is None:
-            if ours is None:
-                return []
-            same = ours == change.new_id
-            return [
-                Place(
-                    path,
-                    "",
-                    Kind.UPSTREAM if same else Kind.OVERLAPPING,
-                    "upstream has added this file",
-                    self._changed(path),
-                )
-            ]
+            kind = Kind.UPSTREAM if ours == change.new_id else Kind.OVERLAPPING
+            return whole(kind, "upstream has added this file")
         if ours is None:
             to = self._merger.renames(self._base, self._target).get(path)
-            if to is None:
-                return [Place(path, "", Kind.DELETED, "", self._changed(path, "D"))]
-            return [Place(path, "", Kind.MOVED, f"to {to}", self._changed(path, "D"))]
+            return whole(Kind.MOVED, f"to {to}", "D") if to else whole(Kind.DELETED, "", "D")
         if change.new_id is None:
-            if ours == change.old_id:
-                return []
-            return [Place(path, "", Kind.OVERLAPPING, "the patch deletes it", self._changed(path))]
+            return whole(Kind.OVERLAPPING, "the patch deletes it")
         old = self._merger.content(change.old_id)
         text = self._merger.content(ours)
         return [
@@ -192,10 +174,6 @@ class Explainer:
         """The hunks that lead from one commit's file to another's."""
         options = f"diff-tree -p -U{context} --no-renames --text"
         return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
-
-    def _changed(self, path: str, only: str = "") -> tuple[Culprit, ...]:
-        """The commits of `_log`."""
-        return tuple(culprit for culprit, _ in self._log(path, only))
 
     def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:
         """The commits that change a file, the nearest to the base first, each

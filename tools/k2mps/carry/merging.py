@@ -29,7 +29,6 @@ class Merger:
         self.renames = functools.cache(self._renames)
 
     def content(self, blob: str) -> bytes:
-        """The bytes of a blob."""
         if blob not in self._contents:
             self._contents[blob] = self._git.bytes("cat-file", "blob", blob)
         return self._contents[blob]
@@ -82,7 +81,6 @@ class Merger:
         """Puts a commit's changes into a tree.
 
         Args:
-          changes: what the commit changes.
           files: blob ids by path, which this function changes.
           renames: the new paths of files that upstream has moved.
         Returns:

@@ -24,86 +24,54 @@ from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Change, Checkout, Commit
 from k2mps.stack.commits import commit_series
 
 
 @dataclasses.dataclass(frozen=True)
 class Break:
-    """Where a patch breaks.
+    """Where a patch breaks."""
 
-    Attributes:
-      commit: the upstream commit that breaks it.
-      step: the number of commits from the start; 0 where the patch does not
-        apply at the start.
-      verified: whether git agrees about the commit and the one before it.
-      because_of: the earlier patch that breaks there and that this patch builds
-        on; empty where this patch breaks.
-      places: the hunks that conflict.
-    """
-
-    commit: Culprit
-    step: int
-    verified: bool
+    commit: Culprit  # the upstream commit that breaks it
+    step: int  # the number of commits from the start; 0 where the patch does not apply at the start
+    verified: bool  # whether git agrees about the commit and the one before it
+    # The earlier patch that breaks there and that this patch builds on; empty where this
+    # patch breaks.
     because_of: str
-    places: tuple[Place, ...]
+    places: tuple[Place, ...]  # the hunks that conflict
 
 
 @dataclasses.dataclass(frozen=True)
 class Probed:
-    """One patch.
-
-    Attributes:
-      builds_on: the earlier patches that it needs.
-      broken: where the patch breaks, or None if it applies all the way.
-    """
+    """One patch."""
 
     name: str
-    builds_on: tuple[str, ...]
-    broken: Break | None
+    builds_on: tuple[str, ...]  # the earlier patches that it needs
+    broken: Break | None  # where the patch breaks, or None if it applies all the way
 
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """The result.
+    """The result."""
 
-    Attributes:
-      start, end: the first and the last upstream commit.
-      steps: the number of commits between them, the end included.
-      forward: whether the end is newer.
-    """
-
+    # start, end: the first and the last upstream commit
     start: Culprit
     end: Culprit
-    steps: int
-    forward: bool
+    steps: int  # the number of commits between them, the end included
+    forward: bool  # whether the end is newer
     patches: tuple[Probed, ...]
-
-    def as_dict(self) -> dict:
-        """For JSON."""
-        found = dataclasses.asdict(self)
-        for facts, one in zip(found["patches"], self.patches):
-            if one.broken:
-                facts["broken"]["places"] = [place.as_dict() for place in one.broken.places]
-        return found
 
 
 def probe(
     project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
 ) -> Probe:
-    """Probes all patches from one upstream commit to another.
-
-    Raises:
-      CommitMissingError: one of them is not in the checkout.
-      LockMismatchError, PatchConflictError: the series is not sound.
-    """
+    """Probes all patches from one upstream commit to another."""
     pinned = project.upstream()
-    found = patch_folder.load(project.patches)
-    check_lock(pinned, found)
+    found = locked(project, pinned)
     with checkout.exclusive():
         checkout.recover()
-        tip = commit_series(checkout, pinned.pin, found)
+        tip = commit_series(checkout, pinned.pin, found).tip
         commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
         way = _Way.between(checkout, start, end)
         prober = _Prober(checkout, pinned.pin.commit, commits, way)
@@ -123,11 +91,7 @@ def probe(
 
 
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
-    """The earlier patches that a patch needs.
-
-    Args:
-      commits: those of the series.
-    """
+    """The earlier patches that a patch needs."""
     pin = commits[0].parents[0]
     prober = _Prober(checkout, pin, commits, _Way((pin,), True))
     return prober.builds_on(name)
@@ -146,7 +110,7 @@ class _Way:
         for name in (start, end):
             commit = checkout.commit_of(name)
             if not commit:
-                raise errors.CommitMissingError(
+                raise errors.K2mpsError(
                     f"{checkout.directory} has no commit {name}",
                     next_command=f"git -C {checkout.directory} fetch",
                 )
@@ -154,7 +118,7 @@ class _Way:
         first, last = ids
         forward = checkout.is_ancestor(first, last)
         if not forward and not checkout.is_ancestor(last, first):
-            raise errors.CommitMissingError(
+            raise errors.K2mpsError(
                 f"neither of {start} and {end} is an ancestor of the other",
                 why="probe follows one line of commits",
                 next_command="probe to their common ancestor, then from there on",
@@ -182,12 +146,10 @@ class _Prober:
             self._builds_on[name] = self._find_builds_on(name)
 
     def probe(self, commit: Commit, found: patch_folder.Series) -> Probed:
-        """Where one patch breaks."""
         name = extraction.name_of(commit)
         return Probed(name, self._builds_on[name], self._break(name, found))
 
     def builds_on(self, name: str) -> tuple[str, ...]:
-        """The earlier patches that a patch needs."""
         return self._builds_on[name]
 
     def _find_builds_on(self, name: str) -> tuple[str, ...]:

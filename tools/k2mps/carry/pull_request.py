@@ -19,7 +19,7 @@ from k2mps.core.project import Project
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_date, commit_series, moved
 
@@ -39,20 +39,14 @@ _TITLES = {
 
 @dataclasses.dataclass(frozen=True)
 class Submission:
-    """A pull request.
+    """A pull request."""
 
-    Attributes:
-      base, tip: the commit before the first one, and the last one.
-      patches: its patches, in order.
-      cover: the cover letter, subject first.
-      notes: offences against k2's conventions, and checks that cannot run.
-    """
-
+    # base, tip: the commit before the first one, and the last one
     base: str
     tip: str
-    patches: tuple[Patch, ...]
-    cover: str
-    notes: tuple[str, ...]
+    patches: tuple[Patch, ...]  # its patches, in order
+    cover: str  # the cover letter, subject first
+    notes: tuple[str, ...]  # offences against k2's conventions, and checks that cannot run
 
 
 def make(
@@ -63,21 +57,18 @@ def make(
     Args:
       names: of the patches to submit; all where empty.
       group: the group to submit, on top of those before it; `names` is empty.
-    Raises:
-      RefusedError: a patch builds on one that is left out, there is no such
-        group, or git does not know the user.
     """
     pinned = project.upstream()
-    found = patch_folder.load(project.patches)
-    check_lock(pinned, found)
+    found = locked(project, pinned)
     below: tuple[Patch, ...] = ()
     if group:
         below, chosen = _of_group(found, group)
     else:
-        chosen = _choose(found, names)
+        wanted = [found.named(name) for name in names] or found.patches
+        chosen = tuple(patch for patch in found.patches if patch in wanted)
     with checkout.exclusive():
         checkout.recover()
-        last = commit_series(checkout, pinned.pin, found)
+        last = commit_series(checkout, pinned.pin, found).tip
         commits = checkout.commits(f"{pinned.pin.commit}..{last}")
         # With the pin's date, the commits of earlier groups have the same ids.
         date = commit_date(checkout, pinned.pin.commit)
@@ -101,29 +92,13 @@ def make(
     )
 
 
-def _choose(found: patch_folder.Series, names: Sequence[str]) -> tuple[Patch, ...]:
-    known = {patch.name.removesuffix(".patch") for patch in found.patches}
-    wanted = {name.removesuffix(".patch") for name in names}
-    for name in sorted(wanted - known):
-        raise errors.RefusedError(
-            f"there is no patch {name}",
-            why=f"the patches are {', '.join(sorted(known))}",
-            next_command="run the same command again with some of these",
-        )
-    return tuple(
-        patch
-        for patch in found.patches
-        if not wanted or patch.name.removesuffix(".patch") in wanted
-    )
-
-
 def _of_group(
     found: patch_folder.Series, group: str
 ) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
     """The patches of the groups before a group, and those of the group."""
     chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
     if not chosen:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"patches/series has no group {group}",
             why="a group begins with a comment like '# device: text'",
             next_command="name one of those in patches/series",
@@ -135,7 +110,7 @@ def _sender(checkout: Checkout) -> dict[str, str]:
     """The environment that names the user, as git knows them."""
     name, email = checkout.user()
     if not name or not email:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "git does not know who you are",
             why="a pull request names its author",
             next_command=f"git config --global user.{'email' if name else 'name'} ...",
@@ -150,17 +125,11 @@ def _sender(checkout: Checkout) -> dict[str, str]:
 def _commit(
     checkout: Checkout, commits: Sequence[Commit], patch: Patch, tip: str, sender: dict[str, str]
 ) -> str:
-    """Commits one patch of the series on another commit.
-
-    Args:
-      commits: those of the whole series.
-    Raises:
-      RefusedError: it does not fit there.
-    """
+    """Commits one patch of the series on another commit."""
     commit = next(one for one in commits if extraction.name_of(one) == patch.name)
     tree = moved(checkout, commit, tip)
     if tree is None:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"patches/{patch.name} builds on patches that are left out, or do not come before it",
             why=f"it needs {', '.join(needs(checkout, commits, patch.name))}:"
             " it changes the same lines, or files that those add",
@@ -172,18 +141,14 @@ def _commit(
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
-    """Makes a branch of a submission.
-
-    Raises:
-      RefusedError: there is one of that name, or it cannot be one.
-    """
+    """Makes a branch of a submission."""
     ref = f"refs/heads/{name}"
     if not checkout.git.succeeds("check-ref-format", "--branch", name):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{name!r} is not a name for a branch", next_command="choose another name"
         )
     if checkout.commit_of(ref):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} has a branch {name} already",
             next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
         )

@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -30,7 +29,7 @@ from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import exclusive
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
 
@@ -54,23 +53,14 @@ print("import k2 and an FSA on " + ", ".join(devices))
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """How one commit went.
+    """How one commit went."""
 
-    Attributes:
-      commit: its id.
-      subject: its first line.
-      off: the result with K2_WITH_MPS off, in words.
-      on: the result with K2_WITH_MPS on; "-" where k2 lacks the option.
-      style: what k2's style checkers found.
-      ok: whether all of that is well.
-    """
-
-    commit: str
-    subject: str
-    off: str
-    on: str
-    style: str
-    ok: bool
+    commit: str  # its id
+    subject: str  # its first line
+    off: str  # the result with K2_WITH_MPS off, in words
+    on: str  # the result with K2_WITH_MPS on; "-" where k2 lacks the option
+    style: str  # what k2's style checkers found
+    ok: bool  # whether all of that is well
 
 
 def check(
@@ -79,8 +69,6 @@ def check(
     """Builds and tests the commits of a pull request in their order.
 
     Args:
-      checkout: has the commits.
-      made: what `pull_request.make` made.
       quick: whether to run k2's suite on the last commit only.
     """
     project, reporter = environment.project, environment.reporter
@@ -88,7 +76,7 @@ def check(
     project.build_root.mkdir(exist_ok=True)
     with exclusive(project.build_root, "build/upstream"):
         known = _Known(project.build_root / "upstream-check.json")
-        _remove(project, checkout)
+        checkout.remove_worktree(folder)
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
                 tree = checkout.tree_of(commit.id)
@@ -101,10 +89,11 @@ def check(
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
                     arguments = _QUICK if last else _QUICKER
+                    offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
                         _off(environment, worktree, arguments, fast),
                         _on(environment, worktree, arguments),
-                        _style(worktree, commit),
+                        ("\n".join(offences) or "well", not offences),
                     )
                     known.put(tree + kinds[-1], found)
                 yield Checked(
@@ -114,7 +103,7 @@ def check(
                     ok=all(ok for _, ok in found),
                 )
         finally:
-            _remove(project, checkout)
+            checkout.remove_worktree(folder)
 
 
 class _Known:
@@ -139,20 +128,13 @@ class _Known:
         os.replace(draft, self._path)
 
 
-def _style(worktree: Checkout, commit: Commit) -> tuple[str, bool]:
-    found = list(style.findings(worktree, commit.parents[0], commit.id))
-    return "\n".join(found) or "well", not found
-
-
 def _off(
     environment: Environment, worktree: Checkout, arguments: tuple[str, ...], fast: bool
 ) -> tuple[str, bool]:
     (suite,) = suites.choose([_SUITE])
-    request = Request(Device.CPU, as_is=True, cmake_arguments=arguments)
-    try:
-        built = builder.build(environment, worktree, request)
-    except errors.CompileError as error:
-        return f"does not build: {error.why}", False
+    built = _build(environment, worktree, Device.CPU, arguments)
+    if isinstance(built, str):
+        return built, False
     if fast:
         return _import(environment, built, suite.variables)
     result = suites.run(environment, suite, built)
@@ -174,12 +156,19 @@ def _on(
 ) -> tuple[str, bool]:
     if not (worktree.directory / _OPTION).is_file():
         return "-", True
-    request = Request(Device.MPS, as_is=True, cmake_arguments=arguments)
+    built = _build(environment, worktree, Device.MPS, arguments)
+    return (built, False) if isinstance(built, str) else _import(environment, built, {})
+
+
+def _build(
+    environment: Environment, worktree: Checkout, device: Device, arguments: tuple[str, ...]
+) -> Built | str:
+    """Builds the worktree as it is; where that fails, what to say."""
+    request = Request(device, as_is=True, cmake_arguments=arguments)
     try:
-        built = builder.build(environment, worktree, request)
+        return builder.build(environment, worktree, request)
     except errors.CompileError as error:
-        return f"does not build: {error.why}", False
-    return _import(environment, built, {})
+        return f"does not build: {error.why}"
 
 
 def _import(
@@ -201,9 +190,3 @@ def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Repor
         git.bytes("checkout", "--quiet", "--detach", commit.id)
     else:
         checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit.id)
-
-
-def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree."""
-    shutil.rmtree(project.build_root / "upstream", ignore_errors=True)
-    checkout.git.bytes("worktree", "prune")

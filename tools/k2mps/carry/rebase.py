@@ -24,10 +24,10 @@ from k2mps.core import errors, git, interrupts
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text
+from k2mps.series import patch_text
 from k2mps.stack import extraction, operations
-from k2mps.stack.apply import check_lock
-from k2mps.stack.checkout import Checkout, Commit, Move
+from k2mps.stack.apply import locked
+from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit, Move
 from k2mps.stack.commits import commit_date, commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
@@ -49,54 +49,36 @@ _PICK = (
 
 @dataclasses.dataclass(frozen=True)
 class Rebased:
-    """What a rebase did.
+    """What a rebase did."""
 
-    Attributes:
-      pin: the new pin.
-      patches: names of the patches, in order.
-      written, removed: paths under patches/ and resolutions/ that changed.
-      dropped: names of dropped patches, each with the reason.
-      resolved: conflicts that resolutions/ resolved, as "patch: path".
-    """
-
-    pin: Pin
-    patches: tuple[str, ...]
+    pin: Pin  # the new pin
+    patches: tuple[str, ...]  # names of the patches, in order
+    # written, removed: paths under patches/ and resolutions/ that changed
     written: tuple[str, ...]
     removed: tuple[str, ...]
-    dropped: tuple[tuple[str, str], ...]
-    resolved: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]  # names of dropped patches, each with the reason
+    resolved: tuple[str, ...]  # conflicts that resolutions/ resolved, as "patch: path"
 
 
 @dataclasses.dataclass
 class _State:
-    """The state of a rebase, a file in the worktree's git directory.
+    """The state of a rebase, a file in the worktree's git directory."""
 
-    Attributes:
-      checkout: the directory of the checkout.
-      command: as the log will show it.
-      onto, old_pin: the commits of the new and of the old pin.
-      head: the commit of the last patch that was picked, or `onto`.
-      todo: commits of the series that are still to be picked.
-      count: the number of patches in the series.
-      files: the hashes of patches/ and upstream.toml at the start, by path.
-      dropped, resolved: as in `Rebased`.
-      conflicts: files with conflicts, and the copies of their text as git
-        left it.
-      empty: why the patch at which the rebase stopped changes nothing any
-        more; empty where it stopped for another reason.
-    """
-
-    checkout: str
-    command: str
+    checkout: str  # the directory of the checkout
+    command: str  # as the log will show it
+    # onto, old_pin: the commits of the new and of the old pin
     onto: str
     old_pin: str
-    head: str
-    todo: list[str]
-    count: int
-    files: dict[str, str]
+    head: str  # the commit of the last patch that was picked, or `onto`
+    todo: list[str]  # commits of the series that are still to be picked
+    count: int  # the number of patches in the series
+    files: dict[str, str]  # the hashes of patches/ and upstream.toml at the start, by path
+    # dropped, resolved: as in `Rebased`
     dropped: list[tuple[str, str]]
     resolved: list[str]
-    conflicts: dict[str, str]
+    conflicts: dict[str, str]  # files with conflicts, and the copies of their text as git left it
+    # Why the patch at which the rebase stopped changes nothing any more; empty where it
+    # stopped for another reason.
     empty: str = ""
 
 
@@ -109,22 +91,18 @@ def start(
       onto: a name that upstream, or the checkout's git, has for the commit.
       drop_upstreamed: whether to drop patches that change nothing any more.
     Raises:
-      RebaseStoppedError: the user must decide; `advance` or `abort` next.
+      ConflictError: the user must decide; `advance` or `abort` next.
         After any other error all is as before.
-      CommitMissingError: upstream does not have the commit.
       UnreachableError: upstream does not answer.
-      LockMismatchError, UserCommitsError: patches/ is not locked, or the
-        branch has commits that patches/ lacks.
     """
     with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
         operations.check_no_rebase(project)
         pinned = project.upstream()
-        found = patch_folder.load(project.patches)
-        check_lock(pinned, found)
+        found = locked(project, pinned)
         _check_exported(checkout, pinned.pin)
         target = _resolve(checkout, pinned.pin, onto)
-        tip = commit_series(checkout, pinned.pin, found)
+        tip = commit_series(checkout, pinned.pin, found).tip
         todo = checkout.commits(f"{pinned.pin.commit}..{tip}")
         state = _State(
             str(checkout.directory),
@@ -145,12 +123,12 @@ def start(
             rebase = _Rebase(project, checkout, state)
             rebase.save()
             return rebase.run(drop_upstreamed)
-        except errors.RebaseStoppedError:
+        except errors.ConflictError:
             raise
         except BaseException:
             # Nobody has decided anything yet that could be lost.
             with interrupts.deferred():
-                _remove(project, checkout)
+                checkout.remove_worktree(project.rebase)
             raise
 
 
@@ -158,7 +136,7 @@ def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False)
     """Continues a rebase.
 
     Raises:
-      RebaseStoppedError: conflicts are left, the next patch stops too,
+      ConflictError: conflicts are left, the next patch stops too,
         patches/ has changed since the start, or no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
@@ -172,12 +150,12 @@ def abort(project: Project, checkout: Checkout) -> None:
     """Ends a rebase; all is as before it, and its resolutions are forgotten.
 
     Raises:
-      RebaseStoppedError: no rebase is in progress.
+      ConflictError: no rebase is in progress.
     """
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()
-        _remove(project, checkout)
+        checkout.remove_worktree(project.rebase)
 
 
 class _Rebase:
@@ -195,29 +173,25 @@ class _Rebase:
 
     @staticmethod
     def under_way(project: Project, checkout: Checkout) -> _Rebase:
-        """The rebase that has stopped.
-
-        Raises:
-          RebaseStoppedError: no rebase is in progress.
-        """
+        """The rebase that has stopped."""
         if not project.rebase.exists():
             raise _no_rebase()
         try:
             text = (_git_dir(project) / _STATE).read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"the rebase in {project.rebase} was killed as it began",
                 next_command="k2mps rebase --abort, then begin again",
             ) from None
         try:
             state = _State(**json.loads(text))
         except TypeError:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 "another version of k2mps began the rebase in progress",
                 next_command="k2mps rebase --abort, then begin again",
             ) from None
         if state.checkout != str(checkout.directory):
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"the rebase in progress is of the checkout {state.checkout}",
                 next_command=f"give --k2 {state.checkout} as when it began",
             )
@@ -230,17 +204,13 @@ class _Rebase:
         os.replace(draft, self._file)
 
     def check_unchanged(self) -> None:
-        """Refuses to continue where patches/ has changed since the start.
-
-        Raises:
-          RebaseStoppedError: names the files that have changed.
-        """
+        """Refuses to continue where patches/ has changed since the start."""
         before, now = self._state.files, _hashes(self._project)
         changed = sorted(
             path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
         )
         if changed:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"{', '.join(changed[:5])} changed since the rebase began",
                 why="k2mps rebase --continue would overwrite these changes",
                 next_command="git stash push --include-untracked patches"
@@ -257,11 +227,7 @@ class _Rebase:
         return self._finish()
 
     def _pick(self, commit: Commit) -> None:
-        """Merges one commit into the worktree.
-
-        Raises:
-          RebaseStoppedError: there are conflicts.
-        """
+        """Merges one commit into the worktree."""
         self._git.bytes("reset", "--quiet", "--hard", self._state.head, work_tree=True)
         for change in self._checkout.changes(commit.parents[0], commit.id):
             if change.old_id is None:
@@ -270,7 +236,7 @@ class _Rebase:
         result = self._git.run(*_PICK, commit.id, work_tree=True)
         unmerged = self._unmerged()
         if result.status != 0 and not unmerged:
-            raise errors.GitError(
+            raise errors.K2mpsError(
                 f"git cherry-pick failed in {self._project.rebase}",
                 why=result.stderr,
                 next_command="k2mps --verbose rebase --continue shows the"
@@ -309,18 +275,14 @@ class _Rebase:
         """Copies the conflicting text, which tells the resolution later."""
         file = self._project.rebase / path
         kept = ""
-        if file.is_file() and resolutions.has_markers(file.read_bytes()):
-            number = len(self._state.conflicts)
-            kept = f"k2mps-conflict-{number}"
+        if self._has_markers(path):
+            kept = f"k2mps-conflict-{len(self._state.conflicts)}"
             shutil.copy(file, _git_dir(self._project) / kept)
         self._state.conflicts[path] = kept
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
         """Commits the user's version of the patch at which the rebase stopped, and
         keeps how conflicts were resolved.
-
-        Raises:
-          RebaseStoppedError: conflicts or untracked files are left.
         """
         if not self._state.conflicts and not self._state.empty:
             return
@@ -334,7 +296,7 @@ class _Rebase:
             or (path in unmerged and not self._state.conflicts[path])
         ]
         if left:
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"conflicts are left in {', '.join(left)}",
                 next_command=f"edit them in {self._project.rebase}, git add"
                 " or git rm them there, then k2mps rebase --continue",
@@ -351,17 +313,13 @@ class _Rebase:
         self._commit(commit, drop_upstreamed)
 
     def _check_untracked(self) -> None:
-        """Refuses untracked files, which the patch would lack.
-
-        Raises:
-          RebaseStoppedError: names them.
-        """
+        """Refuses untracked files, which the patch would lack."""
         untracked = git.split_z(
             self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
         )
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
-            raise errors.RebaseStoppedError(
+            raise errors.ConflictError(
                 f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
                 why="git does not track it there, and --continue would delete it",
                 next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
@@ -416,7 +374,7 @@ class _Rebase:
                 removed=plan.removed,
                 move=Move.stay({}),
             )
-        _remove(self._project, self._checkout)
+        self._checkout.remove_worktree(self._project.rebase)
         return Rebased(
             pin,
             plan.patches,
@@ -441,19 +399,19 @@ class _Rebase:
         number = self._state.count - len(self._state.todo) + 1
         return f"patch {number} of {self._state.count}, patches/{extraction.name_of(commit)},"
 
-    def _stopped(self, commit: Commit, paths: list[str]) -> errors.RebaseStoppedError:
+    def _stopped(self, commit: Commit, paths: list[str]) -> errors.ConflictError:
         places = self._explain(commit, paths)
         lines = [line for place in places for line in place.lines()]
-        return errors.RebaseStoppedError(
+        return errors.ConflictError(
             f"{self._place(commit)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
             why="\n".join(lines),
             next_command=f"edit the files in {self._project.rebase}, then"
             " k2mps rebase --continue; or k2mps rebase --abort",
         )
 
-    def _became_empty(self, commit: Commit) -> errors.RebaseStoppedError:
+    def _became_empty(self, commit: Commit) -> errors.ConflictError:
         lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
-        return errors.RebaseStoppedError(
+        return errors.ConflictError(
             f"{self._place(commit)} no longer changes anything on {self._state.onto[:12]}",
             why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
             next_command="k2mps rebase --continue --drop-upstreamed, to drop"
@@ -474,7 +432,6 @@ def _hashes(project: Project) -> dict[str, str]:
 
 
 def _git_dir(project: Project) -> Path:
-    """The git directory of the rebase's worktree."""
     link = (project.rebase / ".git").read_text(encoding="utf-8")
     return project.rebase / link.removeprefix("gitdir: ").rstrip("\n")
 
@@ -485,8 +442,7 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
         return
     # git says no more than this, and removes what it has written.
     full = "unable to write file" in result.stderr
-    kind = errors.DiskFullError if full else errors.GitError
-    raise kind(
+    raise errors.K2mpsError(
         f"no worktree of k2 could be made in {project.rebase}"
         + (": no space left on device" if full else ""),
         why=result.stderr,
@@ -494,16 +450,8 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
     )
 
 
-def _no_rebase() -> errors.RebaseStoppedError:
-    return errors.RebaseStoppedError(
-        "no rebase is in progress", next_command="k2mps rebase --onto REV"
-    )
-
-
-def _remove(project: Project, checkout: Checkout) -> None:
-    """Removes the worktree."""
-    shutil.rmtree(project.rebase, ignore_errors=True)
-    checkout.git.bytes("worktree", "prune")
+def _no_rebase() -> errors.ConflictError:
+    return errors.ConflictError("no rebase is in progress", next_command="k2mps rebase --onto REV")
 
 
 def _forget_killed(project: Project, checkout: Checkout) -> None:
@@ -513,14 +461,14 @@ def _forget_killed(project: Project, checkout: Checkout) -> None:
     except (FileNotFoundError, NotADirectoryError):
         begun = False
     if not begun and project.rebase.exists():
-        _remove(project, checkout)
+        checkout.remove_worktree(project.rebase)
 
 
 def _check_exported(checkout: Checkout, pin: Pin) -> None:
-    tip = checkout.branch_tip()
+    tip = checkout.commit_of(BRANCH_REF)
     users = checkout.unexported(pin.commit, tip) if tip else []
     if users:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
             why="a rebase would leave them on the old pin: "
             + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
@@ -551,7 +499,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
                 f" {checkout.directory}",
             ) from None
         if not local:
-            raise errors.CommitMissingError(
+            raise errors.K2mpsError(
                 f"neither {checkout.directory} nor {git.redacted(pin.url)} has a commit {name}",
                 why=error.why,
                 next_command="give a full commit id, a tag or a branch of upstream's",
@@ -560,7 +508,7 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
         return local
     commit = checkout.commit_of(f"FETCH_HEAD{suffix or ''}")
     if not commit:
-        raise errors.CommitMissingError(
+        raise errors.K2mpsError(
             f"upstream's {base} has no commit {name}",
             next_command="give a full commit id, a tag or a branch of upstream's",
         )
@@ -573,12 +521,7 @@ def _lacks(error: errors.UnreachableError) -> bool:
 
 
 def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
-    """Refuses a commit that another clone could not fetch as the pin.
-
-    Raises:
-      CommitMissingError: upstream does not have it.
-      UnreachableError: upstream does not answer.
-    """
+    """Refuses a commit that another clone could not fetch as the pin."""
     if checkout.is_ancestor(commit, pin.commit):
         return
     # In the checkout, which has the commit, git would not ask upstream.
@@ -594,7 +537,7 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
             )
         except errors.UnreachableError as error:
             if _lacks(error):
-                raise errors.CommitMissingError(
+                raise errors.K2mpsError(
                     f"{git.redacted(pin.url)} does not have {commit[:12]}",
                     why=f"it is in {checkout.directory} only, and another"
                     " clone could not fetch it as the pin",

@@ -28,21 +28,17 @@ _SHOWN = 10
 
 @dataclasses.dataclass(frozen=True)
 class PatchFigures:
-    """One patch.
-
-    Attributes:
-      group: its group; empty where the series has no groups.
-      new_files, new_lines: its files under patches/files, and their lines.
-      files, added, removed: the upstream files that it edits, and the lines that
-        it adds to and removes from them.
-    """
+    """One patch."""
 
     name: str
-    group: str
+    group: str  # its group; empty where the series has no groups
     subject: str
     status: str
+    # new_files, new_lines: its files under patches/files, and their lines
     new_files: int
     new_lines: int
+    # files, added, removed: the upstream files that it edits, and the lines that it adds to
+    # and removes from them
     files: int
     added: int
     removed: int
@@ -50,42 +46,31 @@ class PatchFigures:
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """How far the pin is behind upstream.
-
-    Attributes:
-      date: the date of the pinned commit, ISO 8601; None where no checkout has
-        the commit.
-      age_days: the days since that date.
-      tip: the last commit of upstream's default branch, as far as known here.
-      behind: the number of commits from the pin to `tip`.
-      unknown: why `tip` and `behind` are missing or may be old; empty where
-        upstream has just answered.
-    """
+    """How far the pin is behind upstream."""
 
     version: str
     commit: str
-    date: str | None
-    age_days: int | None
-    tip: str | None
-    behind: int | None
-    unknown: str
+    # The date of the pinned commit, ISO 8601; None where no checkout has the commit.
+    date: str | None = None
+    age_days: int | None = None  # the days since that date
+    tip: str | None = None  # the last commit of upstream's default branch, as far as known here
+    behind: int | None = None  # the number of commits from the pin to `tip`
+    # Why `tip` and `behind` are missing or may be old; empty where upstream has just
+    # answered.
+    unknown: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class HotSpot:
-    """An upstream file that patches edit.
-
-    Attributes:
-      patches: the names of these patches.
-      hunks, lines: the hunks and lines of all of them together.
-      commits: how many of the last `RECENT_COMMITS` before the pin changed the
-        file; None where there is no checkout.
-    """
+    """An upstream file that patches edit."""
 
     path: str
-    patches: tuple[str, ...]
+    patches: tuple[str, ...]  # the names of these patches
+    # hunks, lines: the hunks and lines of all of them together
     hunks: int
     lines: int
+    # How many of the last `RECENT_COMMITS` before the pin changed the file; None where
+    # there is no checkout.
     commits: int | None
 
 
@@ -159,15 +144,8 @@ def fetch_tip(pin: Pin, checkout: Checkout) -> str:
 def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> Drift:
     unknown = ""
     if checkout is None or not checkout.has(pin.commit):
-        return Drift(
-            pin.version,
-            pin.commit,
-            None,
-            None,
-            None,
-            None,
-            "no checkout has the pin; k2mps checkout makes one",
-        )
+        unknown = "no checkout has the pin; k2mps checkout makes one"
+        return Drift(pin.version, pin.commit, unknown=unknown)
     if offline:
         unknown = "upstream was not asked"
     else:

@@ -22,7 +22,6 @@ _CONFLICT = re.compile(
 
 
 def has_markers(text: bytes) -> bool:
-    """Whether a text has a conflict."""
     return _CONFLICT.search(text) is not None
 
 
@@ -31,7 +30,6 @@ class Store:
 
     Args:
       directory: `resolutions/` of the project.
-      patch: the name of the patch.
     """
 
     def __init__(self, directory: Path, patch: str):
@@ -67,14 +65,13 @@ class Store:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(part)
             except OSError as error:
-                raise errors.FileAccessError(
+                raise errors.K2mpsError(
                     f"{path}: {error.strerror or error}",
                     next_command="make the file writable, then run the same command again",
                 ) from None
 
 
 def _key(match: re.Match) -> str:
-    """The hash of a conflict's sides."""
     digest = hashlib.sha256()
     for side in ("ours", "base", "theirs"):
         digest.update(match[side] + b"\0")

@@ -89,7 +89,7 @@ def _show_status(session: Session) -> None:
         show(f"  {line}")
     if found.untracked_files:
         show(
-            f"  not tracked by git: {errors.few(found.untracked_files)}; k2mps"
+            f"  not tracked by git: {errors.some(found.untracked_files)}; k2mps"
             " new and fold take files that you name"
         )
     if found.rebase:
@@ -102,12 +102,7 @@ def _show_status(session: Session) -> None:
 
 
 def _next(found, built: Path | None) -> str:
-    """The next command for the user.
-
-    Args:
-      found: the status of the checkout.
-      built: the build that is registered, if any.
-    """
+    """The next command for the user."""
     # A build does by itself what status advises before a first build.
     by_build = found.state.before_build and not found.patch_changes and not found.rebase
     if found.next_command and not by_build:
@@ -149,7 +144,11 @@ def status_command(session: Session, as_json: bool) -> None:
         _show_status(session)
         return
     found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
-    facts = {"checkout": str(session.directory), **found.as_dict()}
+    facts = {
+        "checkout": str(session.directory),
+        **dataclasses.asdict(found),
+        "patches": "changed" if found.patch_changes else "locked",
+    }
     session.console.info(json.dumps(facts, indent=2))
 
 
@@ -389,7 +388,7 @@ def mac_report_command(
         show(f"{name}: {made['steps'][name]['wrong']}")
     show(f"wrote {target}; attach it to an issue")
     if wrong:
-        raise errors.TestsFailedError(
+        raise errors.CheckFailedError(
             f"wrong: {', '.join(wrong)}", next_command=f"read {target}, which has the details"
         )
 
@@ -487,7 +486,6 @@ for _command in (*patches.COMMANDS.commands.values(), wheels.wheel_command):
 
 
 def run() -> None:
-    """Entry point of the console script."""
     from k2mps.core import git, interrupts
 
     interrupts.install()
@@ -497,7 +495,7 @@ def run() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except errors.K2mpsError as error:
+    except (errors.K2mpsError, errors.InterruptedRunError) as error:
         failure = error
     except OSError as error:
         failure = _as_error(error)
@@ -512,10 +510,6 @@ def _as_error(error: OSError) -> errors.K2mpsError:
     what = error.strerror or str(error)
     if error.filename:
         what += f": {error.filename}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return errors.DiskFullError(
-            what, next_command="free some space, then run the same command again"
-        )
-    return errors.FileAccessError(
-        what, next_command="make it readable and writable, then run the same command again"
-    )
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "free some space" if full else "make it readable and writable"
+    return errors.K2mpsError(what, next_command=f"{remedy}, then run the same command again")

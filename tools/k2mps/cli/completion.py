@@ -9,7 +9,6 @@ SHELLS = ("bash", "fish", "zsh")
 
 
 def script(command: click.Command, shell: str) -> str:
-    """The script with which a shell completes this command."""
     return get_completion_class(shell)(command, {}, "k2mps", "_K2MPS_COMPLETE").source()
 
 

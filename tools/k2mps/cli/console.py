@@ -113,7 +113,7 @@ class Console(Reporter):
             print(text, file=stream, flush=True)
 
 
-class _PlainTask:
+class _PlainTask(Task):
     def __init__(self, console: Console, title: str):
         self._console = console
         self._title = title
@@ -128,7 +128,7 @@ class _PlainTask:
         self._console.info(f"{self._title}: {count}{detail}".rstrip())
 
 
-class _LiveTask:
+class _LiveTask(Task):
     def __init__(self, live, bar):
         self._live = live
         self._bar = bar

@@ -84,7 +84,7 @@ def _show_untracked(session: Session, checkout) -> None:
     untracked = checkout.untracked_files()
     if untracked:
         session.console.warn(
-            f"not in it, as git does not track them: {errors.few(untracked, 5)}; k2mps fold"
+            f"not in it, as git does not track them: {errors.some(untracked, 5)}; k2mps fold"
             " PATCH FILE takes in what is named"
         )
 
@@ -107,7 +107,7 @@ def lint_command(session: Session, form: str) -> None:
         session.console.info(line)
     if findings:
         places = len({finding.path for finding in findings})
-        raise errors.LintError(
+        raise errors.CheckFailedError(
             f"{len(findings)} findings in {places} files",
             next_command="correct them, then k2mps lock",
         )
@@ -144,7 +144,7 @@ def probe_command(session: Session, commits: str):
     checkout = session.obtain()
     end = end or report.fetch_tip(pin, checkout)
     result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
-    return result.as_dict(), probe.sections(result)
+    return dataclasses.asdict(result), probe.sections(result)
 
 
 @command(COMMANDS, "undo", k2_option)
@@ -158,7 +158,6 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
     """
     from k2mps.stack import operations, undo
 
-    session.tidy()
     checkout = session.existing()
     if only_list:
         session.console.table(
@@ -218,7 +217,7 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
     """
     from k2mps.stack.authoring import Words
 
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "new", Words(**words), paths)
     _show_untracked(session, checkout)
 
@@ -231,7 +230,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "fold", patch, paths)
     _show_untracked(session, checkout)
 
@@ -242,12 +241,13 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 @_patch_argument()
 def edit_command(session: Session, patch: str, **words: str | None) -> None:
     """Change the header of PATCH; without options, in your editor."""
+    from k2mps.series import patch_folder
     from k2mps.stack import authoring
 
     session.tidy()
     said = authoring.Words(**words)
     if said == authoring.Words():
-        old = authoring.words_of(session.project, patch)
+        old = patch_folder.load(session.project.patches).named(patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
         said = authoring.parse_words(text) if text else said
     _change(session, session.existing(), "edit", patch, said)
@@ -257,7 +257,7 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
 @_patch_argument()
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
-    _change(session, session.to_change(), "drop", patch)
+    _change(session, session.existing(), "drop", patch)
 
 
 @command(COMMANDS, "rename", k2_option)
@@ -265,7 +265,7 @@ def drop_command(session: Session, patch: str) -> None:
 @click.argument("name")
 def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
-    _change(session, session.to_change(), "rename", patch, name)
+    _change(session, session.existing(), "rename", patch, name)
 
 
 def _anchor_option(name: str):
@@ -285,7 +285,7 @@ def move_command(session: Session, before: str | None, after: str | None, patch:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
-    checkout = session.to_change()
+    checkout = session.existing()
     _change(session, checkout, "move", patch, before or after, after=before is None)
 
 
@@ -298,12 +298,14 @@ def export_command(session: Session, prune: bool, overwrite: bool) -> None:
     """Write the commits of branch k2-mps to patches/, and lock it."""
     from k2mps.stack import export
 
-    result = export.export(session.project, session.existing(), prune=prune, overwrite=overwrite)
+    result, tree = export.export(
+        session.project, session.existing(), prune=prune, overwrite=overwrite
+    )
     show = session.console.info
     _show_written(session, result)
     if not result.written and not result.removed:
         show("patches/ has it all already")
-    show(f"{len(result.patches)} patches, tree {result.tree[:12]}")
+    show(f"{len(result.patches)} patches, tree {tree[:12]}")
 
 
 @command(COMMANDS, "lock", k2_option)
@@ -315,10 +317,10 @@ def lock_command(session: Session) -> None:
     session.tidy()
     # A conflict in the lock is what this mends.
     session.upstream = pins.load(session.project.config_file, False)
-    locked = export.lock(session.project, session.obtain())
+    patches, tree, written = export.lock(session.project, session.obtain())
     session.console.info(
-        f"{locked.patches} patches, tree {locked.tree[:12]}"
-        + ("; upstream.toml written" if locked.written else ", as before")
+        f"{patches} patches, tree {tree[:12]}"
+        + ("; upstream.toml written" if written else ", as before")
     )
 
 
@@ -369,7 +371,7 @@ def upstream_command(
             ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
         )
         if bad:
-            raise errors.TestsFailedError(
+            raise errors.CheckFailedError(
                 f"{len(bad)} of {len(rows)} commits fail: {'; '.join(bad)}",
                 next_command="k2mps fold the fix into the patch, then k2mps"
                 " upstream --check again: it skips commits that have passed",

@@ -76,9 +76,10 @@ class Session:
         return clone.locate(self.project, self.k2)
 
     def existing(self):
-        """The checkout, which must exist."""
+        """The checkout, which must exist, with the project mended."""
         from k2mps.stack import checkout
 
+        self.tidy()
         found = checkout.Checkout(self.directory, self.console)
         found.tidy()
         return found
@@ -86,11 +87,6 @@ class Session:
     def existing_if_any(self):
         """The checkout, or None where there is none."""
         return self.existing() if self.directory.is_dir() else None
-
-    def to_change(self):
-        """The checkout, which must exist, with the project mended."""
-        self.tidy()
-        return self.existing()
 
     def obtain(self):
         """The checkout, cloned if need be, with the pin in it."""
@@ -169,5 +165,4 @@ json_option = click.option("--json", "as_json", is_flag=True, help="print JSON")
 
 
 def build_options(command):
-    """--k2, --torch and --jobs."""
     return k2_option(torch_option(jobs_option(command)))

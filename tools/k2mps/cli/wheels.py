@@ -84,7 +84,7 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
     session.prepare_wheels()
     found = list(differences.differences(first, second))
     if found:
-        raise errors.WheelsDifferError(
+        raise errors.CheckFailedError(
             f"{first.name} and {second.name} differ in {len(found)} place(s)",
             why="\n".join(found),
             next_command="build both with the same compilers, torch and commit of k2-mps",

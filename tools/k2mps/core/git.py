@@ -92,39 +92,11 @@ _NO_CONVERSION = {
 # get an index that does not exist.
 _WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 
-# Variables that name another repository or change git's output.  Those for
-# configuration (GIT_CONFIG_*) and transport (GIT_SSH*, GIT_SSL_*, GIT_ASKPASS)
-# stay.
-_SCRUBBED = (
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_ATTR_SOURCE",
-    "GIT_AUTHOR_DATE",
-    "GIT_AUTHOR_EMAIL",
-    "GIT_AUTHOR_NAME",
-    "GIT_COMMITTER_DATE",
-    "GIT_COMMITTER_EMAIL",
-    "GIT_COMMITTER_NAME",
-    "GIT_COMMON_DIR",
-    "GIT_DEFAULT_HASH",
-    "GIT_DIFF_OPTS",
-    "GIT_DIR",
-    "GIT_EXTERNAL_DIFF",
-    "GIT_GLOB_PATHSPECS",
-    "GIT_GRAFT_FILE",
-    "GIT_ICASE_PATHSPECS",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-    "GIT_INDEX_VERSION",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_NOGLOB_PATHSPECS",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_PAGER_IN_USE",
-    "GIT_PREFIX",
-    "GIT_QUARANTINE_PATH",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_SHALLOW_FILE",
-    "GIT_WORK_TREE",
+# The variables for git that stay: configuration, transport, and where git looks.  Any
+# other one can name another repository or change git's output.
+_KEPT = re.compile(
+    "GIT_(ALLOW_PROTOCOL|ASKPASS|CEILING|CONFIG|CURL|DISCOVERY|EXEC_PATH|HTTP|NO_LAZY_FETCH"
+    "|PROTOCOL|PROXY|SSH|SSL|TEMPLATE_DIR|TERMINAL_PROMPT|TRACE|USER_AGENT)"
 )
 
 _ENVIRONMENT = {
@@ -158,12 +130,13 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded", "Out of diskspac
 
 
 def scrub_environment() -> None:
-    """Removes the variables in `_SCRUBBED` from this process.
+    """Removes git's variables from this process, but for those in `_KEPT`.
 
     A git hook or alias sets them, for another repository than ours.
     """
-    for name in _SCRUBBED:
-        os.environ.pop(name, None)
+    for name in list(os.environ):
+        if name.startswith("GIT_") and not _KEPT.match(name):
+            del os.environ[name]
 
 
 class Git:
@@ -174,7 +147,6 @@ class Git:
       index: an index file to use in place of the repository's own.
       literal: files of the working tree are the blobs' bytes, whatever the
         user's conventions are; for clones that the tool has made.
-      reporter: told about every command.
     """
 
     def __init__(
@@ -205,13 +177,9 @@ class Git:
 
         Args:
           args: the command, without the leading "git".
-          stdin: what the command reads.
           work_tree: the command reads or writes files of the working tree,
             whose line ends and filters are the user's choice unless this is
             a clone of the tool's.
-          environment: further variables for this command.
-        Raises:
-          DiskFullError: git found no space.
         """
         settings = dict(_FIXED)
         variables = dict(_ENVIRONMENT)
@@ -238,7 +206,7 @@ class Git:
         """Runs a command that must succeed; returns its output as it is."""
         result = self.run(*args, **kwargs)
         if result.status != 0:
-            raise errors.GitError(
+            raise errors.K2mpsError(
                 f"git {' '.join(args)} failed with status {result.status} in {self.directory}",
                 why=result.stderr,
                 next_command="k2mps --verbose shows the command that failed;"
@@ -265,7 +233,6 @@ class Git:
           args: the command; `--progress` is added here.
         Raises:
           UnreachableError: the command failed.
-          DiskFullError: there was no space for what came.
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
@@ -330,8 +297,8 @@ def version() -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", output)[:3]))
 
 
-def _disk_full(command: str, stderr: str) -> errors.DiskFullError:
-    return errors.DiskFullError(
+def _disk_full(command: str, stderr: str) -> errors.K2mpsError:
+    return errors.K2mpsError(
         f"no space left while running git {command}",
         why=stderr,
         next_command="free some space, then run the same command again",
@@ -340,11 +307,7 @@ def _disk_full(command: str, stderr: str) -> errors.DiskFullError:
 
 @contextlib.contextmanager
 def _started(args: Sequence[str], **how) -> Iterator[subprocess.Popen]:
-    """A git process.
-
-    Raises:
-      RequirementMissingError: there is no git.
-    """
+    """A git process."""
     try:
         with process.started(["git", *args], grace=10, **how) as started:
             yield started

@@ -31,7 +31,6 @@ class File:
 
     @property
     def mode(self) -> str:
-        """As git writes it."""
         return EXECUTABLE_MODE if self.executable else FILE_MODE
 
     @property
@@ -116,7 +115,6 @@ class Import:
 
 
 def blob_id(content: bytes) -> str:
-    """The id of a blob."""
     return hashlib.sha1(b"blob %d\0%s" % (len(content), content)).hexdigest()
 
 

@@ -74,17 +74,11 @@ class Torch:
 
 @dataclasses.dataclass(frozen=True)
 class Lock:
-    """The hashes of patches/ when it was last locked.
+    """The hashes of patches/ when it was last locked."""
 
-    Attributes:
-      series: sha256 of patches/series.
-      patches: file name of a patch to its sha256.
-      files: path of a new file in k2's tree to what `digest` says of it.
-    """
-
-    series: str
-    patches: Mapping[str, str]
-    files: Mapping[str, str]
+    series: str  # sha256 of patches/series
+    patches: Mapping[str, str]  # file name of a patch to its sha256
+    files: Mapping[str, str]  # path of a new file in k2's tree to what `digest` says of it
 
     def differences(self, other: Lock) -> list[str]:
         """Lists the differences of `other`, one short line each."""
@@ -107,20 +101,15 @@ class Lock:
 
 @dataclasses.dataclass(frozen=True)
 class Upstream:
-    """All of upstream.toml.
-
-    Attributes:
-      budget: the lines that patches may touch in upstream's files, or None.
-    """
+    """All of upstream.toml."""
 
     pin: Pin
     torch: Torch
     lock: Lock
-    budget: int | None = None
+    budget: int | None = None  # the lines that patches may touch in upstream's files, or None
 
 
 def sha256(content: bytes) -> str:
-    """The sha256 of some bytes, as hexadecimal digits."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -130,9 +119,6 @@ def load(path: Path, locked: bool = True) -> Upstream:
     Args:
       locked: whether to read the lock; else the lock is empty, and a merge
         conflict in it does not matter.
-    Raises:
-      ConfigError: the file is missing, malformed or incomplete, or has a merge
-        conflict.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -143,13 +129,13 @@ def load(path: Path, locked: bool = True) -> Upstream:
             raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
         document = tomllib.loads(text)
     except FileNotFoundError:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path} does not exist",
             why="the tool runs in a clone of k2-mps only",
             next_command="cd into your clone of k2-mps",
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
     read = _Reader(path.name, document)
@@ -160,7 +146,7 @@ def load(path: Path, locked: bool = True) -> Upstream:
         tuple(read.value("torch", "tested", _is_texts, "a list of texts", [default])),
     )
     if not {default, *torch.tested} <= set(torch.supported):
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name}: [torch] supported must contain the default and all of tested",
             next_command=_CORRECT,
         )
@@ -183,15 +169,15 @@ def load(path: Path, locked: bool = True) -> Upstream:
     )
 
 
-def _conflict(name: str, above: bool) -> errors.ConfigError:
+def _conflict(name: str, above: bool) -> errors.K2mpsError:
     """git has left a conflict in the file."""
     if above:
-        return errors.ConfigError(
+        return errors.K2mpsError(
             f"{name} has a merge conflict",
             why="the pin or the torch versions were changed on both sides",
             next_command=f"resolve it in {name} above [lock], then k2mps lock",
         )
-    return errors.ConfigError(
+    return errors.K2mpsError(
         f"the lock in {name} has a merge conflict",
         why="patches were added, or the same one was changed, on both sides",
         next_command="resolve conflicts in patches/, then k2mps lock",
@@ -199,7 +185,6 @@ def _conflict(name: str, above: bool) -> errors.ConfigError:
 
 
 def without_lock(text: str) -> str:
-    """upstream.toml's text without the tables of the lock."""
     kept = []
     inside = False
     for line in text.splitlines(keepends=True):
@@ -244,11 +229,7 @@ def _is_table(value: object) -> bool:
 
 
 class _Reader:
-    """Takes values out of a parsed document, or says what is wrong.
-
-    Raises:
-      ConfigError: a value is missing, or of another kind.
-    """
+    """Takes values out of a parsed document, or says what is wrong."""
 
     def __init__(self, name: str, document: dict):
         self._name = name
@@ -258,10 +239,10 @@ class _Reader:
         """A value that `fits` accepts."""
         found = self._document.get(table)
         if not isinstance(found, dict):
-            raise errors.ConfigError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
+            raise errors.K2mpsError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
         value = found.get(key, default)
         if not fits(value):
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{self._name}: [{table}] {key} must be {kind}",
                 next_command="k2mps lock" if table == "lock" else _CORRECT,
             )
@@ -273,7 +254,7 @@ class _Reader:
     def object_id(self, table: str, key: str) -> str:
         value = self.text(table, key)
         if not _OBJECT_ID.fullmatch(value):
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{self._name}: [{table}] {key} must be a full object id, 40 hexadecimal digits",
                 why=f"it is {value!r}",
                 next_command=_CORRECT,

@@ -20,15 +20,10 @@ _TAIL_LINES = 400
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-      status: its exit status.
-      lines: the last lines that it wrote, standard error included.
-    """
-
-    status: int
-    lines: tuple[str, ...]
+    status: int  # its exit status
+    lines: tuple[str, ...]  # the last lines that it wrote, standard error included
 
 
 def run(
@@ -47,12 +42,8 @@ def run(
     tool then ends the command and its children.
 
     Args:
-      argv: the command.
-      reporter: told about it.
-      cwd: where it runs.
       environment: variables for it, on top of this process's.
       on_line: called with each line as it comes.
-      log: a file that receives the whole output.
       keep_open: file descriptors that the command inherits.
     """
     argv = [str(word) for word in argv]
@@ -105,10 +96,6 @@ def started(
 
     A process that is asked to end removes its locks and half-written outputs
     and ends its own children; one that does not end is killed.
-
-    Args:
-      grace: how many seconds it may take to end.
-      how: arguments of `subprocess.Popen`.
     """
     # A signal must not come between the start of the process and the promise
     # to end it.

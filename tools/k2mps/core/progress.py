@@ -5,19 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 
-class Task(Protocol):
-    """One long piece of work whose end is in sight."""
+class Task:
+    """One long piece of work whose end is in sight; this one is not shown."""
 
     def update(self, done: int, total: int, detail: str = "") -> None:
         """Reports that `done` of `total` units are finished."""
-
-
-class _SilentTask:
-    def update(self, done: int, total: int, detail: str = "") -> None:
-        pass
 
 
 class Reporter:
@@ -35,25 +29,19 @@ class Reporter:
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator[Task]:
         """A long piece of work, shown for as long as the context lasts."""
-        yield _SilentTask()
+        yield Task()
 
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of a longer result.
+    """A part of a longer result."""
 
-    Attributes:
-      title: its heading.
-      lines: what is said in words.
-      head, rows: a table; there may be none.
-      preformatted: whether the lines are code, not sentences.
-    """
-
-    title: str
-    lines: tuple[str, ...] = ()
+    title: str  # its heading
+    lines: tuple[str, ...] = ()  # what is said in words
+    # head, rows: a table; there may be none
     head: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    preformatted: bool = False
+    preformatted: bool = False  # whether the lines are code, not sentences
 
     def markdown(self) -> Iterator[str]:
         """The section as lines of Markdown."""
@@ -69,14 +57,15 @@ class Section:
             yield "```"
             yield ""
         if self.rows:
-            yield _row(self.head)
-            yield _row(["---"] * len(self.head))
-            for row in self.rows:
-                yield _row(row)
+            yield from markdown_table(self.head, self.rows)
             yield ""
 
 
-def _row(cells: Sequence[str]) -> str:
-    return (
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells) + " |"
-    )
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of Markdown."""
+
+    def line(cells: Sequence[str]) -> str:
+        shown = (cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells)
+        return f"| {' | '.join(shown)} |"
+
+    return [line(head), "|" + "---|" * len(head), *map(line, rows)]

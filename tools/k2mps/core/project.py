@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import os
 from collections.abc import Iterator
@@ -12,53 +11,23 @@ from pathlib import Path
 from k2mps.core import errors, pins
 
 
-@dataclasses.dataclass(frozen=True)
 class Project:
-    """A clone of k2-mps.
+    """A clone of k2-mps, and the places in it."""
 
-    Attributes:
-      root: its top directory, which holds upstream.toml.
-    """
-
-    root: Path
-
-    @property
-    def config_file(self) -> Path:
-        return self.root / "upstream.toml"
-
-    @property
-    def patches(self) -> Path:
-        return self.root / "patches"
-
-    @property
-    def build_root(self) -> Path:
-        """The folder of the default checkout and the build trees."""
-        return self.root / "build"
-
-    @property
-    def default_checkout(self) -> Path:
-        return self.build_root / "k2"
-
-    @property
-    def environment(self) -> Path:
-        """The virtual environment that builds and tests run in."""
-        return self.root / ".venv"
-
-    @property
-    def rebase(self) -> Path:
-        """The worktree of k2 in which a rebase is in progress."""
-        return self.build_root / "rebase"
-
-    @property
-    def resolutions(self) -> Path:
-        """Conflicts of earlier rebases and how they were resolved."""
-        return self.root / "resolutions"
-
-    @property
-    def staging(self) -> Path:
-        """Where new patch files are written before they are moved to their
-        place; beside them, so that moving is renaming."""
-        return self.root / ".k2mps"
+    def __init__(self, root: Path):
+        self.root = root
+        self.config_file = root / "upstream.toml"
+        self.patches = root / "patches"
+        self.build_root = root / "build"
+        self.default_checkout = self.build_root / "k2"
+        # The virtual environment that builds and tests run in.
+        self.environment = root / ".venv"
+        # The worktree of k2 in which a rebase is in progress.
+        self.rebase = self.build_root / "rebase"
+        # Conflicts of earlier rebases and how they were resolved.
+        self.resolutions = root / "resolutions"
+        # New patch files are written here, beside patches/, so that moving them is renaming.
+        self.staging = root / ".k2mps"
 
     def upstream(self) -> pins.Upstream:
         return pins.load(self.config_file)
@@ -67,16 +36,13 @@ class Project:
 def find(start: Path | None = None) -> Project:
     """The project that `start` (default: the current directory) is in, else
     the one that this very file belongs to.
-
-    Raises:
-      ConfigError: neither is in a clone of k2-mps.
     """
     here = Path(start or os.getcwd()).resolve()
     own = Path(__file__).resolve().parent
     for directory in (here, *here.parents, *own.parents):
         if (directory / "upstream.toml").is_file():
             return Project(directory)
-    raise errors.ConfigError(
+    raise errors.K2mpsError(
         "no upstream.toml in this directory or above it",
         why="the tool works on a clone of k2-mps",
         next_command="cd into your clone of k2-mps",

@@ -15,8 +15,7 @@ from pathlib import Path
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
 
@@ -33,13 +32,11 @@ def prepare(
     """Makes the folder.
 
     Args:
-      project, upstream: the clone of k2-mps and its upstream.toml.
       checkout: any checkout that has the pin; it is not changed.
       moderngpu: a folder with moderngpu's src/moderngpu.
       folder: does not exist, or is empty.
     Raises:
       RequirementMissingError: `moderngpu` has no moderngpu.
-      FileAccessError: `folder` is not empty.
     """
     if not (moderngpu / "src/moderngpu").is_dir():
         raise errors.RequirementMissingError(
@@ -48,13 +45,12 @@ def prepare(
             next_command="git clone https://github.com/moderngpu/moderngpu",
         )
     if folder.exists() and any(folder.iterdir()):
-        raise errors.FileAccessError(
+        raise errors.K2mpsError(
             f"{folder} is not empty", next_command="choose another folder, or remove it"
         )
-    found = patch_folder.load(project.patches)
-    check_lock(upstream, found)
+    found = locked(project, upstream)
     with checkout.exclusive():
-        tip = commit_series(checkout, upstream.pin, found)
+        tip = commit_series(checkout, upstream.pin, found).tip
     folder.mkdir(parents=True, exist_ok=True)
     base = upstream.pin.commit
     commits = checkout.commits(f"{base}..{tip}")

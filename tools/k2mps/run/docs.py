@@ -15,11 +15,12 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors
+from k2mps.core.progress import markdown_table
 from k2mps.core.project import Project
 from k2mps.run import program
 
@@ -41,21 +42,16 @@ WHERE = {
 
 
 def pages(project: Project) -> list[Path]:
-    """The pages of the site."""
     return sorted((project.root / "docs").glob("*.md"))
 
 
 def fresh(project: Project, page: Path) -> str:
-    """The text of a page with its blocks made anew.
-
-    Raises:
-      ConfigError: the page names a block that is not known.
-    """
+    """The text of a page with its blocks made anew."""
 
     def replace(match: re.Match) -> str:
         name = match[2]
         if name not in _BLOCKS:
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"{page.name} names a block {name!r}",
                 why=f"the blocks are {', '.join(sorted(_BLOCKS))}",
                 next_command=f"name one of these in {page.name}",
@@ -79,11 +75,9 @@ def write(project: Project) -> list[Path]:
 def build(environment: Environment) -> Path:
     """Builds the site, and takes each warning for an error.
 
-    Returns:
-      Its directory.
     Raises:
       RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
-      DocsError: mkdocs has a complaint.
+      CheckFailedError: mkdocs has a complaint.
     """
     environment.create()
     environment.install_group("docs")
@@ -92,7 +86,7 @@ def build(environment: Environment) -> Path:
     with environment.reporter.task("building the site"):
         outcome = program.run(environment, "mkdocs", options, on_line=lambda line: None)
     if outcome.status != 0:
-        raise errors.DocsError(
+        raise errors.CheckFailedError(
             "mkdocs could not build docs/",
             why="\n".join(outcome.lines[-20:]),
             next_command="correct the page that is named, then k2mps docs",
@@ -105,20 +99,11 @@ def _read(path: Path) -> dict:
 
 
 def operations(project: Project) -> list[dict]:
-    """The entries of docs/operations.toml."""
     return _read(project.root / "docs" / "operations.toml")["operation"]
 
 
 def budgets(project: Project) -> list[dict]:
-    """The entries of docs/budgets.toml."""
     return _read(project.root / "docs" / "budgets.toml")["budget"]
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-    return [line(head), "|" + "---|" * len(head), *map(line, rows)]
 
 
 def _operations(project: Project) -> list[str]:
@@ -135,7 +120,7 @@ def _operations(project: Project) -> list[str]:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
             rows.append((names, *row))
-    return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
+    return markdown_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 
 def _budgets(project: Project) -> list[str]:
@@ -145,7 +130,7 @@ def _budgets(project: Project) -> list[str]:
         counts = [*entry["host"], *entry["metal"]]
         pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *pairs))
-    return _table(
+    return markdown_table(
         ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows
     )
 
@@ -154,15 +139,12 @@ def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
     """The rows of the table in placement.cc: an operation, what its work and
     its steps are called, and the nanoseconds that the host takes for each unit
     of work, and Metal for each step and for a call.
-
-    Raises:
-      ConfigError: there are none.
     """
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
     if not rows:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"{path.name} has no row of costs",
             why=f"no line of it matches {pattern}",
             next_command="correct costs() in tools/k2mps/run/docs.py",
@@ -175,26 +157,26 @@ def _costs(project: Project) -> list[str]:
         (f"`{name}`", f"{host} ns × {work}", f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs")
         for name, work, steps, host, step, call in costs(project)
     ]
-    return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
+    return markdown_table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
-def error_classes() -> list[type]:
-    """All kinds of errors, by exit code."""
-    found = [
-        entry
-        for _, entry in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(entry, errors.K2mpsError) and entry is not errors.K2mpsError
+def error_kinds() -> list[type]:
+    """The kinds of errors with an exit code of their own, in the order of the codes."""
+    return [
+        kind for kind in vars(errors).values() if inspect.isclass(kind) and "remedy" in vars(kind)
     ]
-    return sorted(found, key=lambda entry: entry.exit_code)
 
 
 def _errors(project: Project) -> list[str]:
-    rows = []
-    for kind in error_classes():
-        signal = kind is errors.InterruptedRunError
-        code = "128 + signal" if signal else str(kind.exit_code)
-        rows.append((code, f"`{kind.__name__}`", kind.__doc__, kind.remedy))
-    return _table(("exit code", "class", "meaning", "remedy"), rows)
+    rows = [
+        (
+            str(getattr(kind, "exit_code", "128 + signal")),
+            inspect.getdoc(kind).split("\n")[0],
+            kind.remedy,
+        )
+        for kind in error_kinds()
+    ]
+    return markdown_table(("exit code", "meaning", "remedy"), rows)
 
 
 def _compatibility(project: Project) -> list[str]:
@@ -208,7 +190,7 @@ def _compatibility(project: Project) -> list[str]:
         ("macOS", "14 or newer, Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),
     ]
-    return _table(("", "version"), rows)
+    return markdown_table(("", "version"), rows)
 
 
 _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {

@@ -38,21 +38,13 @@ _MARK = '<script type="application/json" id="k2mps-mac-report">'
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much is done.
+    """How much is done."""
 
-    Attributes:
-      suites: names; all that this system has where empty.
-      arguments: of pytest, for the suites.
-      rounds: how often a test of threads repeats what it does.
-      repeats: how often all tests of races run.
-      quick: whether the benchmark is short.
-    """
-
-    suites: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    rounds: int = 5000
-    repeats: int = 5
-    quick: bool = False
+    suites: tuple[str, ...] = ()  # names; all that this system has where empty
+    arguments: tuple[str, ...] = ()  # of pytest, for the suites
+    rounds: int = 5000  # how often a test of threads repeats what it does
+    repeats: int = 5  # how often all tests of races run
+    quick: bool = False  # whether the benchmark is short
 
 
 QUICK = Plan(_QUICK_SUITE[:1], ("-k", _QUICK_SUITE[1]), rounds=20, repeats=1, quick=True)
@@ -65,7 +57,6 @@ def make(
 
     Args:
       obtain: gives the checkout, cloned if need be.
-      request: what to build.
     """
     steps = {}
     run = _Run(environment, obtain, request, plan)
@@ -84,8 +75,6 @@ def make(
         began, found, error = time.monotonic(), {}, ""
         try:
             found = step()
-        except errors.InterruptedRunError:
-            raise
         except (errors.K2mpsError, OSError, ValueError) as failure:
             error = str(failure)
         seconds = round(time.monotonic() - began, 1)
@@ -145,7 +134,7 @@ class _Run:
                 try:
                     result = self._json(module, path.stem, variables=variables)
                     bad = any(each["wrong"] for each in result["kernels"].values())
-                except errors.RefusedError as failure:
+                except errors.K2mpsError as failure:
                     result, bad = {"died": str(failure)}, True
                 found[path.stem][kind] = result
                 wrong += [f"{path.stem} ({kind})"] if bad else []
@@ -180,13 +169,9 @@ class _Run:
         return self._lines("k2.mps.calibrate", "--dry-run", variables={"K2_MPS_COSTS": ""})
 
     def _of_build(self) -> Built:
-        """The build.
-
-        Raises:
-          RefusedError: there is none.
-        """
+        """The build."""
         if self.built is None:
-            raise errors.RefusedError("k2 is not built", next_command="k2mps build")
+            raise errors.K2mpsError("k2 is not built", next_command="k2mps build")
         return self.built
 
     def _run(self, module: str, *words: str, variables: Mapping[str, str] | None = None):
@@ -201,18 +186,14 @@ class _Run:
         )
         if outcome.status == 0:
             return outcome, None
-        return outcome, errors.RefusedError(
+        return outcome, errors.K2mpsError(
             f"python -m {module} ended with status {outcome.status}",
             why="\n".join(outcome.lines[-30:]),
             next_command=f".venv/bin/python -m {' '.join([module, *words])}",
         )
 
     def _json(self, module: str, *words: str, **how) -> dict:
-        """The last line that a program prints.
-
-        Raises:
-          RefusedError: it failed.
-        """
+        """The last line that a program prints."""
         outcome, failure = self._run(module, *words, **how)
         if failure:
             raise failure
@@ -292,13 +273,9 @@ def write(report: dict, target: Path) -> None:
 
 
 def read(file: Path) -> dict:
-    """The report in a page.
-
-    Raises:
-      RefusedError: there is no page, or no report in it, or one of another form.
-    """
+    """The report in a page."""
     if not file.exists():
-        raise errors.RefusedError(f"there is no {file} to compare", next_command="k2mps mac-report")
+        raise errors.K2mpsError(f"there is no {file} to compare", next_command="k2mps mac-report")
     text = file.read_text(encoding="utf-8", errors="replace")
     _, mark, rest = text.partition(_MARK)
     try:
@@ -306,7 +283,7 @@ def read(file: Path) -> dict:
     except ValueError:
         report = {}
     if report.get("schema") != SCHEMA:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{file} is no report that this k2mps can read",
             why=f"it has the form {report.get('schema')}, not {SCHEMA}" if report else "",
             next_command="k2mps mac-report makes one",

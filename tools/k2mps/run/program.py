@@ -34,12 +34,9 @@ def run(
 
     Args:
       module: the program, as `python -m` takes it.
-      arguments: what follows on its command line.
       built: the build whose k2 it imports; else the one that is registered
         in .venv, if any.
-      variables: further environment variables.
       on_line: takes each line that the program writes; default: the line is shown.
-      log: a file that receives the whole output.
     """
     root = environment.project.root
     paths = [root, *(built.python_path if built else ())]
@@ -55,28 +52,16 @@ def run(
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program of k2_mps_tests that is a command of the tool.
+    """A program of k2_mps_tests that is a command of the tool."""
 
-    Attributes:
-      module: the program, as `python -m` takes it.
-      what: what the user calls it.
-      next_command: what to do when it fails.
-      group: a group of pyproject.toml that it needs.
-      kind: the error for its failures.
-      repeated: how many of its last lines that error repeats.
-      kinds: the errors, with their next commands, for statuses with which the
-        program says that something is missing.
-    """
-
-    module: str
-    what: str
-    next_command: str
-    group: str = ""
-    kind: type[errors.K2mpsError] = errors.TestsFailedError
-    repeated: int = 0
-    kinds: Mapping[int, tuple[type[errors.K2mpsError], str]] = dataclasses.field(
-        default_factory=dict
-    )
+    module: str  # the program, as `python -m` takes it
+    what: str  # what the user calls it
+    next_command: str  # what to do when it fails
+    group: str = ""  # a group of pyproject.toml that it needs
+    repeated: int = 0  # how many of its last lines that error repeats
+    # The next commands for the statuses with which the program says that something is
+    # missing.
+    missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def run(
         self, environment: Environment, options: Mapping[str, object], built: Built | None = None
@@ -84,21 +69,21 @@ class Program:
         """Runs the program and shows what it prints.
 
         Raises:
-          one of its kinds of errors: it fails.
+          RequirementMissingError: something that it needs is missing.
+          CheckFailedError: it fails.
         """
         if self.group:
             environment.install_group(self.group)
         outcome = run(environment, self.module, list(_words(options)), built=built)
         if outcome.status == 0:
             return
-        if outcome.status in self.kinds:
-            kind, next_command = self.kinds[outcome.status]
-            raise kind(
+        if outcome.status in self.missing:
+            raise errors.RequirementMissingError(
                 f"the {self.what} cannot run",
                 why=outcome.lines[-1] if outcome.lines else "it said nothing",
-                next_command=next_command,
+                next_command=self.missing[outcome.status],
             )
-        raise self.kind(
+        raise errors.CheckFailedError(
             f"the {self.what} ended with status {outcome.status}",
             why="\n".join(outcome.lines[-self.repeated :] if self.repeated else ()),
             next_command=self.next_command,
@@ -113,7 +98,6 @@ BENCH = Program(
     "benchmark",
     "k2mps test parity, if k2 itself failed",
     group="examples",
-    kind=errors.BenchmarkError,
     repeated=5,
 )
 KERNELS = Program(
@@ -122,16 +106,10 @@ KERNELS = Program(
     "k2mps kernels --device cpu, after a change of the kernel or of its check in"
     " k2_mps_tests/kernels/checks",
     # The statuses of k2_mps_tests/kernels/__main__.py.
-    kinds={
-        3: (
-            errors.NoGpuError,
-            "k2mps kernels --device cpu, or k2mps kernels"
-            " --prepare DIR and DIR/run.py on a machine with a GPU",
-        ),
-        4: (
-            errors.RequirementMissingError,
-            "install what it names, then run the same command again",
-        ),
+    missing={
+        3: "k2mps kernels --device cpu, or k2mps kernels --prepare DIR and DIR/run.py on a"
+        " machine with a GPU",
+        4: "install what it names, then run the same command again",
     },
 )
 
@@ -157,7 +135,7 @@ def test_pytorch(
       names: parts of the tests' names; all tests where empty.
     Raises:
       RequirementMissingError: a Mac has no emulator.
-      TestsFailedError: a test ended otherwise than emulator/tests/pytorch_suite.toml states.
+      CheckFailedError: a test ended otherwise than emulator/tests/pytorch_suite.toml states.
     """
     if not Device.MPS.emulated:
         raise errors.RequirementMissingError(
@@ -173,7 +151,7 @@ def test_pytorch(
         on_line=environment.reporter.info,
     )
     if outcome.status != 0:
-        raise errors.TestsFailedError(
+        raise errors.CheckFailedError(
             f"PyTorch's tests ended with status {outcome.status}",
             why="tests ended otherwise than emulator/tests/pytorch_suite.toml states",
             next_command="mend the emulator, or correct that file with the reason",
@@ -193,8 +171,7 @@ def train_without_k2(
       request: what was to be built, for mps.
       error: why k2 cannot be had; shown first and last.
     Raises:
-      what `builder.prepare` raises.
-      DemoError: the training fails.
+      CheckFailedError: the training fails.
     """
     commit = environment.upstream.pin.commit[:12]
     notice = [
@@ -210,7 +187,7 @@ def train_without_k2(
     builder.prepare(environment, request)
     outcome = run(environment, _TRAINING, [])
     if outcome.status != 0:
-        raise errors.DemoError(
+        raise errors.CheckFailedError(
             "the training with a kernel alone failed",
             why=f"python -m {_TRAINING} ended with status {outcome.status}",
             next_command="k2mps kernels --device cpu, to see which kernels fail",

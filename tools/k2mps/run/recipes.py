@@ -31,35 +31,23 @@ _SIGNS = ("icefall/utils.py", "egs")
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The changes of a checkout.
+    """The changes of a checkout."""
 
-    Attributes:
-      changed: the files that were written.
-      merged: those of them that had been edited since.
-      left: files with a known call shape that stay as they are, and why.
-    """
-
-    changed: tuple[str, ...]
-    merged: tuple[str, ...] = ()
+    changed: tuple[str, ...]  # the files that were written
+    merged: tuple[str, ...] = ()  # those of them that had been edited since
+    # Files with a known call shape that stay as they are, and why.
     left: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Recipes:
-    """A checkout of icefall.
-
-    Args:
-      directory: where it is.
-      reporter: told about every command.
-    Raises:
-      RefusedError: the directory is no checkout of icefall, or not one of git.
-    """
+    """A checkout of icefall."""
 
     def __init__(self, directory: Path, reporter: Reporter = Reporter()):
         self._root = directory.resolve()
         self._git = Git(self._root, reporter=reporter)
         missing = [sign for sign in _SIGNS if not (self._root / sign).exists()]
         if missing:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{directory} is no checkout of icefall",
                 why=f"it has no {missing[0]}",
                 next_command="git clone https://github.com/k2-fsa/icefall, and name that",
@@ -67,7 +55,7 @@ class Recipes:
         found = self._git.run("rev-parse", "--show-toplevel", "--absolute-git-dir")
         lines = os.fsdecode(found.stdout).splitlines()
         if found.status != 0 or Path(lines[0]).resolve() != self._root:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{directory} is not the root of a checkout of git",
                 why=found.stderr or f"that is {lines[0]}",
                 next_command="clone icefall with git, so that its files can be had back",
@@ -77,33 +65,26 @@ class Recipes:
 
     @property
     def applied(self) -> bool:
-        """Whether the recipes are rewritten."""
         return (self._state / _RECORD).exists()
 
     def apply(self) -> Result:
-        """Rewrites the recipes: all of them, or nothing changes.
-
-        Raises:
-          DirtyCheckoutError: files that git tracks are edited.
-          RefusedError: they are rewritten already, or there is nothing to do.
-        """
+        """Rewrites the recipes: all of them, or nothing changes."""
         with self._held():
             if self.applied:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has been rewritten already",
                     next_command=f"k2mps recipes icefall {self._root} --undo, then again",
                 )
             edited = split_z(self._git.bytes("diff", "--name-only", "-z", "HEAD", work_tree=True))
             if edited:
-                more = f" and {len(edited) - 3} more" if edited[3:] else ""
-                raise errors.DirtyCheckoutError(
+                raise errors.K2mpsError(
                     f"{self._root} has edits that are not committed",
-                    why=", ".join(edited[:3]) + more,
+                    why=errors.some(edited),
                     next_command="commit or stash them, then run the same command again",
                 )
             written, left = self._rewritten()
             if not written:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has nothing to rewrite",
                     why="none of the known call shapes of CUDA is in it",
                     next_command="look whether it is on the branch that you mean",
@@ -112,14 +93,10 @@ class Recipes:
         return Result(tuple(written), left=left)
 
     def undo(self) -> Result:
-        """Restores the files that `apply` rewrote: all of them, or nothing changes.
-
-        Raises:
-          RefusedError: nothing is rewritten, or edits since are in the way.
-        """
+        """Restores the files that `apply` rewrote: all of them, or nothing changes."""
         with self._held():
             if not self.applied:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{self._root} has not been rewritten, or was taken back",
                     next_command=f"k2mps recipes icefall {self._root} rewrites it",
                 )
@@ -143,7 +120,7 @@ class Recipes:
                         restored[path] = content
                         merged.append(path)
             if clashing:
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"{clashing[0]} was edited where it is to be taken back",
                     why="; ".join(clashing),
                     next_command="take your edits of lines with `gpu` back, then again; "

@@ -46,37 +46,26 @@ _SLOW_SECONDS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """One pytest run.
+    """One pytest run."""
 
-    Attributes:
-      name: how the command line calls it.
-      covers: what it tests, in words.
-      tests: what pytest collects, relative to the project; relative to the
-        checkout where it starts with "{k2}/".
-      device: the device that .venv must be ready for, and k2 built for.
-      on_k2: whether it runs on a build of k2.
-      marked: whether only those of its tests need k2 that are marked `k2`.
-      cpp: whether that build is k2's C++ tests.
-      spread: how its tests are dealt out to a process for each processor, as
-        pytest-xdist's --dist says; where empty, one process runs all.
-      arguments: further arguments for pytest.
-      variables: environment variables for the run.
-      platforms: on which systems it exists, as `sys.platform` says.
-      extras: groups of pyproject.toml that it needs besides "test".
-    """
-
-    name: str
-    covers: str
+    name: str  # how the command line calls it
+    covers: str  # what it tests, in words
+    # What pytest collects, relative to the project; relative to the checkout where it
+    # starts with "{k2}/".
     tests: str
-    device: Device = Device.MPS
-    on_k2: bool = True
-    marked: bool = False
-    cpp: bool = False
+    device: Device = Device.MPS  # the device that .venv must be ready for, and k2 built for
+    on_k2: bool = True  # whether it runs on a build of k2
+    marked: bool = False  # whether only those of its tests need k2 that are marked `k2`
+    cpp: bool = False  # whether that build is k2's C++ tests
+    # How its tests are dealt out to a process for each processor, as pytest-xdist's --dist
+    # says; where empty, one process runs all.
     spread: str = ""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # further arguments for pytest
+    # Environment variables for the run.
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # On which systems it exists, as `sys.platform` says.
     platforms: tuple[str, ...] = ("linux", "darwin")
-    extras: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()  # groups of pyproject.toml that it needs besides "test"
 
     @property
     def title(self) -> str:
@@ -163,37 +152,28 @@ SUITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result of a suite.
+    """The result of a suite."""
 
-    Attributes:
-      suite: which.
-      passed, failed, errors, skipped: numbers of tests.
-      seconds: how long it took.
-      slowest: the slowest tests: seconds and name, the slowest first.
-      reasons: why tests were skipped, to how many.
-      failures: the tests that failed, to the first line of why.
-      output: the last lines of pytest, where it went wrong.
-      not_run: why the suite could not be run at all, or an empty text.
-      without_k2: whether k2 was missing, and only what needs none was run.
-      missed: how many tests, or more, could not be run for lack of k2; None
-        where they come with k2, and cannot be counted.
-      broken: what is wrong besides failing tests, or an empty text.
-    """
-
-    suite: Suite
+    suite: Suite  # which
+    # passed, failed, errors, skipped: numbers of tests
     passed: int = 0
     failed: int = 0
     errors: int = 0
     skipped: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  # how long it took
+    # The slowest tests: seconds and name, the slowest first.
     slowest: tuple[tuple[float, str], ...] = ()
+    # Why tests were skipped, to how many.
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    # The tests that failed, to the first line of why.
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    output: tuple[str, ...] = ()
-    not_run: str = ""
-    without_k2: bool = False
+    output: tuple[str, ...] = ()  # the last lines of pytest, where it went wrong
+    not_run: str = ""  # why the suite could not be run at all, or an empty text
+    without_k2: bool = False  # whether k2 was missing, and only what needs none was run
+    # How many tests, or more, could not be run for lack of k2; None where they come with
+    # k2, and cannot be counted.
     missed: int | None = 0
-    broken: str = ""
+    broken: str = ""  # what is wrong besides failing tests, or an empty text
 
     @property
     def ok(self) -> bool:
@@ -212,14 +192,11 @@ class Result:
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
     """The suites of these names, in the order of `SUITES`; all that exist on
     this system where there are no names.
-
-    Raises:
-      ConfigError: there is no suite of a name, or not on this system.
     """
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
         if name not in here:
-            raise errors.ConfigError(
+            raise errors.K2mpsError(
                 f"there is no suite {name!r} on this system",
                 next_command=f"k2mps test {' '.join(sorted(here))}",
             )
@@ -232,7 +209,6 @@ def run(
     """Runs one suite.
 
     Args:
-      suite: which.
       built: the build that it runs on; None where it needs none, or where k2
         is missing and only its tests that need none are to run.
       arguments: further arguments for pytest, from the user.

@@ -30,7 +30,6 @@ def run_all(
       obtain: gives the checkout, cloned if need be.
       request: what to build; the suite says for which device.
       names: of the suites; all where empty.
-      arguments: further arguments for pytest.
     Returns:
       One result a suite.  Where upstream cannot be reached, the suites that
       need k2 are not run, nor the tests of the others that do.
@@ -49,8 +48,6 @@ def run_all(
                 built = build(suite.device, False, suite.cpp)
             for extra in suite.extras:
                 environment.install_group(extra)
-        except errors.InterruptedRunError:
-            raise
         except errors.K2mpsError as error:
             results.append(Result(suite, broken=str(error)))
         else:
@@ -73,8 +70,6 @@ def _builds(
             if on_k2:
                 return builder.build(environment, obtain(), wanted)
             builder.prepare(environment, wanted)
-        except errors.InterruptedRunError:
-            raise
         except errors.K2mpsError as error:
             return error
 
@@ -91,7 +86,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows the failures, then the summary.
 
     Raises:
-      TestsFailedError: something failed, a suite collected nothing, or no
+      CheckFailedError: something failed, a suite collected nothing, or no
         suite could be run.
     """
     for result in results:
@@ -102,12 +97,12 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     for line in suites.summary(results):
         reporter.info(line)
     if all(result.not_run for result in results):
-        raise errors.TestsFailedError(
+        raise errors.CheckFailedError(
             "no suite could be run", next_command="k2mps doctor; the reasons are above"
         )
     failed = [result.suite.name for result in results if not result.ok]
     if failed:
-        raise errors.TestsFailedError(
+        raise errors.CheckFailedError(
             f"failures in {', '.join(failed)}",
             next_command=f"k2mps test {failed[0]}; the whole output is in"
             f" build/tests/{failed[0]}.log",

@@ -40,33 +40,22 @@ _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Lines that a patch adds to a file.
+    """Lines that a patch adds to a file."""
 
-    Attributes:
-      path: the file of k2's tree.
-      place: the file of the project that has the lines.
-      lines: the lines, each with its number in that file, from 1.
-      whole: whether they are all of the file.
-    """
-
-    path: str
-    place: str
-    lines: tuple[tuple[int, str], ...]
-    whole: bool
+    path: str  # the file of k2's tree
+    place: str  # the file of the project that has the lines
+    lines: tuple[tuple[int, str], ...]  # the lines, each with its number in that file, from 1
+    whole: bool  # whether they are all of the file
 
 
 @dataclasses.dataclass(frozen=True)
 class Lack:
-    """A name that no earlier patch provides.
+    """A name that no earlier patch provides."""
 
-    Attributes:
-      place, line: where a patch names it.
-      message: the name, and which patch provides it.
-    """
-
+    # place, line: where a patch names it
     place: str
     line: int
-    message: str
+    message: str  # the name, and which patch provides it
 
 
 def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
@@ -90,7 +79,6 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack
     """Names in patches that only later patches provide.
 
     Args:
-      patches: in order.
       files: the bytes of each new file, by path in k2's tree.
     """
     brought = [list(texts(patch, files)) for patch in patches]

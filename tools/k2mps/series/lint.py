@@ -28,19 +28,12 @@ _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing to correct.
+    """One thing to correct."""
 
-    Attributes:
-      path: the file, relative to the project.
-      line: its line, from 1.
-      check: the name of the check.
-      message: what is wrong.
-    """
-
-    path: str
-    line: int
-    check: str
-    message: str
+    path: str  # the file, relative to the project
+    line: int  # its line, from 1
+    check: str  # the name of the check
+    message: str  # what is wrong
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message} [{self.check}]"
@@ -53,7 +46,7 @@ def lint(project: Project) -> list[Finding]:
     findings = []
     try:
         pinned = project.upstream()
-    except errors.ConfigError as error:
+    except errors.K2mpsError as error:
         findings.append(Finding("upstream.toml", 1, "config", error.what))
     findings += [_refusal(path, error) for path, error in problems]
     for patch in found.patches:

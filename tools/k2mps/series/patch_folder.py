@@ -21,22 +21,25 @@ from k2mps.series import patch_text, series_file
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """patches/ as a whole.
+    """patches/ as a whole."""
 
-    Attributes:
-      patches: the patches, in order.
-      files: the new files, by path in k2's tree.
-      groups: the group of each patch by its name; empty where the order file
-        has none.
-      lock: the lock of these files.
-      complete: whether the new files of all patches are known.
-    """
-
-    patches: tuple[patch_text.Patch, ...]
-    files: dict[str, File]
+    patches: tuple[patch_text.Patch, ...]  # the patches, in order
+    files: dict[str, File]  # the new files, by path in k2's tree
+    # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
-    lock: pins.Lock
-    complete: bool = True
+    lock: pins.Lock  # the lock of these files
+    complete: bool = True  # whether the new files of all patches are known
+
+    def named(self, name: str) -> patch_text.Patch:
+        """The patch of a name, which may lack ".patch"."""
+        for patch in self.patches:
+            if name in (patch.name, patch.name.removesuffix(".patch")):
+                return patch
+        raise errors.K2mpsError(
+            f"there is no patch {name}",
+            why=f"the patches are {', '.join(patch.name for patch in self.patches)}",
+            next_command="run the same command again with one of these",
+        )
 
 
 def load(directory: Path) -> Series:
@@ -110,9 +113,6 @@ def folded(paths: Iterable[str]) -> dict[str, str]:
 def same_elsewhere(known: dict[str, str], path: str) -> str:
     """The file or directory that a new file collides with where case is ignored;
     empty if there is none.
-
-    Args:
-      known: what `folded` returned.
     """
     parts = path.split("/")
     for end in range(1, len(parts) + 1):

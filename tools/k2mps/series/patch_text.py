@@ -48,7 +48,7 @@ from collections.abc import Sequence
 
 from k2mps.core import errors, git
 from k2mps.core.objects import EXECUTABLE_MODE, FILE_MODE
-from k2mps.series.hunks import Hunk, split
+from k2mps.series.hunks import NO_NEWLINE, Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
 DEFAULT_STATUS = "Pending"
@@ -62,21 +62,13 @@ AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 @dataclasses.dataclass(frozen=True)
 class Edit:
-    """What a patch's diff does to one file.
+    """What a patch's diff does to one file."""
 
-    Attributes:
-      path: the file, in k2's tree.
-      old_id: blob id before; None where only the mode changes.
-      new_id: blob id after, all zeros for a deletion; None as above.
-      old_mode: mode before, where the diff has it; else None.
-      new_mode: mode after, where the diff has it; None for a deletion.
-    """
-
-    path: str
-    old_id: str | None
-    new_id: str | None
-    old_mode: str | None
-    new_mode: str | None
+    path: str  # the file, in k2's tree
+    old_id: str | None  # blob id before; None where only the mode changes
+    new_id: str | None  # blob id after, all zeros for a deletion; None as above
+    old_mode: str | None  # mode before, where the diff has it; else None
+    new_mode: str | None  # mode after, where the diff has it; None for a deletion
 
     @property
     def deletes(self) -> bool:
@@ -85,32 +77,19 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """One patch.
+    """One patch."""
 
-    Attributes:
-      name: its file name under patches/.
-      subject: what it does, one line.
-      status: the value of Upstream-Status.
-      body: why, without trailing newline; may be empty.
-      new_files: the paths that it adds, sorted.
-      diff: its diff; empty where it only adds files.
-      edits: what the diff does to each file.
-      author: "NAME <EMAIL>".
-      date: the author's date, as in mail; empty for the project's own patches.
-    """
-
-    name: str
-    subject: str
-    status: str
-    body: str
-    new_files: tuple[str, ...]
-    diff: bytes
-    edits: tuple[Edit, ...]
-    author: str = FROM
-    date: str = ""
+    name: str  # its file name under patches/
+    subject: str  # what it does, one line
+    status: str  # the value of Upstream-Status
+    body: str  # why, without trailing newline; may be empty
+    new_files: tuple[str, ...]  # the paths that it adds, sorted
+    diff: bytes  # its diff; empty where it only adds files
+    edits: tuple[Edit, ...]  # what the diff does to each file
+    author: str = FROM  # "NAME <EMAIL>"
+    date: str = ""  # the author's date, as in mail; empty for the project's own patches
 
     def render(self) -> bytes:
-        """The patch file."""
         return self._head() + self.diff
 
     @functools.cached_property
@@ -194,9 +173,6 @@ def check_path(path: str, where: str) -> None:
 def parse(name: str, raw: bytes) -> Patch:
     """Reads one patch file.
 
-    Args:
-      name: its file name.
-      raw: its bytes.
     Raises:
       SeriesError: the file has not the form that this module describes.
       UnsafePathError: the file names a path that a patch must not touch.
@@ -258,19 +234,13 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
     be one that git would write.
 
     Args:
-      name: the patch's file name, for messages.
-      diff: the diff.
       first_line: the first line of the diff in the patch file.
-    Returns:
-      A tuple of `Edit`, one for each file.
-    Raises:
-      SeriesError, UnsafePathError: as `parse`.
     """
     if not diff:
         return ()
     if not diff.endswith(b"\n"):
         raise _malformed(name, first_line, "the last line is not ended")
-    reader = _DiffReader(name, diff[:-1].split(b"\n"), first_line)
+    reader = _DiffReader(name, diff.split(b"\n"), first_line)
     edits = []
     while not reader.at_end():
         edits.append(reader.edit())
@@ -331,15 +301,17 @@ class _DiffReader:
 
     def __init__(self, name: str, lines: Sequence[bytes], first_line: int):
         self._name = name
+        # The last line is empty, and none of a diff.
         self._lines = lines
         self._first_line = first_line
         self._at = 0
 
     def at_end(self) -> bool:
-        return self._at >= len(self._lines)
+        return self._at == len(self._lines) - 1
 
-    def _at_next_file(self) -> bool:
-        return self.at_end() or bool(_DIFF_HEADER.match(self._lines[self._at]))
+    @property
+    def _line(self) -> bytes:
+        return self._lines[self._at]
 
     def edit(self) -> Edit:
         path = self._path()
@@ -390,15 +362,15 @@ class _DiffReader:
         # git ends these lines with a tab where the path has a space.
         tail = b"\t" if b" " in encoded else b""
         new_name = b"/dev/null" if deletes else b"b/" + encoded + tail
-        if deletes and self._at_next_file():
+        if deletes and (self.at_end() or _DIFF_HEADER.match(self._line)):
             return  # an empty file has no hunks to delete
         for line in (b"--- a/" + encoded + tail, b"+++ " + new_name):
-            if self.at_end() or self._lines[self._at] != line:
+            if self._line != line:
                 raise self._error(f"'{os.fsdecode(line)}' is expected")
             self._at += 1
-        if self.at_end() or not self._lines[self._at].startswith(b"@@"):
+        if not self._line.startswith(b"@@"):
             raise self._error("a hunk is expected")
-        while not self.at_end() and self._lines[self._at].startswith(b"@@"):
+        while self._line.startswith(b"@@"):
             self._hunk()
 
     def _hunk(self) -> None:
@@ -408,27 +380,20 @@ class _DiffReader:
         old = int(match[2] or 1)
         new = int(match[4] or 1)
         while old > 0 or new > 0:
-            kind = b"" if self.at_end() else self._lines[self._at][:1]
+            kind = self._line[:1]
             if kind not in (b" ", b"-", b"+"):
                 raise self._error("the hunk is shorter than its header says")
             old -= kind in (b" ", b"-")
             new -= kind in (b" ", b"+")
             self._at += 1
-            self._skip_no_newline()
+            if self._line == NO_NEWLINE:
+                self._at += 1
         if old < 0 or new < 0:
             raise self._error("the hunk does not fit its header")
 
-    def _skip_no_newline(self) -> None:
-        marker = b"\\ No newline at end of file"
-        if not self.at_end() and self._lines[self._at] == marker:
-            self._at += 1
-
     def _match(self, pattern: re.Pattern) -> re.Match | None:
-        if self.at_end():
-            return None
-        match = pattern.fullmatch(self._lines[self._at])
-        if match:
-            self._at += 1
+        match = pattern.fullmatch(self._line)
+        self._at += bool(match)
         return match
 
     def _error(self, reason: str) -> errors.SeriesError:

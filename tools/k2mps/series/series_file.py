@@ -78,10 +78,6 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 
     As many patches as possible keep their group.  Any other patch, and a new
     one, joins the group of the patch before it.
-
-    Args:
-      old: the groups before.
-      names: the patches in their new order.
     """
     # The longest chain of patches whose groups do not go back, by its end.
     chains: dict[str, list[str]] = {}

@@ -14,41 +14,30 @@ from k2mps.core.project import Project
 from k2mps.series.patch_folder import Series, load
 from k2mps.stack import operations, status
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Move
-from k2mps.stack.commits import make
+from k2mps.stack.commits import commit_series
 from k2mps.stack.status import State, Status
 
 
 @dataclasses.dataclass(frozen=True)
 class Applied:
-    """What `apply` did.
+    """What `apply` did."""
 
-    Attributes:
-      tip: the commit of branch k2-mps.
-      moved: whether the checkout was at another commit before.
-      written: paths of the checkout that were written or removed.
-    """
-
-    tip: str
-    moved: bool
-    written: tuple[str, ...] = ()
+    tip: str  # the commit of branch k2-mps
+    moved: bool  # whether the checkout was at another commit before
+    written: tuple[str, ...] = ()  # paths of the checkout that were written or removed
 
 
 def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     """Applies the series to a checkout; an error leaves it as it was.
 
     Raises:
-      LockMismatchError, SeriesError: patches/ is not what is locked.
-      DirtyCheckoutError, WrongCommitError, UserCommitsError,
-      ObstructedError, BranchElsewhereError, BusyError: the checkout cannot be
-        moved.
-      PatchConflictError: the series does not apply.
-      DiskFullError: there was no space.
+      ConflictError: the series does not apply.
+      BusyError: another run holds the checkout.
     """
-    found = load(project.patches)
-    check_lock(upstream, found)
+    found = locked(project, upstream)
     with checkout.exclusive():
         checkout.recover()
-        made = make(checkout, upstream.pin, found)
+        made = commit_series(checkout, upstream.pin, found)
         now = status.of_checkout(project, upstream, checkout, made)
         if now.state is State.APPLIED:
             return Applied(now.head.commit, moved=False)
@@ -62,32 +51,26 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
     return Applied(made.tip, True, tuple(written))
 
 
-def check_lock(upstream: Upstream, found: Series) -> None:
-    """Refuses patches that are not the locked ones.
-
-    Raises:
-      LockMismatchError: names each difference.
-    """
+def locked(project: Project, upstream: Upstream) -> Series:
+    """patches/, which must be what upstream.toml locks."""
+    found = load(project.patches)
     differences = upstream.lock.differences(found.lock)
     if differences:
-        raise errors.LockMismatchError(
+        raise errors.K2mpsError(
             "patches/ is not what upstream.toml locks",
             why="; ".join(differences),
             next_command="k2mps lock, if the change is meant; else git"
             " checkout patches upstream.toml",
         )
+    return found
 
 
 def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str | None) -> None:
-    """Refuses a checkout with work that moving it would hide.
-
-    Args:
-      tip: the commit of branch k2-mps, if there is one.
-    """
+    """Refuses a checkout with work that moving it would hide."""
     where = checkout.directory
     checkout.check_at_rest(bool(now.edited_files))
     if now.user_commits:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"{where} has commits of yours on top of k2",
             why="; ".join(now.user_commits),
             next_command="k2mps export, to make patches of them; or git -C"
@@ -95,7 +78,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
             " they are",
         )
     if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
-        raise errors.WrongCommitError(
+        raise errors.K2mpsError(
             f"{where} is at commit {now.head.commit[:12]}, the series is for"
             f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
             next_command=f"git -C {where} checkout {upstream.pin.commit}",
@@ -115,14 +98,14 @@ def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> No
     """Refuses a branch k2-mps that is in use or has the user's commits."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
-        raise errors.BranchElsewhereError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="two worktrees cannot share a branch",
             next_command="use that worktree, or a clone of its own",
         )
     users = checkout.unexported(upstream.pin.commit, tip) if tip else []
     if users:
-        raise errors.UserCommitsError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits of yours",
             why="moving the branch would leave them without a name: "
             + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),

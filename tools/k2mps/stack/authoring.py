@@ -18,57 +18,43 @@ from pathlib import Path
 from k2mps.core import errors, git
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
-from k2mps.series import patch_folder, patch_text, series_file
+from k2mps.series import patch_text, series_file
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction, operations
-from k2mps.stack.apply import check_lock
+from k2mps.stack.apply import locked
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.stack.commits import changed, commit_date, commit_series, identity, moved
 
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The header of a patch; None keeps what the patch has.
-
-    Attributes:
-      author: "NAME <EMAIL>".
-      date: the author's date, as in mail.
-    """
+    """The header of a patch; None keeps what the patch has."""
 
     subject: str | None = None
     body: str | None = None
     status: str | None = None
-    author: str | None = None
-    date: str | None = None
+    author: str | None = None  # "NAME <EMAIL>"
+    date: str | None = None  # the author's date, as in mail
 
     def of(self, patch: Patch) -> Patch:
-        """The patch with this header.
-
-        Raises:
-          RefusedError: the header is not valid.
-        """
-        subject = patch.subject if self.subject is None else self.subject
-        status = patch.status if self.status is None else self.status
-        body = patch.body if self.body is None else self.body
+        """The patch with this header."""
         author, date = self._written(patch)
-        changed = dataclasses.replace(
-            patch,
-            subject=" ".join(subject.split()),
-            status=status.strip(),
-            body=body.strip("\n"),
-            author=author,
-            date=date,
+        subject, status, body = (
+            getattr(patch if getattr(self, name) is None else self, name)
+            for name in ("subject", "status", "body")
         )
-        if not changed.subject:
+        subject, status = " ".join(subject.split()), status.strip()
+        if not subject:
             raise _unsayable("a patch needs a subject")
-        if changed.status.split(" ")[0] not in patch_text.STATUSES:
+        if status.split(" ")[0] not in patch_text.STATUSES:
             raise _unsayable(
                 f"Upstream-Status is one of {', '.join(patch_text.STATUSES)}, not {status!r}"
             )
-        return changed
+        return dataclasses.replace(
+            patch, subject=subject, status=status, body=body.strip("\n"), author=author, date=date
+        )
 
     def _written(self, patch: Patch) -> tuple[str, str]:
-        """Author and date."""
         author = patch.author if self.author is None else self.author.strip()
         if not patch_text.AUTHOR.fullmatch(author):
             raise _unsayable(f"{author!r} is not 'NAME <EMAIL>'")
@@ -95,9 +81,6 @@ def new(
 
     Args:
       paths: untracked files and directories that become part of the patch.
-    Raises:
-      RefusedError: there are no edits, they cannot become a patch, or the
-        checkout is not at the series.
     """
     who = words.author or _user(checkout)
     empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
@@ -113,20 +96,14 @@ def new(
 def fold(
     project: Project, checkout: Checkout, name: str, paths: Sequence[str] = ()
 ) -> extraction.Plan:
-    """Adds the checkout's edits to a patch.
-
-    Args:
-      paths: as for `new`.
-    Raises:
-      RefusedError: the edits do not fit into that patch, or there are none.
-    """
+    """Adds the checkout's edits to a patch."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         tree = author.edited_tree(paths)
         parent = author.parent(at)
         folded = changed(checkout, author.commits[at].id, author.tip, tree)
         if folded is None:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"the edits cannot become part of {author.patches[at].name}",
                 why="they are in lines or files that a later patch changes or adds",
                 next_command="k2mps fold into that patch, or k2mps new",
@@ -134,7 +111,7 @@ def fold(
         tip = author.commit(folded, parent, author.patches[at])
         tip = author.replay(tip, author.after(at))
         if checkout.tree_of(tip) != tree:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"with the edits in {author.patches[at].name} the series"
                 " gives other files than those of the checkout",
                 why="a later patch changes lines next to them",
@@ -144,7 +121,6 @@ def fold(
 
 
 def edit(project: Project, checkout: Checkout, name: str, words: Words) -> extraction.Plan:
-    """Changes the header of a patch."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         old = author.patches[at]
@@ -156,7 +132,6 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
     """Gives a patch another file name.
 
     Raises:
-      RefusedError: another patch has that name.
       SeriesError: the name is not valid.
     """
     to = f"{to.removesuffix('.patch')}.patch"
@@ -165,7 +140,7 @@ def rename(project: Project, checkout: Checkout, name: str, to: str) -> extracti
         at = author.find(name)
         old = author.patches[at]
         if to in {patch.name for patch in author.patches}:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"there is a patch {to} already", next_command="choose another name"
             )
         tip = author.reworded(at, dataclasses.replace(old, name=to))
@@ -179,13 +154,11 @@ def move(
 
     Args:
       anchor: the patch before which, or with `after` behind which, it goes.
-    Raises:
-      RefusedError: the patch and one that it passes build on each other.
     """
     with _Author.at_work(project, checkout) as author:
         at, other = author.find(name), author.find(anchor)
         if at == other:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{anchor} is the patch itself", next_command="name another patch"
             )
         order = [*range(len(author.patches))]
@@ -195,7 +168,7 @@ def move(
         tip = author.replay(author.parent(start), order[start:])
         moved = author.patches[at].name
         if checkout.tree_of(tip) != checkout.tree_of(author.tip):
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"with {moved} there the series gives other files",
                 why="patches on the way change lines next to its own",
                 next_command="choose another place",
@@ -206,12 +179,7 @@ def move(
 
 
 def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
-    """Takes a patch out of the series and its changes out of the checkout.
-
-    Raises:
-      RefusedError: a later patch builds on it.
-      DirtyCheckoutError: the checkout has edits.
-    """
+    """Takes a patch out of the series and its changes out of the checkout."""
     with _Author.at_work(project, checkout) as author:
         at = author.find(name)
         checkout.check_at_rest()
@@ -220,14 +188,10 @@ def drop(project: Project, checkout: Checkout, name: str) -> extraction.Plan:
 
 
 def parse_words(text: str) -> Words:
-    """Reads the text of an editor: the subject, the status, the body.
-
-    Raises:
-      RefusedError: the text has another form.
-    """
+    """Reads the text of an editor: the subject, the status, the body."""
     parts = [part.strip("\n") for part in text.strip("\n").split("\n\n", 2)]
     if len(parts) < 2 or not parts[1].startswith("Upstream-Status: "):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "the text must be a subject, an empty line, Upstream-Status: and"
             " its value, an empty line, and the body",
             next_command="run the same command again",
@@ -235,15 +199,6 @@ def parse_words(text: str) -> Words:
     subject = parts[0]
     status = parts[1].partition(": ")[2].strip()
     return Words(subject, parts[2] if len(parts) > 2 else "", status)
-
-
-def words_of(project: Project, name: str) -> Patch:
-    """The patch as it is in patches/."""
-    found = patch_folder.load(project.patches)
-    for patch in found.patches:
-        if name in (patch.name, patch.name.removesuffix(".patch")):
-            return patch
-    raise _unknown(name, [patch.name for patch in found.patches])
 
 
 class _Author:
@@ -261,12 +216,12 @@ class _Author:
         self._project = project
         self._checkout = checkout
         self._pin = pinned.pin
-        found = patch_folder.load(project.patches)
-        check_lock(pinned, found)
+        self._series = found = locked(project, pinned)
         self.patches = found.patches
         self._check_branch()
-        self.tip = commit_series(checkout, pinned.pin, found)
-        self._check_at_series()
+        self.tip = commit_series(checkout, pinned.pin, found).tip
+        if self._head.tree != checkout.tree_of(self.tip):
+            raise self._not_at_series()
         self.commits = checkout.commits(f"{self._pin.commit}..{self.tip}")
         self._date = commit_date(checkout, self._pin.commit)
 
@@ -278,31 +233,21 @@ class _Author:
             yield _Author(project, checkout, project.upstream())
 
     def _check_branch(self) -> None:
-        """Refuses a checkout that is on another branch or has further commits.
-
-        Raises:
-          DirtyCheckoutError: a git operation is in progress.
-          RefusedError: see above.
-        """
+        """Refuses a checkout that is on another branch or has further commits."""
         checkout = self._checkout
         checkout.check_at_rest(edits_too=False)
         self._head = checkout.head()
         if self._head.branch != BRANCH_REF:
             raise self._not_at_series()
         if checkout.unexported(self._pin.commit, self._head.commit):
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"{checkout.directory} does not have the series applied",
                 why=f"branch {BRANCH} has commits that are not in patches/",
                 next_command="k2mps export",
             )
 
-    def _check_at_series(self) -> None:
-        """Refuses a checkout whose commits give other files than patches/."""
-        if self._head.tree != self._checkout.tree_of(self.tip):
-            raise self._not_at_series()
-
-    def _not_at_series(self) -> errors.RefusedError:
-        return errors.RefusedError(
+    def _not_at_series(self) -> errors.K2mpsError:
+        return errors.K2mpsError(
             f"{self._checkout.directory} does not have the series applied",
             why=f"it is not on branch {BRANCH} with patches/ as locked",
             next_command="k2mps apply",
@@ -310,18 +255,12 @@ class _Author:
 
     def find(self, name: str) -> int:
         """The index of a patch in the series."""
-        names = [patch.name for patch in self.patches]
-        for candidate in (name, f"{name}.patch"):
-            if candidate in names:
-                return names.index(candidate)
-        raise _unknown(name, names)
+        return self.patches.index(self._series.named(name))
 
     def parent(self, at: int) -> str:
-        """The commit before a patch's."""
         return self.commits[at].parents[0]
 
     def after(self, at: int) -> range:
-        """The indexes of the patches after one."""
         return range(at + 1, len(self.patches))
 
     def reworded(self, at: int, patch: Patch) -> str:
@@ -331,11 +270,7 @@ class _Author:
         return self.replay(tip, self.after(at))
 
     def edited_tree(self, paths: Sequence[str]) -> str:
-        """The tree of the files that git tracks and of those that are named.
-
-        Raises:
-          RefusedError: nothing was edited, or there is no such file.
-        """
+        """The tree of the files that git tracks and of those that are named."""
         checkout = self._checkout
         with checkout.scratch_index() as index:
             # With the times in the index, git reads edited files only.
@@ -344,7 +279,7 @@ class _Author:
             tree = index.text("write-tree")
         if tree == checkout.tree_of(self.tip):
             untracked = checkout.untracked_files()
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"nothing was edited in {checkout.directory}",
                 why=f"git does not track {', '.join(untracked[:5])}" if untracked else "",
                 next_command="edit files there, or name the new ones, in the same command",
@@ -358,7 +293,7 @@ class _Author:
             return
         result = index.run("add", "--", *map(self._inside, paths), work_tree=True)
         if result.status != 0:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"git cannot add {', '.join(paths)}",
                 why=result.stderr,
                 next_command="name files of the checkout; git add --force one"
@@ -374,21 +309,16 @@ class _Author:
         return path
 
     def commit(self, tree: str, parent: str, patch: Patch) -> str:
-        """Commits a tree as a patch."""
         who = identity(patch, self._date)
         return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
 
     def replay(self, tip: str, order: Iterable[int]) -> str:
-        """Puts patches onto a commit, in this order.
-
-        Raises:
-          RefusedError: one of them does not fit.
-        """
+        """Puts patches onto a commit, in this order."""
         for at in order:
             patch = self.patches[at]
             tree = moved(self._checkout, self.commits[at], tip)
             if tree is None or tree == self._checkout.tree_of(tip):
-                raise errors.RefusedError(
+                raise errors.K2mpsError(
                     f"patches/{patch.name} needs patches that would come after it",
                     why="it changes the same lines, or lines next to them",
                     next_command=f"change or drop {patch.name} first",
@@ -439,13 +369,5 @@ def _now() -> str:
     return patch_text.mail_date(email.utils.format_datetime(now))
 
 
-def _unsayable(what: str) -> errors.RefusedError:
-    return errors.RefusedError(what, next_command="run the same command again with other words")
-
-
-def _unknown(name: str, names: Sequence[str]) -> errors.RefusedError:
-    return errors.RefusedError(
-        f"there is no patch {name}",
-        why=f"the patches are {', '.join(names)}",
-        next_command="run the same command again with one of these",
-    )
+def _unsayable(what: str) -> errors.K2mpsError:
+    return errors.K2mpsError(what, next_command="run the same command again with other words")

@@ -47,15 +47,10 @@ _IN_PROGRESS = {
 
 @dataclasses.dataclass(frozen=True)
 class Author:
-    """Who wrote a commit, and when.
+    """Who wrote a commit, and when."""
 
-    Attributes:
-      who: "NAME <EMAIL>".
-      date: as in mail, "Tue, 14 Nov 2023 23:13:20 +0100".
-    """
-
-    who: str
-    date: str
+    who: str  # "NAME <EMAIL>"
+    date: str  # as in mail, "Tue, 14 Nov 2023 23:13:20 +0100"
 
     def variables(self) -> dict[str, str]:
         """The environment in which git makes a commit by this author."""
@@ -85,54 +80,40 @@ class Commit:
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What differs in one file between two commits.
+    """What differs in one file between two commits."""
 
-    Attributes:
-      kind: A, M, D or T.
-      old_mode, new_mode: zeros where the file does not exist.
-      old_id, new_id: blob ids; None where the file does not exist.
-    """
-
-    kind: str
+    kind: str  # A, M, D or T
     path: str
+    # old_mode, new_mode: zeros where the file does not exist
     old_mode: str
     new_mode: str
+    # old_id, new_id: blob ids; None where the file does not exist
     old_id: str | None
     new_id: str | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Head:
-    """Where a checkout stands.
+    """Where a checkout stands."""
 
-    Attributes:
-      commit, tree: ids of the commit that is checked out and of its tree.
-      branch: full name of the branch, or None where HEAD is detached.
-    """
-
+    # commit, tree: ids of the commit that is checked out and of its tree
     commit: str
     tree: str
-    branch: str | None
+    branch: str | None  # full name of the branch, or None where HEAD is detached
 
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """The destination of a checkout.
+    """The destination of a checkout."""
 
-    Attributes:
-      commit: the commit of its files and index.
-      head: HEAD: the full name of a branch, or `commit` for a detached HEAD.
-        `commit` and `head` are empty where only refs are set.
-      refs: refs to set, the branch of `head` among them; None deletes one.
-    """
-
-    commit: str
+    commit: str  # the commit of its files and index
+    # HEAD: the full name of a branch, or `commit` for a detached HEAD. `commit` and `head`
+    # are empty where only refs are set.
     head: str
-    refs: Mapping[str, str | None]
+    refs: Mapping[str, str | None]  # refs to set, the branch of `head` among them; None deletes one
 
     @staticmethod
     def stay(refs: Mapping[str, str | None]) -> Move:
-        """Only refs are set."""
         return Move("", "", refs)
 
     @staticmethod
@@ -145,9 +126,6 @@ class Move:
 class Checkout:
     """A working tree of k2 and the repository it belongs to.
 
-    Args:
-      directory: its top directory.
-      reporter: told about commands.
     Attributes:
       directory: its top directory, resolved.
       git_dir: its git directory; a linked worktree has one of its own.
@@ -186,7 +164,6 @@ class Checkout:
         self.own = self.git.literal = (self.git_dir / OWN_MARK).exists()
 
     def has(self, commit: str) -> bool:
-        """Whether the repository holds a commit."""
         return self.git.succeeds("cat-file", "-e", f"{commit}^{{commit}}")
 
     def commit_of(self, name: str, kind: str = "commit") -> str | None:
@@ -196,21 +173,16 @@ class Checkout:
         return os.fsdecode(result.stdout).strip() or None
 
     def tree_of(self, commit: str) -> str:
-        """The tree id of a commit."""
         return self.git.text("rev-parse", f"{commit}^{{tree}}")
 
     def head(self) -> Head:
-        """Where the checkout stands.
-
-        Raises:
-          WrongCommitError: there is no commit yet.
-        """
+        """Where the checkout stands."""
         result = self.git.run(
             "rev-parse", "HEAD^{commit}", "HEAD^{tree}", "--symbolic-full-name", "HEAD"
         )
         lines = os.fsdecode(result.stdout).splitlines()
         if result.status != 0 or len(lines) != 3:
-            raise errors.WrongCommitError(
+            raise errors.K2mpsError(
                 f"{self.directory} has no commit checked out",
                 why=result.stderr,
                 next_command="git -C DIRECTORY checkout COMMIT",
@@ -258,18 +230,14 @@ class Checkout:
         return "", ""
 
     def check_at_rest(self, edits_too: bool = True) -> None:
-        """Refuses a checkout with an unfinished git operation, or with edits.
-
-        Raises:
-          DirtyCheckoutError: names what there is.
-        """
+        """Refuses a checkout with an unfinished git operation, or with edits."""
         operation, _ = self.operation_in_progress()
         edited = self.edited_files() if edits_too and not operation else []
         if operation or edited:
             what = f"{operation} in progress"
             if edited:
-                what = f"uncommitted edits in {errors.some(edited, 3)}"
-            raise errors.DirtyCheckoutError(
+                what = f"uncommitted edits in {errors.some(edited)}"
+            raise errors.K2mpsError(
                 f"{self.directory} has {what}",
                 next_command=f"git -C {self.directory} status; finish, commit or stash"
                 " that, then run the same command again",
@@ -317,10 +285,6 @@ class Checkout:
         """Whether `commit` is `tip` or one of its ancestors; False where the
         repository does not have it."""
         return commit == tip or self.git.succeeds("merge-base", "--is-ancestor", commit, tip)
-
-    def branch_tip(self) -> str | None:
-        """The commit of branch k2-mps, or None where there is none."""
-        return self.commit_of(BRANCH_REF)
 
     def base(self) -> str | None:
         """The series' last commit when it was last applied or exported."""
@@ -410,6 +374,13 @@ class Checkout:
         name, email = (self.git.run("config", f"user.{key}") for key in ("name", "email"))
         return tuple(one.stdout.decode("utf-8", "replace").strip() for one in (name, email))
 
+    def remove_worktree(self, directory: Path) -> None:
+        """Removes a worktree of the tool's own, with all that is in it."""
+        import shutil  # It takes time to import, and `k2mps status` does without.
+
+        shutil.rmtree(directory, ignore_errors=True)
+        self.git.bytes("worktree", "prune")
+
     def exclusive(self) -> contextlib.AbstractContextManager[int]:
         """A context in which no other run of the tool changes this checkout."""
         return exclusive(self.git_dir, str(self.directory))
@@ -447,12 +418,7 @@ class Checkout:
                 self.recover()
 
     def recover(self) -> None:
-        """Undoes what a killed run left half done; needs `exclusive`.
-
-        Raises:
-          DirtyCheckoutError: files were edited since, and undoing would lose
-            that.
-        """
+        """Undoes what a killed run left half done; needs `exclusive`."""
         leftover = transaction.leftover(self.area)
         if leftover is None or self._arrived(leftover.note):
             self._index.forget()
@@ -461,7 +427,7 @@ class Checkout:
             return
         edited = leftover.edited_since()
         if edited:
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"{self.directory / edited[0]} was edited after a run of"
                 " k2mps was killed amid its work",
                 why="undoing that run's changes would lose the edit",
@@ -496,7 +462,6 @@ class Checkout:
         Returns:
           The paths that were written or removed.
         Raises:
-          ObstructedError: an untracked or hidden file is in the way.
           BusyError: a git command holds the index.
         """
         head = head or self.head()
@@ -566,7 +531,7 @@ class Checkout:
         """Refuses edits that were made since the caller's check."""
         edited = self.edited_files()
         if edited:
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"{self.directory / edited[0]} was edited meanwhile",
                 next_command="commit or stash that, then run the same command again",
             )
@@ -575,7 +540,7 @@ class Checkout:
         """Refuses to replace a file that git could not restore."""
         for kind, path in changes:
             if kind == "A" and os.path.lexists(self.directory / path):
-                raise errors.ObstructedError(
+                raise errors.K2mpsError(
                     f"{self.directory / path} stands where the series adds a file",
                     why="git does not track it, so replacing it would lose it",
                     next_command=f"move {path} away, then run the same command again",
@@ -584,7 +549,7 @@ class Checkout:
                 self._check_parents(path)
         tracked = [path for kind, path in changes if kind != "A"]
         for path in self._hidden(tracked):
-            raise errors.DirtyCheckoutError(
+            raise errors.K2mpsError(
                 f"git is told not to look at {self.directory / path}",
                 why="it is marked assume-unchanged or skip-worktree, or left"
                 " out by a sparse checkout; an edit there would be lost",
@@ -596,7 +561,7 @@ class Checkout:
         for parent in Path(path).parents:
             place = self.directory / parent
             if place.is_symlink() or (place.exists() and not place.is_dir()):
-                raise errors.ObstructedError(
+                raise errors.K2mpsError(
                     f"{place} stands where the series needs a directory",
                     next_command=f"move {parent} away, then run the same command again",
                 )
@@ -625,7 +590,6 @@ class Checkout:
         return self.head_name() == note["to_head"] and self.commit_of("HEAD") == note["to"]
 
     def _set_head(self, head: str, reason: str) -> None:
-        """Makes HEAD a branch, or a commit."""
         if head.startswith("refs/"):
             self.git.bytes("symbolic-ref", "-m", f"k2mps: {reason}", "HEAD", head)
         else:
@@ -663,11 +627,7 @@ class _Index:
         return self.new
 
     def take(self) -> None:
-        """Keeps git commands away.
-
-        Raises:
-          BusyError: a git command holds the index.
-        """
+        """Keeps git commands away."""
         try:
             lock = open(self._lock, "xb")
         except FileExistsError:
@@ -684,11 +644,9 @@ class _Index:
             raise
 
     def keep(self) -> None:
-        """Makes `restore` possible."""
         transaction.keep(self._path, self._old)
 
     def replace(self) -> None:
-        """Makes the new index the index."""
         os.replace(self.new, self._path)
 
     def restore(self) -> None:

@@ -27,7 +27,6 @@ def locate(project: Project, choice: str | None) -> Path:
     """The directory of the checkout that `choice` names; it may not exist yet.
 
     Args:
-      project: the clone of k2-mps.
       choice: a directory, a git URL, or None for the default.
     """
     if not choice:
@@ -53,7 +52,7 @@ def obtain(
 
     Raises:
       CheckoutMissingError: the user's directory is not a checkout.
-      UnreachableError, CommitMissingError, DiskFullError: cloning failed.
+      UnreachableError, K2mpsError: cloning failed.
     """
     directory = locate(project, choice)
     managed = not choice or is_url(choice)
@@ -67,7 +66,7 @@ def obtain(
     tree = checkout.commit_of(pin.commit, "tree")
     if not tree:
         if not managed:
-            raise errors.CommitMissingError(
+            raise errors.K2mpsError(
                 f"{directory} does not have the pinned commit {pin.commit}",
                 why="it is another repository, an older clone, or a shallow one",
                 next_command=f"git -C {directory} fetch {pin.url} {pin.commit}",
@@ -124,7 +123,7 @@ def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
         checkout.git.network(f"fetching {pin.commit[:12]}", "fetch", "--no-tags", url, pin.commit)
     except errors.UnreachableError as error:
         unknown = "not our ref" in error.why or "remote ref" in error.why
-        kind = errors.CommitMissingError if unknown else (errors.UnreachableError)
+        kind = errors.K2mpsError if unknown else errors.UnreachableError
         raise kind(
             f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
             why=error.why,
@@ -136,7 +135,7 @@ def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
 
 def _check_pin(tree: str, pin: Pin) -> None:
     if tree != pin.tree:
-        raise errors.ConfigError(
+        raise errors.K2mpsError(
             f"upstream.toml gives the tree {pin.tree} for the pinned commit, but it is {tree}",
             next_command="correct [upstream] tree in upstream.toml",
         )

@@ -3,8 +3,8 @@
 A commit's author is its patch's; the committer is fixed, and the date is the
 pin's, so that a commit's id depends on the pin and on patches/ only.  Python
 places the hunks of a patch that was exported, whose blob ids tell that each
-hunk fits to the byte; git places all others, or says why it cannot.  Measured
-with 38 patches: a `git apply` for each takes longer than all of `git am`.
+hunk fits to the byte; git places all others, or says why it cannot.  hunks.py
+has the measurement.
 """
 
 from __future__ import annotations
@@ -30,15 +30,10 @@ _NOTE = "k2mps-series"
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """The commits of a series.
+    """The commits of a series."""
 
-    Attributes:
-      tip: the id of the last commit; the pin where the series is empty.
-      tree: the id of its tree.
-    """
-
-    tip: str
-    tree: str
+    tip: str  # the id of the last commit; the pin where the series is empty
+    tree: str  # the id of its tree
 
 
 def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
@@ -51,11 +46,11 @@ def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
     return Made(tip, tree) if key == _key(pin, found) else None
 
 
-def make(checkout: Checkout, pin: Pin, found: Series) -> Made:
+def commit_series(checkout: Checkout, pin: Pin, found: Series) -> Made:
     """Makes the commits of the series; changes no ref and no file.
 
     Raises:
-      PatchConflictError: names the patch, the file and the hunk.
+      ConflictError: names the patch, the file and the hunk.
     """
     known = recall(checkout, pin, found)
     if known and checkout.has(known.tip):
@@ -73,22 +68,13 @@ def _key(pin: Pin, found: Series) -> str:
     return sha256(f"{pin.commit} {found.lock}".encode())
 
 
-def commit_series(checkout: Checkout, pin: Pin, found: Series) -> str:
-    """The last commit of the series, as `make` makes it."""
-    return make(checkout, pin, found).tip
-
-
 def commit_date(checkout: Checkout, pin: str) -> str:
     """When the commits of a series on this pin are made, for git."""
     return checkout.git.text("log", "-1", "--format=@%ct +0000", pin)
 
 
 def identity(patch: Patch, date: str) -> dict[str, str]:
-    """The environment in which git makes the commit of a patch.
-
-    Args:
-      date: what `commit_date` returned.
-    """
+    """The environment in which git makes the commit of a patch."""
     author = Author(patch.author, patch.date or date)
     return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
@@ -121,7 +107,7 @@ def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip:
     and changes.
 
     Args:
-      tip: the last commit that `make` has made.
+      tip: the last commit that `commit_series` has made.
     """
     if commit == tip:
         return True
@@ -131,7 +117,7 @@ def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip:
 
     try:
         said = extraction.plan(project, checkout, checkout.commits(f"{pin.commit}..{commit}"))
-    except (errors.RefusedError, errors.SeriesError):
+    except errors.K2mpsError:
         return False
     return not (said.written or said.removed)
 
@@ -231,15 +217,10 @@ def _read_back(path: Path) -> File | None:
 
 
 def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping[str, str]) -> None:
-    """Refuses a new file where upstream has a file, a directory or a link.
-
-    Args:
-      entries: upstream's files.
-      names: what `folded` returned for them.
-    """
+    """Refuses a new file where upstream has a file, a directory or a link."""
     other = same_elsewhere(names, path)
     if other:
-        raise errors.PatchConflictError(
+        raise errors.ConflictError(
             f"patches/{patch.name} adds {path}, but k2 has {other}",
             why="they are one file where upper and lower case are the same, as on a Mac",
             next_command=f"rename patches/files/{path}, and in"
@@ -249,14 +230,14 @@ def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping
     above = ("/".join(parts[:end]) for end in range(1, len(parts)))
     taken = path if path in names.values() else next(filter(entries.__contains__, above), "")
     if taken:
-        raise errors.PatchConflictError(
+        raise errors.ConflictError(
             f"patches/{patch.name} adds {path}, but k2 has {taken}",
             why="upstream has added it, or a patch adds what it should edit",
             next_command=f"rename patches/files/{path}, or make it an edit",
         )
 
 
-def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.PatchConflictError:
+def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.ConflictError:
     """Tells which hunk of which file git could not place."""
     places = [place] if place else []
     lines = []
@@ -266,7 +247,7 @@ def _conflict(patch: Patch, stderr: str, place: str = "") -> errors.PatchConflic
             if hunk.old_start == int(line):
                 places.append(f"hunk {number} of {len(of_file)} of {path} (line {line})")
                 lines.append(patch.diff_line + hunk.line - 1)
-    return errors.PatchConflictError(
+    return errors.ConflictError(
         f"patches/{patch.name}:{lines[0] if lines else 1}: does not apply: "
         + ("; ".join(places) or stderr),
         why="the pin was moved, an earlier patch of the series changes the"

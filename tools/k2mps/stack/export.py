@@ -6,7 +6,6 @@ bytes, and applying an exported series gives the same tree.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from k2mps.core import errors, pins
@@ -18,38 +17,16 @@ from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit,
 from k2mps.stack.commits import commit_series, say_series
 
 
-@dataclasses.dataclass(frozen=True)
-class Exported:
-    """What `export` did.
-
-    Attributes:
-      patches: names of all patches, in order.
-      written, removed: paths under patches/ that changed.
-      tree: the tree that the series gives.
-    """
-
-    patches: tuple[str, ...]
-    written: tuple[str, ...]
-    removed: tuple[str, ...]
-    tree: str
-
-
 def export(
     project: Project, checkout: Checkout, *, prune: bool = False, overwrite: bool = False
-) -> Exported:
+) -> tuple[extraction.Plan, str]:
     """Writes patches/ and the lock from branch k2-mps.
 
     Args:
-      project: the clone of k2-mps to write to.
-      checkout: where the branch is.
       prune: delete patches and new files that the branch has no longer.
       overwrite: write over edits of patches/ that are not locked.
-    Raises:
-      RefusedError: there is nothing to export, a commit cannot become a patch,
-        or a file would be deleted and `prune` is not set.
-      LockMismatchError: an edit of patches/ would be overwritten and
-        `overwrite` is not set.
-      DirtyCheckoutError: the checkout has uncommitted edits.
+    Returns:
+      What was written, and the tree that the series gives.
     """
     with operations.at_work(project, checkout):
         pinned = project.upstream()
@@ -72,65 +49,50 @@ def export(
             )
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
-    return Exported(made.patches, made.written, made.removed, checkout.tree_of(tip))
+    return made, checkout.tree_of(tip)
 
 
-@dataclasses.dataclass(frozen=True)
-class Locked:
-    """What `lock` did.
-
-    Attributes:
-      patches: how many patches there are.
-      tree: the tree that they give.
-      written: whether upstream.toml was.
-    """
-
-    patches: int
-    tree: str
-    written: bool
-
-
-def lock(project: Project, checkout: Checkout) -> Locked:
+def lock(project: Project, checkout: Checkout) -> tuple[int, str, bool]:
     """Writes the hashes of patches/ to upstream.toml, which resolves a merge
     conflict in the lock.
 
     Args:
-      project: the clone of k2-mps.
       checkout: any checkout that has the pin; the command does not change it.
+    Returns:
+      The number of patches, the tree that they give, and whether upstream.toml was written.
     Raises:
-      SeriesError, PatchConflictError: the series is malformed or does not
-        apply.
+      SeriesError, ConflictError: the series is malformed or does not apply.
     """
     with operations.at_work(project, checkout):
         pin = pins.load(project.config_file, locked=False).pin
         found = patch_folder.load(project.patches)
-        tip = commit_series(checkout, pin, found)
+        tip = commit_series(checkout, pin, found).tip
         config = extraction.config_with(project, found.lock)
         written = config.content != project.config_file.read_bytes()
         if written:
             files = {"upstream.toml": config}
             operations.carry_out(project, checkout, "lock", changed=files, move=Move.stay({}))
-    return Locked(len(found.patches), checkout.tree_of(tip), written)
+    return len(found.patches), checkout.tree_of(tip), written
 
 
 def _tip(pinned: Upstream, checkout: Checkout) -> str:
     """The last commit to export; refuses a checkout with further work."""
-    tip = checkout.branch_tip()
+    tip = checkout.commit_of(BRANCH_REF)
     if not tip:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} has no branch {BRANCH}",
             why="patches are made from the commits on that branch",
             next_command="k2mps apply, then commit your change there",
         )
     if checkout.head_name() != BRANCH_REF:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="commits made elsewhere would be left out",
             next_command=f"git -C {checkout.directory} checkout {BRANCH}",
         )
     checkout.check_at_rest()
     if not checkout.is_ancestor(pinned.pin.commit, tip):
-        raise errors.WrongCommitError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} does not start from the"
             f" pinned commit {pinned.pin.commit[:12]}",
             next_command="k2mps status",
@@ -147,12 +109,12 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
     base = checkout.base()
     if not base or status.patch_changes(project, pinned):
         return
-    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches))
+    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches)).tip
     if checkout.tree_of(base) != checkout.tree_of(tip) or not say_series(
         project, checkout, pinned.pin, base, tip
     ):
         where = checkout.directory
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             "patches/ is not the series that the branch was made from",
             why="it has changed since it was applied here, by git pull or by"
             " hand, and exporting would take that change back",
@@ -165,7 +127,7 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
 def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
     commits = checkout.commits(f"{pin}..{tip}")
     if not commits:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"branch {BRANCH} has no commits on top of the pin",
             why="exporting that would delete every patch",
             next_command="k2mps apply",
@@ -177,7 +139,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
     """Refuses to overwrite edits of patches/."""
     changes = status.patch_changes(project, pinned)
     if changes and (made.written or made.removed):
-        raise errors.LockMismatchError(
+        raise errors.K2mpsError(
             "export would overwrite edits of patches/ that are not locked",
             why="; ".join(changes),
             next_command="k2mps lock, to keep the edits; git checkout patches,"
@@ -187,7 +149,7 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
 
 def _check_removals(gone: Sequence[str], prune: bool) -> None:
     if gone and not prune:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"the branch does not have {', '.join(gone)}",
             why="the commits may have been dropped by mistake",
             next_command="k2mps export --prune, to delete them",

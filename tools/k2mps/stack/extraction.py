@@ -26,20 +26,14 @@ _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The files to write.
+    """The files to write."""
 
-    Attributes:
-      patches: names of all patches, in order.
-      lock: the lock of these patches.
-      changed: files of the project to write, by path, upstream.toml included
-        if the lock or the pin changes.
-      removed: files of the project to remove.
-    """
-
-    patches: tuple[str, ...]
-    lock: Lock
+    patches: tuple[str, ...]  # names of all patches, in order
+    lock: Lock  # the lock of these patches
+    # Files of the project to write, by path, upstream.toml included if the lock or the pin
+    # changes.
     changed: dict[str, File]
-    removed: tuple[str, ...]
+    removed: tuple[str, ...]  # files of the project to remove
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -55,8 +49,6 @@ def plan(
     Args:
       commits: the series, oldest first, on top of the pin.
       pin: the new pin, if it changes.
-    Raises:
-      RefusedError: a commit cannot become a patch.
     """
     now = project.upstream()
     base = (pin or now.pin).commit
@@ -146,7 +138,7 @@ class _Exporter:
         """Makes the next patch from a commit."""
         changes = self._changes[commit.id]
         if not changes:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
                 next_command="git rebase -i, and drop it",
             )
@@ -158,7 +150,7 @@ class _Exporter:
         known = self._old.by_name.get(name)
         diff = self._diffs.get(commit.id, b"")
         if b"\0" in diff:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
                 why="patches are text",
                 next_command="git rebase -i, and take it out of the commit",
@@ -188,7 +180,7 @@ class _Exporter:
         patch_text.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (*objects.MODES, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which is a symbolic link or a submodule",
                 why="patches touch regular files only",
@@ -198,7 +190,7 @@ class _Exporter:
         if owner and not series_file.may_edit(
             self._groups, self._names[commit.id], self._names[owner.id]
         ):
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) changes"
                 f" {change.path}, which commit {owner.id[:12]}"
                 f" ({owner.subject}) adds",
@@ -210,14 +202,14 @@ class _Exporter:
             )
         other = patch_folder.same_elsewhere(self._folded, change.path)
         if change.kind == "A" and other:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) adds"
                 f" {change.path}, but k2 has {other}",
                 why="they are one file where upper and lower case are the same, as on a Mac",
                 next_command="give the new file another name",
             )
         if change.kind == "A" and change.path in self._upstream:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"commit {commit.id[:12]} ({commit.subject}) adds"
                 f" {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
@@ -234,7 +226,7 @@ class _Exporter:
         except errors.SeriesError as error:
             same, why = False, error.what
         if not same:
-            raise errors.RefusedError(
+            raise errors.K2mpsError(
                 f"the message or the author of {patch.subject!r} cannot be written as a patch",
                 why=why,
                 next_command="git rebase -i, and reword it, or git commit"
@@ -276,7 +268,7 @@ def name_for(subject: str, taken: set[str]) -> str:
 
 def _check_plain(commit: Commit) -> None:
     if len(commit.parents) != 1:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"commit {commit.id[:12]} ({commit.subject}) is a merge",
             why="a series is a line of commits",
             next_command="git rebase, to make it one",

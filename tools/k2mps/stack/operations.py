@@ -32,31 +32,18 @@ _CONFIG = "upstream.toml"
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One entry of the log.
+    """One entry of the log."""
 
-    Attributes:
-      id: its commit.
-      previous: the entry before it, or None.
-      command: the command that was run.
-      time: when, ISO 8601.
-      project: the directory of the clone of k2-mps.
-      head: HEAD before: a branch, or a commit where it was detached.
-      head_commit: the commit of HEAD before.
-      head_after: HEAD after, as `head`.
-      refs: the refs before.
-      staged: whether the command made a commit of edits in the checkout.
-    """
-
-    id: str
-    previous: str | None
-    command: str
-    time: str
-    project: str
-    head: str
-    head_commit: str
-    head_after: str
-    refs: Mapping[str, str | None]
-    staged: bool
+    id: str  # its commit
+    previous: str | None  # the entry before it, or None
+    command: str  # the command that was run
+    time: str  # when, ISO 8601
+    project: str  # the directory of the clone of k2-mps
+    head: str  # HEAD before: a branch, or a commit where it was detached
+    head_commit: str  # the commit of HEAD before
+    head_after: str  # HEAD after, as `head`
+    refs: Mapping[str, str | None]  # the refs before
+    staged: bool  # whether the command made a commit of edits in the checkout
 
 
 def record(
@@ -76,8 +63,6 @@ def record(
       staged: as in `Operation`.
       head: where the checkout stands, if the caller knows.
       refs: the refs of an entry and `LOG_REF`, if the caller knows.
-    Returns:
-      The id of the entry.
     """
     head = head or checkout.head()
     name = head.branch or head.commit
@@ -231,11 +216,11 @@ def check_no_rebase(project: Project) -> None:
     change.
 
     Raises:
-      RebaseStoppedError: a rebase is in progress.
+      ConflictError: a rebase is in progress.
     """
     stopped = rebase_under_way(project)
     if stopped:
-        raise errors.RebaseStoppedError(
+        raise errors.ConflictError(
             stopped,
             why="a rebase writes patches/ when it ends",
             next_command="k2mps rebase --continue, or --abort",
@@ -257,11 +242,7 @@ def tidy(project: Project) -> None:
 
 
 def recover(project: Project) -> None:
-    """Completes or undoes what a killed run began; the caller holds the lock.
-
-    Raises:
-      RefusedError: undoing would overwrite a file that was edited since.
-    """
+    """Completes or undoes what a killed run began; the caller holds the lock."""
     left = leftover(project.staging)
     if left is None:
         return
@@ -270,7 +251,7 @@ def recover(project: Project) -> None:
         return
     edited = left.edited_since()
     if edited:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
             next_command=f"move {edited[0]} away, then run the same command again",
         )

@@ -21,7 +21,7 @@ from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
 _OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
-class State(enum.Enum):
+class State(str, enum.Enum):
     """The states of a checkout."""
 
     ABSENT = "absent"
@@ -39,44 +39,17 @@ class State(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """What `k2mps status` tells.
+    """What `k2mps status` tells."""
 
-    Attributes:
-      state: the state of the checkout.
-      details: the reasons for the state, one line each.
-      next_command: what the user should run; empty where nothing is to do.
-      head: where the checkout stands, None where there is none.
-      edited_files: tracked files that differ from HEAD.
-      untracked_files: files that git neither tracks nor ignores.
-      rebase: a sentence about the rebase in progress; empty where none is.
-      user_commits: the user's commits on top of the pin, as "id subject".
-      patch_changes: the differences of patches/ and the lock, one line each.
-    """
-
-    state: State
-    details: tuple[str, ...]
-    next_command: str
-    head: Head | None
-    edited_files: tuple[str, ...]
-    user_commits: tuple[str, ...]
-    patch_changes: tuple[str, ...]
-    untracked_files: tuple[str, ...] = ()
-    rebase: str = ""
-
-    def as_dict(self) -> dict:
-        """The same for `--json`."""
-        return {
-            "state": self.state.value,
-            "details": list(self.details),
-            "next_command": self.next_command,
-            "head": self.head and dataclasses.asdict(self.head),
-            "edited_files": list(self.edited_files),
-            "untracked_files": list(self.untracked_files),
-            "rebase": self.rebase,
-            "user_commits": list(self.user_commits),
-            "patches": "changed" if self.patch_changes else "locked",
-            "patch_changes": list(self.patch_changes),
-        }
+    state: State  # the state of the checkout
+    details: tuple[str, ...]  # the reasons for the state, one line each
+    next_command: str  # what the user should run; empty where nothing is to do
+    head: Head | None  # where the checkout stands, None where there is none
+    edited_files: tuple[str, ...]  # tracked files that differ from HEAD
+    user_commits: tuple[str, ...]  # the user's commits on top of the pin, as "id subject"
+    patch_changes: tuple[str, ...]  # the differences of patches/ and the lock, one line each
+    untracked_files: tuple[str, ...] = ()  # files that git neither tracks nor ignores
+    rebase: str = ""  # a sentence about the rebase in progress; empty where none is
 
 
 def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
@@ -119,7 +92,7 @@ def of_checkout(
     if operation:
         details.append(f"{operation} is in progress")
     if edited:
-        details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited, 3)}")
+        details.append(f"{len(edited)} file(s) with uncommitted edits: {errors.some(edited)}")
     advice = _OF_REBASE if stopped else end or _next_command(state, edited, changes, on_pin)
     return Status(state, tuple(details), advice, head, edited, users, changes, untracked, stopped)
 
@@ -128,10 +101,10 @@ def _made(checkout: Checkout, upstream: Upstream, found: Series) -> commits.Made
     """The commits of the series; None where it does not apply, or where the
     repository cannot be written."""
     try:
-        return commits.recall(checkout, upstream.pin, found) or commits.make(
+        return commits.recall(checkout, upstream.pin, found) or commits.commit_series(
             checkout, upstream.pin, found
         )
-    except (errors.PatchConflictError, errors.GitError, errors.DiskFullError):
+    except errors.K2mpsError:
         return None
 
 

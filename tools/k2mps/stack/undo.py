@@ -14,17 +14,7 @@ from k2mps.stack.operations import Operation
 
 
 def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
-    """Restores the state before an operation.
-
-    Args:
-      which: the id of an operation, or its beginning; default the last one.
-    Returns:
-      The operation.
-    Raises:
-      RefusedError: there is none, or it is of another clone of k2-mps.
-      DirtyCheckoutError: the checkout has uncommitted edits.
-      BranchElsewhereError, ObstructedError, BusyError: as for apply.
-    """
+    """Restores the state before an operation."""
     with operations.at_work(project, checkout):
         entries = operations.log(checkout)
         entry = _choose(checkout, entries, which)
@@ -39,7 +29,7 @@ def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> 
     else:
         found = [entry for entry in entries if entry.id.startswith(which)]
     if len(found) != 1:
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"{which} names {len(found) or 'no'} operations"
             if which
             else f"there is nothing to undo in {checkout.directory}",
@@ -50,15 +40,15 @@ def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> 
 
 def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
     if entry.project != str(project.root):
-        raise errors.RefusedError(
+        raise errors.K2mpsError(
             f"that operation was run in {entry.project}",
             why="two clones of k2-mps share the checkout",
             next_command=f"cd {entry.project}, then run the same command again",
         )
     checkout.check_at_rest()
     elsewhere = checkout.other_worktree_on_branch()
-    if elsewhere and entry.refs[BRANCH_REF] != checkout.branch_tip():
-        raise errors.BranchElsewhereError(
+    if elsewhere and entry.refs[BRANCH_REF] != checkout.commit_of(BRANCH_REF):
+        raise errors.K2mpsError(
             f"branch {BRANCH} is checked out in {elsewhere}",
             why="moving it would leave that worktree behind",
             next_command=f"git -C {elsewhere} checkout --detach, then run the same command again",

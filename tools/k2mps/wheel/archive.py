@@ -18,12 +18,11 @@ class WheelFile:
     """A wheel of k2 that was read.
 
     Attributes:
-      path: where it lies.
       entries: what the archive says of each file, in its order.
       files: the contents, by path in it.
 
     Raises:
-      WheelVerificationError: the file is no archive.
+      CheckFailedError: the file is no archive.
     """
 
     def __init__(self, path: Path):
@@ -33,7 +32,7 @@ class WheelFile:
                 self.entries = archive.infolist()
                 self.files = {entry.filename: archive.read(entry) for entry in self.entries}
         except (zipfile.BadZipFile, OSError) as error:
-            raise errors.WheelVerificationError(
+            raise errors.CheckFailedError(
                 f"{path.name} is not a wheel",
                 why=f"not a zip file that can be read: {error}",
                 next_command="ls build/wheels",
@@ -47,7 +46,6 @@ class WheelFile:
 
     @property
     def metadata(self) -> email.message.Message:
-        """Its METADATA."""
         return email.message_from_bytes(self._of_info("METADATA"))
 
     @property
@@ -56,7 +54,7 @@ class WheelFile:
         try:
             return dict(json.loads(self._of_info(provenance.FILE)))
         except (TypeError, ValueError) as error:
-            raise errors.WheelVerificationError(
+            raise errors.CheckFailedError(
                 f"{self.path.name} does not name its origin",
                 why=f"{provenance.FILE}: {error}",
                 next_command="k2mps wheel makes one that does",
@@ -66,7 +64,7 @@ class WheelFile:
         for path, content in self.files.items():
             if path.endswith(f".dist-info/{name}"):
                 return content
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{self.path.name} is not a wheel of k2-mps",
             why=f"it has no .dist-info/{name}",
             next_command="ls build/wheels",

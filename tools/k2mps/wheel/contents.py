@@ -83,21 +83,13 @@ class Target(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The metadata of a wheel.
+    """The metadata of a wheel."""
 
-    Attributes:
-      version: k2's version, as wheels write it.
-      tag: for which Python and system it is.
-      torch: the torch version that it needs.
-      origin: where it comes from, see provenance.py.
-      time: of all its files, in seconds since 1970.
-    """
-
-    version: str
-    tag: str
-    torch: str
-    origin: Mapping[str, object]
-    time: int
+    version: str  # k2's version, as wheels write it
+    tag: str  # for which Python and system it is
+    torch: str  # the torch version that it needs
+    origin: Mapping[str, object]  # where it comes from, see provenance.py
+    time: int  # of all its files, in seconds since 1970
 
     @property
     def file_name(self) -> str:
@@ -164,7 +156,6 @@ def metadata_files(description: Description) -> dict[str, bytes]:
 
 
 def pack(path: Path, description: Description, files: Mapping[str, bytes]) -> None:
-    """Writes a wheel."""
     record, ordered = f"{description.info}/RECORD", sorted(files.items())
     lines = [f"{name},{record_hash(content)},{len(content)}\n" for name, content in ordered]
     ordered.append((record, f"{''.join(lines)}{record},,\n".encode()))

@@ -19,7 +19,7 @@ def differences(first: Path, second: Path) -> Iterator[str]:
     """The differences, one a line; none where the two are the same to the byte.
 
     Raises:
-      WheelVerificationError: one of them is not a wheel.
+      CheckFailedError: one of them is not a wheel.
     """
     if first.read_bytes() == second.read_bytes():
         return

@@ -17,7 +17,7 @@ from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
-from k2mps.stack.commits import make
+from k2mps.stack.commits import commit_series
 
 # The local part of a version: torch, and whether anything was edited.
 LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -35,17 +35,11 @@ _KERNELS = "k2/csrc/mps/kernels/"
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One fault of a wheel.
+    """One fault of a wheel."""
 
-    Attributes:
-      check: the name of the check that found it.
-      file: in which file of the wheel; empty where it is the wheel's name.
-      text: what it is.
-    """
-
-    check: str
-    file: str
-    text: str
+    check: str  # the name of the check that found it
+    file: str  # in which file of the wheel; empty where it is the wheel's name
+    text: str  # what it is
 
     def __str__(self) -> str:
         where = f"{self.file}: " if self.file else ""
@@ -54,26 +48,17 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The reference that a wheel is compared with.
+    """The reference that a wheel is compared with."""
 
-    Attributes:
-      python: the Python files of the patched tree, by path in a wheel.
-      kernels: the text of each kernel source that a Mac needs, by name.
-      origin: the id of the patched tree.
-      build_paths: directories of this machine that no wheel may name.
-      torch: torch's package for macOS, which macOS wheels are checked with.
-      system: what macOS's libraries export, by install name.
-      front_end: what the kernels' Metal is checked with.
-      interpreter: the Python that the wheel is for; default the running one.
-    """
-
-    python: Mapping[str, bytes]
-    kernels: Mapping[str, str]
-    origin: str
-    build_paths: tuple[str, ...] = ()
-    torch: Path | None = None
+    python: Mapping[str, bytes]  # the Python files of the patched tree, by path in a wheel
+    kernels: Mapping[str, str]  # the text of each kernel source that a Mac needs, by name
+    origin: str  # the id of the patched tree
+    build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
+    torch: Path | None = None  # torch's package for macOS, which macOS wheels are checked with
+    # What macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
-    front_end: FrontEnd = FrontEnd()
+    front_end: FrontEnd = FrontEnd()  # what the kernels' Metal is checked with
+    # The Python that the wheel is for; default the running one.
     interpreter: Interpreter = dataclasses.field(default_factory=find)
 
 
@@ -85,22 +70,21 @@ def gather(
     Args:
       program: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: the wheel is for another Python, or no wheel at
+      CheckFailedError: the wheel is for another Python, or no wheel at
         all.
-      ConfigError: the wheel is for a torch that upstream.toml does not have.
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
     _, version, _, tags = parsed(wheel)
     found = find(program or environment.python)
     if {tag.interpreter for tag in tags} != {found.tag}:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{wheel.name} is not for {found.tag}",
             why=f"its symbols are looked up in {found.program}",
             next_command=f"k2mps wheel verify {wheel} --python PROGRAM, with"
             " the Python that it is for",
         )
-    tree = make(checkout, upstream.pin, patch_folder.load(project.patches)).tree
+    tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
 
     def content(name: str) -> bytes:
         return checkout.git.bytes("cat-file", "blob", f"{tree}:{name}")
@@ -149,7 +133,7 @@ def parsed(wheel: Path):
     try:
         return parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{wheel.name} is not the name of a wheel",
             why=str(error),
             next_command="ls build/wheels",

@@ -189,7 +189,6 @@ def signature_fault(content: bytes, offset: int) -> str:
     are those of the file's pages.
 
     Args:
-      content: the file.
       offset: where its signature begins.
     """
     try:

@@ -37,14 +37,12 @@ def write(directory: Path, base_url: str = "") -> Path:
 
     Args:
       base_url: where the wheels are, as a URL; default beside the page.
-    Returns:
-      The page's path.
     Raises:
-      WheelVerificationError: there is no wheel, or one is not k2-mps's.
+      CheckFailedError: there is no wheel, or one is not k2-mps's.
     """
     wheels = sorted(directory.glob("*.whl"))
     if not wheels:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"there is no wheel in {directory}",
             next_command="k2mps wheel makes one in build/wheels",
         )

@@ -45,11 +45,8 @@ def make(
       python: the Python that a wheel for another system is for, by name or
         path; default .venv's.
     Raises:
-      DirtyCheckoutError: the checkout holds edits; or the clone does, for a
-        release.
-      WheelVerificationError: the wheel is not what it should be, or cannot be
+      CheckFailedError: the wheel is not what it should be, or cannot be
         installed or imported here.
-      what `builder.build` and `toolchain.assemble` raise.
     """
     project = environment.project
     _refuse_edits(environment, checkout)
@@ -65,7 +62,7 @@ def make(
     built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
         _refuse_dirt(project)
-    tag = request.toolchain.python_tag if request.toolchain else environment.python_tag
+    tag = request.toolchain.parts["python"] if request.toolchain else environment.python_tag
     description = describe(environment.upstream, checkout, built, target, tag)
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
@@ -81,14 +78,10 @@ def make(
 
 
 def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
-    """A wheel says which patches it was made with; so there must be no more.
-
-    Raises:
-      DirtyCheckoutError: the checkout holds edits.
-    """
+    """A wheel says which patches it was made with; so there must be no more."""
     now = status.of_checkout(environment.project, environment.upstream, checkout)
     if now.state is State.EDITED:
-        raise errors.DirtyCheckoutError(
+        raise errors.K2mpsError(
             "a wheel is made of the locked patches, not of edits",
             why="; ".join(now.details),
             next_command=now.next_command or "k2mps status",
@@ -96,20 +89,16 @@ def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
 
 
 def _refuse_dirt(project: Project) -> None:
-    """A release can be made again from a commit of k2-mps alone.
-
-    Raises:
-      DirtyCheckoutError: the clone holds edits, or is none.
-    """
+    """A release can be made again from a commit of k2-mps alone."""
     found = provenance.edits(project)
     if found is None:
-        raise errors.DirtyCheckoutError(
+        raise errors.K2mpsError(
             "a release is made from a git clone of k2-mps",
             why=f"{project.root} is not one, so it is not known whether it was edited",
             next_command="git clone k2-mps, or k2mps wheel without --release",
         )
     if found:
-        raise errors.DirtyCheckoutError(
+        raise errors.K2mpsError(
             "a release is made of what is committed to k2-mps",
             why=f"{len(found)} file(s) are not: " + ", ".join(found[:5]),
             next_command="git commit or git stash, or k2mps wheel without --release",
@@ -121,11 +110,6 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
 
     The environment has what .venv has, but no k2 and nothing that leads to
     one.
-
-    Args:
-      tree: the patched tree that the wheel is to be made of.
-    Raises:
-      WheelVerificationError: the wheel cannot be installed or imported.
     """
     reporter, root = environment.reporter, environment.project.build_root
     version = wheel.name.split("-")[1]
@@ -146,7 +130,7 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
                 command, reporter=reporter, cwd=Path(folder), environment=variables
             )
             if outcome.status != 0:
-                raise errors.WheelVerificationError(
+                raise errors.CheckFailedError(
                     f"{wheel.name} cannot be installed and imported",
                     why=outcome.lines[-1] if outcome.lines else "",
                     next_command=f"look at {wheel}",

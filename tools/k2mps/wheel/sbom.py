@@ -43,7 +43,7 @@ def write(path: Path) -> Path:
     Returns:
       The bill's path, the wheel's with SUFFIX.
     Raises:
-      WheelVerificationError: it is not a wheel of k2-mps.
+      CheckFailedError: it is not a wheel of k2-mps.
     """
     bill = path.with_name(path.name + SUFFIX)
     bill.write_text(text(path), encoding="utf-8")

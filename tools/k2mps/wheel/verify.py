@@ -44,14 +44,14 @@ def check(
       checkout: a k2 that the series has been applied to.
       python: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      WheelVerificationError: the wheel is not what it should be.
+      CheckFailedError: the wheel is not what it should be.
     """
     reporter = environment.reporter
     with reporter.task(f"verifying {wheel.name}"):
         reference = gather(wheel, environment, checkout, python)
         problems = list(verify(wheel, reference))
     if problems:
-        raise errors.WheelVerificationError(
+        raise errors.CheckFailedError(
             f"{wheel.name} has {len(problems)} problem(s)",
             why="\n".join(map(str, problems)),
             next_command="k2mps wheel makes a new one",
@@ -68,7 +68,7 @@ def verify(path: Path, reference: Reference) -> Iterator[Problem]:
     """All that is wrong with a wheel."""
     try:
         wheel = WheelFile(path)
-    except errors.WheelVerificationError as error:
+    except errors.CheckFailedError as error:
         yield Problem("file", "", error.why)
         return
     if not wheel.info:
@@ -134,7 +134,7 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
     name = f"{wheel.info}/{provenance.FILE}"
     try:
         origin = wheel.origin
-    except errors.WheelVerificationError as error:
+    except errors.CheckFailedError as error:
         yield Problem("origin", name, error.why)
         return
     if origin.get("patched_tree") != reference.origin:
