@@ -1,7 +1,6 @@
 """A pytest plugin that skips tests with the mark `k2`.
 
-`k2mps test` loads the plugin if it cannot reach upstream, for suites that have other
-tests too.
+`k2mps test` loads the plugin if it cannot reach upstream, for suites that have other tests too.
 """
 
 import pytest

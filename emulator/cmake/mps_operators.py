@@ -2,23 +2,20 @@
 
     python mps_operators.py native_functions.yaml OUTPUT
 
-The list is derived from the native_functions.yaml that the installed torch
-packages (torchgen/packaged/ATen/native), by torchgen's own rules: an operator
-has an mps kernel if its `dispatch` table names MPS, or if its
-`structured_delegate` does (the functional and in-place variants of a structured
-operator run the kernel of the out= variant).  OUTPUT becomes a C++ file with
-two macro lists, MPS_OPERATORS(X) and SPARSE_MPS_OPERATORS(X).
+The list is derived from the native_functions.yaml that the installed torch packages
+(torchgen/packaged/ATen/native), by torchgen's own rules: an operator has an mps kernel if its
+`dispatch` table names MPS, or if its `structured_delegate` does (the functional and in-place
+variants of a structured operator run the kernel of the out= variant).  OUTPUT becomes a C++ file
+with two macro lists, MPS_OPERATORS(X) and SPARSE_MPS_OPERATORS(X).
 
-The file is read line by line instead of with a YAML parser, so that building
-needs no package beyond torch; its layout is regular, and what is read is
-checked (see check()).
+The file is read line by line instead of with a YAML parser, so that building needs no package
+beyond torch; its layout is regular, and what is read is checked (see check()).
 """
 
 import re
 import sys
 
-# torch registers these by hand, not through native_functions.yaml; on a Mac they
-# run on the CPU.
+# torch registers these by hand, not through native_functions.yaml; on a Mac they run on the CPU.
 _BY_HAND = ["embedding_renorm_", "linalg_svd", "linalg_svd.U"]
 
 

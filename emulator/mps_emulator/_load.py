@@ -84,10 +84,9 @@ def _let_storages_be_made(torch) -> None:
 def _let_autograd_finish() -> None:
     """Releases the GIL for a moment, so that torch's backward thread can take it.
 
-    The backward thread of the device drops the objects of the last backward
-    shortly after backward() returned, and takes the GIL for that.  When the
-    interpreter is finalizing, Python ends a thread that takes the GIL, and C++
-    then ends the process.  torch has this trait with every device whose backward
-    runs in its own thread.
+    The backward thread of the device drops the objects of the last backward shortly after
+    backward() returned, and takes the GIL for that.  When the interpreter is finalizing, Python
+    ends a thread that takes the GIL, and C++ then ends the process.  torch has this trait with
+    every device whose backward runs in its own thread.
     """
     time.sleep(0.01)

@@ -97,9 +97,8 @@ class _mps_ShaderLibrary:
 class _mps_MetalKernel:
     """A kernel.  A call encodes the kernel on torch's stream and does not wait.
 
-    The positional arguments are bound from [[buffer(0)]] on: tensors on mps, CPU
-    tensors without dimensions, numbers (an int has 64 bits, a float 32) and tuples
-    or lists of numbers.
+    The positional arguments are bound from [[buffer(0)]] on: tensors on mps, CPU tensors without
+    dimensions, numbers (an int has 64 bits, a float 32) and tuples or lists of numbers.
 
       threads:       the size of the grid in threads, one to three numbers;
         default: the number of elements of the first tensor.

@@ -1,10 +1,9 @@
 """Counts the files of published Metal code that the front end reads.
 
-The corpus is Apple's array library mlx (the kernel headers in its macOS wheel)
-and PyTorch (c10/metal and the kernel headers of ATen, which every torch wheel
-has).  The front end reads a file if it accepts a program that includes the file
-behind the headers that the file's own project includes before it.  The package
-contains no part of the corpus.
+The corpus is Apple's array library mlx (the kernel headers in its macOS wheel) and PyTorch
+(c10/metal and the kernel headers of ATen, which every torch wheel has).  The front end reads a
+file if it accepts a program that includes the file behind the headers that the file's own project
+includes before it.  The package contains no part of the corpus.
 
     python tests/corpus.py                      # downloads the mlx wheel
     python tests/corpus.py --mlx mlx_metal.whl  # reads a wheel that is there

@@ -7,9 +7,8 @@ The file is PyTorch's test/test_mps.py, which is no part of the emulator.  Each
 test runs in a process of its own, so a crash or a hang is its outcome.  The
 command leaves out the class TestConsistency: `oracle.py` runs the same samples.
 
-`pytorch_suite.toml` lists the tests that do not pass, with the reasons.  The
-command fails if a test that is not listed does not pass, or if a listed test has
-another outcome than the listed one.
+`pytorch_suite.toml` lists the tests that do not pass, with the reasons.  The command fails if a
+test that is not listed does not pass, or if a listed test has another outcome than the listed one.
 """
 
 import argparse

@@ -1,7 +1,6 @@
 """torch.mps.compile_shader() and other functions of torch.mps.
 
-The expectations are those of torch's documentation and of torch's own tests of
-Metal libraries.
+The expectations are those of torch's documentation and of torch's own tests of Metal libraries.
 """
 
 import mps_emulator

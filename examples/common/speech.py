@@ -189,8 +189,7 @@ def _filter_bank(targets: torch.Tensor, tract: float, generator: torch.Generator
 def edit_distances(references: list[list[int]], hypotheses: list[list[int]]) -> list[int]:
     """The numbers of insertions, deletions and substitutions between pairs.
 
-    Symbols are greater than 0.  k2 finds the numbers as the best paths through
-    Levenshtein graphs.
+    Symbols are greater than 0.  k2 finds the numbers as the best paths through Levenshtein graphs.
     """
     import k2  # The functions that make speech need no k2.
 

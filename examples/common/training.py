@@ -99,9 +99,8 @@ def train(
 ) -> list[float]:
     """Trains a model, or resumes a training.
 
-    The batch and the random numbers of a step depend only on the seed and the number
-    of the step.  So a resumed run gives the same as a run without interruption, on the
-    CPU to the last bit.
+    The batch and the random numbers of a step depend only on the seed and the number of the step.
+    So a resumed run gives the same as a run without interruption, on the CPU to the last bit.
 
     Args:
       model: on the device; changed in place.

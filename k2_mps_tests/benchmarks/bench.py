@@ -2,10 +2,9 @@
 
     python -m k2_mps_tests.benchmarks.bench --output build/bench
 
-Each operation is timed on the CPU, on mps by the host (mps-host) and by Metal
-kernels (mps-metal), and on CUDA where k2 has CUDA.  The command writes a table, a
-plot (PNG and SVG) and a JSON file to the folder.  `--compare FILE` shows the
-changes since an earlier JSON file.
+Each operation is timed on the CPU, on mps by the host (mps-host) and by Metal kernels (mps-metal),
+and on CUDA where k2 has CUDA.  The command writes a table, a plot (PNG and SVG) and a JSON file to
+the folder.  `--compare FILE` shows the changes since an earlier JSON file.
 
 A time is the median of several runs, including the wait for the GPU.  On Linux mps
 is emulated: the times say nothing about a GPU, and each output marks them as

@@ -111,8 +111,7 @@ class Ours:
     def launcher(self, px, py, boundary):
         """Returns (forward, backward, the tensors that these two functions write).
 
-        The tensors are ans [B], and the gradients of px and py for a gradient of
-        ones.
+        The tensors are ans [B], and the gradients of px and py for a gradient of ones.
         """
         import torch
 

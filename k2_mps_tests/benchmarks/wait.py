@@ -2,9 +2,8 @@
 
     .venv/bin/python -m k2_mps_tests.benchmarks.wait
 
-The program calls the function behind ``Context::WaitForHost()`` on mps in a loop of
-compiled code, from a thread that holds the GIL, and from a thread that does not.
-A wait releases the GIL.
+The program calls the function behind ``Context::WaitForHost()`` on mps in a loop of compiled code,
+from a thread that holds the GIL, and from a thread that does not.  A wait releases the GIL.
 """
 
 import ctypes

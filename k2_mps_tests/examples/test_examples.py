@@ -13,11 +13,10 @@ RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
 STEPS = {"ctc": 150, "transducer": 20}
 
-# The largest relative difference of two loss curves.  On the CPU a change of the
-# weights by 1e-6 changes the curve of the 150 steps of CTC by up to 6e-5; ten times
-# that is still rounding.  On a Mac the derivative of Swoosh is rounded to 8 bits
-# with other random numbers than on the CPU, and other random numbers change the
-# curve by up to 5e-3.
+# The largest relative difference of two loss curves.  On the CPU a change of the weights by 1e-6
+# changes the curve of the 150 steps of CTC by up to 6e-5; ten times that is still rounding.  On a
+# Mac the derivative of Swoosh is rounded to 8 bits with other random numbers than on the CPU, and
+# other random numbers change the curve by up to 5e-3.
 TOLERANCE = 5e-2 if sys.platform == "darwin" else 6e-4
 
 

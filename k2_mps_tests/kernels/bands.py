@@ -1,8 +1,7 @@
 """Dispatches of mutual_information.metal; see its header for the words.
 
-A threadgroup does a band of a sequence, a dispatch some rounds of each band.  Every
-division of the rounds gives the same bits.  k2's division, which is for speed, is in
-mutual_information.cu.
+A threadgroup does a band of a sequence, a dispatch some rounds of each band.  Every division of
+the rounds gives the same bits.  k2's division, which is for speed, is in mutual_information.cu.
 """
 
 import dataclasses

@@ -128,8 +128,7 @@ def enumerators(header):
 def compile_to_ptx(name, output, libdevice, gpu, *options):
     """Compiles a file for an NVIDIA GPU, by the emulator's front end.
 
-    The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup
-    function.
+    The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup function.
 
     Args:
     output: Path of the PTX to write.

@@ -34,8 +34,7 @@ TOLERANCE = 6e-5
 class MutualInformation(torch.autograd.Function):
     """The log of the sum over all paths through a lattice; on mps.
 
-    From cell (s, t) a path goes on to (s + 1, t) with px[s][t], or to (s, t + 1)
-    with py[s][t].
+    From cell (s, t) a path goes on to (s + 1, t) with px[s][t], or to (s, t + 1) with py[s][t].
 
     px        (B, S, T + 1), float32, not empty
     py        (B, S + 1, T), float32, not empty

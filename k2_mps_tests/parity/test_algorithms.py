@@ -103,9 +103,8 @@ def test_remove_epsilon(function):
         tot = out.get_tot_scores(use_double_scores=True, log_semiring=False)
         tot.sum().backward()
         tots.append((tot.detach(), fsa.grad))
-    # k2 has one algorithm for the CPU and one for devices, with equivalent results
-    # in the tropical semiring.  An arc's score is a sum of about ten scores, in
-    # different orders.
+    # k2 has one algorithm for the CPU and one for devices, with equivalent results in the tropical
+    # semiring.  An arc's score is a sum of about ten scores, in different orders.
     assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-6)
     assert_same(tots[1][1], tots[0][1])
 

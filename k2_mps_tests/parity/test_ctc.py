@@ -1,9 +1,8 @@
 """CTC without a lattice on mps, compared with CTC by the lattice on the CPU.
 
-The kernels keep the same arcs as the CPU, to the bit.  The loss is the CPU's float64
-rounded to float32, because the kernels sum with about 48 bits.  The gradient is a sum
-of posteriors, each with an error of 3 roundings.  Its tolerance is relative to the
-largest value of the gradient.
+The kernels keep the same arcs as the CPU, to the bit.  The loss is the CPU's float64 rounded to
+float32, because the kernels sum with about 48 bits.  The gradient is a sum of posteriors, each
+with an error of 3 roundings.  Its tolerance is relative to the largest value of the gradient.
 """
 
 import math
@@ -100,8 +99,7 @@ class Case:
 
 
 def assert_losses_agree(mps, cpu):
-    # One unit in the last place; near 0, where scores cancel, that of the float64
-    # scores.
+    # One unit in the last place; near 0, where scores cancel, that of the float64 scores.
     torch.testing.assert_close(mps.cpu(), cpu, atol=1e-12, rtol=1.2e-7)
 
 

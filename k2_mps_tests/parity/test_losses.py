@@ -161,7 +161,6 @@ def test_mwer_loss():
         loss.backward()
         results.append((loss.detach(), leaf.grad))
     (cpu, cpu_grad), (mps, mps_grad) = results
-    # Sums over 50 paths.  The exponents are scores of up to 60, which mps rounds to
-    # float32.
+    # Sums over 50 paths.  The exponents are scores of up to 60, which mps rounds to float32.
     assert_same(mps, cpu.float(), atol=60 * 50 * EPS, rtol=0)
     assert_same(mps_grad, cpu_grad, atol=60 * 50 * EPS, rtol=0)

@@ -32,10 +32,9 @@ import torch
 
 EXCEPTIONS = Path(__file__).with_name("exceptions.toml")
 
-# The error of central differences of a float32 function f is about
-# eps(float32) * |f| / step + step**2 * |f'''|.  With a step of 1e-2 and values of the
-# order of 1, as in these tests, that is 1.2e-7 / 1e-2 = 1.2e-5 for each term of a sum of
-# up to about 100 terms.
+# The error of central differences of a float32 function f is about eps(float32) * |f| / step +
+# step**2 * |f'''|.  With a step of 1e-2 and values of the order of 1, as in these tests, that is
+# 1.2e-7 / 1e-2 = 1.2e-5 for each term of a sum of up to about 100 terms.
 GRADCHECK = {"eps": 1e-2, "atol": 2e-3, "rtol": 1e-2}
 
 

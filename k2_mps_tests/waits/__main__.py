@@ -3,12 +3,11 @@
     k2mps build --no-demo -- -DCMAKE_BUILD_TYPE=RelWithDebInfo
     .venv/bin/python -m k2_mps_tests.waits
 
-k2 waits for the device before the host touches shared memory
-(``Context::WaitForHost()`` and its callers).  Each source line that waits is a site.
-First the parity suite and k2's own suite run on the emulated device, and the program
-records for each test the sites at which a wait found work in flight.  Then, for one
-site after the other, the tests of the site run again without its waits.  The suites
-notice a site if any of these tests fails.
+k2 waits for the device before the host touches shared memory (``Context::WaitForHost()`` and its
+callers).  Each source line that waits is a site.  First the parity suite and k2's own suite run on
+the emulated device, and the program records for each test the sites at which a wait found work in
+flight.  Then, for one site after the other, the tests of the site run again without its waits.
+The suites notice a site if any of these tests fails.
 
 Prints a table and the count.  Exit status: 1 if more sites than ``--allow`` went
 unnoticed.  The result says that the emulated device makes a missing wait visible, not

@@ -1,7 +1,6 @@
 """Writes the C++ that makes a shared object a kernel library.
 
-It is a thunk for every kernel, which the executor calls, and the table that
-describes all kernels.
+It is a thunk for every kernel, which the executor calls, and the table that describes all kernels.
 """
 
 ALLOW_POINTERS = "MSL_ALLOW_FUNCTION_POINTERS "

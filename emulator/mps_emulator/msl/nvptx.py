@@ -52,9 +52,8 @@ def symbol(kernel):
 def description(kernel):
     """The description of an entry that a host needs to launch it, for JSON.
 
-    max_threads is None where the source does not limit a threadgroup.
-    numbers gives the scalar type of each buffer, by index; see
-    analysis.kernels.Parameter.
+    max_threads is None where the source does not limit a threadgroup.  numbers gives the scalar
+    type of each buffer, by index; see analysis.kernels.Parameter.
     """
     return {
         "name": kernel.name,
@@ -126,9 +125,8 @@ def finish(ir, kernels):
 def _limits_of_threads(kernels):
     """Metadata with the kernels' limits of threads in a threadgroup.
 
-    Without the limit the assembler may give a thread more registers than a
-    threadgroup of this size has.  The limit is that of the product of the three
-    sizes.
+    Without the limit the assembler may give a thread more registers than a threadgroup of this
+    size has.  The limit is that of the product of the three sizes.
     """
     lines = [""]
     for kernel in kernels:

@@ -11,8 +11,7 @@ import pytest
 from metal import floats
 
 FOLDER = pathlib.Path(__file__).parent
-# Compiles the text on stdin in a process of its own, and prints the value that
-# the kernel stores.
+# Compiles the text on stdin in a process of its own, and prints the value that the kernel stores.
 CHILD = """
 import sys
 sys.path.insert(0, sys.argv[1])

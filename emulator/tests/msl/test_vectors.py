@@ -155,8 +155,7 @@ float4 pick(float4 a, float4 b) {
 vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
 """
     cases = {
-        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1,
-        # o.z = 1.
+        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1, o.z = 1.
         "pick(x, float4(2, 3, 3, 5)).x": 1111,
         "pick(x, float4(2, 3, 3, 5)).y": 101,
         "pick(x, float4(2, 3, 3, 5)).z": 110,

@@ -2,10 +2,9 @@
 
 ctc_best.py takes the cases of ctc_best.metal from here too.
 
-The reference follows best paths and keeps arcs by k2's rules, in float32 and in
-k2's order of additions, so best scores, paths and kept bits must be equal.  It sums
-in float64.  A kernel may store a sum as any pair (r, m) with the same r + log(m), so
-the check compares this number.
+The reference follows best paths and keeps arcs by k2's rules, in float32 and in k2's order of
+additions, so best scores, paths and kept bits must be equal.  It sums in float64.  A kernel may
+store a sum as any pair (r, m) with the same r + log(m), so the check compares this number.
 """
 
 import numpy as np
@@ -312,8 +311,7 @@ class Graph:
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
-        # The kernel in single precision rounds exp(), log() and a product in
-        # each of `rows` steps.
+        # The kernel in single precision rounds exp(), log() and a product in each of `rows` steps.
         error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
         return Case(
             name,

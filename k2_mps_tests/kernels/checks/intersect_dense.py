@@ -1,8 +1,7 @@
 """Cases of intersect_dense.
 
-The reference extends all paths by one frame at a time, in float32, with the sums
-in the kernel's order.  A maximum is the same in any order, so results must be
-equal.
+The reference extends all paths by one frame at a time, in float32, with the sums in the kernel's
+order.  A maximum is the same in any order, so results must be equal.
 """
 
 from itertools import pairwise

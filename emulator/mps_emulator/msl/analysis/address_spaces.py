@@ -73,8 +73,7 @@ def check_pointers(report, cursor, checked):
     for pointer in types.pointers_of(checked):
         pointee = pointer.get_pointee()
         what = "pointer" if types.kind_of(pointer) == TypeKind.POINTER else "reference"
-        # Metal's compiler takes `device float *&p`, a reference to a pointer in
-        # thread memory.
+        # Metal's compiler takes `device float *&p`, a reference to a pointer in thread memory.
         if what == "reference" and types.kind_of(pointee.get_canonical()) == TypeKind.POINTER:
             continue
         if types.space_of_elements(pointee) in (types.DEFAULT, types.GENERIC):

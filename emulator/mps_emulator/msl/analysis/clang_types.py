@@ -59,8 +59,7 @@ def space_of(checked):
 
 
 def space_of_elements(checked):
-    # clang puts the elements' qualifiers on the array; libclang's element type lacks
-    # them.
+    # clang puts the elements' qualifiers on the array; libclang's element type lacks them.
     return (
         _address_space(checked)
         or _address_space(checked.get_canonical())

@@ -98,9 +98,8 @@ class Instantiations(Step):
         if s.text(close) != ")" or close not in s.match:
             return "", None
         opening = s.match[close]
-        # The parameters choose among overloads, and let clang deduce template
-        # arguments.  Only in a typedef does clang give the pointer no address
-        # space.
+        # The parameters choose among overloads, and let clang deduce template arguments.  Only in
+        # a typedef does clang give the pointer no address space.
         declaration = (
             f" MSL_ALLOW_FUNCTION_POINTERS typedef void (*__msl_instance_{number})"
             f"({self._edits.spelling([i for i in kept if opening < i < close])}); "

@@ -7,8 +7,7 @@ The word behind the parameters of a member function in MSL:
     constant          objects in `constant` memory
     threadgroup       objects in `threadgroup` memory
 
-clang has the same rule with its own keywords, except that no keyword means any
-memory.
+clang has the same rule with its own keywords, except that no keyword means any memory.
 """
 
 from . import names
