@@ -1,6 +1,6 @@
 """FSAs, comparisons and devices that the parity tests share."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import k2
 import torch
@@ -59,6 +59,12 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
     if not tolerance:
         tolerance = {"atol": 0, "rtol": 0}
     torch.testing.assert_close(mps.cpu(), cpu, equal_nan=True, **tolerance)
+
+
+def assert_equal_on_both(function: Callable[[str], object]) -> None:
+    """Asserts that `function` of a device's name gives equal results on the CPU and on mps."""
+    cpu, mps = [function(device) for device in ("cpu", "mps")]
+    assert_equal(mps, cpu)
 
 
 def assert_equal(mps: object, cpu: object) -> None:

@@ -4,7 +4,12 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import assert_equal, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import (
+    assert_equal,
+    assert_equal_on_both,
+    assert_same,
+    random_fsa_vec,
+)
 
 # Operations on an FsaVec with attributes of every kind.
 UNARY = {
@@ -164,8 +169,7 @@ MADE_ON_A_DEVICE = {
 
 @pytest.mark.parametrize("name", MADE_ON_A_DEVICE)
 def test_made_on_a_device(name):
-    cpu, mps = [MADE_ON_A_DEVICE[name](d) for d in ("cpu", "mps")]
-    assert_equal(mps, cpu)
+    assert_equal_on_both(MADE_ON_A_DEVICE[name])
 
 
 def test_is_rand_equivalent_and_text():

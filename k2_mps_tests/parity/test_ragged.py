@@ -5,7 +5,7 @@ import k2.ragged as k2r
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import assert_equal
+from k2_mps_tests.parity.helpers import assert_equal, assert_equal_on_both
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
 REAL = torch.float32
@@ -69,8 +69,7 @@ ANY = {
 @pytest.mark.parametrize("num_axes", [2, 3, 4])
 @pytest.mark.parametrize("name", ANY)
 def test_any_dtype(name, num_axes, dtype):
-    cpu, mps = [ANY[name](random_ragged(num_axes, dtype, device)) for device in ("cpu", "mps")]
-    assert_equal(mps, cpu)
+    assert_equal_on_both(lambda device: ANY[name](random_ragged(num_axes, dtype, device)))
 
 
 INT = {
@@ -89,16 +88,12 @@ INT = {
 
 @pytest.mark.parametrize("name", INT)
 def test_int(name):
-    cpu, mps = [INT[name](random_ragged(2, torch.int32, device)) for device in ("cpu", "mps")]
-    assert_equal(mps, cpu)
+    assert_equal_on_both(lambda device: INT[name](random_ragged(2, torch.int32, device)))
 
 
 @pytest.mark.parametrize("mode", ["constant", "replicate"])
 def test_pad(mode):
-    cpu, mps = [
-        random_ragged(2, REAL, device).pad(mode=mode, padding_value=7) for device in ("cpu", "mps")
-    ]
-    assert_equal(mps, cpu)
+    assert_equal_on_both(lambda d: random_ragged(2, REAL, d).pad(mode=mode, padding_value=7))
 
 
 DIFFERENTIABLE = {
@@ -146,18 +141,12 @@ SHAPE = {
 
 @pytest.mark.parametrize("name", SHAPE)
 def test_shape(name):
-    cpu, mps = [
-        SHAPE[name](k2r.RaggedShape("[[x x] [] [x x x]]").to(device)) for device in ("cpu", "mps")
-    ]
-    assert_equal(mps, cpu)
+    assert_equal_on_both(lambda d: SHAPE[name](k2r.RaggedShape("[[x x] [] [x x x]]").to(d)))
 
 
 def test_row_ids_make_row_splits():
-    results = []
-    for device in ("cpu", "mps"):
-        row_ids = torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32, device=device)
-        results.append(k2r.create_ragged_shape2(row_ids=row_ids))
-    assert_equal(results[1], results[0])
+    row_ids = torch.tensor([0, 0, 2, 2, 2, 5], dtype=torch.int32)
+    assert_equal_on_both(lambda d: k2r.create_ragged_shape2(row_ids=row_ids.to(d)))
 
 
 def test_a_million_elements():
@@ -168,12 +157,13 @@ def test_a_million_elements():
     row_splits = torch.zeros(len(sizes) + 1, dtype=torch.int32)
     row_splits[1:] = sizes.cumsum(0)
     values = torch.randint(0, 1000, (int(row_splits[-1]),), dtype=torch.int32)
-    results = []
-    for device in ("cpu", "mps"):
+
+    def results(device):
         shape = k2r.create_ragged_shape2(row_splits=row_splits.to(device))
         ragged = k2.RaggedTensor(shape, values.to(device))
-        results.append((ragged.sum(), _sort(ragged)[0]))
-    assert_equal(results[1], results[0])
+        return ragged.sum(), _sort(ragged)[0]
+
+    assert_equal_on_both(results)
 
 
 def test_tensors_of_two_devices_are_refused():
