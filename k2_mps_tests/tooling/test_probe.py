@@ -172,12 +172,15 @@ def test_markdown(sandbox):
     assert out.count("```") == 2
 
 
-@pytest.mark.parametrize("commits, code", [("abc", 2), ("..abcdef", 21), ("x..HEAD", 21)])
-def test_commits_that_do_not_exist(sandbox, commits, code):
+def test_one_commit_is_a_wrong_command_line(sandbox):
+    result = sandbox.run("probe", "abc")
+    assert result.returncode == 2 and "give two commits as BASE..END" in result.stderr
+
+
+@pytest.mark.parametrize("commits, missing", [("..abcdef", "abcdef"), ("x..HEAD", "x")])
+def test_commits_that_do_not_exist(sandbox, commits, missing):
     sandbox.ok("apply")
-    result = sandbox.run("probe", commits)
-    assert result.returncode == code
-    assert "Traceback" not in result.stderr
+    assert f"has no commit {missing}\n" in sandbox.fails(1, "probe", commits)
 
 
 def test_commits_that_are_on_no_line(sandbox):
