@@ -1,5 +1,7 @@
-# How clang compiles Objective-C++ for GCC's Objective-C runtime, for the
-# emulator itself and for programs that use it:
+# How clang compiles Objective-C++ for the emulator itself and for programs that
+# use it.  It compiles for ObjFW's runtime, because it has subscripts on
+# collections for no runtime of GCC's; src/metal/modules.mm loads the result
+# into GCC's.
 #
 #   MPS_EMULATOR_OBJC_FLAGS        clang's flags
 #   MPS_EMULATOR_OBJCXX_OPTIONS    the same for compile options of targets, for
@@ -24,7 +26,7 @@ get_filename_component(_mps_emulator_gcc_directory
   "${_mps_emulator_objc_include}" DIRECTORY)
 
 set(MPS_EMULATOR_OBJC_FLAGS
-  -fobjc-runtime=gcc -fobjc-exceptions -fblocks
+  -fobjc-runtime=objfw-0.8 -fobjc-exceptions -fblocks
   -fconstant-string-class=NSConstantString
   "-idirafter${_mps_emulator_objc_include}")
 set(MPS_EMULATOR_OBJCXX_OPTIONS

@@ -54,20 +54,53 @@ _REGISTRATION = """
     return PyModule_Create(&module);                                        \\
   }
 """
-_LIBRARY = """
+_LIBRARY_HEADER = """
 #pragma once
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
-namespace emulated_library {{
-inline id<MTLLibrary> createLibrary(id<MTLDevice> device, NSError **error) {{
-  static const char bytes[] = {{
-#embed "{source}"
-    , 0}};
-  return [device newLibraryWithSource:[NSString stringWithUTF8String:bytes]
-                              options:nil
-                                error:error];
-}}
-}}
+namespace emulated_library {
+id<MTLLibrary> createLibrary(id<MTLDevice> device, NSError **error);
+}
+"""
+# Each source is a program of its own, as it is for a linker of metallibs.
+_LIBRARY = """
+#include "library.h"
+@interface EmulatedLibrary : NSObject {
+ @public
+  NSMutableArray *_parts;
+}
+@end
+@implementation EmulatedLibrary
+- (id)partWith:(NSString *)name {
+  for (id part in _parts)
+    if ([[part functionNames] containsObject:name]) return part;
+  return _parts[0];
+}
+- (id)newFunctionWithName:(NSString *)name {
+  return [[self partWith:name] newFunctionWithName:name];
+}
+- (id)newFunctionWithName:(NSString *)name
+           constantValues:(MTLFunctionConstantValues *)values
+                    error:(NSError **)error {
+  return [[self partWith:name] newFunctionWithName:name
+                                    constantValues:values
+                                             error:error];
+}
+@end
+id<MTLLibrary> emulated_library::createLibrary(id<MTLDevice> device,
+                                               NSError **error) {
+  EmulatedLibrary *library = [[EmulatedLibrary alloc] init];
+  library->_parts = [[NSMutableArray alloc] init];
+  static const char *const sources[] = {SOURCES};
+  for (const char *source : sources) {
+    id part = [device newLibraryWithSource:[NSString stringWithUTF8String:source]
+                                   options:nil
+                                     error:error];
+    if (!part) return nil;
+    [library->_parts addObject:part];
+  }
+  return (id)library;
+}
 """
 _SETTINGS = """
 #define METAL_KERNEL
@@ -231,13 +264,13 @@ def _build_kernel(extension, source, work, log):
             sources += [path for path in part["src"] if path.endswith((".mm", ".cpp"))]
             shaders += [path for path in part["src"] if path.endswith(".metal")]
             includes += [source / path for path in part.get("include", [])]
-    seen = set()
-    text = "".join(_expanded(source / path, includes, seen) for path in shaders)
-    (generated / "library.metal").write_text(text)
-    (generated / "library.h").write_text(_LIBRARY.format(source=generated / "library.metal"))
+    texts = [_expanded(source / path, includes, set()) for path in shaders]
+    literals = ", ".join(f'R"METAL({text})METAL"' for text in texts)
+    (generated / "library.h").write_text(_LIBRARY_HEADER)
+    (generated / "library.mm").write_text(_LIBRARY.replace("SOURCES", literals))
     (generated / "settings.h").write_text(_SETTINGS)
-    options = ["-include", generated / "settings.h", "-Wno-c23-extensions"]
-    sources = [source / path for path in sources]
+    options = ["-include", generated / "settings.h"]
+    sources = [generated / "library.mm", *(source / path for path in sources)]
     built = _compile(module, work / "build", includes, options, sources, log)
     shutil.copy(built, package)
     return [work]

@@ -250,7 +250,14 @@ def _samples(op, dtype, device):
     for sample in op.sample_inputs(
         device, dtype, requires_grad=floating, include_conjugated_inputs=conjugated
     ):
-        yield (sample.input, sample.args, sample.kwargs)
+        yield pytree.tree_map(_as_leaf, (sample.input, sample.args, sample.kwargs))
+
+
+def _as_leaf(value):
+    """A view that takes a gradient has one of its own, as its copy on the CPU has."""
+    if isinstance(value, torch.Tensor) and value.requires_grad:
+        return value.detach().requires_grad_()
+    return value
 
 
 def _judge_sample(op, case, sample):

@@ -53,7 +53,7 @@ EXPECTED = {
     "too much threadgroup memory": "gets 32784 bytes of threadgroup memory "
     "(16384 of them its own), over the limit of 32768",
     "threadgroup memory not a multiple of 16": "the length, 20 bytes, must be a multiple of 16",
-    "unbound buffer": "scale",
+    "unbound buffer": "kernel 'scale': no buffer is bound at index 5 (parameter 'factor')",
     "blit beyond the source": "bytes 8 + 16 are beyond the source",
     "blit beyond the destination": "bytes 8 + 16 are beyond the destination",
     "blit of 6 bytes": "size 6 must be multiples of 4",
@@ -105,7 +105,9 @@ def planted(name):
 @pytest.mark.parametrize("name", [pytest.param(name, marks=planted(name)) for name in EXPECTED])
 def test_misuse(name, in_child):
     child = in_child(f"extension.misuse({name!r})")
-    assert child.signal == signal.SIGABRT, child.stderr
+    # The kernel itself faults where it follows a pointer that leads nowhere.
+    faults = name == "unbound buffer"
+    assert child.signal == (signal.SIGSEGV if faults else signal.SIGABRT), child.stderr
     assert len(child.fatal_lines) == 1, child.stderr
     assert EXPECTED[name] in child.fatal_lines[0]
 

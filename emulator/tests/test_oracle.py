@@ -7,7 +7,7 @@ import sys
 # Operators that refuse, widen, differ, crash or hang most easily.
 SAMPLE = """
     __getitem__ add addbmm addr argsort as_strided bincount cat ceil cholesky_inverse histc
-    index_put linalg.inv linalg.qr linalg.solve linalg.svd matmul normal.in_place
+    index_put istft linalg.inv linalg.qr linalg.solve linalg.svd matmul normal.in_place
     nn.functional.adaptive_avg_pool2d nn.functional.batch_norm nn.functional.conv2d
     nn.functional.conv_transpose3d log_softmax nn.functional.linear
     scatter_reduce.amax sort special.bessel_j0 sum var where

@@ -1,11 +1,13 @@
 // Foundation, the part of it that Metal programs use, with Apple's selectors
 // and types.  The classes are implemented over GCC's Objective-C runtime:
-// manual retain and release, no ARC, no subscripts on arrays and dictionaries
-// (clang offers neither for this runtime).
+// manual retain and release, no ARC.
 #pragma once
 
 #ifndef __OBJC__
 #error "Foundation needs Objective-C: a .mm file, or clang -x objective-c++"
+#endif
+#if __has_feature(objc_arc)
+#error "mps-emulator has no ARC: compile without -fobjc-arc"
 #endif
 
 #include <dispatch/dispatch.h>
@@ -288,6 +290,7 @@ MPS_EMULATOR_CLASS
 }
 @property(readonly) NSUInteger count;
 - (ObjectType)objectAtIndex:(NSUInteger)index;
+- (ObjectType)objectAtIndexedSubscript:(NSUInteger)idx;
 @property(nonatomic, readonly) ObjectType firstObject;
 @property(nonatomic, readonly) ObjectType lastObject;
 - (BOOL)containsObject:(ObjectType)anObject;
@@ -307,6 +310,7 @@ MPS_EMULATOR_CLASS
 @interface NSMutableArray<ObjectType> : NSArray <ObjectType>
 + (instancetype)arrayWithCapacity:(NSUInteger)numItems;
 - (void)addObject:(ObjectType)anObject;
+- (void)setObject:(ObjectType)obj atIndexedSubscript:(NSUInteger)idx;
 - (void)removeLastObject;
 - (void)removeAllObjects;
 @end
@@ -319,6 +323,7 @@ MPS_EMULATOR_CLASS
 }
 @property(readonly) NSUInteger count;
 - (ObjectType)objectForKey:(KeyType)aKey;
+- (ObjectType)objectForKeyedSubscript:(KeyType)key;
 @property(readonly, copy) NSArray<KeyType> *allKeys;
 @property(readonly, copy) NSArray<ObjectType> *allValues;
 + (instancetype)dictionary;
@@ -332,6 +337,7 @@ MPS_EMULATOR_CLASS
 @interface NSMutableDictionary<KeyType, ObjectType>
     : NSDictionary <KeyType, ObjectType>
 - (void)setObject:(ObjectType)anObject forKey:(KeyType)aKey;
+- (void)setObject:(ObjectType)obj forKeyedSubscript:(KeyType)key;
 - (void)removeObjectForKey:(KeyType)aKey;
 @end
 

@@ -19,14 +19,14 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
 struct sigaction former_actions[3];
 
-// The bound buffer that `address` is nearest to.
+// The buffer that `address` is nearest to; one that is not bound begins at 0.
 const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   const Parameter *nearest = nullptr;
   uintptr_t distance = UINTPTR_MAX;
   for (const Parameter &parameter : dispatch.kernel->parameters) {
-    if (parameter.kind != Parameter::Kind::kBuffer) continue;
+    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
+      continue;
     const Binding &binding = dispatch.buffers[parameter.index];
-    if (binding.data == nullptr) continue;
     auto data = reinterpret_cast<uintptr_t>(binding.data);
     uintptr_t away =
         address < data ? data - address : address - data - binding.size;
@@ -71,6 +71,14 @@ int Describe(const Dispatch &dispatch, int signal, const siginfo_t &info,
                     "has not, at %p.  %s\n",
                     name, info.si_addr, kAdvice);
   const Binding &binding = dispatch.buffers[nearest->index];
+  if (binding.data == nullptr)
+    return snprintf(
+        message, size,
+        "mps emulator: fatal: kernel '%s': no buffer is bound at index %u "
+        "(parameter '%s'), and the kernel accesses it: call "
+        "setBuffer:offset:atIndex: or setBytes:length:atIndex: before the "
+        "dispatch\n",
+        name, nearest->index, nearest->name.c_str());
   return snprintf(
       message, size,
       "mps emulator: fatal: kernel '%s' accessed memory that it has not: that "

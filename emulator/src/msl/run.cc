@@ -25,7 +25,9 @@ void Check(const Dispatch &dispatch) {
     if (!parameter.active) continue;
     if (parameter.kind == Parameter::Kind::kBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
-      if (binding.data == nullptr)
+      // A pointer may lead nowhere while the kernel does not follow it, which
+      // a function constant may decide; faults.cc tells where it does.
+      if (binding.data == nullptr && parameter.by_reference)
         Fatal(
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "
             "call setBuffer:offset:atIndex: or setBytes:length:atIndex: before "

@@ -61,8 +61,11 @@ class Arguments {
         List kind = KindOf(argument.type());
         if (kind != List::kOfOthers) value = ListToHost(value, kind, writes);
       } else if (value.isGenerator()) {
-        if (value.toGenerator().device().is_mps())
-          value = CpuEngineOf(value.toGenerator());
+        const at::Generator generator = value.toGenerator();
+        TORCH_CHECK(generator.device().is_mps(),
+                    "Expected a 'mps' device type for generator but found '",
+                    generator.device().type(), "'");
+        value = CpuEngineOf(generator);
       } else if (value.isDevice()) {
         if (value.toDevice().is_mps()) value = c10::Device(c10::kCPU);
       } else if (value.isNone() && argument.name() == "generator") {

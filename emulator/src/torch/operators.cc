@@ -369,6 +369,10 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       (query.requires_grad() || key.requires_grad() || value.requires_grad());
   TORCH_CHECK(wants_gradient || dropout == 0,
               "scaled_dot_product_attention for MPS does not support dropout.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      wants_gradient || c10::isFloatingType(query.scalar_type()),
+      "scaled_dot_product_attention for MPS does not support dtype ",
+      query.scalar_type());
   // The code below adds the mask.
   optional<Tensor> added = mask;
   if (mask && mask->scalar_type() == ScalarType::Bool)
@@ -384,11 +388,19 @@ Tensor Linear(const Tensor &input, const Tensor &weight,
               const optional<Tensor> &bias) {
   TORCH_CHECK(IsFloatOrComplexOnMps(input.scalar_type()),
               "MPS device does not support linear for non-float inputs");
+  auto check_device = [](const char *name, const Tensor &tensor) {
+    TORCH_CHECK(tensor.is_mps(), "Tensor for argument ", name, " is on ",
+                tensor.device(), " but expected on mps");
+  };
+  check_device("input", input);
   TORCH_CHECK(IsFloatOrComplexOnMps(weight.scalar_type()),
               "MPS device does not support linear for non-float weights");
-  TORCH_CHECK(
-      !bias || !bias->defined() || IsFloatOrComplexOnMps(bias->scalar_type()),
-      "MPS device does not support linear for non-float bias");
+  check_device("weight", weight);
+  if (bias && bias->defined()) {
+    check_device("bias", *bias);
+    TORCH_CHECK(IsFloatOrComplexOnMps(bias->scalar_type()),
+                "MPS device does not support linear for non-float bias");
+  }
   return at::native::linear(input, weight, bias);
 }
 
@@ -407,8 +419,8 @@ std::tuple<Tensor, Tensor, Tensor> Lstm(const Tensor &input, at::TensorList hx,
 void CheckSameType(const Tensor &input, const Tensor &parameter,
                    const char *name) {
   TORCH_CHECK(input.options().type_equal(parameter.options()), "Input type (",
-              input.toString(), ") and ", name, " type (",
-              parameter.toString(), ") should be the same");
+              input.toString(), ") and ", name, " type (", parameter.toString(),
+              ") should be the same");
 }
 
 Tensor Convolution(const Tensor &input, const Tensor &weight,

@@ -13,6 +13,9 @@ namespace mps_emulator {
 void CheckRefusals(const c10::OperatorHandle &op,
                    const torch::jit::Stack &stack);
 
+// The part of CheckRefusals() that depends on dtypes alone.
+void CheckDtypes(const c10::OperatorHandle &op, const torch::jit::Stack &stack);
+
 // The same for convolutions.
 void CheckConvolution(const at::Tensor &input, bool transposed);
 

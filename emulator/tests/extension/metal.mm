@@ -1,5 +1,5 @@
-// Uses of Foundation, dispatch and Metal that are right on a Mac, each with its
-// expected result.
+// Uses of dispatch and Metal that are right on a Mac, each with its expected
+// result.
 #include "extension.h"
 
 #include <ATen/mps/MPSDevice.h>
@@ -56,78 +56,9 @@ id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
   return library;
 }
 
-const std::vector<Case> &Checks() {
-  static const std::vector<Case> checks = {
-      // ---- Foundation
-      {"strings",
-       [] {
-         NSString *text = [NSString
-             stringWithFormat:@"%@ %d %5.2f %s %lu %x %%", @"a", -3, 2.5, "s",
-                              static_cast<unsigned long>(7), 255];
-         TORCH_CHECK([text isEqualToString:@"a -3  2.50 s 7 ff %"],
-                     [text UTF8String]);
-         TORCH_CHECK([text length] == 19 && [text hasPrefix:@"a -"]);
-         TORCH_CHECK([@"gr\u00fc\u00df" length] == 4);
-         TORCH_CHECK([@"x" isEqual:[NSString stringWithUTF8String:"x"]]);
-         TORCH_CHECK([@"x" hash] == [[NSString stringWithUTF8String:"x"] hash]);
-         TORCH_CHECK(
-             [[@"ab" stringByAppendingString:@"cd"] isEqualToString:@"abcd"]);
-       }},
-      {"collections",
-       [] {
-         NSArray *array = @[ @"one", @2, @3.5 ];
-         TORCH_CHECK([array count] == 3);
-         TORCH_CHECK([[array objectAtIndex:1] intValue] == 2);
-         TORCH_CHECK([[array lastObject] doubleValue] == 3.5);
-         NSUInteger seen = 0;
-         for (id object in array) seen += object != nil;
-         TORCH_CHECK(seen == 3);
-         NSDictionary *dictionary = @{@"a" : @1, @"b" : @2};
-         TORCH_CHECK([[dictionary objectForKey:@"b"] intValue] == 2);
-         TORCH_CHECK([dictionary objectForKey:@"c"] == nil);
-         NSMutableDictionary *more = [NSMutableDictionary dictionary];
-         [more setObject:@3 forKey:@"c"];
-         [more removeObjectForKey:@"c"];
-         TORCH_CHECK([more count] == 0);
-       }},
-      {"reference counts",
-       [] {
-         NSMutableArray *array = [[NSMutableArray alloc] init];
-         NSNumber *number = [[NSNumber numberWithInt:1] retain];
-         NSUInteger before = [number retainCount];
-         [array addObject:number];
-         TORCH_CHECK([number retainCount] == before + 1);
-         [array release];
-         TORCH_CHECK([number retainCount] == before);
-         @autoreleasepool {
-           [[number retain] autorelease];
-           TORCH_CHECK([number retainCount] == before + 1);
-         }
-         TORCH_CHECK([number retainCount] == before);
-         [number release];
-       }},
-      {"C++ exceptions in Objective-C++",
-       [] {
-         bool caught = false;
-         @autoreleasepool {
-           try {
-             TORCH_CHECK(false, "typed");
-           } catch (const c10::Error &error) {
-             caught = true;
-           }
-         }
-         TORCH_CHECK(caught);
-       }},
-      {"operating system version",
-       [] {
-         NSOperatingSystemVersion wanted = {15, 0, 0};
-         TORCH_CHECK([[NSProcessInfo processInfo]
-             isOperatingSystemAtLeastVersion:wanted]);
-         wanted.majorVersion = 99;
-         TORCH_CHECK(![[NSProcessInfo processInfo]
-             isOperatingSystemAtLeastVersion:wanted]);
-       }},
-
+std::vector<Case> Checks() {
+  std::vector<Case> all = FoundationChecks();
+  const std::vector<Case> checks = {
       // ---- dispatch
       {"dispatch_once",
        [] {
@@ -544,7 +475,8 @@ const std::vector<Case> &Checks() {
          TORCH_CHECK(handled == 1);
        }},
   };
-  return checks;
+  all.insert(all.end(), checks.begin(), checks.end());
+  return all;
 }
 
 }  // namespace

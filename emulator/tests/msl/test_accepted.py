@@ -55,6 +55,12 @@ PROGRAMS = [
         [2, 5],
     ),
     (
+        "assertions",
+        "#include <metal_assert>\n",
+        "int n = 3; assert(n == 3); static_assert(sizeof(n) == 4); out[0] = n;",
+        [3],
+    ),
+    (
         "short_list",
         "",
         "float4 v = {1, 2}; out[0] = v.x; out[1] = v.y; out[2] = v.z + v.w;",

@@ -344,6 +344,17 @@ def test_unbound_buffer(metal):
     assert "kernel 'k': no buffer is bound at index 1 (parameter 'scale')" in (str(caught.value))
 
 
+def test_an_unbound_buffer_that_the_kernel_leaves_alone(metal):
+    library = metal.compile(
+        "constant bool rare [[function_constant(0)]];\n"
+        "kernel void k(device float *a, device float *b) { a[0] = rare ? b[0] : 2; }\n",
+        constants={0: b"\0"},
+    )
+    out = floats(1)
+    library.run("k", {0: out}, 1, 1)
+    assert out.tolist() == [2]
+
+
 @pytest.mark.planted("out of bounds")
 def test_buffer_too_small_for_a_reference(metal):
     library = metal.compile(

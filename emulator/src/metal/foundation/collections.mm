@@ -97,6 +97,10 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return (*ObjectsOf(_objects))[index];
 }
 
+- (id)objectAtIndexedSubscript:(NSUInteger)idx {
+  return [self objectAtIndex:idx];
+}
+
 - (id)firstObject {
   return [self count] ? [self objectAtIndex:0] : nil;
 }
@@ -145,6 +149,16 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
 
 - (void)addObject:(id)anObject {
   ObjectsOf(_objects)->push_back([anObject retain]);
+}
+
+// One past the end appends.
+- (void)setObject:(id)obj atIndexedSubscript:(NSUInteger)idx {
+  if (idx == [self count]) return [self addObject:obj];
+  if (idx > [self count])
+    Fatal("-[NSMutableArray setObject:atIndexedSubscript:]: index %lu is "
+          "beyond the %lu elements",
+          idx, [self count]);
+  mps_emulator::Assign(&(*ObjectsOf(_objects))[idx], obj);
 }
 
 - (void)removeLastObject {
@@ -220,6 +234,10 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return found == EntriesOf(_entries)->end() ? nil : found->second;
 }
 
+- (id)objectForKeyedSubscript:(id)key {
+  return [self objectForKey:key];
+}
+
 - (NSArray *)allKeys {
   Objects keys;
   for (auto &[key, object] : *EntriesOf(_entries)) keys.push_back(key);
@@ -254,6 +272,12 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
 
 - (void)setObject:(id)anObject forKey:(id)aKey {
   [self putObject:anObject forKey:aKey];
+}
+
+// Nil removes the entry.
+- (void)setObject:(id)obj forKeyedSubscript:(id)key {
+  if (!obj) return [self removeObjectForKey:key];
+  [self setObject:obj forKey:key];
 }
 
 - (void)removeObjectForKey:(id)aKey {

@@ -209,3 +209,14 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
 }
 
 @end
+
+// What the compiler makes of @autoreleasepool.
+extern "C" __attribute__((visibility("default"))) void *
+objc_autoreleasePoolPush() {
+  return [[NSAutoreleasePool alloc] init];
+}
+
+extern "C" __attribute__((visibility("default"))) void objc_autoreleasePoolPop(
+    void *pool) {
+  [static_cast<NSAutoreleasePool *>(pool) drain];
+}

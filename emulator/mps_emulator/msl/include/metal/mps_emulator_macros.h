@@ -11,6 +11,10 @@
 #define is_function_constant_defined(name) \
   __mps_emulator_is_function_constant_defined(name)
 
+// <metal_assert>.  The condition is evaluated and not checked.
+#undef assert
+#define assert(condition) ((void)(condition))
+
 #define MAXFLOAT 3.40282346638528859811704183484516925e+38f
 #define HUGE_VALF (__builtin_huge_valf())
 #define INFINITY (__builtin_inff())
