@@ -113,7 +113,7 @@ def test_markdown_is_one_table_a_section(sandbox):
         "## Drift",
         "## Hot spots",
     ]
-    rows = [line for line in out.split("\n") if line.startswith("| ")]
+    rows = [line for line in out.split("\n") if line.startswith("|")]
     # Two heads with their rules, three patches, four files with hunks.
     assert len(rows) == 4 + 3 + 4
     assert "| context-know-mps.patch | 2 | +2 -2 | 2 | Pending |" in rows
