@@ -64,13 +64,27 @@ def test_values_by_name(metal):
 
 
 def test_undefined_value(metal):
-    """Without a value a constant is undefined; a parameter that is on must be bound."""
+    """Without a value a constant is undefined."""
     library = metal.compile(SOURCE, constants={"scaled": b"\1", 1: struct.pack("<I", 0)})
     a = floats(2)
     library.run("k", [a, floats(0)], 1, 1)
     assert a.tolist() == [20]
+
+
+def test_only_a_parameter_that_is_on_must_be_bound(metal):
+    source = """
+        constant bool on [[function_constant(0)]];
+        kernel void k(device float *a [[buffer(0)]],
+                      device const float &extra
+                          [[buffer(1), function_constant(on)]]) {
+          a[0] = on ? extra : 2;
+        }
+        """
+    a = floats(1)
+    metal.compile(source, constants={"on": b"\0"}).run("k", {0: a}, 1, 1)
+    assert a.tolist() == [2]
     with pytest.raises(Fatal, match="index 1 .parameter 'extra'"):
-        library.run("k", {0: a}, 1, 1)
+        metal.compile(source, constants={"on": b"\1"}).run("k", {0: a}, 1, 1)
 
 
 def test_vector_value(metal):
