@@ -123,9 +123,9 @@ struct Scores {
   device int *best_arcs;  // [num_states], only in the tropical semiring
 };
 
-// Computes the scores of the states of an FSA, from params.first_batch on, those
-// of the batches before being known.  Paths begin in state `initial`;
-// the score of `final` is the total score.
+// Computes the scores of the states of an FSA, from params.first_batch on.  An
+// earlier dispatch has computed the batches before.  Paths begin in state
+// `initial`; the score of `final` is the total score.
 template <typename Arcs>
 inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
                           Arcs arcs, int initial, int final, Scores scores,
@@ -298,9 +298,10 @@ struct Gradients {
   device float *arc_grad;         // [num_arcs]; all are written
 };
 
-// Computes gradients of an FSA, from params.first_batch on.  `arcs` are those over which other states pull
-// from a state.  `final` is the state whose score is the total score.  Where no
-// path leads there, as ShortestPath() has it, the gradient is 0.
+// Computes gradients of an FSA, from params.first_batch on.  `arcs` are those
+// over which other states pull from a state.  `final` is the state whose score
+// is the total score.  Where no path leads there, as ShortestPath() has it, the
+// gradient is 0.
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                      Arcs arcs, int final, Gradients of, int thread_index,
