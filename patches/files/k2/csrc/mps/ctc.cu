@@ -152,10 +152,9 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
 }  // namespace
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
-  // A dispatch goes through all rows.  That of so many may take a second, and
-  // those of lattices become parts; see LaunchInParts().
-  constexpr int64_t kMaxRows = 1 << 16;
-  return num_arcs != 0 && num_rows <= kMaxRows &&
+  // A dispatch goes through all rows.  A longer loop goes by the lattice, whose
+  // dispatches LaunchInParts() divides.
+  return num_arcs != 0 && num_rows <= mps::kMaxStepsOfDispatch &&
          mps::PreferMetal(mps::Operation::kCtcLoss,
                           static_cast<double>(num_arcs) * num_rows, num_rows);
 }

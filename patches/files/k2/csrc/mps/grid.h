@@ -70,13 +70,16 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
+// The most steps of a dispatch, each of up to 12 microseconds (the costs in
+// placement.cc): less than a second.
+constexpr int64_t kMaxStepsOfDispatch = 1 << 16;
+
 /* Launches a kernel that goes through steps one after another.  Where one
    dispatch might take a second, the steps become several parts, and each part
    is a command buffer of its own; see Commit().
 
-   A part has at most 2^16 steps, each of up to 12 microseconds (the costs in
-   placement.cc), and at most 2^28 units of work, of which one core does more in
-   a second.
+   A part has at most kMaxStepsOfDispatch steps, and at most 2^28 units of work,
+   of which one core is estimated to do more in a second.
 
    @param [in] work        Units of work of all steps, about: arcs to follow.
    @param [in] num_steps   Number of steps.
@@ -85,7 +88,10 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
  */
 template <typename F>
 void LaunchInParts(int64_t work, int64_t num_steps, F launch) {
-  const int64_t wanted = std::max((num_steps - 1) >> 16, (work - 1) >> 28) + 1,
+  constexpr int64_t kMaxWork = 1 << 28;
+  const int64_t wanted = std::max((num_steps - 1) / kMaxStepsOfDispatch,
+                                  (work - 1) / kMaxWork) +
+                         1,
                 num_parts =
                     std::max(int64_t{1}, std::min(wanted, num_steps));
   for (int64_t i = 0; i != num_parts; ++i) {

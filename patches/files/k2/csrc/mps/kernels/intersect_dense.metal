@@ -25,9 +25,9 @@
 // An FSA depends on no other, and its forward pass not on its backward pass.
 // So each pass of each FSA is one threadgroup, which goes through the frames
 // by itself: a dispatch is all frames, or many of them.  A state takes the
-// largest score of its arcs, those that enter it in the forward pass, those that
-// leave it in the backward pass; no order matters to that, so results are those
-// of the CPU to the bit.
+// largest score of its arcs: in the forward pass those that enter it, in the
+// backward pass those that leave it.  No order matters to that, so results are
+// those of the CPU to the bit.
 //
 // `width` lanes share a state, where states have many arcs.  The first arcs of
 // a thread's first state stay in registers, and what they need of a frame is
