@@ -165,6 +165,14 @@ def test_ctc_loss_dispatches(placement):
     assert _dispatches(loss) == {"host": 1, "metal": 6}[placement]
 
 
+@pytest.mark.parametrize(
+    "num_arcs, num_rows, fits",
+    [(1, 2**16, True), (2**12, 2**16, True), (1, 2**16 + 1, False), (2**12 + 1, 2**16, False)],
+)
+def test_ctc_loss_that_may_take_a_second_goes_by_the_lattice(num_arcs, num_rows, fits, placement):
+    assert _k2.mps_prefers_ctc(num_arcs, num_rows) == (fits and placement == "metal")
+
+
 # The scores, their rounding to float, the shares of arcs, the gradients.
 @pytest.mark.parametrize(
     "name, count",

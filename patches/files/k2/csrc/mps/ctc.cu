@@ -153,8 +153,9 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
   // A dispatch goes through all rows.  A longer loop goes by the lattice, whose
-  // dispatches LaunchInParts() divides.
-  return num_arcs != 0 && num_rows <= mps::kMaxStepsOfDispatch &&
+  // kernels LaunchInParts() divides.
+  return num_arcs != 0 &&
+         mps::NumParts(num_arcs * num_rows, num_rows) == 1 &&
          mps::PreferMetal(mps::Operation::kCtcLoss,
                           static_cast<double>(num_arcs) * num_rows, num_rows);
 }

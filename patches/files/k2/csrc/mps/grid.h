@@ -70,30 +70,35 @@ inline int32_t LanesOfState(int64_t num_arcs, int64_t num_states,
   return lanes;
 }
 
-// The most steps of a dispatch, each of up to 12 microseconds (the costs in
-// placement.cc): less than a second.
-constexpr int64_t kMaxStepsOfDispatch = 1 << 16;
+/* Returns how many dispatches run a kernel that goes through steps one after
+   another, so that none of them takes a second; see LaunchInParts().
 
-/* Launches a kernel that goes through steps one after another.  Where one
-   dispatch might take a second, the steps become several parts, and each part
-   is a command buffer of its own; see Commit().
-
-   A part has at most kMaxStepsOfDispatch steps, and at most 2^28 units of work,
-   of which one core is estimated to do more in a second.
+   A dispatch has at most 2^16 steps, each of up to 12 microseconds (the costs
+   in placement.cc), and at most 2^28 units of work, of which one core is
+   estimated to do more in a second.
 
    @param [in] work        Units of work of all steps, about: arcs to follow.
+   @param [in] num_steps   Number of steps.
+   @return                 At least 1, at most num_steps unless that is 0.
+ */
+inline int64_t NumParts(int64_t work, int64_t num_steps) {
+  constexpr int64_t kMaxSteps = 1 << 16, kMaxWork = 1 << 28;
+  const int64_t wanted =
+      std::max((num_steps - 1) / kMaxSteps, (work - 1) / kMaxWork) + 1;
+  return std::max(int64_t{1}, std::min(wanted, num_steps));
+}
+
+/* Launches a kernel that goes through steps one after another, in NumParts()
+   dispatches.  Each is a command buffer of its own; see Commit().
+
+   @param [in] work        As of NumParts().
    @param [in] num_steps   Number of steps.
    @param [in] launch      Called as launch(first, last) for each part, in
                            order: launches steps first to last - 1.
  */
 template <typename F>
 void LaunchInParts(int64_t work, int64_t num_steps, F launch) {
-  constexpr int64_t kMaxWork = 1 << 28;
-  const int64_t wanted = std::max((num_steps - 1) / kMaxStepsOfDispatch,
-                                  (work - 1) / kMaxWork) +
-                         1,
-                num_parts =
-                    std::max(int64_t{1}, std::min(wanted, num_steps));
+  const int64_t num_parts = NumParts(work, num_steps);
   for (int64_t i = 0; i != num_parts; ++i) {
     if (i != 0) Commit();
     launch(static_cast<int32_t>(num_steps * i / num_parts),
