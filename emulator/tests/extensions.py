@@ -65,12 +65,22 @@ id<MTLLibrary> createLibrary(id<MTLDevice> device, NSError **error);
 # Each source is a program of its own, as it is for a linker of metallibs.
 _LIBRARY = """
 #include "library.h"
-@interface EmulatedLibrary : NSObject {
+@interface EmulatedLibrary : NSObject <MTLLibrary> {
  @public
   NSMutableArray *_parts;
 }
 @end
 @implementation EmulatedLibrary
+@synthesize label = _label;
+- (id)device {
+  return [_parts[0] device];
+}
+- (id)functionNames {
+  NSMutableArray *names = [NSMutableArray array];
+  for (id part in _parts)
+    for (id name in [part functionNames]) [names addObject:name];
+  return names;
+}
 - (id)partWith:(NSString *)name {
   for (id part in _parts)
     if ([[part functionNames] containsObject:name]) return part;
@@ -269,7 +279,7 @@ def _build_kernel(extension, source, work, log):
     (generated / "library.h").write_text(_LIBRARY_HEADER)
     (generated / "library.mm").write_text(_LIBRARY.replace("SOURCES", literals))
     (generated / "settings.h").write_text(_SETTINGS)
-    options = ["-include", generated / "settings.h"]
+    options = ["-include", generated / "settings.h", "-Werror=protocol"]
     sources = [generated / "library.mm", *(source / path for path in sources)]
     built = _compile(module, work / "build", includes, options, sources, log)
     shutil.copy(built, package)

@@ -40,6 +40,8 @@ EXPECTED = {
     "setBufferOffset without a buffer": "no buffer is set at index 7",
     "unknown method of a buffer": "-[MTLBuffer UTF8String]: the emulator's "
     "MTLBuffer has no such method",
+    "unknown method of an object": "-[NSConstantString contents]: the object has no such method",
+    "unknown method of a class": "+[NSString pipelineNamed:]: the object has no such method",
     "nil pipeline": "setComputePipelineState: got nil",
     "nil function": "newComputePipelineStateWithFunction:error: the function is nil",
     "private contents in newBufferWithBytes": "private storage cannot be filled by the CPU",

@@ -4,6 +4,7 @@
 #include <Block.h>
 #include <Foundation/Foundation.h>
 #include <dlfcn.h>
+#include <objc/message.h>
 #include <string.h>
 
 #include <cstdint>
@@ -34,6 +35,17 @@ IMP LookUpBlockMethod(SEL selector) {
   if (!class_respondsToSelector(block_class, selector))
     Fatal("-[block %s]: a block has no such method", sel_getName(selector));
   return class_getMethodImplementation(block_class, selector);
+}
+
+// The method for a message that the object does not understand.
+void Refuse(id receiver, SEL selector) {
+  [receiver doesNotRecognizeSelector:selector];
+}
+
+// libobjc would look for a method named forward::, and its search fails while
+// no program has that name.  Set before the methods of any program run.
+__attribute__((constructor)) void SetForwarding() {
+  __objc_msg_forward2 = [](id, SEL) { return reinterpret_cast<IMP>(&Refuse); };
 }
 
 // The compiler's code for a captured object pointer of an ordinary variable; a

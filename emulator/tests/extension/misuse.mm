@@ -158,6 +158,9 @@ const std::vector<Case> &Cases() {
        [] { [ReadyEncoder() setBufferOffset:4 atIndex:7]; }},
       {"unknown method of a buffer",
        [] { [(NSString *)NewBuffer(16) UTF8String]; }},
+      {"unknown method of an object", [] { [(id) @"text" contents]; }},
+      {"unknown method of a class",
+       [] { [(id)[NSString class] pipelineNamed:@"axpy"]; }},
       {"nil pipeline", [] { [ReadyEncoder() setComputePipelineState:nil]; }},
       {"nil function",
        [] {

@@ -169,7 +169,8 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
 }
 
 - (void)doesNotRecognizeSelector:(SEL)aSelector {
-  Fatal("-[%s %s]: the object has no such method", ClassName(self),
+  Fatal("%c[%s %s]: the object has no such method",
+        class_isMetaClass(object_getClass(self)) ? '+' : '-', ClassName(self),
         sel_getName(aSelector));
 }
 
