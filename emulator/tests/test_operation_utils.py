@@ -48,19 +48,31 @@ def test_closed_parts_are_refused_when_called(extension, part, message):
         extension.call_closed_part(part)
 
 
-@pytest.mark.parametrize("name", ["MPSGraph", "MPSNDArray", "MPSKernel"])
-def test_closed_classes_are_refused_by_the_compiler(name, tmp_path):
+@pytest.mark.parametrize(
+    ("code", "option", "message"),
+    [
+        *(
+            (
+                f"NSObject *make() {{ return [{name} new]; }}",
+                "-fno-objc-arc",
+                f"'new' is unavailable: the emulator has no {name}",
+            )
+            for name in ("MPSGraph", "MPSNDArray", "MPSKernel")
+        ),
+        ("", "-fobjc-arc", "mps-emulator has no ARC: compile without -fobjc-arc"),
+    ],
+)
+def test_the_compiler_refuses(code, option, message, tmp_path):
     source = tmp_path / "source.mm"
     source.write_text(
-        "#include <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>\n"
-        f"NSObject *make() {{ return [{name} new]; }}\n"
+        f"#include <MetalPerformanceShadersGraph/MetalPerformanceShadersGraph.h>\n{code}\n"
     )
     flags = mps_emulator.cpp_extension_flags()
     result = subprocess.run(
-        ["clang++-19", "-fsyntax-only", str(source), *flags["extra_cflags"]]
+        ["clang++-19", "-fsyntax-only", str(source), option, *flags["extra_cflags"]]
         + ["-I" + path for path in flags["extra_include_paths"]],
         capture_output=True,
         text=True,
     )
     assert result.returncode == 1
-    assert f"'new' is unavailable: the emulator has no {name}" in result.stderr
+    assert message in result.stderr
