@@ -38,14 +38,15 @@ IMP LookUpBlockMethod(SEL selector) {
 }
 
 // The method for a message that the object does not understand.
-void Refuse(id receiver, SEL selector) {
+id Refuse(id receiver, SEL selector, ...) {
   [receiver doesNotRecognizeSelector:selector];
+  return nil;
 }
 
 // libobjc would look for a method named forward::, and its search fails while
 // no program has that name.  Set before the methods of any program run.
 __attribute__((constructor)) void SetForwarding() {
-  __objc_msg_forward2 = [](id, SEL) { return reinterpret_cast<IMP>(&Refuse); };
+  __objc_msg_forward2 = [](id, SEL) -> IMP { return &Refuse; };
 }
 
 // The compiler's code for a captured object pointer of an ordinary variable; a

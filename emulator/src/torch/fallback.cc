@@ -65,11 +65,11 @@ class Arguments {
         TORCH_CHECK(generator.device().is_mps(),
                     "Expected a 'mps' device type for generator but found '",
                     generator.device().type(), "'");
-        value = CpuEngineOf(generator);
+        value = EngineFor(generator, *stack);
       } else if (value.isDevice()) {
         if (value.toDevice().is_mps()) value = c10::Device(c10::kCPU);
       } else if (value.isNone() && argument.name() == "generator") {
-        value = CpuEngineOf(DefaultGenerator());
+        value = EngineFor(DefaultGenerator(), *stack);
       }
     }
     if (saw_mps_ && saw_cpu_ && !MayMixDevices(schema_.name()))
@@ -79,6 +79,13 @@ class Arguments {
   }
 
  private:
+  at::Generator EngineFor(const at::Generator &generator, const Stack &stack) {
+    std::string_view name = schema_.name();
+    name.remove_prefix(name.find("::") + 2);
+    return CpuEngineFor(generator, name,
+                        torch::jit::last(stack, schema_.arguments().size()));
+  }
+
   at::Tensor ToHost(const at::Tensor &tensor, bool writes) {
     if (!tensor.defined()) return tensor;
     if (tensor.is_mps()) {

@@ -1,7 +1,10 @@
-// Random numbers on the mps device.
+// torch.Generator of the mps device.
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/ivalue.h>
+
+#include <string_view>
 
 namespace mps_emulator {
 
@@ -10,8 +13,16 @@ const at::Generator &DefaultGenerator();
 
 at::Generator NewGenerator();
 
-// The CPU generator behind a generator of the mps device, because the CPU's
-// operators draw the numbers.  On a Mac the same seed gives other numbers.
-at::Generator CpuEngineOf(const at::Generator &generator);
+// A CPU generator for one call of aten's operator `name`, because the CPU's
+// kernels draw the numbers: its seed follows from the state of `generator`, a
+// generator of the mps device.  Advances that one's offset as on a Mac, where
+// the same state gives other numbers.
+//
+// Args:
+//   name: without namespace and overload, e.g. "uniform_".
+//   arguments: all of the operator's, on any device.
+at::Generator CpuEngineFor(const at::Generator &generator,
+                           std::string_view name,
+                           c10::ArrayRef<c10::IValue> arguments);
 
 }  // namespace mps_emulator

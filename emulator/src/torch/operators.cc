@@ -384,6 +384,23 @@ Tensor Attention(const Tensor &query, const Tensor &key, const Tensor &value,
       enable_gqa));
 }
 
+// The CPU's kernel draws from the CPU's generator.
+std::tuple<Tensor, Tensor> NativeDropout(const Tensor &input, double p,
+                                         optional<bool> train) {
+  if (input.numel() == 0 || !train.value_or(false) || p == 0)
+    return {input.clone(), at::ones_like(input, ScalarType::Bool)};
+  TORCH_CHECK(
+      input.is_floating_point() || input.is_complex(),
+      "native_dropout_mps: input must be a floating-point or complex tensor, "
+      "got ",
+      input.scalar_type());
+  // A probability for each element, because the generator's offset advances by
+  // the number of elements on a Mac.
+  Tensor mask = at::empty_like(input, ScalarType::Bool)
+                    .bernoulli_(at::full_like(input, 1 - p, ScalarType::Float));
+  return {input * mask * (p == 1 ? 0 : 1 / (1 - p)), mask};
+}
+
 Tensor Linear(const Tensor &input, const Tensor &weight,
               const optional<Tensor> &bias) {
   TORCH_CHECK(IsFloatOrComplexOnMps(input.scalar_type()),
@@ -594,6 +611,7 @@ constexpr OwnKernel kOwnKernels[] = {
     {"_weight_int4pack_mm", MakeKernel<&WeightInt4PackMm>},
 
     {"scaled_dot_product_attention", MakeKernel<&Attention>},
+    {"native_dropout", MakeKernel<&NativeDropout>},
     {"linear", MakeKernel<&Linear>},
     {"lstm.input", MakeKernel<&Lstm>},
     {"convolution_overrideable", MakeKernel<&Convolution>},

@@ -40,9 +40,6 @@ bool IsNot(ScalarType type) {
 }
 bool IsReal(ScalarType type) { return !c10::isComplexType(type); }
 bool IsFloating(ScalarType type) { return c10::isFloatingType(type); }
-bool IsFloatingOrComplex(ScalarType type) {
-  return c10::isFloatingType(type) || c10::isComplexType(type);
-}
 bool IsIntegral(ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/false);
 }
@@ -123,9 +120,6 @@ const std::vector<Refusal> kRefusals = {
      Error::kNotImplemented, "Long batch norm is not supported with MPS"},
     {"native_batch_norm", "input", &IsReal, Error::kNotImplemented,
      "Batch norm for complex is not supported for MPS"},
-    {"native_dropout", "input", &IsFloatingOrComplex, Error::kRuntime,
-     "native_dropout_mps: input must be a floating-point or complex tensor, "
-     "got "},
     {"native_layer_norm", "input", &IsNot<ScalarType::Long>,
      Error::kNotImplemented, "Not implemented for long on MPS"},
     {"nextafter", "", &IsFloating, Error::kType,
