@@ -1,7 +1,7 @@
-# How clang compiles Objective-C++ for the emulator itself and for programs that
-# use it.  It compiles for ObjFW's runtime, because it has subscripts on
-# collections for no runtime of GCC's; src/metal/modules.mm loads the result
-# into GCC's.
+# The options with which clang compiles Objective-C++, for the emulator itself
+# and for programs that use it.  clang has no subscripts on collections for GCC's
+# Objective-C runtime.  So clang compiles for ObjFW's runtime, and
+# src/metal/modules.mm loads the result into GCC's.
 #
 #   MPS_EMULATOR_OBJC_FLAGS        clang's flags
 #   MPS_EMULATOR_OBJCXX_OPTIONS    the same for compile options of targets, for

@@ -1,6 +1,6 @@
-// Foundation, the part of it that Metal programs use, with Apple's selectors
-// and types.  The classes are implemented over GCC's Objective-C runtime:
-// manual retain and release, no ARC.
+// The part of Foundation that Metal programs use, with Apple's selectors and
+// types.  The classes are over GCC's Objective-C runtime, with manual retain
+// and release: clang has no ARC for this runtime.
 #pragma once
 
 #ifndef __OBJC__
@@ -27,7 +27,8 @@ static inline uint64_t clock_gettime_nsec_np(clockid_t clock) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-// As in Apple's objc.h: in C++ a null of any pointer type, not of type id.
+// As in Apple's objc.h: in C++ nil is a null of any pointer type, not of type
+// id.
 #ifdef __cplusplus
 #undef nil
 #undef Nil
@@ -125,8 +126,8 @@ typedef struct _NSZone NSZone;
 - (id)copyWithZone:(NSZone *)zone;
 @end
 
-// The reference count lies in front of the object, so that a subclass may
-// begin with a layout that the compiler prescribes (NSConstantString).
+// The reference count is in front of the object, so that a subclass can have a
+// layout of the compiler (NSConstantString).
 MPS_EMULATOR_CLASS __attribute__((objc_root_class))
 @interface NSObject<NSObject> {
   Class isa;
@@ -236,7 +237,7 @@ MPS_EMULATOR_CLASS
 @property(readonly) double doubleValue;
 @end
 
-// What the compiler makes of @"...".
+// The class of @"...".
 MPS_EMULATOR_CLASS
 @interface NSConstantString : NSString {
   const char *_bytes;
@@ -363,7 +364,7 @@ MPS_EMULATOR_CLASS
 @property(readonly, copy) NSString *processName;
 @property(readonly) int processIdentifier;
 @property(readonly) unsigned long long physicalMemory;
-// That of the macOS release that is emulated.
+// The version of the emulated macOS release.
 @property(readonly) NSOperatingSystemVersion operatingSystemVersion;
 - (BOOL)isOperatingSystemAtLeastVersion:(NSOperatingSystemVersion)version;
 @end

@@ -19,7 +19,7 @@ namespace {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE};
 struct sigaction former_actions[3];
 
-// The buffer that `address` is nearest to; one that is not bound begins at 0.
+// The buffer nearest to `address`; an unbound buffer begins at address 0.
 const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   const Parameter *nearest = nullptr;
   uintptr_t distance = UINTPTR_MAX;

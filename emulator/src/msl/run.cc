@@ -25,8 +25,8 @@ void Check(const Dispatch &dispatch) {
     if (!parameter.active) continue;
     if (parameter.kind == Parameter::Kind::kBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
-      // A pointer may lead nowhere while the kernel does not follow it, which
-      // a function constant may decide; faults.cc tells where it does.
+      // A null pointer is a mistake only if the kernel uses it: a function
+      // constant may turn that code off.  faults.cc reports the use.
       if (binding.data == nullptr && parameter.by_reference)
         Fatal(
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "

@@ -23,11 +23,11 @@ using c10::ScalarType;
 enum class Error { kRuntime, kNotImplemented, kType };
 
 struct Refusal {
-  std::string_view operators;  // divided by spaces; in place is the same
-  const char *argument;        // "": the type to which `self` and `other` go
+  std::string_view operators;  // names between spaces; in-place ones too
+  const char *argument;        // "": `self` and `other`, after promotion
   bool (*takes)(ScalarType);
   Error error;
-  std::string text;  // the type follows if it ends with a space
+  std::string text;  // if it ends with a space, the type's name follows
 };
 
 template <ScalarType wanted>
@@ -158,7 +158,7 @@ Table ByOperator() {
   return table;
 }
 
-// Undefined where the call has a number in the place of a tensor.
+// Undefined if the argument is a number in the place of a tensor.
 ScalarType TypeOf(const char *argument, const c10::FunctionSchema &schema,
                   const torch::jit::Stack &stack) {
   auto value = [&](const char *name) -> const IValue & {

@@ -124,7 +124,7 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
                                     count:(NSUInteger)len {
   if (state->state) return 0;
   state->state = 1;
-  // Nobody watches for changes: mutations while enumerating are not reported.
+  // The emulator reports no mutation during an enumeration.
   state->mutationsPtr = &state->extra[0];
   state->itemsPtr = ObjectsOf(_objects)->data();
   return [self count];
@@ -151,7 +151,7 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   ObjectsOf(_objects)->push_back([anObject retain]);
 }
 
-// One past the end appends.
+// The index one past the end appends.
 - (void)setObject:(id)obj atIndexedSubscript:(NSUInteger)idx {
   if (idx == [self count]) return [self addObject:obj];
   if (idx > [self count])
@@ -274,7 +274,7 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   [self putObject:anObject forKey:aKey];
 }
 
-// Nil removes the entry.
+// An object of nil removes the entry.
 - (void)setObject:(id)obj forKeyedSubscript:(id)key {
   if (!obj) return [self removeObjectForKey:key];
   [self setObject:obj forKey:key];

@@ -12,7 +12,7 @@ using mps_emulator::Fatal;
 
 namespace {
 
-// What lies in front of every object.
+// The header in front of every object.
 struct Header {
   std::atomic<long> references;
   long padding;  // keeps the object aligned to 16
@@ -81,7 +81,7 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return static_cast<NSUInteger>(HeaderOf(self)->references.load());
 }
 
-// A class is an object, too, and lives for ever.
+// A class is an object too, and lives for ever.
 + (id)retain {
   return self;
 }
@@ -185,7 +185,7 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return self;
 }
 
-// Without a pool the object is never released: a leak, as on a Mac.
+// Without a pool nothing releases the object: a leak, as on a Mac.
 + (void)addObject:(id)anObject {
   [innermost_pool addObject:anObject];
 }
@@ -199,9 +199,9 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
 }
 
 - (void)dealloc {
-  // Inner pools that were never drained go with this one.
+  // Drains inner pools too.
   while (innermost_pool != self && innermost_pool) [innermost_pool drain];
-  // Releasing may autorelease more.
+  // A release may autorelease further objects.
   Objects *objects = ObjectsOf(_objects);
   for (size_t i = 0; i < objects->size(); ++i) [(*objects)[i] release];
   delete objects;
@@ -211,7 +211,7 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
 
 @end
 
-// What the compiler makes of @autoreleasepool.
+// clang calls these two functions for @autoreleasepool.
 extern "C" __attribute__((visibility("default"))) void *
 objc_autoreleasePoolPush() {
   return [[NSAutoreleasePool alloc] init];
