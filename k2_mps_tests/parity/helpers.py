@@ -1,6 +1,6 @@
 """FSAs, comparisons and devices that the parity tests share."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import k2
 import torch
@@ -32,10 +32,17 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     return k2.arc_sort(k2.Fsa.from_str("\n".join(lines)))
 
 
-def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
-    """Yields (device, the FSA there with requires_grad) for CPU and mps."""
-    for device in (torch.device("cpu"), MPS):
-        yield device, fsa.to(device).clone().requires_grad_(True)
+def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
+    """Returns the results of a function on the CPU and on mps, in this order.
+
+    Args:
+      function: takes the name of a device; with `fsa`, takes the FSA on a device, with
+        requires_grad.
+    """
+    devices = ["cpu", "mps"]
+    if fsa is None:
+        return [function(device) for device in devices]
+    return [function(fsa.to(device).clone().requires_grad_(True)) for device in devices]
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
@@ -61,30 +68,31 @@ def assert_same(mps: torch.Tensor, cpu: torch.Tensor, **tolerance) -> None:
     torch.testing.assert_close(mps.cpu(), cpu, equal_nan=True, **tolerance)
 
 
-def assert_equal_on_both(function: Callable[[str], object]) -> None:
-    """Asserts that `function` of a device's name gives equal results on the CPU and on mps."""
-    cpu, mps = [function(device) for device in ("cpu", "mps")]
-    assert_equal(mps, cpu)
+def assert_equal_on_both(function: Callable, fsa: k2.Fsa | None = None, **tolerance) -> None:
+    """Asserts that a function gives equal results on the CPU and on mps; see on_both()."""
+    cpu, mps = on_both(function, fsa)
+    assert_equal(mps, cpu, **tolerance)
 
 
-def assert_equal(mps: object, cpu: object) -> None:
-    """Asserts that a result on mps equals the CPU's.
+def assert_equal(mps: object, cpu: object, **tolerance) -> None:
+    """Asserts that a result on mps equals the CPU's, whose float64 is rounded to float32.
 
     Args:
       mps, cpu: FSAs with their attributes, ragged tensors and shapes, tensors,
         tuples of these, or other values.
+      tolerance: of tensors, see assert_same().
     """
     if isinstance(cpu, tuple):
         assert len(mps) == len(cpu)
         for one, other in zip(mps, cpu):
-            assert_equal(one, other)
+            assert_equal(one, other, **tolerance)
     elif isinstance(cpu, torch.Tensor):
         assert mps.requires_grad == cpu.requires_grad
-        assert_same(mps.detach(), cpu.detach())
+        cpu = cpu.float() if cpu.dtype == torch.float64 else cpu
+        assert_same(mps.detach(), cpu.detach(), **tolerance)
     elif isinstance(cpu, k2.RaggedTensor):
-        assert mps.dtype == cpu.dtype
         assert_equal(mps.shape, cpu.shape)
-        assert_same(mps.values.detach(), cpu.values.detach())
+        assert_equal(mps.values, cpu.values, **tolerance)
     elif isinstance(cpu, k2.RaggedShape):
         assert mps.device == MPS
         assert mps.num_axes == cpu.num_axes

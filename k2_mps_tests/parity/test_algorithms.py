@@ -4,12 +4,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import (
-    assert_equal,
-    assert_equal_on_both,
-    assert_same,
-    random_fsa_vec,
-)
+from k2_mps_tests.parity.helpers import assert_equal, assert_equal_on_both, on_both, random_fsa_vec
 
 # Operations on an FsaVec with attributes of every kind.
 UNARY = {
@@ -61,57 +56,48 @@ def _attributed(device, requires_grad=True):
     return fsa, weight
 
 
+# Operations that refuse an FsaVec with these attributes, on all devices.
+REFUSING = ("closure", "union", "convert_attr", "expand_ragged_attributes")
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary(name):
-    results = []
-    for device in ("cpu", "mps"):
+    def results(device):
         fsa, weight = _attributed(device)
         try:
             out = UNARY[name](fsa)
         except (RuntimeError, AssertionError, TypeError, ValueError) as e:
-            # The operation refuses such an FSA, on all devices.
-            results.append(type(e))
-            continue
+            assert name in REFUSING, e
+            return type(e)
         loss = out.scores.sum()
         if getattr(out, "weight", None) is not None:
             loss = loss + (out.weight * 2).sum()
         loss.backward()
-        results.append((out, fsa.grad, weight.grad))
-    cpu, mps = results
-    if isinstance(cpu, type):
-        assert mps == cpu
-        assert name in ("closure", "union", "convert_attr", "expand_ragged_attributes"), cpu
-        return
-    assert_equal(mps, cpu)
+        return out, fsa.grad, weight.grad
 
-
-def _epsilon_fsa(device):
-    """An FsaVec with epsilon arcs, for remove_epsilon."""
-    torch.manual_seed(37)
-    cpu = random_fsa_vec(2, max_symbol=4)
-    labels = cpu.labels.clone()
-    labels[labels == 1] = 0
-    cpu.labels = labels
-    return cpu.to(device)
+    assert_equal_on_both(results)
 
 
 @pytest.mark.parametrize("function", [k2.remove_epsilon, k2.remove_epsilon_and_add_self_loops])
 def test_remove_epsilon(function):
-    tots = []
-    for device in ("cpu", "mps"):
-        fsa = _epsilon_fsa(device).clone().requires_grad_(True)
+    fsas = random_fsa_vec(2, max_symbol=4)
+    labels = fsas.labels.clone()
+    labels[labels == 1] = 0
+    fsas.labels = labels
+
+    def results(fsa):
         out = function(fsa)
         if function is k2.remove_epsilon_and_add_self_loops:
             out = k2.remove_epsilon_self_loops(out)
-        assert out.device.type == device
-        out = k2.top_sort(k2.connect(out))
-        tot = out.get_tot_scores(use_double_scores=True, log_semiring=False)
+        tot = k2.top_sort(k2.connect(out)).get_tot_scores(True, log_semiring=False)
         tot.sum().backward()
-        tots.append((tot.detach(), fsa.grad))
+        return tot, fsa.grad
+
     # k2 has one algorithm for the CPU and one for devices, with equivalent results in the tropical
     # semiring.  An arc's score is a sum of about ten scores, in different orders.
-    assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-6)
-    assert_same(tots[1][1], tots[0][1])
+    (cpu, cpu_grad), (mps, mps_grad) = on_both(results, fsas)
+    assert_equal(mps, cpu, atol=1e-5, rtol=1e-6)
+    assert_equal(mps_grad, cpu_grad)
 
 
 def _levenshtein_scores(device):
@@ -190,21 +176,14 @@ def test_properties():
     assert fsa.shape == cpu.shape
 
 
-@pytest.mark.parametrize(
-    "pushing",
-    [
-        k2.DeterminizeWeightPushingType.kNoWeightPushing,
-        k2.DeterminizeWeightPushingType.kTropicalWeightPushing,
-        k2.DeterminizeWeightPushingType.kLogWeightPushing,
-    ],
-)
+@pytest.mark.parametrize("pushing", ["NoWeight", "TropicalWeight", "LogWeight"])
 def test_determinize_goes_through_the_cpu(pushing):
-    text = "0 1 1 0.1\n0 2 1 0.2\n1 3 2 0.3\n2 3 2 0.4\n3 4 -1 0.5\n4"
-    results = []
-    for device in ("cpu", "mps"):
+    def determinized(device):
+        text = "0 1 1 0.1\n0 2 1 0.2\n1 3 2 0.3\n2 3 2 0.4\n3 4 -1 0.5\n4"
         fsa = k2.Fsa.from_str(text).to(device)
         fsa.aux_labels = torch.tensor([5, 6, 7, 8, -1], dtype=torch.int32, device=device)
-        results.append(k2.determinize(fsa, pushing))
-    cpu, mps = results
-    assert cpu.num_arcs < 5
-    assert_equal(mps, cpu)
+        result = k2.determinize(fsa, getattr(k2.DeterminizeWeightPushingType, f"k{pushing}Pushing"))
+        assert result.num_arcs < 5
+        return result
+
+    assert_equal_on_both(determinized)

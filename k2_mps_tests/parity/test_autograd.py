@@ -4,7 +4,7 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
+from k2_mps_tests.parity.helpers import MPS, assert_equal_on_both, random_fsa_vec
 
 
 def _numeric(function, x, step=1e-2):
@@ -59,12 +59,11 @@ def test_against_differences(name):
 
 def test_through_a_network():
     """An optimizer on mps makes the same steps as on the CPU."""
-    weights = []
-    for device in ("cpu", "mps"):
+
+    def weight(device):
         torch.manual_seed(71)
-        net = torch.nn.Linear(7, 5)
-        inputs = torch.randn(2, 12, 7)
-        net, inputs = net.to(device), inputs.to(device)
+        net = torch.nn.Linear(7, 5).to(device)
+        inputs = torch.randn(2, 12, 7).to(device)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         segments = torch.tensor([[0, 0, 12], [1, 0, 9]], dtype=torch.int32)
         losses = []
@@ -76,9 +75,10 @@ def test_through_a_network():
             optimizer.step()
             losses.append(loss.item())
         assert losses[-1] < losses[0] / 2
-        weights.append(net.weight.detach())
+        return net.weight
+
     # Ten steps of float32.
-    assert_same(weights[1], weights[0], atol=1e-5, rtol=1e-5)
+    assert_equal_on_both(weight, atol=1e-5, rtol=1e-5)
 
 
 def test_a_graph_that_was_freed():
@@ -137,20 +137,23 @@ def test_autocast(dtype):
     assert net.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ["index_select", "index_and_sum"])
+INDEXED = {
+    "index_select": lambda src: k2.index_select(
+        src, torch.tensor([0, 5, -1, 5], dtype=torch.int32, device=src.device)
+    ),
+    "index_and_sum": lambda src: k2.ragged.index_and_sum(
+        src, k2.RaggedTensor([[0, 5], [], [5, 5, 1]], device=src.device)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INDEXED)
 def test_index_functions(name):
-    grads = []
-    for device in ("cpu", "mps"):
+    def results(device):
         torch.manual_seed(79)
         src = torch.randn(6).to(device).requires_grad_(True)
-        if name == "index_select":
-            index = torch.tensor([0, 5, -1, 5], dtype=torch.int32, device=device)
-            out = k2.index_select(src, index)
-        else:
-            out = k2.ragged.index_and_sum(
-                src, k2.RaggedTensor([[0, 5], [], [5, 5, 1]], device=device)
-            )
+        out = INDEXED[name](src)
         (out * torch.arange(1.0, len(out) + 1, device=device)).sum().backward()
-        grads.append((out.detach(), src.grad))
-    assert_same(grads[1][0], grads[0][0])
-    assert_same(grads[1][1], grads[0][1])
+        return out, src.grad
+
+    assert_equal_on_both(results)

@@ -6,13 +6,10 @@ import torch
 
 from k2_mps_tests.parity.helpers import (
     MPS,
-    assert_equal,
-    assert_same,
+    assert_equal_on_both,
     is_reference_double,
     random_fsa_vec,
 )
-
-DEVICES = ("cpu", MPS)
 
 
 def _dense(device, num_frames=(12, 9, 5), num_symbols=6, seed=5):
@@ -36,139 +33,109 @@ def _graph(device):
 
 @pytest.mark.parametrize("double", [True, False])
 def test_intersect_dense(double, placement):
-    results = []
-    for device in DEVICES:
+    def results(device):
         dense, leaf = _dense(device)
         graph = _graph(device)
         lattice = k2.intersect_dense(
             graph, dense, output_beam=10, seqframe_idx_name="seqframe", frame_idx_name="frame"
         )
-        assert lattice.device == torch.device(device)
         of_double = double or is_reference_double(lattice, placement)
         lattice.get_tot_scores(use_double_scores=of_double, log_semiring=True).sum().backward()
-        results.append((lattice, leaf.grad, graph.grad))
-    cpu, mps = results
-    assert_equal(mps, cpu)
+        return lattice, leaf.grad, graph.grad
+
+    assert_equal_on_both(results)
 
 
 def test_intersect_dense_with_a_map(placement):
-    results = []
-    for device in DEVICES:
+    def results(device):
         dense, leaf = _dense(device)
         graph = _graph(device)
         a_to_b = torch.tensor([0, 0, 2], dtype=torch.int32, device=device)
         lattice = k2.intersect_dense(graph, dense, output_beam=10, a_to_b_map=a_to_b)
         lattice.scores.sum().backward()
-        results.append((lattice, leaf.grad, graph.grad))
-    cpu, mps = results
-    assert_equal(mps, cpu)
+        return lattice, leaf.grad, graph.grad
+
+    assert_equal_on_both(results)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("num_frames", [(12, 9, 5), (70, 64, 1)])
 def test_intersect_dense_pruned(num_frames, shared):
-    results = []
-    for device in DEVICES:
+    def results(device):
         dense, leaf = _dense(device, num_frames)
-        if shared:
-            graph = k2.ctc_topo(5, device=device)
-        else:
-            graph = _graph(device)
+        graph = k2.ctc_topo(5, device=device) if shared else _graph(device)
         graph.requires_grad_(True)
-        lattice = k2.intersect_dense_pruned(
-            graph,
-            dense,
-            search_beam=8,
-            output_beam=5,
-            min_active_states=5,
-            max_active_states=50,
-            seqframe_idx_name="seqframe",
-            frame_idx_name="frame",
-        )
+        names = {"seqframe_idx_name": "seqframe", "frame_idx_name": "frame"}
+        lattice = k2.intersect_dense_pruned(graph, dense, 8, 5, 5, 50, **names)
         lattice.get_tot_scores(use_double_scores=True, log_semiring=True).sum().backward()
-        results.append((lattice, leaf.grad, graph.grad))
-    cpu, mps = results
-    assert_equal(mps, cpu)
+        return lattice, leaf.grad, graph.grad
+
+    assert_equal_on_both(results)
 
 
 def test_online_dense_intersecter():
-    lattices = []
-    for device in DEVICES:
+    def lattice(device):
         topo = k2.create_fsa_vec([k2.ctc_topo(5, device=device)])
-        intersecter = k2.OnlineDenseIntersecter(
-            decoding_graph=topo,
-            num_streams=2,
-            search_beam=8,
-            output_beam=6,
-            min_active_states=5,
-            max_active_states=50,
-        )
+        intersecter = k2.OnlineDenseIntersecter(topo, 2, 8, 6, 5, 50)
         states = [k2.DecodeStateInfo()] * 2
         for chunk in range(3):
             dense, _ = _dense(device, (4, 4), seed=chunk)
             lattice, states = intersecter.decode(dense, states)
-        lattices.append(lattice)
-    cpu, mps = lattices
-    assert_same(mps.arcs.values(), cpu.arcs.values())
+        return lattice
+
+    assert_equal_on_both(lattice)
 
 
 @pytest.mark.parametrize("sorted_match_a", [True, False])
 def test_intersect_device(sorted_match_a):
-    results = []
-    for device in DEVICES:
+    def results(device):
         torch.manual_seed(1)
-        a = k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device)
-        b = k2.arc_sort(random_fsa_vec(3, max_symbol=3)).to(device)
-        a = a.clone().requires_grad_(True)
-        b = b.clone().requires_grad_(True)
+        a, b = [
+            k2.arc_sort(random_fsa_vec(n, max_symbol=3)).to(device).clone().requires_grad_(True)
+            for n in (2, 3)
+        ]
         b_to_a = torch.tensor([1, 0, 1], dtype=torch.int32, device=device)
-        out, a_map, b_map = k2.intersect_device(
+        out, *maps = k2.intersect_device(
             a, b, b_to_a_map=b_to_a, sorted_match_a=sorted_match_a, ret_arc_maps=True
         )
         out.scores.sum().backward()
-        results.append((out, a_map, b_map, a.grad, b.grad))
-    cpu, mps = results
-    assert_same(mps[0].arcs.values(), cpu[0].arcs.values())
-    for x, y in zip(mps[1:], cpu[1:]):
-        assert_same(x, y)
+        return out, *maps, a.grad, b.grad
+
+    assert_equal_on_both(results)
 
 
 @pytest.mark.parametrize("treat_epsilons_specially", [True, False])
 def test_intersect(treat_epsilons_specially):
-    tots = []
-    for device in DEVICES:
+    def results(device):
         torch.manual_seed(2)
-        a = k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device)
-        b = k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device)
+        a, b = [k2.arc_sort(random_fsa_vec(2, max_symbol=3)).to(device) for _ in range(2)]
         a = a.clone().requires_grad_(True)
-        out = k2.top_sort(
-            k2.connect(k2.intersect(a, b, treat_epsilons_specially=treat_epsilons_specially))
-        )
-        assert out.device == torch.device(device)
-        tot = out.get_tot_scores(use_double_scores=True, log_semiring=True)
+        out = k2.intersect(a, b, treat_epsilons_specially=treat_epsilons_specially)
+        tot = k2.top_sort(k2.connect(out)).get_tot_scores(True, log_semiring=True)
         tot.sum().backward()
-        tots.append((tot.detach(), a.grad))
-    assert (tots[0][0] > float("-inf")).any()
+        assert (tot > float("-inf")).any()
+        return tot, a.grad
+
     # k2 has one algorithm for the CPU and one for devices.  Their results differ in
     # the order of states and arcs, and so in the order of sums.
-    assert_same(tots[1][0], tots[0][0].float(), atol=1e-5, rtol=1e-5)
-    assert_same(tots[1][1], tots[0][1], atol=1e-5, rtol=1e-5)
+    assert_equal_on_both(results, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("treat_epsilons_specially", [True, False])
 def test_compose(treat_epsilons_specially):
-    tots = []
-    for device in DEVICES:
+    def scores(device):
         torch.manual_seed(4)
         a = random_fsa_vec(1, max_symbol=3)[0].to(device)
         a.aux_labels = a.labels.clone()
         b = k2.arc_sort(random_fsa_vec(1, max_symbol=3)[0].to(device))
         out = k2.compose(a, b, treat_epsilons_specially=treat_epsilons_specially)
-        assert out.device == torch.device(device)
         vec = k2.create_fsa_vec([k2.top_sort(k2.connect(out))])
-        tots.append(vec.get_tot_scores(use_double_scores=True, log_semiring=True))
-    assert (tots[0] > float("-inf")).all()
-    assert_same(tots[1], tots[0].float(), atol=1e-5, rtol=1e-5)
+        tot = vec.get_tot_scores(use_double_scores=True, log_semiring=True)
+        assert (tot > float("-inf")).all()
+        return tot
+
+    # The order of sums differs, as in test_intersect().
+    assert_equal_on_both(scores, atol=1e-5, rtol=1e-5)
 
 
 def test_fsas_of_two_devices_are_refused():

@@ -10,10 +10,18 @@ import k2
 import pytest
 import torch
 
-from k2_mps_tests.parity.helpers import MPS, assert_same, both, is_reference_double, random_fsa_vec
+from k2_mps_tests.parity.helpers import (
+    MPS,
+    assert_equal,
+    assert_equal_on_both,
+    is_reference_double,
+    on_both,
+    random_fsa_vec,
+)
 
 EPS = torch.finfo(torch.float32).eps
-DEVICES = ("cpu", MPS)
+NO_NUMBERS = [float("-inf"), float("nan"), float("inf")]
+SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 
 
 def _dispatches(function):
@@ -34,11 +42,14 @@ def _log_probs(num_seqs, num_frames, num_symbols):
     return torch.randn(num_seqs, num_frames, num_symbols).log_softmax(-1)
 
 
+def _segments(num_frames):
+    return torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
+
+
 def _lattice(graph, log_probs, num_frames, device, a_to_b_map=None):
-    """Returns the intersection, and the gradient of its total score."""
+    """Returns the intersection, and the gradient of the sum of its scores."""
     leaf = log_probs.clone().to(device).requires_grad_(True)
-    segments = torch.tensor([[i, 0, n] for i, n in enumerate(num_frames)], dtype=torch.int32)
-    dense = k2.DenseFsaVec(leaf, segments)
+    dense = k2.DenseFsaVec(leaf, _segments(num_frames))
     if a_to_b_map is not None:
         a_to_b_map = torch.tensor(a_to_b_map, dtype=torch.int32, device=device)
     lattice = k2.intersect_dense(graph.to(device), dense, output_beam=12, a_to_b_map=a_to_b_map)
@@ -47,14 +58,9 @@ def _lattice(graph, log_probs, num_frames, device, a_to_b_map=None):
 
 
 def _assert_lattices_agree(graph, log_probs, num_frames, a_to_b_map=None):
-    (cpu, cpu_grad), (mps, mps_grad) = [
-        _lattice(graph, log_probs, num_frames, device, a_to_b_map) for device in DEVICES
-    ]
-    assert_same(mps.arcs.values(), cpu.arcs.values())
-    for axis in (1, 2):
-        assert_same(mps.arcs.shape().row_splits(axis), cpu.arcs.shape().row_splits(axis))
-    assert_same(mps_grad, cpu_grad)
-    return cpu
+    cpu, mps = on_both(lambda d: _lattice(graph, log_probs, num_frames, d, a_to_b_map))
+    assert_equal(mps, cpu)
+    return cpu[0]
 
 
 def _chain(num_states, num_symbols):
@@ -84,22 +90,16 @@ def _dense_graph(num_states, num_symbols):
 
 def test_a_value_that_is_no_place_is_refused(monkeypatch):
     monkeypatch.setenv("K2_MPS_FORCE", "gpu")
-    graph = k2.ctc_graph([[1]], device=MPS)
-    dense = k2.DenseFsaVec(
-        _log_probs(1, 4, 3).to(MPS), torch.tensor([[0, 0, 4]], dtype=torch.int32)
-    )
     with pytest.raises(RuntimeError, match="K2_MPS_FORCE"):
-        k2.intersect_dense(graph, dense, output_beam=5)
+        _lattice(k2.ctc_graph([[1]]), _log_probs(1, 4, 3), [4], MPS)
 
 
 @pytest.mark.parametrize("num_frames, where", [(3, "host"), (300, "metal")])
 def test_intersect_dense_goes_by_size(num_frames, where):
     num_seqs = 8
     graph = k2.ctc_graph([[1, 2, 3, 4, 5] * 3] * num_seqs, device=MPS)
-    dense = k2.DenseFsaVec(
-        _log_probs(num_seqs, num_frames, 6).to(MPS),
-        torch.tensor([[i, 0, num_frames] for i in range(num_seqs)], dtype=torch.int32),
-    )
+    log_probs = _log_probs(num_seqs, num_frames, 6).to(MPS)
+    dense = k2.DenseFsaVec(log_probs, _segments([num_frames] * num_seqs))
     count = _dispatches(lambda: k2.intersect_dense(graph, dense, output_beam=5))
     # The passes; the counts and places of kept states; the lattice.
     assert count == {"host": 0, "metal": 4}[where]
@@ -136,33 +136,17 @@ def test_total_scores_and_their_gradient(grad, placement):
     forward = torch.randn(int(fsas.arcs.shape().tot_size(1)))
     post = -10 * torch.rand(fsas.num_arcs)
     post[::5] = float("-inf")
-    tots, grads = [], []
-    for device in DEVICES:
-        fsa = fsas.to(device)
-        tots.append(_k2.get_tot_scores_float(fsa.arcs, forward.to(device)))
+
+    def results(device):
+        arcs = fsas.to(device).arcs
+        tot = _k2.get_tot_scores_float(arcs, forward.to(device))
+        assert tot[1] == float("-inf")
         # .to() keeps the strides.
-        grads.append(
-            _k2.get_tot_scores_float_log_backward(fsa.arcs, post.to(device), grad.to(device))
-        )
-    assert tots[0][1] == float("-inf")
-    assert_same(tots[1], tots[0])
-    assert_same(grads[1], grads[0], rtol=8 * EPS, atol=0)
+        return tot, _k2.get_tot_scores_float_log_backward(arcs, post.to(device), grad.to(device))
 
-
-def test_ctc_loss_dispatches(placement):
-    """The dispatches of forward and backward: intersection, scores, posteriors."""
-    leaf = _log_probs(3, 40, 6).to(MPS).requires_grad_(True)
-    segments = torch.tensor([[i, 0, 40] for i in range(3)], dtype=torch.int32)
-    graph = k2.ctc_graph([[1, 2], [3], [4, 5, 5]], device=MPS)
-    dense = k2.DenseFsaVec(leaf, segments)
-
-    def loss():
-        k2.ctc_loss(
-            graph, dense, output_beam=20, use_double_scores=False, reduction="none"
-        ).sum().backward(retain_graph=True)
-
-    # One dispatch is the gradient of DenseFsaVec.
-    assert _dispatches(loss) == {"host": 1, "metal": 6}[placement]
+    (cpu, cpu_grad), (mps, mps_grad) = on_both(results)
+    assert_equal(mps, cpu)
+    assert_equal(mps_grad, cpu_grad, rtol=8 * EPS, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +167,7 @@ def test_ctc_loss_that_may_take_a_second_goes_by_the_lattice(num_arcs, num_rows,
         ("get_arc_post", 7),
     ],
 )
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@SEMIRINGS
 def test_dispatches_of_scores(name, log_semiring, count, placement):
     fsas = random_fsa_vec().to(MPS).requires_grad_(True)
     grad = torch.ones_like(getattr(fsas, name)(False, log_semiring))
@@ -216,21 +200,19 @@ def test_one_sequence_for_several_graphs(placement):
     _assert_lattices_agree(graph, _log_probs(3, 8, 4), [8, 6, 1], [0, 0, 2, 2])
 
 
-@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
+@pytest.mark.parametrize("value", NO_NUMBERS)
 def test_intersect_dense_of_no_numbers(value, placement):
     log_probs = _log_probs(2, 7, 4)
     log_probs[0, 2, 1] = log_probs[1, 4] = value
     graph = k2.create_fsa_vec([_chain(6, 4)] * 2)
-    results = []
-    for device in DEVICES:
+
+    def arcs(device):
         try:
-            results.append(_lattice(graph, log_probs, [7, 7], device))
+            return _lattice(graph, log_probs, [7, 7], device)[0].arcs.values()
         except RuntimeError:  # k2's own checks of the lattice refuse this on any device.
-            results.append(None)
-    cpu, mps = results
-    assert (cpu is None) == (mps is None)
-    if cpu is not None:
-        assert_same(mps[0].arcs.values(), cpu[0].arcs.values())
+            return None
+
+    assert_equal_on_both(arcs)
 
 
 def test_a_label_that_the_scores_do_not_have(placement):
@@ -257,46 +239,45 @@ def _wide(width, arcs):
 
 
 # A threadgroup has at most 1,024 threads.
+def _tolerance(log_semiring, placement):
+    """Four steps with sums of up to 1,100 terms, a few eps for each term."""
+    inexact = log_semiring and placement == "metal"
+    return {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS} if inexact else {}
+
+
+# A threadgroup has at most 1,024 threads.
 @pytest.mark.parametrize(
     "width, arcs", [(1, 1), (5, 4), (6, 5), (40, 33), (1023, 2), (1024, 2), (1100, 3)]
 )
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@SEMIRINGS
 def test_states_of_a_batch(width, arcs, log_semiring, placement):
-    fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
-    results = []
-    for device, fsa in both(fsas):
+    def results(fsa):
         double = is_reference_double(fsa, placement)
         forward = fsa.get_forward_scores(double, log_semiring)
         backward = fsa.get_backward_scores(double, log_semiring)
         tot = fsa.get_tot_scores(double, log_semiring)
         (tot * torch.tensor([1.0, 2.0], device=tot.device)).sum().backward()
-        results.append([x.detach().float() for x in (forward, backward, tot)] + [fsa.grad])
-    tolerance = {}
-    if log_semiring and placement == "metal":
-        # Four steps with sums of up to 1,100 terms, a few eps for each term.
-        tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
-    for cpu, mps in zip(*results):
-        assert_same(mps, cpu, **tolerance)
+        return forward, backward, tot, fsa.grad
+
+    fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
+    assert_equal_on_both(results, fsas, **_tolerance(log_semiring, placement))
 
 
 @pytest.mark.parametrize("width, arcs", [(1, 1), (40, 33), (31, 2), (32, 2), (33, 2), (1100, 3)])
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@SEMIRINGS
 def test_posteriors_of_arcs(width, arcs, log_semiring, placement):
     """The first and the last state have an arc for each state of a layer."""
     fsas = k2.create_fsa_vec([_wide(width, arcs), _wide(3, 2)])
     # In the tropical semiring sums of these gradients are exact in any order.
     weights = torch.randint(-8, 9, (fsas.num_arcs,)) / 4096.0
-    results = []
-    for device, fsa in both(fsas):
+
+    def results(fsa):
         post = fsa.get_arc_post(is_reference_double(fsa, placement), log_semiring)
         (post * weights.to(post.device)).sum().backward()
-        results.append([post.detach().float(), fsa.grad])
-    tolerance = {}
-    if log_semiring and placement == "metal":
-        # The bound above; the gradient of each arc is below 1/512.
-        tolerance = {"atol": 4 * 1100 * EPS, "rtol": 16 * EPS}
-    for cpu, mps in zip(*results):
-        assert_same(mps, cpu, **tolerance)
+        return post, fsa.grad
+
+    # The gradient of each arc is below 1/512.
+    assert_equal_on_both(results, fsas, **_tolerance(log_semiring, placement))
 
 
 def _set_scores(fsas, indexes, value):
@@ -305,64 +286,61 @@ def _set_scores(fsas, indexes, value):
     fsas.scores = scores  # The assignment writes the scores to the arcs.
 
 
-@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
+@pytest.mark.parametrize("value", NO_NUMBERS)
 def test_posteriors_of_no_numbers(value, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, -1], value)
     forward, backward = torch.randn(2, int(fsas.arcs.shape().tot_size(1)))
     forward[3] = backward[-3] = value
     grad = fsas.scores.detach()
-    posts, grads = [], []
-    for device in DEVICES:
+
+    def results(device):
         fsa = fsas.to(device)
-        posts.append(_k2.get_arc_post_float(fsa.arcs, forward.to(device), backward.to(device)))
-        grads.append(
-            _k2.backprop_get_arc_post_float(fsa.arcs, fsa._get_incoming_arcs(), grad.to(device))
-        )
-    assert not torch.isfinite(posts[0]).all()
-    assert_same(posts[1], posts[0])
-    for cpu, mps in zip(*grads):
-        # The sums over an FSA are in another order.
-        assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+        post = _k2.get_arc_post_float(fsa.arcs, forward.to(device), backward.to(device))
+        assert not torch.isfinite(post).all()
+        incoming = fsa._get_incoming_arcs()
+        return post, _k2.backprop_get_arc_post_float(fsa.arcs, incoming, grad.to(device))
+
+    (cpu, cpu_grads), (mps, mps_grads) = on_both(results)
+    assert_equal(mps, cpu)
+    # The sums over an FSA are in another order.
+    assert_equal(mps_grads, cpu_grads, atol=20 * EPS, rtol=0)
+
+
+EQUAL_PATHS = "0 1 1 0.5\n0 1 2 0.5\n0 2 3 0.5\n1 2 4 0\n1 2 5 0\n2 3 -1 0\n3"
 
 
 @pytest.mark.parametrize("name", ["get_forward_scores", "get_backward_scores", "get_arc_post"])
 def test_the_gradient_of_equal_paths(name, placement):
-    lines = ["0 1 1 0.5", "0 1 2 0.5", "0 2 3 0.5", "1 2 4 0", "1 2 5 0", "2 3 -1 0", "3"]
-    fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))] * 3)
-    grads = []
-    for _, fsa in both(fsas):
+    def gradient(fsa):
         ans = getattr(fsa, name)(False, False)
         ans.backward(torch.arange(len(ans), device=ans.device).float())
-        grads.append(fsa.grad)
-    assert_same(grads[1], grads[0])
+        return fsa.grad
+
+    assert_equal_on_both(gradient, k2.create_fsa_vec([k2.Fsa.from_str(EQUAL_PATHS)] * 3))
 
 
 def test_of_equal_paths_the_same_is_chosen(placement):
-    lines = ["0 1 1 0.5", "0 1 2 0.5", "0 2 3 0.5", "1 2 4 0", "1 2 5 0", "2 3 -1 0", "3"]
-    fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))] * 3)
-    grads, paths = [], []
-    for _, fsa in both(fsas):
+    def results(fsa):
         fsa.get_tot_scores(False, False).sum().backward()
-        grads.append(fsa.grad)
-        paths.append(k2.shortest_path(fsa, use_double_scores=False))
-    assert_same(grads[1], grads[0])
-    assert_same(paths[1].arcs.values(), paths[0].arcs.values())
+        return fsa.grad, k2.shortest_path(fsa, use_double_scores=False)
+
+    assert_equal_on_both(results, k2.create_fsa_vec([k2.Fsa.from_str(EQUAL_PATHS)] * 3))
 
 
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@SEMIRINGS
 def test_scores_of_fsas_without_paths(log_semiring, placement):
     empty = k2.Fsa.from_str("0 1 1 0.5\n2 3 -1 0.25\n3")  # 0 does not reach 3
     fsas = k2.create_fsa_vec([empty, _wide(3, 2)])
     for name in ("get_forward_scores", "get_backward_scores", "get_tot_scores", "get_arc_post"):
-        cpu, mps = [getattr(fsa, name)(False, log_semiring).detach() for _, fsa in both(fsas)]
+        cpu, mps = on_both(lambda fsa: getattr(fsa, name)(False, log_semiring), fsas)
         assert torch.isinf(cpu).any()
-        assert_same(mps, cpu, atol=20 * EPS, rtol=0)
+        assert_equal(mps, cpu, atol=20 * EPS, rtol=0)
 
 
 @pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("value", [float("-inf"), float("nan"), float("inf")])
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@SEMIRINGS
 def test_scores_of_no_numbers(log_semiring, value, double, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, 6, -1], value)
@@ -370,25 +348,28 @@ def test_scores_of_no_numbers(log_semiring, value, double, placement):
     if log_semiring and placement == "metal" and not double:
         tolerance = {"atol": 20 * EPS, "rtol": 0}
     for name in ("get_forward_scores", "get_backward_scores"):
-        cpu, mps = [
-            getattr(fsa, name)(double or is_reference_double(fsa, placement), log_semiring).detach()
-            for device, fsa in both(fsas)
-        ]
+
+        def scores(fsa):
+            of_double = double or is_reference_double(fsa, placement)
+            return getattr(fsa, name)(of_double, log_semiring)
+
+        cpu, mps = on_both(scores, fsas)
         assert not torch.isfinite(cpu).all()
-        assert_same(mps, cpu.float(), **tolerance)
+        assert_equal(mps, cpu, **tolerance)
 
 
-@pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
+@SEMIRINGS
 def test_two_runs_give_the_same_bits(log_semiring, placement):
     fsas = random_fsa_vec(5).to(MPS)
-    runs = []
-    for _ in range(2):
+
+    def run():
         fsa = fsas.clone().requires_grad_(True)
         post = fsa.get_arc_post(False, log_semiring)
         post.exp().sum().backward()
-        runs.append((post.detach(), fsa.grad))
-    assert torch.equal(runs[0][0], runs[1][0])
-    assert torch.equal(runs[0][1], runs[1][1])
+        return post, fsa.grad
+
+    for first, second in zip(run(), run()):
+        assert torch.equal(first, second)
 
 
 def test_a_lattice_of_several_dispatches_is_the_same(monkeypatch):
@@ -401,8 +382,7 @@ def test_a_lattice_of_several_dispatches_is_the_same(monkeypatch):
     _assert_lattices_agree(graph, log_probs, [num_frames, 2])
 
     def dispatches(num_frames):
-        segments = torch.tensor([[0, 0, num_frames], [1, 0, 2]], dtype=torch.int32)
-        dense = k2.DenseFsaVec(log_probs.to(MPS), segments)
+        dense = k2.DenseFsaVec(log_probs.to(MPS), _segments([num_frames, 2]))
         with k2.mps.counters() as counted:
             k2.intersect_dense(graph.to(MPS), dense, output_beam=12)
         return counted.dispatches
