@@ -256,86 +256,72 @@ class Graph:
 
     def best_scores_case(self, name, rows_of_block):
         expected = self._best(rows_of_block)
-        return Case(
-            name,
-            "ctc_best_scores",
-            2 * len(self.states),
-            self._threads(),
-            [
-                *self._both_directions(),
-                Buffer(self.penalized),
-                Buffer(np.full_like(expected, UNTOUCHED), expected),
-                self._best_scratch(),
-                Buffer(np.zeros_like(self.best_totals), self.best_totals),
-                self._params(rows_of_block),
-            ],
-        )
+        buffers = [
+            *self._both_directions(),
+            Buffer(self.penalized),
+            Buffer(np.full_like(expected, UNTOUCHED), expected),
+            self._best_scratch(),
+            Buffer(np.zeros_like(self.best_totals), self.best_totals),
+            self._params(rows_of_block),
+        ]
+        return Case(name, "ctc_best_scores", 2 * len(self.states), self._threads(), buffers)
 
     def best_path_case(self, name, rows_of_block):
         expected = self.best_arcs.astype(np.int32)
-        return Case(
-            name,
-            "ctc_best_path",
-            len(self.states),
-            THREADS,
-            [
-                *self._graph(),
-                *self._dense(),
-                Buffer(self.penalized),
-                Buffer(self._best(rows_of_block)),
-                Buffer(self.best_totals),
-                self._best_scratch(),
-                Buffer(np.full_like(expected, 9), expected),
-                self._params(rows_of_block),
-            ],
-        )
+        buffers = [
+            *self._graph(),
+            *self._dense(),
+            Buffer(self.penalized),
+            Buffer(self._best(rows_of_block)),
+            Buffer(self.best_totals),
+            self._best_scratch(),
+            Buffer(np.full_like(expected, 9), expected),
+            self._params(rows_of_block),
+        ]
+        return Case(name, "ctc_best_path", len(self.states), THREADS, buffers)
 
     def keep_case(self, name, rows_of_block):
         expected = self.kept.view(np.int32)
+        buffers = [
+            *self._both_directions(),
+            Buffer(self.penalized),
+            Buffer(self._best(rows_of_block)),
+            Buffer(self.best_totals),
+            _ints(self.best_arcs),
+            self._best_scratch(),
+            Buffer(np.full_like(expected, 9), expected),
+            self._params(rows_of_block),
+        ]
         return Case(
             name,
             "ctc_keep",
             len(self.states) * -(-self.most_rows // rows_of_block),
             THREADS,
-            [
-                *self._both_directions(),
-                Buffer(self.penalized),
-                Buffer(self._best(rows_of_block)),
-                Buffer(self.best_totals),
-                _ints(self.best_arcs),
-                self._best_scratch(),
-                Buffer(np.full_like(expected, 9), expected),
-                self._params(rows_of_block),
-            ],
+            buffers,
         )
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
         # The kernel in single precision rounds exp(), log() and a product in each of `rows` steps.
         error = EPS * np.abs(self.scores) + (8 * EPS * self.most_rows if kind == "float" else 0)
-        return Case(
-            name,
-            "ctc_sums_" + kind,
-            2 * count,
-            self._threads(),
-            [
-                *self._both_directions(),
-                Buffer(self.kept.view(np.int32)),
-                Buffer(self.penalized),
-                Buffer(np.zeros(1, np.uint8)),
-                Buffer.scratch(
-                    np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
-                ),
-                Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
-                Buffer.scratch(np.zeros((count, 2), np.float32)),
-                Buffer(
-                    np.full(count, UNTOUCHED, np.float32),
-                    self.scores.astype(np.float32),
-                    np.where(np.isfinite(error), error, 0),
-                ),
-                self._params(rows_of_block),
-            ],
-        )
+        buffers = [
+            *self._both_directions(),
+            Buffer(self.kept.view(np.int32)),
+            Buffer(self.penalized),
+            Buffer(np.zeros(1, np.uint8)),
+            Buffer.scratch(
+                np.zeros_like(self._sums(kind if rows_of_block > 1 else "float", rows_of_block))
+            ),
+            Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
+            Buffer.scratch(np.zeros((count, 2), np.float32)),
+            Buffer(
+                np.full(count, UNTOUCHED, np.float32),
+                self.scores.astype(np.float32),
+                np.where(np.isfinite(error), error, 0),
+            ),
+            self._params(rows_of_block),
+        ]
+        return Case(name, "ctc_sums_" + kind, 2 * count, self._threads(), buffers)
 
     def _gradient(
         self, name, kernel, groups, index, expected, sizes, kind="float", rows=1, more=()
@@ -343,29 +329,24 @@ class Graph:
         # The errors of each term: sums of r and scores, two exponentials, products;
         # then those of the additions.
         tolerance = 16 * EPS * sizes
-        return Case(
-            name,
-            kernel,
-            groups,
-            THREADS,
-            [
-                *self._graph(),
-                _ints(index),
-                *self._dense(),
-                Buffer(self.kept.view(np.int32)),
-                Buffer(self.penalized),
-                Buffer(self._sums(kind, rows)),
-                Buffer(self.totals),
-                Buffer(self.score_grads),
-                Buffer(
-                    np.full(expected.shape, UNTOUCHED, np.float32),
-                    expected.astype(np.float32),
-                    tolerance,
-                ),
-                *more,
-                self._params(rows),
-            ],
-        )
+        buffers = [
+            *self._graph(),
+            _ints(index),
+            *self._dense(),
+            Buffer(self.kept.view(np.int32)),
+            Buffer(self.penalized),
+            Buffer(self._sums(kind, rows)),
+            Buffer(self.totals),
+            Buffer(self.score_grads),
+            Buffer(
+                np.full(expected.shape, UNTOUCHED, np.float32),
+                expected.astype(np.float32),
+                tolerance,
+            ),
+            *more,
+            self._params(rows),
+        ]
+        return Case(name, kernel, groups, THREADS, buffers)
 
     def gradient_case(self, name):
         return self._gradient(

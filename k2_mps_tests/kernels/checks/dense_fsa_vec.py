@@ -78,18 +78,13 @@ def _forward(number, shape, transposed):
         splits.append(splits[-1] + count + 1)
     expected = np.concatenate(expected)
     flat = memory.ravel() if memory.size else np.zeros(1, np.float32)
-    return Case(
-        f"{number}, transposed {transposed}",
-        "dense_fsa_vec",
-        len(expected),
-        32,
-        [
-            Buffer(np.array(flat)),
-            Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
-            Buffer(np.full(len(splits), 7, np.int32), np.array(splits, np.int32)),
-            _params(shape, segments, strides),
-        ],
-    )
+    buffers = [
+        Buffer(np.array(flat)),
+        Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
+        Buffer(np.full(len(splits), 7, np.int32), np.array(splits, np.int32)),
+        _params(shape, segments, strides),
+    ]
+    return Case(f"{number}, transposed {transposed}", "dense_fsa_vec", len(expected), 32, buffers)
 
 
 def _backward(number, shape, adds):
@@ -104,14 +99,9 @@ def _backward(number, shape, adds):
     for sequence, start, count in segments:
         expected[sequence, start : start + count] += grad[row : row + count, 1:]
         row += count + 1
-    return Case(
-        f"{number}, adds {adds}",
-        "dense_fsa_vec_grad",
-        sequences * frames,
-        32,
-        [
-            Buffer(grad),
-            Buffer(begin, expected.ravel() if symbols else begin),
-            _params(shape, segments, adds=adds),
-        ],
-    )
+    buffers = [
+        Buffer(grad),
+        Buffer(begin, expected.ravel() if symbols else begin),
+        _params(shape, segments, adds=adds),
+    ]
+    return Case(f"{number}, adds {adds}", "dense_fsa_vec_grad", sequences * frames, 32, buffers)

@@ -208,25 +208,24 @@ def _scores(name, graph, log, directions):
         allowed.append(_allowed(graph, log, scores))
         allowed_totals.append(allowed[-1][ends])
     states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
+    buffers = [
+        *_inputs(graph),
+        *_int32(_begins(graph, graph.src)),
+        *_entering(graph),
+        # In the log semiring many pairs (r, m) are right.
+        _new(states.shape, states, np.inf if log else 0.0),
+        _new(
+            graph.num_fsas * len(directions), np.concatenate(totals), np.concatenate(allowed_totals)
+        ),
+        Buffer(np.full(len(best_arcs), 7, np.int32), None if log else best_arcs),
+        _params(graph, log, directions[0]),
+    ]
     return Case(
         name + ", " + " and ".join("forward" if forward else "backward" for forward in directions),
         "double_scores",
         graph.num_fsas * len(directions),
         _threads(graph),
-        [
-            *_inputs(graph),
-            *_int32(_begins(graph, graph.src)),
-            *_entering(graph),
-            # In the log semiring many pairs (r, m) are right.
-            _new(states.shape, states, np.inf if log else 0.0),
-            _new(
-                graph.num_fsas * len(directions),
-                np.concatenate(totals),
-                np.concatenate(allowed_totals),
-            ),
-            Buffer(np.full(len(best_arcs), 7, np.int32), None if log else best_arcs),
-            _params(graph, log, directions[0]),
-        ],
+        buffers,
     )
 
 
@@ -236,17 +235,12 @@ def _gradients(name, graph, forward, log):
     ends = _ends(graph, forward)
     states = _states(scores)
     leaving = _int32(_begins(graph, graph.src))
-    yield Case(
-        name,
-        "double_rounded",
-        -(-graph.num_states // 256),
-        256,
-        [
-            Buffer(states),
-            _new(graph.num_states, scores, _allowed(graph, log, scores)),
-            _params(graph, log),
-        ],
-    )
+    buffers = [
+        Buffer(states),
+        _new(graph.num_states, scores, _allowed(graph, log, scores)),
+        _params(graph, log),
+    ]
+    yield Case(name, "double_rounded", -(-graph.num_states // 256), 256, buffers)
 
     lost = _error_of_scores(graph, scores)
     shares = shares_of(graph, forward, log, scores, best)
@@ -259,20 +253,21 @@ def _gradients(name, graph, forward, log):
     pair_error = np.stack([np.zeros(len(high)), HALF * np.abs(pairs[:, 1]) + share_error], -1)
     pair_error[halfway & log] = np.inf
     for parts in (1, 3):
+        buffers = [
+            Buffer(graph.arcs.view(np.int32)),
+            *_int32(graph.state_begins),
+            *leaving,
+            Buffer(states),
+            Buffer(best),
+            _new(pairs.shape, pairs, pair_error),
+            _params(graph, log, forward, parts=parts),
+        ]
         yield Case(
             f"{name}, {parts} parts",
             "double_shares",
             graph.num_fsas * parts,
             2 * SIMD_WIDTH,
-            [
-                Buffer(graph.arcs.view(np.int32)),
-                *_int32(graph.state_begins),
-                *leaving,
-                Buffer(states),
-                Buffer(best),
-                _new(pairs.shape, pairs, pair_error),
-                _params(graph, log, forward, parts=parts),
-            ],
+            buffers,
         )
 
     random = np.random.default_rng(graph.num_states)
@@ -285,23 +280,18 @@ def _gradients(name, graph, forward, log):
     for what, grad, of_states, stride in (("", some, some, 0), (" of totals", of_fsas, totals, 3)):
         arc_grad = gradient(graph, forward, shares, of_states)
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
-        yield Case(
-            name + what,
-            "double_backprop",
-            graph.num_fsas,
-            _threads(graph),
-            [
-                *_inputs(graph),
-                *leaving,
-                *_entering(graph),
-                Buffer(states),
-                Buffer(pairs),
-                Buffer(grad),
-                Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
-                _new(len(graph.arcs), arc_grad, exact),
-                _params(graph, log, forward, bool(stride), stride),
-            ],
-        )
+        buffers = [
+            *_inputs(graph),
+            *leaving,
+            *_entering(graph),
+            Buffer(states),
+            Buffer(pairs),
+            Buffer(grad),
+            Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
+            _new(len(graph.arcs), arc_grad, exact),
+            _params(graph, log, forward, bool(stride), stride),
+        ]
+        yield Case(name + what, "double_backprop", graph.num_fsas, _threads(graph), buffers)
 
 
 def _arc_post(name, graph, log, parts):
@@ -324,33 +314,31 @@ def _arc_post(name, graph, log, parts):
         Buffer(log_sums_of(forward)),
         Buffer(log_sums_of(backward)),
     ]
+    buffers = [
+        *inputs,
+        _new(len(post), post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
+        _params(graph, log, parts=parts),
+    ]
     yield Case(
-        f"{name}, {parts} parts",
-        "double_arc_post",
-        graph.num_fsas * parts,
-        2 * SIMD_WIDTH,
-        [
-            *inputs,
-            _new(len(post), post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
-            _params(graph, log, parts=parts),
-        ],
+        f"{name}, {parts} parts", "double_arc_post", graph.num_fsas * parts, 2 * SIMD_WIDTH, buffers
     )
     random = np.random.default_rng(graph.num_states)
     for stride in (0, 1, 3):
         grad = random.normal(0, 100, 3 * graph.num_fsas).astype(np.float32)
         arc_grad = np.exp(post) * grad[stride * fsas[graph.src]]
+        buffers = [
+            *inputs,
+            Buffer(grad),
+            # Two roundings: of the posterior, and of the product.
+            _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
+            _params(graph, log, stride=stride, parts=parts),
+        ]
         yield Case(
             f"{name}, {parts} parts, stride {stride}",
             "double_totals_backprop",
             graph.num_fsas * parts,
             2 * SIMD_WIDTH,
-            [
-                *inputs,
-                Buffer(grad),
-                # Two roundings: of the posterior, and of the product.
-                _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
-                _params(graph, log, stride=stride, parts=parts),
-            ],
+            buffers,
         )
 
 
@@ -367,18 +355,19 @@ def _arc_post_backprop(name, graph, parts, value=None):
     for ends, own in ((graph.src, lasts), (graph.dest, begins)):
         expected.append(np.bincount(ends, grad, graph.num_states))
         expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
+    buffers = [
+        Buffer(grad),
+        *_int32(graph.state_begins, _begins(graph, graph.src)),
+        *_entering(graph),
+        *(_new(graph.num_states, states, 0.0) for states in expected),
+        _params(graph, 0, parts=parts),
+    ]
     return Case(
         f"{name}, {parts} parts",
         "double_arc_post_backprop",
         graph.num_fsas * parts,
         2 * SIMD_WIDTH,
-        [
-            Buffer(grad),
-            *_int32(graph.state_begins, _begins(graph, graph.src)),
-            *_entering(graph),
-            *(_new(graph.num_states, states, 0.0) for states in expected),
-            _params(graph, 0, parts=parts),
-        ],
+        buffers,
     )
 
 

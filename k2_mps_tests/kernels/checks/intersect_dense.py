@@ -90,24 +90,25 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
         for part in pairwise(parts)
     ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
+    buffers = [
+        Buffer(arcs.view(np.int32)),
+        *[
+            Buffer(x.astype(np.int32))
+            for x in (state_begins, leaving_begins, entering_begins, entering)
+        ],
+        Buffer(scores),
+        Buffer(b_begins.astype(np.int32)),
+        Buffer(np.array(a_to_b, np.int32)),
+        Buffer(step_begins[:-1].astype(np.int64)),
+        Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
+        params[0],
+    ]
     return Case(
         name,
         "intersect_dense",
         2 * len(states),
         threads,
-        [
-            Buffer(arcs.view(np.int32)),
-            *[
-                Buffer(x.astype(np.int32))
-                for x in (state_begins, leaving_begins, entering_begins, entering)
-            ],
-            Buffer(scores),
-            Buffer(b_begins.astype(np.int32)),
-            Buffer(np.array(a_to_b, np.int32)),
-            Buffer(step_begins[:-1].astype(np.int64)),
-            Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
-            params[0],
-        ],
+        buffers,
         [(2 * len(states), more) for more in params[1:]],
     )
 

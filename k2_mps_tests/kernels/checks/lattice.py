@@ -65,19 +65,14 @@ def _count(name, lattice, best_only=False):
         words, counts = _best_counts(lattice, counts)
     groups = -(-len(counts) // 4)
     # parity/test_lattice.py compares properties.
-    return Case(
-        name,
-        "count_lattice",
-        groups,
-        4 * LANES,
-        [
-            *_inputs(lattice),
-            ints(lattice.best_arcs),
-            _params(lattice, best_only),
-            written(words),
-            written(counts, np.array([0, 0, 0, np.inf])),
-        ],
-    )
+    buffers = [
+        *_inputs(lattice),
+        ints(lattice.best_arcs),
+        _params(lattice, best_only),
+        written(words),
+        written(counts, np.array([0, 0, 0, np.inf])),
+    ]
+    return Case(name, "count_lattice", groups, 4 * LANES, buffers)
 
 
 def _best_counts(lattice, counts):
@@ -121,56 +116,46 @@ def _place(name, lattice, threads):
         if lattice.frame_arcs[first] == lattice.frame_arcs[last]:
             totals[SIZES["kLtNotProperties"]] |= NONEMPTY
     totals[SIZES["kLtDifference"]] = largest.view(np.int32)
-    return Case(
-        f"{name}, {threads} threads",
-        "place_lattice",
-        1,
-        threads,
-        [
-            *_inputs(lattice),
-            ints(lattice.best_arcs),
-            ints(counts),
-            _params(lattice),
-            written(lattice.frame_states),
-            written(lattice.frame_arcs),
-            Buffer(np.full(totals.shape, UNTOUCHED, np.int64), totals),
-        ],
-    )
+    buffers = [
+        *_inputs(lattice),
+        ints(lattice.best_arcs),
+        ints(counts),
+        _params(lattice),
+        written(lattice.frame_states),
+        written(lattice.frame_arcs),
+        Buffer(np.full(totals.shape, UNTOUCHED, np.int64), totals),
+    ]
+    return Case(f"{name}, {threads} threads", "place_lattice", 1, threads, buffers)
 
 
 def _emit(name, lattice):
     fsas = [fsa for fsa, _, _ in lattice.kept_states]
     splits1 = np.searchsorted(fsas, np.arange(len(lattice.states) + 1))
     groups = -(-len(lattice.counts) // 2)
-    return Case(
-        name,
-        "emit_lattice",
-        groups,
-        2 * LANES,
-        [
-            *_inputs(lattice),
-            ints(lattice.best_arcs),
-            _params(lattice),
-            ints(lattice.words),
-            ints(lattice.frame_states),
-            ints(lattice.frame_arcs),
-            written(splits1),
-            written(fsas),
-            written(lattice.row_splits2),
-            written(lattice.row_ids2),
-            written(lattice.out.view(np.int32)),
-            written(lattice.map_a),
-            written(lattice.map_b),
-        ],
-    )
+    buffers = [
+        *_inputs(lattice),
+        ints(lattice.best_arcs),
+        _params(lattice),
+        ints(lattice.words),
+        ints(lattice.frame_states),
+        ints(lattice.frame_arcs),
+        written(splits1),
+        written(fsas),
+        written(lattice.row_splits2),
+        written(lattice.row_ids2),
+        written(lattice.out.view(np.int32)),
+        written(lattice.map_a),
+        written(lattice.map_b),
+    ]
+    return Case(name, "emit_lattice", groups, 2 * LANES, buffers)
 
 
 def _best(name, lattice):
     groups = -(-len(lattice.states) // 2)
-    return Case(
-        name,
-        "find_best_paths",
-        groups,
-        2 * LANES,
-        [*_inputs(lattice), written(lattice.best_arcs), _params(lattice), written(lattice.needs)],
-    )
+    buffers = [
+        *_inputs(lattice),
+        written(lattice.best_arcs),
+        _params(lattice),
+        written(lattice.needs),
+    ]
+    return Case(name, "find_best_paths", groups, 2 * LANES, buffers)

@@ -31,33 +31,23 @@ def _cases(name, lattice):
     params = ints([num_fsas, lattice.num_steps, len(states), num_arcs])
     frames = [ints(lattice.frame_states), ints(lattice.frame_arcs)]
     groups = -(-len(lattice.counts) // 2)
-    yield Case(
-        name,
-        "incoming_arcs",
-        groups,
-        2 * LANES,
-        [
-            ints(lattice.out.view(np.int32)),
-            *frames,
-            Buffer.scratch(np.full(max(1, len(states)), UNTOUCHED, np.int32)),
-            written(incoming_splits),
-            written(incoming),
-            params,
-        ],
-    )
+    buffers = [
+        ints(lattice.out.view(np.int32)),
+        *frames,
+        Buffer.scratch(np.full(max(1, len(states)), UNTOUCHED, np.int32)),
+        written(incoming_splits),
+        written(incoming),
+        params,
+    ]
+    yield Case(name, "incoming_arcs", groups, 2 * LANES, buffers)
     for threads in (LANES, MAX_THREADS):
-        yield Case(
-            f"{name}, {threads} threads",
-            "place_batches",
-            1,
-            threads,
-            [
-                frames[0],
-                written(np.arange(lattice.num_steps + 1) * num_fsas),
-                written(parts),
-                params,
-            ],
-        )
+        buffers = [
+            frames[0],
+            written(np.arange(lattice.num_steps + 1) * num_fsas),
+            written(parts),
+            params,
+        ]
+        yield Case(f"{name}, {threads} threads", "place_batches", 1, threads, buffers)
     yield Case(
         name, "fill_batches", groups, 2 * LANES, [frames[0], ints(parts), written(order), params]
     )

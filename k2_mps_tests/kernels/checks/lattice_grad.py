@@ -33,37 +33,27 @@ def cases():
         )
         frame_arcs = ints(lattice.frame_arcs)
         groups = -(-num_rows // 2)
-        yield Case(
-            name,
-            "dense_grad",
-            groups,
-            2 * LANES,
-            [
-                Buffer(arc_grad),
-                ints(lattice.map_b),
-                frame_arcs,
-                ints(lattice.row_begins),
-                ints(lattice.a_to_b),
-                _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
-                params,
-            ],
-        )
+        buffers = [
+            Buffer(arc_grad),
+            ints(lattice.map_b),
+            frame_arcs,
+            ints(lattice.row_begins),
+            ints(lattice.a_to_b),
+            _sums(num_rows * COLUMNS, lattice.map_b, arc_grad),
+            params,
+        ]
+        yield Case(name, "dense_grad", groups, 2 * LANES, buffers)
         groups = -(-num_arcs // LANES)
-        yield Case(
-            name,
-            "graph_grad",
-            groups,
-            LANES,
-            [
-                Buffer(arc_grad),
-                ints(lattice.map_a),
-                frame_arcs,
-                Buffer(lattice.inputs[1]),
-                Buffer(lattice.inputs[2]),
-                _sums(num_arcs, lattice.map_a, arc_grad),
-                params,
-            ],
-        )
+        buffers = [
+            Buffer(arc_grad),
+            ints(lattice.map_a),
+            frame_arcs,
+            Buffer(lattice.inputs[1]),
+            Buffer(lattice.inputs[2]),
+            _sums(num_arcs, lattice.map_a, arc_grad),
+            params,
+        ]
+        yield Case(name, "graph_grad", groups, LANES, buffers)
 
 
 def _sums(size, indexes, terms):

@@ -118,20 +118,15 @@ def _operation(name, random):
         "log": lambda: np.log(x),
     }.get(name, lambda: x + y)()
     allowed = abs(expected) * (BOUNDS[name] + PAIR if BOUNDS[name] else 0)
-    return Case(
-        name,
-        "two_float",
-        -(-SIZE // 256),
-        256,
-        [
-            Buffer(a),
-            Buffer(b),
-            Buffer(_pairs(expected)),
-            Buffer.scratch(np.zeros_like(a)),
-            Buffer(np.full(SIZE, UNTOUCHED, np.float32), np.zeros(SIZE), allowed.astype(float)),
-            Buffer(np.array([SIZE, OPERATIONS.index(name)], np.int32)),
-        ],
-    )
+    buffers = [
+        Buffer(a),
+        Buffer(b),
+        Buffer(_pairs(expected)),
+        Buffer.scratch(np.zeros_like(a)),
+        Buffer(np.full(SIZE, UNTOUCHED, np.float32), np.zeros(SIZE), allowed.astype(float)),
+        Buffer(np.array([SIZE, OPERATIONS.index(name)], np.int32)),
+    ]
+    return Case(name, "two_float", -(-SIZE // 256), 256, buffers)
 
 
 def _states(random, r):
@@ -201,19 +196,14 @@ def _sums_case(name, states, arc_scores, expected, allowed):
     def output():
         return Buffer(np.full(count, UNTOUCHED, np.float32), expected.astype(float), allowed)
 
-    return Case(
-        name,
-        "log_sums",
-        -(-count // 64),
-        64,
-        [
-            Buffer(states.astype(np.float32)),
-            Buffer(arc_scores),
-            output(),
-            output(),
-            Buffer(np.array(arc_scores.shape, np.int32)),
-        ],
-    )
+    buffers = [
+        Buffer(states.astype(np.float32)),
+        Buffer(arc_scores),
+        output(),
+        output(),
+        Buffer(np.array(arc_scores.shape, np.int32)),
+    ]
+    return Case(name, "log_sums", -(-count // 64), 64, buffers)
 
 
 def _posteriors(random, size):
@@ -249,16 +239,11 @@ def _special_posteriors():
 
 def _posteriors_case(name, states, arc_scores, posteriors, allowed, logs, allowed_logs):
     size = len(arc_scores)
-    return Case(
-        name,
-        "arc_posteriors",
-        -(-size // 256),
-        256,
-        [
-            Buffer(states.astype(np.float32)),
-            Buffer(arc_scores),
-            Buffer(np.full(size, UNTOUCHED, np.float32), posteriors.astype(float), allowed),
-            Buffer(np.full(size, UNTOUCHED, np.float32), logs.astype(float), allowed_logs),
-            Buffer(np.array([size], np.int32)),
-        ],
-    )
+    buffers = [
+        Buffer(states.astype(np.float32)),
+        Buffer(arc_scores),
+        Buffer(np.full(size, UNTOUCHED, np.float32), posteriors.astype(float), allowed),
+        Buffer(np.full(size, UNTOUCHED, np.float32), logs.astype(float), allowed_logs),
+        Buffer(np.array([size], np.int32)),
+    ]
+    return Case(name, "arc_posteriors", -(-size // 256), 256, buffers)
