@@ -4,6 +4,9 @@ import dataclasses
 
 import numpy as np
 
+# The elements of outputs before the launch, which stay where a kernel does not write.
+UNTOUCHED = 77.0
+
 
 @dataclasses.dataclass
 class Buffer:
@@ -26,6 +29,20 @@ class Buffer:
     def scratch(cls, content):
         """A buffer whose final contents do not matter."""
         return cls(content, content, np.inf)
+
+    @classmethod
+    def output(cls, expected, tolerance=0.0, dtype=np.float32):
+        """A buffer that the kernel writes.  With no element expected, it has one, UNTOUCHED."""
+        expected = np.asarray(expected)
+        if expected.size == 0:
+            return cls(np.full(1, UNTOUCHED, dtype))
+        return cls(np.full(expected.shape, UNTOUCHED, dtype), expected, tolerance)
+
+
+def ints(values):
+    """An input buffer of numpy.int32; an empty array gets one element."""
+    values = np.array(values, np.int32)
+    return Buffer(values if values.size else np.zeros(1, np.int32))
 
 
 @dataclasses.dataclass

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer
 from k2_mps_tests.kernels.checks import intersect_dense
+from k2_mps_tests.kernels.graphs import Graphs, forward_or_backward
 from k2_mps_tests.kernels.sources import enumerators
 
 SIZES = enumerators("lattice.h")
@@ -11,8 +12,6 @@ LANES = SIZES["kLtSimdWidth"]
 MAX_THREADS = SIZES["kLtMaxThreads"]
 SYMBOLS = intersect_dense.SYMBOLS
 COLUMNS = SYMBOLS + 1
-
-UNTOUCHED = 77
 
 # States of each FSA, arcs that leave a state, frames of each sequence, the
 # sequence of each FSA, beam.
@@ -42,46 +41,36 @@ class Lattice:
         random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
         self.states, self.frames, self.a_to_b = states, frames, a_to_b
         self.beam = np.float32(beam)
-        arcs = intersect_dense._arcs(random, states, num_arcs, SYMBOLS + 2)
-        self.arcs = arcs
-        self.state_begins = np.cumsum([0, *states])
+        graphs = Graphs(random, states, num_arcs, SYMBOLS + 2)
+        self.arcs, self.state_begins = graphs.arcs, graphs.state_begins
         self.row_begins = np.cumsum([0, *frames])
         self.scores = random.standard_normal((self.row_begins[-1], COLUMNS)).astype(np.float32)
-        fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
-        offsets = self.state_begins[fsa_of_arc]
-        dests = arcs["dest"] + offsets
-        entering = np.argsort(dests, kind="stable")
         total = int(self.state_begins[-1])
-        leaving_begins = np.searchsorted(arcs["src"] + offsets, np.arange(total + 1))
-        entering_begins = np.searchsorted(dests[entering], np.arange(total + 1))
-        self.arc_begins = leaving_begins[self.state_begins]
+        self.arc_begins = graphs.leaving_begins[self.state_begins]
         self.num_steps = max(frames) + 1
         self.num_words = total // LANES + len(states)
         self.state_scores = np.zeros((self.num_steps, 2 * total), np.float32)
         passes = []
         for fsa, b in enumerate(a_to_b):
-            mine = arcs[self.arc_begins[fsa] : self.arc_begins[fsa + 1]]
+            arcs = graphs.arcs[graphs.arcs_of(fsa)]
+            rows = self.rows(fsa)
             both = []
             for forward in (True, False):
-                steps = list(_pass(mine, states[fsa], self.rows(fsa), forward))
+                frames = (_scores(arcs, row, alone=True) for row in rows[:: 1 if forward else -1])
+                steps = list(forward_or_backward(arcs, states[fsa], frames, forward))
                 at = 2 * self.state_begins[fsa] + forward * states[fsa]
                 for t, values in enumerate(steps):
                     self.state_scores[t, at : at + states[fsa]] = values
                 both.append(steps if forward else steps[::-1])
             passes.append(both)
-        self.inputs = (
-            [arcs.view(np.int32)]
-            + [
-                x.astype(np.int32)
-                for x in (self.state_begins, leaving_begins, entering_begins, entering)
-            ]
-            + [
-                self.scores,
-                self.row_begins.astype(np.int32),
-                np.array(a_to_b, np.int32),
-                self.state_scores,
-            ]
-        )
+        of_states = self.state_begins, graphs.leaving_begins, graphs.entering_begins
+        self.inputs = [
+            self.arcs.view(np.int32),
+            *(np.array(x, np.int32) for x in (*of_states, graphs.entering)),
+            self.scores,
+            *(np.array(x, np.int32) for x in (self.row_begins, a_to_b)),
+            self.state_scores,
+        ]
         self._prune(passes)
 
     def rows(self, fsa):
@@ -176,33 +165,12 @@ def _scores(arcs, row, alone=False):
     return frame if alone else arcs["score"] + frame
 
 
-def _pass(arcs, num_states, rows, forward):
-    state_scores = np.full(num_states, np.float32(-np.inf))
-    state_scores[0 if forward else -1] = 0
-    here, there = ("dest", "src") if forward else ("src", "dest")
-    yield state_scores
-    for row in rows if forward else rows[::-1]:
-        reached = (state_scores[arcs[there]] + arcs["score"]) + _scores(arcs, row, alone=True)
-        state_scores = np.full(num_states, np.float32(-np.inf))
-        np.fmax.at(state_scores, arcs[here], reached)
-        yield state_scores
-
-
 def lattices():
     """Yields (name, Lattice)."""
     for shape in SHAPES:
         yield "{} states, {} arcs, {} frames of {}, beam {:g}".format(*shape), Lattice(*shape)
 
 
-def ints(values):
-    """An input buffer of numpy.int32; an empty array gets one element."""
-    values = np.array(values, np.int32)
-    return Buffer(values if values.size else np.zeros(1, np.int32))
-
-
 def written(expected, tolerance=0.0):
     """An output buffer of numpy.int32; the kernel writes all of it."""
-    expected = np.array(expected, np.int32)
-    if expected.size == 0:
-        return Buffer(np.full(1, UNTOUCHED, np.int32))
-    return Buffer(np.full(expected.shape, UNTOUCHED, np.int32), expected, tolerance)
+    return Buffer.output(np.array(expected, np.int32), tolerance, np.int32)

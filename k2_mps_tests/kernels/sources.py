@@ -87,15 +87,9 @@ def text(name):
     with tempfile.TemporaryDirectory() as scratch:
         embedded = Path(scratch) / "embedded.cc"
         options = {"NAME": name, "SOURCE": path(name), "ROOT": ROOT, "OUTPUT": embedded}
-        subprocess.run(
-            [
-                program("cmake"),
-                *(f"-D{key}={value}" for key, value in options.items()),
-                "-P",
-                str(ROOT / "cmake" / "embed_metal.cmake"),
-            ],
-            check=True,
-        )
+        definitions = [f"-D{key}={value}" for key, value in options.items()]
+        script = ROOT / "cmake" / "embed_metal.cmake"
+        subprocess.run([program("cmake"), *definitions, "-P", script], check=True)
         literals = re.findall(r'R"k2_metal\((.*?)\)k2_metal"', embedded.read_text(), re.DOTALL)
     return "".join(literals)
 
@@ -143,28 +137,8 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
     """
     with tempfile.TemporaryDirectory() as scratch:
         described = Path(scratch) / "kernels.json"
-        subprocess.run(
-            [
-                sys.executable,
-                str(FRONT_END),
-                "ptx",
-                str(path(name)),
-                "--include",
-                str(ROOT),
-                "--output",
-                str(output),
-                "--json",
-                str(described),
-                "--gpu",
-                gpu,
-                "--libdevice",
-                str(libdevice),
-                "--no-fast-math",
-                "--whole-simdgroups",
-                *options,
-            ],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, FRONT_END, "ptx", path(name), "--include", ROOT]
+        command += ["--output", output, "--json", described]
+        command += ["--gpu", gpu, "--libdevice", libdevice, "--no-fast-math", "--whole-simdgroups"]
+        subprocess.run([*command, *options], check=True, stdout=subprocess.PIPE)
         return json.loads(described.read_text())

@@ -244,23 +244,8 @@ float __nv_logf(float x) { return x; }
 def test_prepared_folder(tmp_path):
     """The folder has all that its run.py needs, in any place."""
     libdevice = tmp_path / "libdevice.10.bc"
-    subprocess.run(
-        [
-            "clang++-19",
-            "-x",
-            "c",
-            "-",
-            "--target=nvptx64-nvidia-cuda",
-            "-O1",
-            "-emit-llvm",
-            "-c",
-            "-o",
-            str(libdevice),
-        ],
-        input=LIBDEVICE,
-        text=True,
-        check=True,
-    )
+    options = "-x c - --target=nvptx64-nvidia-cuda -O1 -emit-llvm -c -o".split()
+    subprocess.run(["clang++-19", *options, libdevice], input=LIBDEVICE, text=True, check=True)
     folder = tmp_path / "made"
     status, said = program("--prepare", folder, "--libdevice", libdevice)
     assert status == 0, said

@@ -9,13 +9,12 @@ store a sum as any pair (r, m) with the same r + log(m), so the check compares t
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.checks.intersect_dense import _arcs, _pass
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.checks.intersect_dense import pass_of
+from k2_mps_tests.kernels.graphs import Graphs
 from k2_mps_tests.kernels.sources import enumerators
 
 EPS = float(np.finfo(np.float32).eps)
-NEVER = np.float32(-np.inf)
-UNTOUCHED = 9.0
 SIZES = enumerators("ctc.h")
 CACHED = SIZES["kCtcMaxCachedStates"]
 THREADS = SIZES["kCtcThreads"]
@@ -65,36 +64,27 @@ def cases():
         yield graph.arc_gradient_case(name)
 
 
-class Graph:
+class Graph(Graphs):
     """Random graphs and sequences, and the kernels' expected results."""
 
     def __init__(self, states, num_arcs, rows, width, beam, penalty):
         random = np.random.default_rng([sum(states), num_arcs, sum(rows)])
         self.states, self.rows, self.width = states, rows, width
         self.beam, self.penalty = np.float32(beam), np.float32(penalty)
-        self.arcs = _arcs(random, states, num_arcs, SYMBOLS)
-        self.state_begins = np.cumsum([0, *states])
-        total = int(self.state_begins[-1])
-        self.fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
-        offsets = self.state_begins[self.fsa_of_arc]
-        sources = self.arcs["src"] + offsets
-        dests = self.arcs["dest"] + offsets
-        self.leaving_begins = np.searchsorted(sources, np.arange(total + 1))
-        self.entering = np.argsort(dests, kind="stable")
-        self.entering_begins = np.searchsorted(dests[self.entering], np.arange(total + 1))
+        super().__init__(random, states, num_arcs, SYMBOLS)
         self.by_label = np.lexsort((self.arcs["label"], self.fsa_of_arc))
         self.penalized = (random.random(len(self.arcs)) < 0.5).astype(np.uint8)
         self.b_begins = np.cumsum([0, *rows])
         self.b_scores = random.standard_normal((self.b_begins[-1], SYMBOLS + 1)).astype(np.float32)
         self.score_grads = random.standard_normal(len(states)).astype(np.float32)
-        self.most_rows, self.num_states = max(rows), total
+        self.most_rows, self.num_states = max(rows), int(self.state_begins[-1])
         self.num_words = len(self.arcs) // 32 + len(states)
         self._reference()
 
     def _reference(self):
         self.best_totals = np.empty((len(self.states), 2), np.float32)
         self.best_arcs = np.full((len(self.states), self.most_rows), -1)
-        self.kept = np.full((self.most_rows, self.num_words), 9, np.uint32)
+        self.kept = np.full((self.most_rows, self.num_words), UNTOUCHED, np.uint32)
         # For each FSA, backward and forward.
         self.best, self.sums = [], []
         self.totals = np.empty((len(self.states), 2), np.float32)
@@ -112,7 +102,7 @@ class Graph:
         mine = np.flatnonzero(self.fsa_of_arc == fsa)
         arcs = self.arcs[mine]
         backward, forward = [
-            list(_pass(arcs, n, self.b_scores, first, rows, direction))
+            list(pass_of(arcs, n, self.b_scores, first, rows, direction))
             for direction in (False, True)
         ]
         self.best.append((np.array(backward[::-1]), np.array(forward)))
@@ -213,38 +203,23 @@ class Graph:
         return _pairs(self._checkpoints(rows_of_block, self.sums), kind)
 
     def _params(self, rows_of_block=1):
-        params = np.array(
-            [
-                len(self.states),
-                self.num_states,
-                len(self.arcs),
-                self.most_rows,
-                self.num_words,
-                SYMBOLS + 1,
-                SYMBOLS + 1,
-                self.width,
-                rows_of_block,
-                rows_of_block,
-                bool(self.penalty),
-                0,
-                0,
-            ],
-            np.int32,
-        )
-        params.view(np.float32)[-2:] = self.penalty, self.beam
-        return Buffer(params)
+        counts = [len(self.states), self.num_states, len(self.arcs), self.most_rows]
+        layout = [self.num_words, SYMBOLS + 1, SYMBOLS + 1, self.width]
+        params = ints([*counts, *layout, rows_of_block, rows_of_block, bool(self.penalty), 0, 0])
+        params.content.view(np.float32)[-2:] = self.penalty, self.beam
+        return params
 
     def _graph(self):
         return [
             Buffer(self.arcs.view(np.int32)),
-            *map(_ints, (self.state_begins, self.leaving_begins)),
+            *map(ints, (self.state_begins, self.leaving_begins)),
         ]
 
     def _dense(self):
-        return [Buffer(self.b_scores), _ints(self.b_begins)]
+        return [Buffer(self.b_scores), ints(self.b_begins)]
 
     def _both_directions(self):
-        return [*self._graph(), _ints(self.entering_begins), _ints(self.entering), *self._dense()]
+        return [*self._graph(), ints(self.entering_begins), ints(self.entering), *self._dense()]
 
     def _threads(self):
         """The threads of kernels that pass through all rows."""
@@ -255,11 +230,10 @@ class Graph:
         return Buffer.scratch(np.zeros(size, np.float32))
 
     def best_scores_case(self, name, rows_of_block):
-        expected = self._best(rows_of_block)
         buffers = [
             *self._both_directions(),
             Buffer(self.penalized),
-            Buffer(np.full_like(expected, UNTOUCHED), expected),
+            Buffer.output(self._best(rows_of_block)),
             self._best_scratch(),
             Buffer(np.zeros_like(self.best_totals), self.best_totals),
             self._params(rows_of_block),
@@ -267,7 +241,6 @@ class Graph:
         return Case(name, "ctc_best_scores", 2 * len(self.states), self._threads(), buffers)
 
     def best_path_case(self, name, rows_of_block):
-        expected = self.best_arcs.astype(np.int32)
         buffers = [
             *self._graph(),
             *self._dense(),
@@ -275,30 +248,24 @@ class Graph:
             Buffer(self._best(rows_of_block)),
             Buffer(self.best_totals),
             self._best_scratch(),
-            Buffer(np.full_like(expected, 9), expected),
+            Buffer.output(self.best_arcs.astype(np.int32), dtype=np.int32),
             self._params(rows_of_block),
         ]
         return Case(name, "ctc_best_path", len(self.states), THREADS, buffers)
 
     def keep_case(self, name, rows_of_block):
-        expected = self.kept.view(np.int32)
+        groups = len(self.states) * -(-self.most_rows // rows_of_block)
         buffers = [
             *self._both_directions(),
             Buffer(self.penalized),
             Buffer(self._best(rows_of_block)),
             Buffer(self.best_totals),
-            _ints(self.best_arcs),
+            ints(self.best_arcs),
             self._best_scratch(),
-            Buffer(np.full_like(expected, 9), expected),
+            Buffer.output(self.kept.view(np.int32), dtype=np.int32),
             self._params(rows_of_block),
         ]
-        return Case(
-            name,
-            "ctc_keep",
-            len(self.states) * -(-self.most_rows // rows_of_block),
-            THREADS,
-            buffers,
-        )
+        return Case(name, "ctc_keep", groups, THREADS, buffers)
 
     def sums_case(self, name, kind, rows_of_block):
         count = len(self.states)
@@ -314,81 +281,48 @@ class Graph:
             ),
             Buffer.scratch(np.zeros((4 * self.num_states, KINDS[kind]), np.float32)),
             Buffer.scratch(np.zeros((count, 2), np.float32)),
-            Buffer(
-                np.full(count, UNTOUCHED, np.float32),
-                self.scores.astype(np.float32),
-                np.where(np.isfinite(error), error, 0),
-            ),
+            Buffer.output(self.scores.astype(np.float32), np.where(np.isfinite(error), error, 0)),
             self._params(rows_of_block),
         ]
         return Case(name, "ctc_sums_" + kind, 2 * count, self._threads(), buffers)
 
-    def _gradient(
-        self, name, kernel, groups, index, expected, sizes, kind="float", rows=1, more=()
-    ):
-        # The errors of each term: sums of r and scores, two exponentials, products;
-        # then those of the additions.
-        tolerance = 16 * EPS * sizes
+    def _gradient(self, name, kernel, groups, index, grad, kind="float", rows=1, more=()):
+        expected, sizes = grad
         buffers = [
             *self._graph(),
-            _ints(index),
+            ints(index),
             *self._dense(),
             Buffer(self.kept.view(np.int32)),
             Buffer(self.penalized),
             Buffer(self._sums(kind, rows)),
             Buffer(self.totals),
             Buffer(self.score_grads),
-            Buffer(
-                np.full(expected.shape, UNTOUCHED, np.float32),
-                expected.astype(np.float32),
-                tolerance,
-            ),
+            # The errors of each term: sums of r and scores, two exponentials, products;
+            # then those of the additions.
+            Buffer.output(expected.astype(np.float32), 16 * EPS * sizes),
             *more,
             self._params(rows),
         ]
         return Case(name, kernel, groups, THREADS, buffers)
 
     def gradient_case(self, name):
-        return self._gradient(
-            name,
-            "ctc_gradient",
-            len(self.states) * self.most_rows,
-            self.by_label,
-            self.b_grad,
-            self.b_sizes,
-        )
+        groups = len(self.states) * self.most_rows
+        grad = self.b_grad, self.b_sizes
+        return self._gradient(name, "ctc_gradient", groups, self.by_label, grad)
 
     def block_gradient_case(self, name, kind, rows):
         of_state = SIZES["kCtcScratchRows"] + 4 * KINDS[kind] // 2
-        return self._gradient(
-            name,
-            "ctc_block_gradient_" + kind,
-            len(self.states) * -(-self.most_rows // rows),
-            self.by_label,
-            self.b_grad,
-            self.b_sizes,
-            kind,
-            rows,
-            [
-                _ints(self.entering_begins),
-                _ints(self.entering),
-                Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32)),
-            ],
-        )
+        scratch = Buffer.scratch(np.zeros((self.num_states * of_state, 2), np.float32))
+        more = [ints(self.entering_begins), ints(self.entering), scratch]
+        groups = len(self.states) * -(-self.most_rows // rows)
+        grad = self.b_grad, self.b_sizes
+        kernel = "ctc_block_gradient_" + kind
+        return self._gradient(name, kernel, groups, self.by_label, grad, kind, rows, more)
 
     def arc_gradient_case(self, name):
-        return self._gradient(
-            name,
-            "ctc_arc_gradient",
-            -(-len(self.arcs) // THREADS),
-            self.fsa_of_arc,
-            self.a_grad,
-            self.a_sizes,
-        )
-
-
-def _ints(values):
-    return Buffer(np.asarray(values).astype(np.int32))
+        groups = -(-len(self.arcs) // THREADS)
+        grad = self.a_grad, self.a_sizes
+        return self._gradient(name, "ctc_arc_gradient", groups, self.fsa_of_arc, grad)
 
 
 def _pairs(sums, kind="float"):

@@ -3,12 +3,13 @@
 Where two segments overlap the gradient is the sum of two numbers, the same in any order.
 """
 
+from itertools import chain
+
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.sources import enumerators
 
-UNTOUCHED = 9.0
 MOST = enumerators("dense_fsa_vec.h")["kDvMaxSegments"]
 
 # Sequences, frames, symbols, segments: (sequence, first frame, frames).
@@ -30,37 +31,20 @@ def cases():
 
 
 def _params(shape, segments, strides=None, adds=0):
-    sequences, frames, symbols, _ = shape
-    rows = np.cumsum([0] + [n + 1 for _, _, n in shape[3]])
+    _, frames, symbols, _ = shape
+    rows = np.cumsum([0] + [n + 1 for _, _, n in segments])
 
     def filled(values, size=MOST):
-        ans = np.zeros(size, np.int32)
-        ans[: len(values)] = values
-        return ans
+        return [*values, *[0] * (size - len(values))]
 
     if strides is not None:
-        return Buffer(
-            np.concatenate(
-                [
-                    [len(segments), 0, symbols, *strides],
-                    filled(rows, MOST + 1),
-                    filled([s for s, _, _ in segments]),
-                    filled([t for _, t, _ in segments]),
-                ]
-            ).astype(np.int32)
-        )
-    order = np.argsort([s for s, _, _ in segments], kind="stable")
-    return Buffer(
-        np.concatenate(
-            [
-                [len(segments), frames, symbols, adds],
-                filled([segments[i][0] for i in order]),
-                filled([rows[i] for i in order]),
-                filled([segments[i][1] for i in order]),
-                filled([sum(segments[i][1:]) for i in order]),
-            ]
-        ).astype(np.int32)
-    )
+        sequences, starts, _ = zip(*segments)
+        head = [len(segments), 0, symbols, *strides]
+        return ints([*head, *filled(rows, MOST + 1), *filled(sequences), *filled(starts)])
+    # The gradient goes through the segments by sequence.
+    in_order = sorted(zip(segments, rows), key=lambda item: item[0][0])
+    columns = zip(*[(sequence, row, t, t + n) for (sequence, t, n), row in in_order])
+    return ints([len(segments), frames, symbols, adds, *chain(*map(filled, columns))])
 
 
 def _forward(number, shape, transposed):
@@ -80,8 +64,8 @@ def _forward(number, shape, transposed):
     flat = memory.ravel() if memory.size else np.zeros(1, np.float32)
     buffers = [
         Buffer(np.array(flat)),
-        Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
-        Buffer(np.full(len(splits), 7, np.int32), np.array(splits, np.int32)),
+        Buffer.output(expected),
+        Buffer.output(np.array(splits, np.int32), dtype=np.int32),
         _params(shape, segments, strides),
     ]
     return Case(f"{number}, transposed {transposed}", "dense_fsa_vec", len(expected), 32, buffers)

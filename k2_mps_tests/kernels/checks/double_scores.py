@@ -10,13 +10,12 @@ gradients may lose 2^-60 of the sum of all.
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.checks.two_float import log_sums_of
 from k2_mps_tests.kernels.sources import enumerators
 
 HALF = float(np.finfo(np.float32).eps) / 2
 PAIR = 2.0**-44
-UNTOUCHED = 9.0
 SIMD_WIDTH = enumerators("double_scores.h")["kDsSimdWidth"]
 MAX_THREADS = enumerators("double_scores.h")["kDsMaxThreads"]
 
@@ -123,28 +122,8 @@ def _in_parts(case):
 
 
 def _params(graph, log, forward=0, of_totals=0, stride=0, parts=0):
-    return Buffer(
-        np.array(
-            [
-                graph.num_fsas,
-                graph.depth,
-                graph.num_states,
-                len(graph.arcs),
-                log,
-                forward,
-                of_totals,
-                stride,
-                parts,
-                0,
-                graph.depth,
-            ],
-            np.int32,
-        )
-    )
-
-
-def _int32(*arrays):
-    return [Buffer(array.astype(np.int32)) for array in arrays]
+    sizes = [graph.num_fsas, graph.depth, graph.num_states, len(graph.arcs)]
+    return ints([*sizes, log, forward, of_totals, stride, parts, 0, graph.depth])
 
 
 def _begins(graph, ends):
@@ -155,16 +134,12 @@ def _begins(graph, ends):
 def _inputs(graph):
     return [
         Buffer(graph.arcs.view(np.int32)),
-        *_int32(graph.state_begins, graph.batch_begins, graph.states),
+        *map(ints, (graph.state_begins, graph.batch_begins, graph.states)),
     ]
 
 
-def _new(shape, expected, allowed):
-    return Buffer(np.full(shape, UNTOUCHED, np.float32), expected, allowed)
-
-
 def _entering(graph):
-    return _int32(_begins(graph, graph.dest), np.argsort(graph.dest, kind="stable"))
+    return [ints(_begins(graph, graph.dest)), ints(np.argsort(graph.dest, kind="stable"))]
 
 
 def _threads(graph):
@@ -210,14 +185,12 @@ def _scores(name, graph, log, directions):
     states, best_arcs = np.concatenate(states), np.concatenate(best_arcs)
     buffers = [
         *_inputs(graph),
-        *_int32(_begins(graph, graph.src)),
+        ints(_begins(graph, graph.src)),
         *_entering(graph),
         # In the log semiring many pairs (r, m) are right.
-        _new(states.shape, states, np.inf if log else 0.0),
-        _new(
-            graph.num_fsas * len(directions), np.concatenate(totals), np.concatenate(allowed_totals)
-        ),
-        Buffer(np.full(len(best_arcs), 7, np.int32), None if log else best_arcs),
+        Buffer.output(states, np.inf if log else 0.0),
+        Buffer.output(np.concatenate(totals), np.concatenate(allowed_totals)),
+        Buffer(np.full(len(best_arcs), UNTOUCHED, np.int32), None if log else best_arcs),
         _params(graph, log, directions[0]),
     ]
     return Case(
@@ -234,10 +207,10 @@ def _gradients(name, graph, forward, log):
     scores, best = reference(graph, forward, log)
     ends = _ends(graph, forward)
     states = _states(scores)
-    leaving = _int32(_begins(graph, graph.src))
+    leaving = ints(_begins(graph, graph.src))
     buffers = [
         Buffer(states),
-        _new(graph.num_states, scores, _allowed(graph, log, scores)),
+        Buffer.output(scores, _allowed(graph, log, scores)),
         _params(graph, log),
     ]
     yield Case(name, "double_rounded", -(-graph.num_states // 256), 256, buffers)
@@ -255,11 +228,11 @@ def _gradients(name, graph, forward, log):
     for parts in (1, 3):
         buffers = [
             Buffer(graph.arcs.view(np.int32)),
-            *_int32(graph.state_begins),
-            *leaving,
+            ints(graph.state_begins),
+            leaving,
             Buffer(states),
             Buffer(best),
-            _new(pairs.shape, pairs, pair_error),
+            Buffer.output(pairs, pair_error),
             _params(graph, log, forward, parts=parts),
         ]
         yield Case(
@@ -282,13 +255,13 @@ def _gradients(name, graph, forward, log):
         exact = HALF * np.abs(arc_grad) + np.abs(of_states).sum() * (4 * lost + 2.0**-60)
         buffers = [
             *_inputs(graph),
-            *leaving,
+            leaving,
             *_entering(graph),
             Buffer(states),
             Buffer(pairs),
             Buffer(grad),
             Buffer.scratch(np.zeros(2 * graph.num_states, np.int32)),
-            _new(len(graph.arcs), arc_grad, exact),
+            Buffer.output(arc_grad, exact),
             _params(graph, log, forward, bool(stride), stride),
         ]
         yield Case(name + what, "double_backprop", graph.num_fsas, _threads(graph), buffers)
@@ -310,13 +283,14 @@ def _arc_post(name, graph, log, parts):
     lost = 4 * size * PAIR
     inputs = [
         Buffer(graph.arcs.view(np.int32)),
-        *_int32(graph.state_begins, _begins(graph, graph.src)),
+        ints(graph.state_begins),
+        ints(_begins(graph, graph.src)),
         Buffer(log_sums_of(forward)),
         Buffer(log_sums_of(backward)),
     ]
     buffers = [
         *inputs,
-        _new(len(post), post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
+        Buffer.output(post, np.where(np.isfinite(post), np.abs(post), 0) * HALF + lost),
         _params(graph, log, parts=parts),
     ]
     yield Case(
@@ -330,7 +304,7 @@ def _arc_post(name, graph, log, parts):
             *inputs,
             Buffer(grad),
             # Two roundings: of the posterior, and of the product.
-            _new(len(post), arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
+            Buffer.output(arc_grad, np.abs(arc_grad) * (2.01 * HALF + lost)),
             _params(graph, log, stride=stride, parts=parts),
         ]
         yield Case(
@@ -357,9 +331,10 @@ def _arc_post_backprop(name, graph, parts, value=None):
         expected[-1][own[graph.has_states]] = -0.5 * of_fsas[graph.has_states]
     buffers = [
         Buffer(grad),
-        *_int32(graph.state_begins, _begins(graph, graph.src)),
+        ints(graph.state_begins),
+        ints(_begins(graph, graph.src)),
         *_entering(graph),
-        *(_new(graph.num_states, states, 0.0) for states in expected),
+        *(Buffer.output(states, 0.0) for states in expected),
         _params(graph, 0, parts=parts),
     ]
     return Case(

@@ -8,11 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.graphs import NEVER, Graphs, forward_or_backward
 from k2_mps_tests.kernels.sources import enumerators
-
-NEVER = np.float32(-np.inf)
-UNTOUCHED = 9.0
 
 SIZES = enumerators("intersect_dense.h")
 MAX_THREADS = SIZES["kIdMaxThreads"]
@@ -55,14 +53,8 @@ def cases():
 def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBOLS, parts=None):
     """A launch for all frames, or one from each number in `parts` to the next."""
     random = np.random.default_rng([sum(states), num_arcs, sum(frames)])
-    arcs = _arcs(random, states, num_arcs, labels)
-    state_begins = np.cumsum([0, *states])
-    offsets = np.repeat(state_begins[:-1], np.diff(state_begins) * num_arcs)
-    sources, dests = arcs["src"] + offsets, arcs["dest"] + offsets
-    entering = np.argsort(dests, kind="stable")
-    total = int(state_begins[-1])
-    leaving_begins = np.searchsorted(sources, np.arange(total + 1))
-    entering_begins = np.searchsorted(dests[entering], np.arange(total + 1))
+    graphs = Graphs(random, states, num_arcs, labels)
+    state_begins = graphs.state_begins
 
     # Column 0 is for label -1.
     b_begins = np.cumsum([0, *frames])
@@ -76,72 +68,44 @@ def _case(name, states, num_arcs, frames, width, a_to_b, values=(), labels=SYMBO
     step_begins = np.cumsum([0] + [2 * state_begins[n] for n in alive])
     expected = np.full(step_begins[-1], UNTOUCHED, np.float32)
     for fsa, b in enumerate(a_to_b):
-        mine = slice(*np.searchsorted(offsets, state_begins[fsa : fsa + 2]))
-        rows = scores[b_begins[b] : b_begins[b + 1]]
+        arcs = graphs.arcs[graphs.arcs_of(fsa)]
         for forward in (False, True):
             begin = 2 * state_begins[fsa] + forward * states[fsa]
-            passed = _pass(arcs[mine], states[fsa], scores, b_begins[b], len(rows), forward)
+            passed = pass_of(arcs, states[fsa], scores, b_begins[b], frames[b], forward)
             for t, state_scores in enumerate(passed):
                 at = step_begins[t] + begin
                 expected[at : at + states[fsa]] = state_scores
     parts = parts or (0, max(frames))
     params = [
-        Buffer(np.array([SYMBOLS + 1, SYMBOLS + 1, scores.size, width, *part], np.int32))
-        for part in pairwise(parts)
+        ints([SYMBOLS + 1, SYMBOLS + 1, scores.size, width, *part]) for part in pairwise(parts)
     ]
     threads = min(MAX_THREADS, -(-max(states) * width // 32) * 32)
     buffers = [
-        Buffer(arcs.view(np.int32)),
-        *[
-            Buffer(x.astype(np.int32))
-            for x in (state_begins, leaving_begins, entering_begins, entering)
-        ],
+        Buffer(graphs.arcs.view(np.int32)),
+        *map(ints, (state_begins, graphs.leaving_begins)),
+        *map(ints, (graphs.entering_begins, graphs.entering)),
         Buffer(scores),
-        Buffer(b_begins.astype(np.int32)),
-        Buffer(np.array(a_to_b, np.int32)),
+        ints(b_begins),
+        ints(a_to_b),
         Buffer(step_begins[:-1].astype(np.int64)),
-        Buffer(np.full(expected.shape, UNTOUCHED, np.float32), expected),
+        Buffer.output(expected),
         params[0],
     ]
-    return Case(
-        name,
-        "intersect_dense",
-        2 * len(states),
-        threads,
-        buffers,
-        [(2 * len(states), more) for more in params[1:]],
-    )
+    groups = 2 * len(states)
+    more = [(groups, other) for other in params[1:]]
+    return Case(name, "intersect_dense", groups, threads, buffers, more)
 
 
-def _arcs(random, states, num_arcs, labels):
-    """The arcs of all FSAs in the layout of k2's struct, sorted by state."""
-    arcs = np.zeros(
-        sum(states) * num_arcs,
-        [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)],
-    )
-    arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
-    arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
-    arcs["label"] = random.integers(-1, labels, size=len(arcs))
-    arcs["score"] = random.standard_normal(len(arcs))
-    return arcs
-
-
-def _pass(arcs, num_states, scores, first_row, num_frames, forward):
+def pass_of(arcs, num_states, scores, first_row, num_frames, forward):
     """Yields the scores of the states after 0, 1, ... frames."""
     flat = np.append(scores.ravel(), NEVER)
     columns = scores.shape[1]
-    state_scores = np.full(num_states, NEVER)
-    state_scores[0 if forward else -1] = 0
-    here, there = ("dest", "src") if forward else ("src", "dest")
-    yield state_scores
-    for t in range(num_frames):
+
+    def frame(t):
         row = first_row + (t if forward else num_frames - 1 - t)
         column = arcs["label"] + 1
         # Upstream too reads the column behind the last one.
         at = np.where(column <= columns, row * columns + column, scores.size)
-        frame = flat[np.minimum(at, scores.size)]
-        with np.errstate(invalid="ignore"):
-            reached = state_scores[arcs[there]] + arcs["score"] + frame
-        state_scores = np.full(num_states, NEVER)
-        np.fmax.at(state_scores, arcs[here], reached)
-        yield state_scores
+        return flat[np.minimum(at, scores.size)]
+
+    return forward_or_backward(arcs, num_states, map(frame, range(num_frames)), forward)

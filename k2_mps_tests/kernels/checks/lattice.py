@@ -2,15 +2,13 @@
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import Buffer, Case, ints
 from k2_mps_tests.kernels.lattices import (
     COLUMNS,
     LANES,
     MAX_THREADS,
     SIZES,
-    UNTOUCHED,
     Lattice,
-    ints,
     lattices,
     written,
 )
@@ -37,21 +35,8 @@ def cases():
 
 def _params(lattice, best=False):
     beam = np.float32(-np.inf) if best else lattice.beam
-    return Buffer(
-        np.array(
-            [
-                len(lattice.states),
-                lattice.state_begins[-1],
-                lattice.num_steps,
-                lattice.num_words,
-                COLUMNS,
-                COLUMNS,
-                beam.view(np.int32),
-                best,
-            ],
-            np.int32,
-        )
-    )
+    counts = [len(lattice.states), lattice.state_begins[-1], lattice.num_steps, lattice.num_words]
+    return ints([*counts, COLUMNS, COLUMNS, beam.view(np.int32), best])
 
 
 def _inputs(lattice):
@@ -123,7 +108,7 @@ def _place(name, lattice, threads):
         _params(lattice),
         written(lattice.frame_states),
         written(lattice.frame_arcs),
-        Buffer(np.full(totals.shape, UNTOUCHED, np.int64), totals),
+        Buffer.output(totals, dtype=np.int64),
     ]
     return Case(f"{name}, {threads} threads", "place_lattice", 1, threads, buffers)
 

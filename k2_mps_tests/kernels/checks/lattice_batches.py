@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from k2_mps_tests.kernels.case import Buffer, Case
-from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, UNTOUCHED, ints, lattices, written
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
+from k2_mps_tests.kernels.lattices import LANES, MAX_THREADS, lattices, written
 
 
 def cases():
@@ -48,6 +48,5 @@ def _cases(name, lattice):
             params,
         ]
         yield Case(f"{name}, {threads} threads", "place_batches", 1, threads, buffers)
-    yield Case(
-        name, "fill_batches", groups, 2 * LANES, [frames[0], ints(parts), written(order), params]
-    )
+    buffers = [frames[0], ints(parts), written(order), params]
+    yield Case(name, "fill_batches", groups, 2 * LANES, buffers)

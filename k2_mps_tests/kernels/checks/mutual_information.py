@@ -22,13 +22,11 @@ import math
 import numpy as np
 
 from k2_mps_tests.kernels.bands import ALL, BAND_ROWS, TUNING, dispatches
-from k2_mps_tests.kernels.case import Buffer, Case
+from k2_mps_tests.kernels.case import UNTOUCHED, Buffer, Case, ints
 from k2_mps_tests.kernels.runner import values
 
 EPS = float(np.finfo(np.float32).eps)
 NEVER = -math.inf
-# The contents of outputs before the launch, which stay where a kernel does not write.
-UNTOUCHED = 9.0
 
 STRIP = TUNING["kMiRows"]
 COLUMNS = TUNING["kMiColumns"]
@@ -204,12 +202,11 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
             Buffer(_some(px_bits, shares.shape)),
             Buffer(_some(py_bits, shares.shape)),
             _boundary(boundary),
-            Buffer(
-                np.full(shares.shape, UNTOUCHED, np.float32),
+            Buffer.output(
                 np.where(inside, np.nan_to_num(shares), UNTOUCHED),
                 np.where(inside, np.where(reached, allowed, np.inf), 0),
             ),
-            Buffer(np.full(B, UNTOUCHED, np.float32), ans, allowed),
+            Buffer.output(ans, allowed),
             scratch,
         ],
     )
@@ -244,7 +241,7 @@ def _case(name, kernel, px, py, offset, boundary, length, buffers):
     B, S, T = px.shape[0], px.shape[1], py.shape[2]
     plan = dispatches(B, S, T, offset, boundary is not None, length)
     scratch = np.full((B, plan.scratch_stride), UNTOUCHED, np.float32)
-    first, *more = [Buffer(np.array(params, np.int32)) for params in plan.params]
+    first, *more = map(ints, plan.params)
     return Case(
         name,
         kernel + plan.suffix,

@@ -1,0 +1,56 @@
+"""Random FSAs as the kernels take them, for the checks of several kernels."""
+
+import numpy as np
+
+NEVER = np.float32(-np.inf)
+ARC = [("src", np.int32), ("dest", np.int32), ("label", np.int32), ("score", np.float32)]
+
+
+class Graphs:
+    """Random FSAs whose states all have the same number of leaving arcs.
+
+    Attributes:
+      arcs: the arcs of all FSAs in the layout of k2's struct, sorted by state.
+      state_begins: the first state of each FSA among all states, and their number.
+      fsa_of_arc: the FSA of each arc.
+      leaving_begins: the first leaving arc of each state, and the number of arcs.
+      entering, entering_begins: the arcs sorted by destination, and the first of each state.
+    """
+
+    def __init__(self, random, states, num_arcs, labels):
+        arcs = np.zeros(sum(states) * num_arcs, ARC)
+        arcs["src"] = np.concatenate([np.repeat(np.arange(n), num_arcs) for n in states])
+        arcs["dest"] = np.concatenate([random.integers(n, size=n * num_arcs) for n in states])
+        arcs["label"] = random.integers(-1, labels, size=len(arcs))
+        arcs["score"] = random.standard_normal(len(arcs))
+        self.arcs = arcs
+        self.state_begins = np.cumsum([0, *states])
+        self.fsa_of_arc = np.repeat(np.arange(len(states)), np.array(states) * num_arcs)
+        offsets = self.state_begins[self.fsa_of_arc]
+        every = np.arange(self.state_begins[-1] + 1)
+        dests = arcs["dest"] + offsets
+        self.leaving_begins = np.searchsorted(arcs["src"] + offsets, every)
+        self.entering = np.argsort(dests, kind="stable")
+        self.entering_begins = np.searchsorted(dests[self.entering], every)
+
+    def arcs_of(self, fsa):
+        """The indexes of an FSA's arcs, a slice."""
+        return slice(*self.leaving_begins[self.state_begins[fsa : fsa + 2]])
+
+
+def forward_or_backward(arcs, num_states, frames, forward):
+    """Yields the best scores of an FSA's states after 0, 1, ... frames, in float32.
+
+    frames: the scores of the FSA's arcs in each frame, without the graph's scores, in
+      the order of the pass.
+    """
+    state_scores = np.full(num_states, NEVER)
+    state_scores[0 if forward else -1] = 0
+    here, there = ("dest", "src") if forward else ("src", "dest")
+    yield state_scores
+    for frame in frames:
+        with np.errstate(invalid="ignore"):
+            reached = state_scores[arcs[there]] + arcs["score"] + frame
+        state_scores = np.full(num_states, NEVER)
+        np.fmax.at(state_scores, arcs[here], reached)
+        yield state_scores
