@@ -165,23 +165,9 @@ class Unavailable(Exception):
 
 def download_mlx(folder):
     """Downloads mlx's macOS wheel with pip; returns its path."""
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--no-deps",
-            "--only-binary=:all:",
-            "--platform=macosx_14_0_arm64",
-            f"--dest={folder}",
-            "mlx-metal",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    command = [sys.executable, *"-m pip download --quiet --no-deps --only-binary=:all:".split()]
+    command += ["--platform=macosx_14_0_arm64", f"--dest={folder}", "mlx-metal"]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wheels = sorted(pathlib.Path(folder).glob("mlx_metal*.whl"))
     if result.returncode != 0 or not wheels:
         raise Unavailable(

@@ -52,17 +52,9 @@ def test_skipped():
 
 def run(folder, mark, *options):
     (folder / "test_suite.py").write_text(SUITE.replace("MARK", mark))
+    command = "-m pytest -p mps_emulator.pytest_plugin -p no:cacheprovider".split()
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "mps_emulator.pytest_plugin",
-            "-p",
-            "no:cacheprovider",
-            *options,
-        ],
+        [sys.executable, *command, *options],
         cwd=folder,
         capture_output=True,
         text=True,

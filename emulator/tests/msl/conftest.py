@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 
+import numpy as np
 import pytest
 
 FOLDER = pathlib.Path(__file__).parent
@@ -32,6 +33,23 @@ def _environment(tmp_path_factory):
 @pytest.fixture(scope="session")
 def metal(harness_path, _environment):
     return metal_module.Metal(harness_path)
+
+
+@pytest.fixture
+def evaluate(metal):
+    """evaluate(expressions, x, y, declarations): values of float expressions of float4 x and y."""
+
+    def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
+        body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
+        source = (
+            f"{declarations}kernel void k(device float *out [[buffer(0)]],"
+            f" constant float4 &x [[buffer(1)]], constant float4 &y [[buffer(2)]]) {{\n{body}}}\n"
+        )
+        out = np.full(len(expressions), np.nan, np.float32)
+        metal.run(source, "k", [out, np.float32(x), np.float32(y)], 1, 1)
+        return out.tolist()
+
+    return run
 
 
 @pytest.fixture

@@ -17,6 +17,10 @@ class Metal(native.Metal):
     def compile(self, source, header=HEADER, **options):
         return super().compile(header + source, **options)
 
+    def run(self, source, kernel, *arguments):
+        """Compiles a program, and runs one of its kernels once."""
+        self.compile(source).run(kernel, *arguments)
+
 
 def errors(diagnostics):
     """[(line, column, message)] of the errors in a compiler's output."""

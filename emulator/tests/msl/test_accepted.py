@@ -121,27 +121,23 @@ PROGRAMS = [
     ids=[program[0] for program in PROGRAMS],
 )
 def test_accepted(metal, declarations, body, expected):
-    library = metal.compile(
-        declarations + f"\nkernel void k(device float *out [[buffer(0)]]) {{ {body} }}"
-    )
+    source = declarations + f"\nkernel void k(device float *out [[buffer(0)]]) {{ {body} }}"
     out = np.zeros(4, np.float32)
-    library.run("k", [out], 1, 1)
+    metal.run(source, "k", [out], 1, 1)
     assert out[: len(expected)].tolist() == expected
 
 
 def test_call_of_itself_at_the_end(metal):
     """Compilers turn such a call into a loop, but not a call with work behind it."""
-    library = metal.compile(
-        """
+    source = """
 int down(int n) {
   if (n < 10) return n;
   return down(n - 3);
 }
 kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
 """
-    )
     out = floats(0)
-    library.run("k", [out], 1, 1)
+    metal.run(source, "k", [out], 1, 1)
     assert out[0] == 8
     diagnostics = metal.refusal(
         "int f(int n) { return n < 2 ? 1 : n * f(n - 1); }\n"
@@ -153,16 +149,14 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = down(20); }
 
 def test_warning_of_the_preprocessor(metal):
     """A warning is no part of the program."""
-    library = metal.compile(
-        """
+    source = """
 #define SIZE 3
 #define SIZE 4
 #warning something
 kernel void k(device float *out [[buffer(0)]]) { out[0] = SIZE; }
 """
-    )
     out = floats(0)
-    library.run("k", [out], 1, 1)
+    metal.run(source, "k", [out], 1, 1)
     assert out[0] == 4
 
 

@@ -62,8 +62,7 @@ def test_missing_barrier_shows(metal, schedule):
 def test_order_of_threads(metal, schedule, order, first):
     """Kernels with and without barriers run their threads in the chosen order."""
     schedule(order)
-    library = metal.compile(
-        """
+    source = """
 kernel void loop(device atomic_uint *next [[buffer(0)]],
                  device uint *out [[buffer(1)]],
                  uint i [[thread_position_in_grid]]) {
@@ -76,7 +75,7 @@ kernel void fibers(device atomic_uint *next [[buffer(0)]],
   threadgroup_barrier(mem_flags::mem_none);
 }
 """
-    )
+    library = metal.compile(source)
     for kernel in ("loop", "fibers"):
         out = uint(*[0] * 8)
         library.run(kernel, [uint(0), out], 8, 4)
@@ -84,8 +83,7 @@ kernel void fibers(device atomic_uint *next [[buffer(0)]],
 
 
 def test_random_orders_differ(metal, schedule):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device atomic_uint *next, device uint *out,
               uint i [[thread_position_in_grid]]) {
   out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
@@ -93,7 +91,7 @@ kernel void k(device atomic_uint *next, device uint *out,
   out[atomic_fetch_add_explicit(next, 1, memory_order_relaxed)] = i;
 }
 """
-    )
+    library = metal.compile(source)
     seen = {}
     for order in ("random:1", "random:2", "random:1"):
         schedule(order)
@@ -158,12 +156,12 @@ DIVERGENT = {
 @pytest.mark.planted("divergent barrier")
 @pytest.mark.parametrize("body, sizes, parts", DIVERGENT.values(), ids=DIVERGENT)
 def test_a_barrier_that_some_threads_miss_is_fatal(metal, body, sizes, parts):
-    library = metal.compile(
+    source = (
         "#define B threadgroup_barrier(mem_flags::mem_none)\n"
         + f"kernel void k(device uint *a, uint i [[thread_position_in_grid]]) {{{body} a[i] = 1; }}"
     )
     with pytest.raises(Fatal) as caught:
-        library.run("k", [uint(*[0] * sizes[0])], *sizes)
+        metal.run(source, "k", [uint(*[0] * sizes[0])], *sizes)
     message = str(caught.value)
     for part in parts:
         assert part in message
@@ -173,8 +171,7 @@ def test_a_barrier_that_some_threads_miss_is_fatal(metal, body, sizes, parts):
 @pytest.mark.planted("divergent barrier")
 def test_one_barrier_by_two_calls(metal):
     """Two calls of a function with a barrier are two barriers."""
-    library = metal.compile(
-        """
+    source = """
 template <typename T> T wait(T x) {
   threadgroup_barrier(mem_flags::mem_none);
   return x;
@@ -195,7 +192,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
   a[i] = x;
 }
 """
-    )
+    library = metal.compile(source)
     with pytest.raises(Fatal) as caught:
         library.run("bad", [uint(*[0] * 32)], 32, 32)
     message = str(caught.value)
@@ -208,8 +205,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
 
 def test_running_after_a_failure(metal):
     """A library still runs its kernels after a caught error."""
-    library = metal.compile(
-        """
+    source = """
 kernel void bad(device uint *a, uint i [[thread_position_in_grid]]) {
   if (i == 5) return;
   threadgroup_barrier(mem_flags::mem_none);
@@ -221,7 +217,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
   a[i] += 1;
 }
 """
-    )
+    library = metal.compile(source)
     for _ in range(3):
         a = uint(*[0] * 64)
         with pytest.raises(Fatal):
@@ -233,8 +229,7 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
 
 def test_barrier_in_functions(metal):
     """A kernel may reach a barrier through functions and templates."""
-    library = metal.compile(
-        """
+    source = """
 template <typename T> void publish(threadgroup T *s, T x, uint l) {
   s[l] = x;
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -252,7 +247,7 @@ kernel void k(device float *a, uint l [[thread_index_in_threadgroup]],
 }
 kernel void plain(device float *a) { a[0] = 1; }
 """
-    )
+    library = metal.compile(source)
     assert library.kernels["k"].needs_fibers
     assert not library.kernels["plain"].needs_fibers
     a = np.arange(64).astype(np.float32)
@@ -263,8 +258,7 @@ kernel void plain(device float *a) { a[0] = 1; }
 @pytest.mark.planted("uninitialised threadgroup memory")
 def test_threadgroup_memory_is_poison(metal):
     """Each threadgroup begins with poison in its memory."""
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device uint *out [[buffer(0)]],
               threadgroup uint *given [[threadgroup(0)]],
               uint g [[threadgroup_position_in_grid]]) {
@@ -278,7 +272,7 @@ kernel void k(device uint *out [[buffer(0)]],
   out[4 * g + 3] = own[1];
 }
 """
-    )
+    library = metal.compile(source)
     kernel = library.kernels["k"]
     assert kernel.static_threadgroup_bytes == 32  # 8, and 16 at 16
     out = uint(*[0] * 12)
@@ -288,8 +282,7 @@ kernel void k(device uint *out [[buffer(0)]],
 
 def test_threadgroup_variables(metal):
     """Every form of declaration compiles, with its alignment."""
-    library = metal.compile(
-        """
+    source = """
 struct Cell { float a; uint2 b; };
 template <typename T, uint N>
 kernel void k(device ulong *out, uint l [[thread_index_in_threadgroup]]) {
@@ -331,9 +324,8 @@ kernel void k(device ulong *out, uint l [[thread_index_in_threadgroup]]) {
 }
 template [[host_name("k")]] kernel void k<int, 5>(device ulong *out, uint l);
 """
-    )
     out = np.zeros(9, np.uint64)
-    library.run("k", [out], 2, 2)
+    metal.run(source, "k", [out], 2, 2)
     assert out.tolist() == [1, 4, 3, 4, 5, 6, 7, 0, 20 + 40]
 
 
@@ -357,12 +349,12 @@ def test_an_unbound_buffer_that_the_kernel_leaves_alone(metal):
 
 @pytest.mark.planted("out of bounds")
 def test_buffer_too_small_for_a_reference(metal):
-    library = metal.compile(
+    source = (
         "struct P { float4 a; int b; };\n"
         + "kernel void k(constant P &p, device float *a) { a[0] = p.b; }\n"
     )
     with pytest.raises(Fatal, match="holds 20 bytes, parameter 'p' needs 32"):
-        library.run("k", [floats(1, 2, 3, 4, 5), floats(1)], 1, 1)
+        metal.run(source, "k", [floats(1, 2, 3, 4, 5), floats(1)], 1, 1)
 
 
 def test_unset_threadgroup_memory(metal):
@@ -396,8 +388,7 @@ def test_too_many_threads(metal):
 
 def test_large_private_arrays(metal):
     """Tens of kilobytes for each of 1024 threads."""
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
   float own[8192];
   for (uint n = 0; n < 8192; ++n) own[n] = a[i] + n;
@@ -407,9 +398,8 @@ kernel void k(device float *a, uint i [[thread_position_in_grid]]) {
   a[i] = sum;
 }
 """
-    )
     a = np.arange(1024).astype(np.float32)
-    library.run("k", [a], 1024, 1024)
+    metal.run(source, "k", [a], 1024, 1024)
     i = np.arange(1024)
     assert a.tolist() == (8 * 2 * i + 1024 * 28).tolist()
 

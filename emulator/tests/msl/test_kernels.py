@@ -6,8 +6,7 @@ from metal import CompileError, errors, floats, uint
 
 
 def test_parameters(metal):
-    library = metal.compile(
-        """
+    source = """
 struct Params { uint n; float4 scale; };
 kernel void k(device const float *in [[buffer(3)]],
               device half2 *out [[buffer(0)]],
@@ -17,7 +16,7 @@ kernel void k(device const float *in [[buffer(3)]],
               threadgroup float4 *shared [[threadgroup(2)]],
               uint i [[thread_position_in_grid]]) {}
 """
-    )
+    library = metal.compile(source)
     (kernel,) = library.kernels.values()
     assert kernel.name == "k"
     assert kernel.max_total_threads == 1024
@@ -40,20 +39,18 @@ kernel void k(device const float *in [[buffer(3)]],
 
 def test_indices_that_are_not_given(metal):
     """A parameter without an index gets the lowest free one."""
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device float *a, device float *b [[buffer(0)]],
               constant float &c, device float *d [[buffer(2)]],
               device float *e, threadgroup float *f, threadgroup float *g) {}
 """
-    )
+    library = metal.compile(source)
     (kernel,) = library.kernels.values()
     assert [p.index for p in kernel.parameters] == [1, 0, 3, 2, 4, 0, 1]
 
 
 def test_computed_indices(metal):
-    library = metal.compile(
-        """
+    source = """
 constant uint kFirst = 4;
 enum Slots { kSecond = 9 };
 #define THIRD 11
@@ -61,7 +58,7 @@ kernel void k(device float *a [[buffer(kFirst)]],
               device float *b [[buffer(kSecond + 1)]],
               device float *c [[ buffer( THIRD ) ]]) { a[0] = b[0] + c[0]; }
 """
-    )
+    library = metal.compile(source)
     (kernel,) = library.kernels.values()
     assert [p.index for p in kernel.parameters] == [4, 10, 11]
     a, b, c = floats(0), floats(2), floats(3)
@@ -70,8 +67,7 @@ kernel void k(device float *a [[buffer(kFirst)]],
 
 
 def test_attribute_spellings(metal):
-    library = metal.compile(
-        """
+    source = """
 [[kernel]] void a(device float *x [[buffer(0)]]) { x[0] = 1; }
 [[kernel, max_total_threads_per_threadgroup(64)]] void b(device float *x) {
   x[0] = 2;
@@ -84,7 +80,7 @@ namespace outer { namespace inner {
 kernel void f(device float *x) { x[0] = 6; }
 } }
 """
-    )
+    library = metal.compile(source)
     kernels = library.kernels
     assert list(kernels) == ["a", "b", "c", "other", "e", "outer::inner::f"]
     assert kernels["b"].max_total_threads == 64
@@ -224,8 +220,7 @@ kernel void k(device uint *x) { x[0] = __METAL_VERSION__; x[1] = __cplusplus; }
 
 
 def test_names_that_opencl_has_for_itself(metal):
-    library = metal.compile(
-        """
+    source = """
 struct global { float local; };
 kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
   global private_ = {2};
@@ -235,7 +230,7 @@ kernel void k(device float *pipe, uint generic [[thread_position_in_grid]]) {
   pipe[generic] = local * 3;
 }
 """
-    )
+    library = metal.compile(source)
     names = [p.name for p in library.kernels["k"].parameters]
     assert names == ["pipe", "generic"]
     x = floats(0)
@@ -261,8 +256,7 @@ def test_program_without_kernels(metal):
 
 
 def test_program_scope_constants(metal):
-    library = metal.compile(
-        """
+    source = """
 struct Entry { float x; int n[2]; };
 constant float table[4] = {1, 2, 3, 4};
 constant Entry entries[] = {{0.5f, {1, 2}}, {1.5f, {3, 4}}};
@@ -285,7 +279,6 @@ kernel void k(device float *x, uint i [[thread_position_in_grid]]) {
   x[5] = size_of<half4>;
 }
 """
-    )
     x = np.zeros(6, np.float32)
-    library.run("k", [x], 1, 1)
+    metal.run(source, "k", [x], 1, 1)
     assert x.tolist() == [9, 5.5, 10, 9, 16, 8]

@@ -273,8 +273,7 @@ def test_brain_floats(metal):
 
 
 def test_several_results(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device const float *x [[buffer(0)]],
               device float4 *out [[buffer(1)]],
               uint i [[thread_position_in_grid]]) {
@@ -290,10 +289,9 @@ kernel void k(device const float *x [[buffer(0)]],
   if (ss.x != s || cs.y != 1) out[2 * i] = 0;
 }
 """
-    )
     x = floats(3.75, -0.3, 100, -7)
     out = np.zeros((4, 2, 4), np.float32)
-    library.run("k", [x, out], 4, 4)
+    metal.run(source, "k", [x, out], 4, 4)
     mantissa, exponent = np.frexp(x)
     np.testing.assert_array_equal(out[:, 0, 0], mantissa)
     np.testing.assert_array_equal(out[:, 0, 1], exponent)
@@ -315,7 +313,7 @@ def test_nextafter(metal):
     np.testing.assert_array_equal(found, np.nextafter(x, y))
 
 
-def test_geometry(metal):
+def test_geometry(evaluate):
     expressions = {
         "dot(a, b)": 4 - 10 + 18,
         "length(float2(3, 4))": 5,
@@ -331,18 +329,12 @@ def test_geometry(metal):
         "float(dot(half2(1, 2), half2(3, 4)))": 11,
         "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
     }
-    library = metal.compile(
-        "kernel void k(device float *out) {\n"
-        + "  float3 a(1, 2, 3), b(4, -5, 6);\n"
-        + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
-        + "}\n"
-    )
-    out = np.zeros(len(expressions), np.float32)
-    library.run("k", [out], 1, 1)
-    np.testing.assert_allclose(out, list(expressions.values()), rtol=1e-6)
+    declarations = "constant float3 a = {1, 2, 3}, b = {4, -5, 6};\n"
+    found = evaluate(list(expressions), declarations=declarations)
+    np.testing.assert_allclose(found, list(expressions.values()), rtol=1e-6)
 
 
-def test_constants(metal):
+def test_constants(evaluate):
     names = {
         "M_PI_F": math.pi,
         "M_E_F": math.e,
@@ -373,14 +365,8 @@ def test_constants(metal):
         "1e3": 1000,
         "0x1p4f": 16,
     }
-    library = metal.compile(
-        "kernel void k(device float *out) {\n"
-        + "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(names))
-        + "}\n"
-    )
-    out = np.zeros(len(names), np.float32)
-    library.run("k", [out], 1, 1)
-    np.testing.assert_array_equal(out, np.array(list(names.values())).astype(np.float32))
+    expected = np.array(list(names.values())).astype(np.float32)
+    np.testing.assert_array_equal(evaluate(list(names)), expected)
 
 
 INTEGERS = [name for name in TYPES if name not in ("float", "half", "bool")]
@@ -468,7 +454,7 @@ def test_integers(metal, name):
         )
         at = f"{len(cases) * 2} * i + {2 * number}"
         stores += f"  out[{at}] = {expression};\n  out[{at} + 1] = ({pair}).x;\n"
-    library = metal.compile(
+    source = (
         f"using T = {name}; using V = vec<T, 2>;\n"
         + "kernel void k(device T *out, device const T *px,\n"
         + "              device const T *py,\n"
@@ -478,7 +464,7 @@ def test_integers(metal, name):
         + "}\n"
     )
     out = np.zeros((len(pairs), len(cases), 2), dtype)
-    library.run("k", [out, x, y], len(pairs), 64)
+    metal.run(source, "k", [out, x, y], len(pairs), 64)
     for number, (expression, reference) in enumerate(cases.items()):
         expected = np.array([reference(*pair) for pair in pairs], object)
         for form in (0, 1):
@@ -597,8 +583,7 @@ def test_integer_atomics(metal, space, name):
 
 
 def test_other_atomics(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device atomic_float *f [[buffer(0)]],
               device atomic_uint *u [[buffer(1)]],
               device atomic<bool> *b [[buffer(2)]],
@@ -624,11 +609,10 @@ kernel void k(device atomic_float *f [[buffer(0)]],
   atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst);
 }
 """
-    )
     f, u = floats(1, 100, -5, -1), uint(7)
     b, big = np.zeros(1, np.bool_), np.array([3, 1000], np.uint64)
     out, v = np.zeros(64, np.float32), np.zeros(1, np.int32)
-    library.run("k", [f, u, b, big, out, v], 64, 16)
+    metal.run(source, "k", [f, u, b, big, out, v], 64, 16)
     assert f.tolist() == [33, 100 - 128, 63, 4]
     assert u[0] == 63 * 3
     assert b[0]

@@ -63,19 +63,9 @@ kernel void atomics(device atomic_uint *most [[buffer(0)]],
 def emit(tmp_path, text, *options):
     source = tmp_path / "kernels.metal"
     source.write_text(text)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(FRONT_END / "__main__.py"),
-            "ptx",
-            str(source),
-            "--output",
-            str(tmp_path / "kernels.ptx"),
-            *options,
-        ],
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, FRONT_END / "__main__.py", "ptx", source]
+    command += ["--output", tmp_path / "kernels.ptx", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -279,14 +269,5 @@ PTXAS = os.environ.get("MPS_EMULATOR_PTXAS") or shutil.which("ptxas")
 def test_ptxas_accepts_it(tmp_path, text):
     status, said = emit(tmp_path, text)
     assert status == 0, said
-    subprocess.run(
-        [
-            PTXAS,
-            "-arch=sm_80",
-            "--compile-only",
-            str(tmp_path / "kernels.ptx"),
-            "-o",
-            str(tmp_path / "kernels.cubin"),
-        ],
-        check=True,
-    )
+    files = [tmp_path / "kernels.ptx", "-o", tmp_path / "kernels.cubin"]
+    subprocess.run([PTXAS, "-arch=sm_80", "--compile-only", *files], check=True)

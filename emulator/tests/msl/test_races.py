@@ -265,7 +265,7 @@ def test_a_threads_own_memory_beside_a_buffer(metal, barrier):
 @pytest.mark.parametrize("first", [0, 1])
 def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
     """The message names the nearest of three buffers."""
-    library = metal.compile(
+    source = (
         "kernel void k(device float *a [[buffer(0)]],\n"
         "              device float *b [[buffer(1)]],\n"
         "              device float *c [[buffer(2)]],\n"
@@ -276,5 +276,5 @@ def test_out_of_bounds_of_the_nearest_buffer(metal, first, place, at):
     others = [memory[100:200], memory[700:800]]
     arrays = others[:first] + [memory[400:464]] + others[first:]
     with pytest.raises(Fatal) as caught:
-        library.run("k", arrays, 1, 1)
+        metal.run(source, "k", arrays, 1, 1)
     assert f"writes 4 bytes at byte {at} of buffer {first} " in str(caught.value)

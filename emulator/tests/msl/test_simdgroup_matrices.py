@@ -13,8 +13,7 @@ def small_integers(dtype, *shape, seed=0):
 @pytest.mark.parametrize("name, dtype", [("float", np.float32), ("half", np.float16)])
 def test_product(metal, name, dtype):
     """d = a * b + c, a, b and c being tiles of larger matrices."""
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device const TYPE *a [[buffer(0)]],
               device const TYPE *b [[buffer(1)]],
               constant float *c [[buffer(2)]],
@@ -28,20 +27,18 @@ kernel void k(device const TYPE *a [[buffer(0)]],
   simdgroup_store(dt, d, 10, ulong2(1, 3));
 }
 """.replace("TYPE", name)
-    )
     a = small_integers(dtype, 12, 16)
     b = small_integers(dtype, 8, 12, seed=1)
     c = small_integers(np.float32, 8, 8, seed=2)
     d = np.full((12, 10), 99, np.float32)
-    library.run("k", [a, b, c, d], 32, 32)
+    metal.run(source, "k", [a, b, c, d], 32, 32)
     expected = np.full((12, 10), 99, np.float32)
     expected[3:11, 1:9] = a[2:10, 4:12].astype(np.float32) @ b[:, :8].astype(np.float32) + c.T
     assert (d == expected).all()
 
 
 def test_filled_and_diagonal(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device float *out [[buffer(0)]],
               threadgroup float *shared [[threadgroup(0)]],
               uint lane [[thread_index_in_simdgroup]]) {
@@ -56,9 +53,8 @@ kernel void k(device float *out [[buffer(0)]],
   out[160 + lane] = shared[lane + 32];
 }
 """
-    )
     out = np.zeros((3, 8, 8), np.float32)
-    library.run("k", [out], 32, 32, threadgroup_bytes={0: 256})
+    metal.run(source, "k", [out], 32, 32, threadgroup_bytes={0: 256})
     assert (out[0] == 2 * np.eye(8)).all()
     assert (out[1] == 3).all()
     # Each lane holds two adjacent elements of a row.

@@ -230,8 +230,7 @@ def test_vectors(metal, name):
 
 
 def test_brain_floats(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device const float *x, device float *out,
               uint i [[thread_position_in_grid]]) {
   bfloat b = bfloat(x[i]);
@@ -241,10 +240,9 @@ kernel void k(device const float *x, device float *out,
   out[4 * i + 3] = simd_min(b);
 }
 """
-    )
     x = np.arange(32).astype(np.float32) / 4
     out = np.zeros((32, 4), np.float32)
-    library.run("k", [x, out], 32, 32)
+    metal.run(source, "k", [x, out], 32, 32)
     assert (out[:, 0] == x.sum()).all()
     assert (out[:, 1] == 7.75).all()
     assert out[:, 2].tolist() == x[np.arange(32) ^ 1].tolist()
@@ -252,8 +250,7 @@ kernel void k(device const float *x, device float *out,
 
 
 def test_votes(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device const uint *x, device uint *out,
               uint i [[thread_position_in_grid]]) {
   bool v = x[i] != 0;
@@ -272,12 +269,11 @@ kernel void k(device const uint *x, device uint *out,
   o[11] = uint(quad_vote::vote_t(quad_active_threads_mask()));
 }
 """
-    )
     count = 38  # the second simdgroup has 6 lanes, its second quadgroup 2
     x = np.zeros(count, np.uint32)
     x[[0, 1, 2, 3, 9, 33, 36, 37]] = 1
     out = np.zeros((count, 12), np.uint32)
-    library.run("k", [x, out], count, count)
+    metal.run(source, "k", [x, out], count, count)
     for i in range(count):
         simd = x[i // 32 * 32 :][:32]
         quad = x[i // 4 * 4 :][:4]
@@ -302,12 +298,12 @@ kernel void k(device const uint *x, device uint *out,
 
 def test_inactive_lanes_are_poison(metal):
     """The value of an inactive lane, which Metal leaves undefined, is poison."""
-    library = metal.compile(
+    source = (
         "kernel void k(device float *x, uint i [[thread_position_in_grid]])"
         + " { x[i] = simd_shuffle(x[i], 20); }\n"
     )
     found = np.ones(8, np.float32)
-    library.run("k", [found], 8, 8)
+    metal.run(source, "k", [found], 8, 8)
     assert (found.view(np.uint32) == 0xC7C7C7C7).all()
 
 
@@ -389,24 +385,21 @@ def test_lanes_that_leave_a_loop(metal, schedule, order):
 
 
 def test_lanes_that_return(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
   if (i % 3 == 0) return;
   out[i] = simd_sum(i);
 }
 """
-    )
     out = uint(*[0] * 32)
-    library.run("k", [out], 32, 32)
+    metal.run(source, "k", [out], 32, 32)
     total = sum(i for i in range(32) if i % 3)
     assert out.tolist() == [total if i % 3 else 0 for i in range(32)]
 
 
 def test_functions_that_call_them(metal):
     """A kernel may reach a simdgroup function through templates and lambdas."""
-    library = metal.compile(
-        """
+    source = """
 template <typename T, typename F> T all_lanes(T x, F combine) {
   for (ushort d = 16; d > 0; d /= 2) x = combine(x, simd_shuffle_xor(x, d));
   return x;
@@ -417,7 +410,7 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
   out[i] = all_lanes(i, Add()) * 100 + all_lanes(i, greater);
 }
 """
-    )
+    library = metal.compile(source)
     assert library.kernels["k"].needs_fibers
     out = uint(*[0] * 32)
     library.run("k", [out], 32, 32)
@@ -427,7 +420,7 @@ kernel void k(device uint *out, uint i [[thread_position_in_grid]]) {
 @pytest.mark.parametrize("threads", [28, 32, 5])
 def test_filling_beyond_the_last_lane(metal, threads):
     """torch's reductions of 64-bit integers depend on this filling on a Mac."""
-    library = metal.compile(
+    source = (
         "kernel void k(device int2 *x [[buffer(0)]],"
         " uint i [[thread_position_in_grid]]) {"
         "  int2 v = x[i];"
@@ -437,5 +430,5 @@ def test_filling_beyond_the_last_lane(metal, threads):
         "}"
     )
     x = np.ones((threads, 2), np.int32)
-    library.run("k", [x], threads, threads)
+    metal.run(source, "k", [x], threads, threads)
     assert (x == threads).all()

@@ -1,29 +1,7 @@
 """Vectors: constructors, conversions, swizzles, comparisons, layouts."""
 
 import numpy as np
-import pytest
 from metal import floats
-
-
-@pytest.fixture
-def evaluate(metal):
-    """evaluate(expressions, x, y): values of float expressions of two float4 arguments."""
-
-    def run(expressions, x=(1, 2, 3, 4), y=(5, 6, 7, 8), declarations=""):
-        body = "".join(f"  out[{i}] = {text};\n" for i, text in enumerate(expressions))
-        library = metal.compile(
-            declarations
-            + "kernel void k(device float *out [[buffer(0)]],\n"
-            + "              constant float4 &x [[buffer(1)]],\n"
-            + "              constant float4 &y [[buffer(2)]]) {\n"
-            + body
-            + "}\n"
-        )
-        out = np.full(len(expressions), np.nan, np.float32)
-        library.run("k", [out, floats(*x), floats(*y)], 1, 1)
-        return out.tolist()
-
-    return run
 
 
 def test_constructors(evaluate):
@@ -86,8 +64,7 @@ def test_components(evaluate):
 
 
 def test_assignment_to_components(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device float4 *out [[buffer(0)]]) {
   float4 v(0);
   v.xw = float2(5, 6);
@@ -105,9 +82,8 @@ kernel void k(device float4 *out [[buffer(0)]]) {
   out[4] = float4(n % 5);
 }
 """
-    )
     out = np.zeros((5, 4), np.float32)
-    library.run("k", [out], 1, 1)
+    metal.run(source, "k", [out], 1, 1)
     assert out[0].tolist() == [8, 9, 2.5, 7]
     assert out[1].tolist() == [0, 8, 9, 0]
     assert out[2].tolist() == [6, 3, 3, 3]
@@ -169,8 +145,7 @@ vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
 
 def test_scalars_beside_vectors(metal):
     """A scalar takes the component type of the vector beside it."""
-    library = metal.compile(
-        """
+    source = """
 template <typename V> V scaled(V v) { return v * 2.0f + 1; }
 kernel void k(device half4 *a [[buffer(0)]], device short4 *b [[buffer(1)]],
               device int4 *c [[buffer(2)]]) {
@@ -184,11 +159,10 @@ kernel void k(device half4 *a [[buffer(0)]], device short4 *b [[buffer(1)]],
   if (any(a[0] < 9.0f)) a[1] = 1;
 }
 """
-    )
     a = np.array([[1, 2, 3, 4], [0] * 4], np.float16)
     b = np.array([1, 2, 3, 4], np.int16)
     c = np.array([1, 2, 3, 4], np.int32)
-    library.run("k", [a, b, c], 1, 1)
+    metal.run(source, "k", [a, b, c], 1, 1)
     assert a.tolist() == [[5, 7, 9, 11], [1] * 4]
     assert b.tolist() == [6, 9, 12, 15]
     # 1.5f converts to the component type, int.
@@ -242,8 +216,7 @@ float locals() {
 
 
 def test_packed_vectors(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device packed_float3 *a [[buffer(0)]],
               constant packed_half3 *b [[buffer(1)]],
               device packed_uchar4 *c [[buffer(2)]]) {
@@ -259,11 +232,10 @@ kernel void k(device packed_float3 *a [[buffer(0)]],
   c[0] = packed_uchar4(c[1].w, c[1].z, c[1].y, c[1].x);
 }
 """
-    )
     a = np.arange(15, dtype=np.float32).reshape(5, 3)
     b = np.arange(6, dtype=np.float16).reshape(2, 3)
     c = np.arange(8, dtype=np.uint8).reshape(2, 4)
-    library.run("k", [a, b, c], 1, 1)
+    metal.run(source, "k", [a, b, c], 1, 1)
     assert a.tolist() == [[9, 12, 15], [9, 4, 12], [2, 3, 4], [6, 9, 12], [-4, -5, -6]]
     assert c[0].tolist() == [7, 6, 5, 4]
 
@@ -308,8 +280,7 @@ def test_sizes_and_alignments(metal):
 
 def test_layout_of_structures(metal):
     """The layout of a structure in a buffer is that of the host's compiler."""
-    library = metal.compile(
-        """
+    source = """
 struct Inner { float3 a; float b; };
 struct Outer {
   bool flag;
@@ -340,7 +311,6 @@ kernel void k(device Outer *o [[buffer(0)]],
   o[1].n[2] = c.n[1];
 }
 """
-    )
     inner = np.dtype(
         {"names": ["a", "b"], "formats": ["3f4", "f4"], "offsets": [0, 16], "itemsize": 32}
     )
@@ -373,7 +343,7 @@ kernel void k(device Outer *o [[buffer(0)]],
     one["l"] = 1 << 40
     one["n"] = [17, 18, 19]
     out = np.zeros(2, outer)
-    library.run("k", [out, one], 1, 1)
+    metal.run(source, "k", [out, one], 1, 1)
     for name in outer.names:
         np.testing.assert_array_equal(out[0][name], one[0][name], name)
     result = out[1]
@@ -389,8 +359,7 @@ kernel void k(device Outer *o [[buffer(0)]],
 
 
 def test_matrices(metal):
-    library = metal.compile(
-        """
+    source = """
 kernel void k(device float *out [[buffer(0)]],
               constant float3x2 &m [[buffer(1)]],
               device float2x2 *d [[buffer(2)]]) {
@@ -412,11 +381,10 @@ kernel void k(device float *out [[buffer(0)]],
   out[8] = half3x3(float3x3(1.5f))[1][1];
 }
 """
-    )
     m = np.array([[1, 2], [3, 4], [5, 6]], np.float32)  # columns
     d = np.zeros((2, 2, 2), np.float32)
     out = np.zeros(9, np.float32)
-    library.run("k", [out, m, d], 1, 1)
+    metal.run(source, "k", [out, m, d], 1, 1)
     w = m.T @ [1, 2, 3]
     p = m.T @ m
     assert out.tolist() == [
@@ -427,8 +395,7 @@ kernel void k(device float *out [[buffer(0)]],
 
 
 def test_arrays(metal):
-    library = metal.compile(
-        """
+    source = """
 struct Table { array<float, 3> values; };
 float total(thread const array<float, 3> &a) {
   float sum = 0;
@@ -442,7 +409,6 @@ kernel void k(device Table *t [[buffer(0)]], constant Table &c [[buffer(1)]]) {
   t[0].values[1] = c.values[1];
 }
 """
-    )
     t, c = np.zeros(3, np.float32), floats(7, 8, 9)
-    library.run("k", [t, c], 1, 1)
+    metal.run(source, "k", [t, c], 1, 1)
     assert t.tolist() == [13, 8, 0]
