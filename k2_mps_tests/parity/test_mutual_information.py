@@ -57,10 +57,22 @@ def check(px, py, boundary=None):
     torch.testing.assert_close(py_grad, expected[2], atol=B * bound, rtol=0)
 
 
+LIMITS = [(30, 300), (31, 300), (32, 300), (63, 70), (64, 70), (126, 300), (127, 300), (128, 300)]
+# T = 20 and T = 300 are below and above the distance of strips.
+LIMITS += [(126, 20), (127, 20), (128, 20), (255, 261), (256, 260), (257, 259)]
+SIZES = [(3, s, t) for s, t in [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)]]
+# Longer than a threadgroup.
+SIZES += [(1, 3, 1500), (1, 1030, 5), (1, 1100, 1060)]
+# S + 1 rows, just below, at and above the limits of strips and bands.
+SIZES += [(2, s, t) for s, t in LIMITS]
+
+
 @pytest.mark.parametrize("modified", [False, True])
-@pytest.mark.parametrize("S,T", [(1, 1), (1, 7), (7, 1), (5, 9), (33, 32), (31, 64), (70, 110)])
-def test_sizes(S, T, modified):
-    check(*make(3, S, T, modified))
+@pytest.mark.parametrize("B,S,T", SIZES)
+def test_sizes(B, S, T, modified):
+    if modified and S > T > 1:
+        T = S + 3  # Each symbol of x takes a frame, so there would be no path.
+    check(*make(B, S, T, modified))
 
 
 @pytest.mark.parametrize("modified", [False, True])
@@ -84,14 +96,6 @@ def test_no_sequences():
         torch.zeros(0, 3, 5, device="mps"), torch.zeros(0, 4, 4, device="mps")
     )
     assert ans.shape == (0,) and ans.device == MPS
-
-
-@pytest.mark.parametrize("modified", [False, True])
-@pytest.mark.parametrize("S,T", [(3, 1500), (1030, 5), (1100, 1060)])
-def test_longer_than_a_threadgroup(S, T, modified):
-    if modified and S > T:
-        S, T = S, S + 3
-    check(*make(1, S, T, modified))
 
 
 @pytest.mark.parametrize("modified", [False, True])
@@ -185,33 +189,6 @@ def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
         # The same float32 recursion, but exp() and log() have errors of an ulp or
         # two: 12 steps at values of about 10.
         torch.testing.assert_close(a, b, atol=12 * 4 * EPS * 10, rtol=0, equal_nan=True)
-
-
-# S + 1 rows.  T = 20 and T = 300 are below and above the distance of strips.
-@pytest.mark.parametrize("modified", [False, True])
-@pytest.mark.parametrize(
-    "S,T",
-    [
-        (30, 300),
-        (31, 300),
-        (32, 300),
-        (63, 70),
-        (64, 70),
-        (126, 300),
-        (127, 300),
-        (128, 300),
-        (126, 20),
-        (127, 20),
-        (128, 20),
-        (255, 261),
-        (256, 260),
-        (257, 259),
-    ],
-)
-def test_just_below_at_and_above_the_limits(S, T, modified):
-    if modified and S > T:
-        S, T = T, S
-    check(*make(2, S, T, modified))
 
 
 @pytest.mark.parametrize("T", range(1, 18))

@@ -1,5 +1,6 @@
 """k2 on mps in several threads at once, also while torch encodes in another."""
 
+import concurrent.futures
 import subprocess
 import sys
 import threading
@@ -31,21 +32,9 @@ def _loss(seed):
 
 def _run(*targets):
     """Runs each function in a thread of its own; raises the exception of any of them."""
-    errors = []
-
-    def guard(target):
-        try:
-            target()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=guard, args=(t,)) for t in targets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with concurrent.futures.ThreadPoolExecutor(len(targets)) as pool:
+        for future in [pool.submit(target) for target in targets]:
+            future.result()
 
 
 def test_losses_in_threads_are_those_of_one_thread(rounds):

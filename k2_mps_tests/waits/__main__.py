@@ -56,21 +56,8 @@ class Runner:
     def __init__(self, directory):
         self.directory = Path(directory)
         self.library = self.directory / "libwaits.so"
-        compiler = os.environ.get("CXX", "c++")
-        subprocess.run(
-            [
-                compiler,
-                "-std=c++17",
-                "-O1",
-                "-shared",
-                "-fPIC",
-                str(HERE / "interpose.cc"),
-                "-o",
-                str(self.library),
-                "-ldl",
-            ],
-            check=True,
-        )
+        compiler = [os.environ.get("CXX", "c++"), *"-std=c++17 -O1 -shared -fPIC".split()]
+        subprocess.run([*compiler, HERE / "interpose.cc", "-o", self.library, "-ldl"], check=True)
 
     def run(self, suite, tests, drop=None, record=None):
         """Runs tests of a suite.
@@ -95,22 +82,9 @@ class Runner:
             env["WAITS_DROP"] = str(path)
         if record is not None:
             env["WAITS_RECORD"] = str(record)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "--tb=no",
-            "-p",
-            "no:cacheprovider",
-            "--rootdir",
-            str(ROOT),
-            "-p",
-            "k2_mps_tests.waits.plugin",
-            *suite.arguments,
-            *tests,
-        ]
+        command = [sys.executable, *"-m pytest -q -x --tb=no -p no:cacheprovider".split()]
+        command += ["--rootdir", str(ROOT), "-p", "k2_mps_tests.waits.plugin"]
+        command += [*suite.arguments, *tests]
         log = self.directory / "log.txt"
         with open(log, "w") as f:
             try:
