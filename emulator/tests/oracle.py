@@ -133,7 +133,7 @@ def read_lists():
     cases = []
 
     def add(op, direction, dtype, mark, supported, exact):
-        # Of torch's tests only that of dtypes has a dtype that mps lacks.
+        # Only torch's test of dtypes has dtypes that mps lacks.
         if (supported and mark != "skip") or (not supported and exact):
             on_a_mac = "runs" if supported and mark is None else "fails"
             cases.append(Case(_name(op), direction, NAMES[dtype], on_a_mac))
@@ -254,7 +254,7 @@ def _samples(op, dtype, device):
 
 
 def _as_leaf(value):
-    """A view that takes a gradient has one of its own, as its copy on the CPU has."""
+    """Makes a view that takes a gradient a leaf, like its copy on the CPU."""
     if isinstance(value, torch.Tensor) and value.requires_grad:
         return value.detach().requires_grad_()
     return value

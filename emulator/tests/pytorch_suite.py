@@ -94,7 +94,7 @@ def read_expected(path=EXPECTED):
 
 
 def complaints(outcomes, expected):
-    """The tests whose outcome is not that of the file, one line each."""
+    """The tests whose outcome differs from the file, one line each."""
     lines = []
     for name, (outcome, detail) in sorted(outcomes.items()):
         stated = expected.get(name, "passes")

@@ -128,7 +128,7 @@ def test_first_look_at_unpublished_results_is_poison(extension):
     ],
     ids=["synchronize", "in queue", "accelerator", "cpu()", "item()", "to mps", "event"],
 )
-def test_what_waits(wait, extension):
+def test_calls_that_wait(wait, extension):
     x = torch.zeros(4, device=MPS)
     torch.mps.synchronize()
     extension.read_contents(x)
@@ -178,7 +178,7 @@ def test_host_writes_reach_operators(extension):
 
 @pytest.mark.parametrize("elements", [1, 7, 1000, 1 << 20])
 def test_copies_of_every_size_merge(elements, extension):
-    """A wait keeps the elements that the CPU wrote and those that the kernel wrote."""
+    """A wait keeps the elements of the CPU and the elements of the kernel."""
     x = torch.zeros(2 * elements, device=MPS)
     torch.mps.synchronize()
     extension.read_contents(x[:1])

@@ -27,7 +27,7 @@ def operators(script):
 
 
 def test_agrees_with_torchgen(script, operators):
-    """Compares the list with that of torchgen's own parser and model."""
+    """The list equals the list of torchgen's own parser and model."""
     from torchgen.gen import get_grouped_native_functions, parse_native_yaml
     from torchgen.model import DispatchKey, NativeFunctionsGroup
 

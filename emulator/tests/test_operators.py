@@ -155,7 +155,7 @@ def test_empty_tensors():
     assert (x @ torch.ones(3, 2, device=MPS)).shape == (0, 2)
 
 
-# ---- what the device refuses
+# ---- refusals of the device
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def edit(folder, change):
     contents.tofile(folder / "contents.bin")
 
 
-def test_what_a_recording_has(recorded):
+def test_parts_of_a_recording(recorded):
     commands = player.Recording(recorded).commands
     assert [(c["kind"], c.get("name")) for c in commands] == [
         ("dispatch", "kernel axpy"),
@@ -99,7 +99,7 @@ def test_what_a_recording_has(recorded):
     assert {change[0] for change in second["before"]} == {y}
 
 
-def test_the_same_again(recorded, capsys):
+def test_a_replay_gives_the_same_bits(recorded, capsys):
     assert main(["check", str(recorded)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].endswith("same bits")
@@ -125,7 +125,7 @@ def test_a_planted_difference(recorded, capsys):
     assert last == "2 commands, 2 wrong"
 
 
-def test_what_another_writer_changed_counts(recorded, capsys):
+def test_changes_between_commands_are_replayed(recorded, capsys):
     def change(commands, contents):
         commands[-1]["before"] = []
 
@@ -134,7 +134,7 @@ def test_what_another_writer_changed_counts(recorded, capsys):
     assert "5000 of 5000 differ" in capsys.readouterr().out
 
 
-def test_a_buffer_that_nobody_was_to_write(recorded, capsys):
+def test_a_write_to_a_buffer_that_is_only_read_is_wrong(recorded, capsys):
     """A kernel changes such a buffer when it writes past the end of another."""
 
     def change(commands, contents):
@@ -279,7 +279,7 @@ def test_a_folder_of_its_own(recorded, tmp_path):
     assert "aten::sum" in names
 
 
-def test_work_of_before_and_after_is_not_in_it(tmp_path):
+def test_work_before_and_after_the_block_is_not_recorded(tmp_path):
     library = torch.mps.compile_shader(HEADER + KERNELS)
     y = torch.ones(8, dtype=torch.float16, device="mps")
     library.halve(y)
@@ -289,7 +289,7 @@ def test_work_of_before_and_after_is_not_in_it(tmp_path):
     assert [c["kind"] for c in recording.commands] == ["dispatch"]
 
 
-def test_what_is_no_recording(tmp_path, capsys):
+def test_a_folder_without_a_recording_is_refused(tmp_path, capsys):
     assert main(["check", str(tmp_path)]) == cuda.UNUSABLE
     assert "it has no manifest.json" in capsys.readouterr().out
     (tmp_path / "manifest.json").write_text('{"version": 99}')
@@ -322,7 +322,7 @@ def test_a_prepared_folder(recorded, tmp_path):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_needs_libdevice(tmp_path, capsys):
+def test_exp_needs_libdevice(tmp_path, capsys):
     library = torch.mps.compile_shader(
         HEADER
         + """

@@ -34,7 +34,7 @@ def test_the_documented_example():
     assert dir(library) == ["full"]
 
 
-def test_it_waits_for_nothing():
+def test_a_call_of_a_kernel_does_not_wait():
     library = compile_shader("x[i] += 1;", i=INDEX)
     x = torch.zeros(8, device=MPS)
     torch.mps.synchronize()

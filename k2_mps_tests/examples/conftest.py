@@ -12,7 +12,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def run():
-    """Runs an example; returns what it prints."""
+    """Runs an example; returns its output."""
 
     def run(name, *arguments, status=0):
         result = subprocess.run(

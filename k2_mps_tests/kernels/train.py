@@ -141,7 +141,7 @@ def loss_of(model, batch, total):
 
     previous = nn.functional.pad(symbols, (1, 0), value=BLANK).to(device)
     scores = model(batch.features.to(device, model.output.weight.dtype), previous)
-    # A phone takes no frame of its own, and none comes behind the last frame.
+    # A phone takes no frame, and no phone comes after the last frame.
     index = symbols.to(device)[:, :, None, None].expand(-1, -1, scores.size(2), 1)
     phones = scores[:, :-1].gather(3, index).squeeze(3)
     px = nn.functional.pad(phones, (0, 1), value=-float("inf"))

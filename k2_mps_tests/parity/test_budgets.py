@@ -116,7 +116,7 @@ def test_ragged(name):
 
 @pytest.mark.parametrize("shape", [(5,), (2, 7), (3, 0), (1 << 19,)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32])
-def test_sums_whose_zeros_the_host_writes(shape, dtype):
+def test_the_host_writes_the_zeros_of_small_sums(shape, dtype):
     index = torch.tensor([1, -1, 0, 1], dtype=torch.int32)
     values = torch.arange(4 * torch.Size(shape[1:]).numel(), dtype=dtype)
     values = values.view(4, *shape[1:])

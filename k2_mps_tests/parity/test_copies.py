@@ -85,7 +85,7 @@ def test_clone_shares_nothing():
     assert b.tolist() == [[9, 2], [3]]
 
 
-def test_a_copy_takes_what_torch_has_just_computed():
+def test_a_copy_waits_for_the_result_of_torch():
     # The device still computes the values when the copy begins.
     for i in range(20):
         values = torch.full((1000,), i, dtype=torch.int32, device="mps")
@@ -96,7 +96,7 @@ def test_a_copy_takes_what_torch_has_just_computed():
         assert (ragged.values == i + 10).all()
 
 
-def test_a_copy_waits_for_those_who_still_read_its_target():
+def test_a_copy_waits_for_pending_reads_of_its_target():
     for i in range(20):
         old = torch.full((4096,), i, dtype=torch.int32, device="mps")
         doubled = old * 2

@@ -106,7 +106,7 @@ def test_the_cpu_has_nothing_to_count():
     assert counted == k2.mps.Counters()
 
 
-@pytest.mark.skipif(sys.platform == "darwin", reason="there is nobody else to count")
+@pytest.mark.skipif(sys.platform == "darwin", reason="a real device does not count dispatches")
 def test_dispatches_are_those_that_the_device_sees():
     import mps_emulator
 

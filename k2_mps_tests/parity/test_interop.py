@@ -7,8 +7,8 @@ import torch
 
 from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
-# data_ptr() of an mps tensor is no address for the host, but two tensors have the
-# same data_ptr() exactly if they begin at the same byte.
+# data_ptr() of an mps tensor is not an address of the host.  Two tensors have the same
+# data_ptr() if, and only if, they begin at the same byte.
 
 
 def test_arcs_are_the_memory_of_the_fsa():

@@ -232,7 +232,7 @@ def _assert_batches(lattice):
         assert sorted(values.tolist()) == list(range(lattice.num_arcs))
         row_ids = arcs.shape.row_ids(3).cpu().long()
         assert torch.equal(of_arc[values], order.long()[row_ids])
-        # Incoming arcs are in the order of arcs, which is that of sums.
+        # The incoming arcs of a state are in the order of arcs, the order of sums.
         same = row_ids[1:] == row_ids[:-1]
         assert (values[1:][same] > values[:-1][same]).all()
 
@@ -267,7 +267,7 @@ def test_batches(seed):
     )
 
 
-def test_a_lattice_of_nothing():
+def test_an_empty_lattice():
     graphs = k2.create_fsa_vec([k2.Fsa.from_str("0 1 5 0\n1 2 -1 0\n2")] * 2)
     log_probs = torch.full((2, 4, 7), float("-inf"))
     segments = torch.tensor([[0, 0, 4], [1, 0, 0]], dtype=torch.int32)

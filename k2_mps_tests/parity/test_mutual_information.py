@@ -138,7 +138,7 @@ def test_gradients_are_zero_outside_of_the_boundary():
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("modified", [False, True])
 @pytest.mark.parametrize("S,T", [(20, 50), (150, 40)])
-def test_what_is_outside_of_the_boundary_changes_no_bit(S, T, modified, value):
+def test_values_outside_of_the_boundary_change_no_bit(S, T, modified, value):
     torch.manual_seed(S)
     px, py = make(4, S, T, modified)
     boundary = torch.tensor(
@@ -178,7 +178,7 @@ def test_no_path_at_all():
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 @pytest.mark.parametrize("where", ["px", "py"])
-def test_what_is_no_number_goes_where_it_goes_on_the_cpu(value, where):
+def test_nan_and_infinity_spread_as_on_the_cpu(value, where):
     px, py = make(3, 5, 7, False)
     (px if where == "px" else py)[1, 2, 3] = value
     mps = run(px, py, None, MPS, torch.float32)
@@ -212,7 +212,7 @@ def test_boundary_in_several_bands(modified):
     check(*make(len(boundary), S, T, modified), boundary)
 
 
-def test_what_is_no_number_in_several_bands():
+def test_nan_and_infinity_in_several_bands():
     px, py = make(3, 150, 40, False)
     px[0, 140, 3] = float("nan")
     py[1, 149, 5] = float("nan")
@@ -222,7 +222,7 @@ def test_what_is_no_number_in_several_bands():
     assert cpu[0][2] == float("-inf")
     for a, b in zip(mps, cpu):
         assert torch.equal(a.isnan(), b.isnan())
-        # The bound of test_what_is_no_number_goes_where_it_goes_on_the_cpu, for 190
+        # The bound of test_nan_and_infinity_spread_as_on_the_cpu, for 190
         # steps at values of about 200.
         torch.testing.assert_close(a, b, atol=190 * EPS * 200, rtol=0, equal_nan=True)
 
@@ -341,7 +341,7 @@ def test_half_types_are_added_up_in_float32(modified, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("S,T", [(30, 50), (150, 60), (280, 650)])
-def test_half_types_where_not_all_is_finite(S, T, dtype):
+def test_half_types_with_nan_and_infinity(S, T, dtype):
     torch.manual_seed(S)
     px, py = (x.to(dtype) for x in make(4, S, T, False))
     px[1, S // 2] = float("-inf")  # no path

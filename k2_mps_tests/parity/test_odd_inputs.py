@@ -119,7 +119,7 @@ def test_ctc(name):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_what_is_no_number_in_a_network_output(value):
+def test_nan_and_infinity_in_log_probs(value):
     results = []
     for device in ("cpu", "mps"):
         torch.manual_seed(67)

@@ -20,7 +20,7 @@ from k2_mps_tests.parity.helpers import (
 )
 
 EPS = torch.finfo(torch.float32).eps
-NO_NUMBERS = [float("-inf"), float("nan"), float("inf")]
+NOT_FINITE = [float("-inf"), float("nan"), float("inf")]
 SEMIRINGS = pytest.mark.parametrize("log_semiring", [True, False], ids=["log", "tropical"])
 
 
@@ -34,7 +34,7 @@ def _dispatches(function):
     torch.mps.synchronize()
     with mps_emulator.counters() as counted:
         function()
-        torch.mps.synchronize()  # The counter has all dispatches once the device has run them.
+        torch.mps.synchronize()  # The counter counts a dispatch when the device runs it.
     return counted.dispatches
 
 
@@ -200,8 +200,8 @@ def test_one_sequence_for_several_graphs(placement):
     _assert_lattices_agree(graph, _log_probs(3, 8, 4), [8, 6, 1], [0, 0, 2, 2])
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS)
-def test_intersect_dense_of_no_numbers(value, placement):
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_intersect_dense_with_nan_and_infinity(value, placement):
     log_probs = _log_probs(2, 7, 4)
     log_probs[0, 2, 1] = log_probs[1, 4] = value
     graph = k2.create_fsa_vec([_chain(6, 4)] * 2)
@@ -286,8 +286,8 @@ def _set_scores(fsas, indexes, value):
     fsas.scores = scores  # The assignment writes the scores to the arcs.
 
 
-@pytest.mark.parametrize("value", NO_NUMBERS)
-def test_posteriors_of_no_numbers(value, placement):
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_posteriors_with_nan_and_infinity(value, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, -1], value)
     forward, backward = torch.randn(2, int(fsas.arcs.shape().tot_size(1)))
@@ -320,7 +320,7 @@ def test_the_gradient_of_equal_paths(name, placement):
     assert_equal_on_both(gradient, k2.create_fsa_vec([k2.Fsa.from_str(EQUAL_PATHS)] * 3))
 
 
-def test_of_equal_paths_the_same_is_chosen(placement):
+def test_the_same_one_of_equal_paths_wins(placement):
     def results(fsa):
         fsa.get_tot_scores(False, False).sum().backward()
         return fsa.grad, k2.shortest_path(fsa, use_double_scores=False)
@@ -339,9 +339,9 @@ def test_scores_of_fsas_without_paths(log_semiring, placement):
 
 
 @pytest.mark.parametrize("double", [True, False])
-@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("value", NOT_FINITE)
 @SEMIRINGS
-def test_scores_of_no_numbers(log_semiring, value, double, placement):
+def test_scores_with_nan_and_infinity(log_semiring, value, double, placement):
     fsas = k2.create_fsa_vec([_wide(5, 2), _wide(3, 2), _wide(4, 1)])
     _set_scores(fsas, [1, 6, -1], value)
     tolerance = {}

@@ -90,7 +90,7 @@ def installed(tmp_path):
     return ask
 
 
-def test_a_wheel_tells_what_is_in_its_metadata(installed):
+def test_build_info_of_a_wheel_is_its_metadata(installed):
     info = installed.folder / "k2-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Name: k2\nVersion: 1.0\n")
@@ -112,7 +112,7 @@ def test_a_wheel_tells_what_is_in_its_metadata(installed):
     assert found["upstream_commit"] == upstream["commit"]
 
 
-def test_what_nobody_told_is_unknown(installed):
+def test_missing_metadata_is_unknown(installed):
     # Metadata of another k2, installed in another place.
     other = installed.folder / "elsewhere" / "k2-2.0.dist-info"
     other.mkdir(parents=True)

@@ -192,7 +192,7 @@ def test_a_long_chain_keeps_double_precision(placement):
 
 @SEMIRINGS
 @pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan")])
-def test_scores_that_are_no_numbers(value, log_semiring, placement):
+def test_scores_that_are_not_finite(value, log_semiring, placement):
     fsas = random_fsa_vec()
     scores = fsas.scores.clone()
     scores[3] = value
@@ -209,7 +209,7 @@ def test_scores_that_are_no_numbers(value, log_semiring, placement):
                 results.append(None)
         cpu, mps = results
         if placement == "metal" and log_semiring:
-            _assert_no_numbers(cpu, mps)
+            _assert_not_finite(cpu, mps)
             continue
         assert (cpu is None) == (mps is None)
         if cpu is not None:
@@ -217,11 +217,11 @@ def test_scores_that_are_no_numbers(value, log_semiring, placement):
             assert_same(mps[1], cpu[1])
 
 
-def _assert_no_numbers(cpu, mps):
+def _assert_not_finite(cpu, mps):
     """Asserts that Metal's scores and gradients equal the CPU's.
 
-    Gradients that do not exist are NaN on mps: those that the CPU refuses, and all
-    gradients of an FSA whose total score is infinite.
+    On mps, a gradient is NaN if the CPU refuses to compute it, or if the total score of
+    its FSA is infinite.
     """
     if cpu is None:
         assert mps[1].isnan().any()

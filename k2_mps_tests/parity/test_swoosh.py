@@ -56,7 +56,7 @@ def test_forward_and_deriv(kind):
 
 
 @KINDS
-def test_these_are_not_differentiated(kind):
+def test_forward_functions_have_no_gradient(kind):
     x = _inputs().to("mps").requires_grad_(True)
     assert not getattr(k2, f"swoosh_{kind}_forward")(x).requires_grad
 
@@ -112,7 +112,7 @@ def test_dropout(kind):
 
 
 @KINDS
-def test_no_waits_and_shapes(kind):
+def test_a_transposed_input(kind):
     x = torch.randn(2, 3, 4, device="mps").transpose(0, 2)
     assert not x.is_contiguous()
     y = getattr(k2, f"swoosh_{kind}")(x)

@@ -14,7 +14,7 @@ from k2_mps_tests.parity.helpers import MPS, assert_same, random_fsa_vec
 
 
 def _loss(seed):
-    """A CTC loss and its gradient on mps, of numbers from a generator of its own."""
+    """A CTC loss and its gradient on mps, of random numbers for this seed."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(2, 15, 6, generator=generator)
     leaf = logits.to("mps").requires_grad_(True)
@@ -236,7 +236,7 @@ print('failed', failed)
 )
 @pytest.mark.parametrize("operation", ("pruned", "lattice", "ctc", "transducer"))
 def test_running_out_of_memory_is_an_exception(monkeypatch, operation):
-    """An operation fails wherever it allocates, or in a thread of its own, and works later."""
+    """A failed allocation raises, also in a thread of k2; later calls work."""
     monkeypatch.setenv("K2_MPS_FORCE", "metal")
     result = subprocess.run(
         [sys.executable, "-c", OUT_OF_MEMORY, operation],

@@ -161,7 +161,7 @@ kernel void k(device float *out [[buffer(0)]]) { out[0] = SIZE; }
 
 
 def test_names_without_an_include(metal):
-    """Metal's compiler knows what is in namespace metal by itself."""
+    """Metal's compiler declares namespace metal without an include."""
     library = metal.compile(
         "kernel void k(device float *out) {\n"
         "  threadgroup float s[2] = {0.0f, 0.0f};\n"

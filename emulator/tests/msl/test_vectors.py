@@ -279,7 +279,7 @@ def test_sizes_and_alignments(metal):
 
 
 def test_layout_of_structures(metal):
-    """The layout of a structure in a buffer is that of the host's compiler."""
+    """A structure in a buffer has the layout of the host's compiler."""
     source = """
 struct Inner { float3 a; float b; };
 struct Outer {

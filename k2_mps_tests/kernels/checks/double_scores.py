@@ -219,7 +219,7 @@ def _gradients(name, graph, forward, log):
     shares = shares_of(graph, forward, log, scores, best)
     high = shares.astype(np.float32)
     pairs = np.stack([high, (shares - high).astype(np.float32)], -1)
-    # The error of a share is that of two scores.
+    # A share has the errors of two scores.
     share_error = 4 * lost + 2.0**-60 if log else 0.0
     # A share about halfway between two floats has two pairs.
     halfway = np.spacing(high) / 2 - np.abs(pairs[:, 1]) <= 2 * share_error

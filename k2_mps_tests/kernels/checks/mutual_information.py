@@ -190,14 +190,12 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
     # A value that is not finite means that there is no gradient.  A cell that no
     # path reaches may have any value: no gradient flows into the cell.
     reached = np.isfinite(scores)
-    yield _case(
-        name,
-        "mutual_information_forward" + kind.suffix,
-        px,
-        py,
-        offset,
-        boundary,
-        length,
+
+    def case(kernel, buffers):
+        return _case(name, kernel + kind.suffix, px, py, offset, boundary, length, buffers)
+
+    yield case(
+        "mutual_information_forward",
         lambda scratch: [
             Buffer(_some(px_bits, shares.shape)),
             Buffer(_some(py_bits, shares.shape)),
@@ -215,14 +213,8 @@ def _both(name, inputs, boundary=None, length=ALL, kind=FLOAT):
     grads = [
         _gradients(p[b], px[b].shape, py[b].shape, offset, bounds[b], weight[b]) for b in range(B)
     ]
-    yield _case(
-        name,
-        "mutual_information_backward" + kind.suffix,
-        px,
-        py,
-        offset,
-        boundary,
-        length,
+    yield case(
+        "mutual_information_backward",
         lambda scratch: [
             _boundary(boundary),
             Buffer(p),
