@@ -13,7 +13,11 @@ import os
 import re
 from collections.abc import Container, Sequence
 
-_HEADER = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
+# A file's first line, or a hunk; no line but a hunk's own starts with one of these signs there.
+_PART = re.compile(
+    rb"^(?:diff --git (.+)|@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*)\n((?:[-+ \\].*\n)*)",
+    re.MULTILINE,
+)
 # bytes.splitlines would also split at other line ends than "\n".
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 NO_NEWLINE = b"\\ No newline at end of file"
@@ -59,34 +63,15 @@ def split(diff: bytes) -> list[Hunk]:
     """All hunks of a diff, in order."""
     found: list[Hunk] = []
     path = ""
-    lines = diff.split(b"\n")
-    at = 0
-    while at < len(lines):
-        if lines[at].startswith(b"diff --git "):
-            path = _path(lines[at])
-        match = _HEADER.fullmatch(lines[at])
-        if not match:
-            at += 1
+    for match in _PART.finditer(diff):
+        names, old_start, old, new_start, new, body = match.groups()
+        if names:
+            # Both names are the same path, behind "a/" and "b/".
+            path = os.fsdecode(names[2 : (len(names) - 1) // 2])
             continue
-        header = at
-        old, new = int(match[2] or b"1"), int(match[4] or b"1")
-        left_old, left_new = old, new
-        at += 1
-        while left_old or left_new or lines[at] == NO_NEWLINE:
-            left_old -= lines[at][:1] in (b" ", b"-")
-            left_new -= lines[at][:1] in (b" ", b"+")
-            at += 1
-        found.append(
-            Hunk(
-                path,
-                header + 1,
-                int(match[1]),
-                old,
-                int(match[3]),
-                new,
-                tuple(lines[header + 1 : at]),
-            )
-        )
+        line = diff.count(b"\n", 0, match.start()) + 1
+        counts = (int(old_start), int(old or 1), int(new_start), int(new or 1))
+        found.append(Hunk(path, line, *counts, tuple(body.split(b"\n")[:-1])))
     return found
 
 
@@ -121,12 +106,6 @@ def apply_one(text: bytes, hunk: Hunk) -> bytes:
     before = b"".join(lines[: hunk.first])
     after = b"".join(lines[hunk.first + hunk.old_count :])
     return before + hunk.new + after
-
-
-def _path(line: bytes) -> str:
-    names = line[len(b"diff --git ") :]
-    # Both names are the same path, behind "a/" and "b/".
-    return os.fsdecode(names[2 : (len(names) - 1) // 2])
 
 
 def _text(body: tuple[bytes, ...], without: bytes) -> bytes:

@@ -47,15 +47,23 @@ import unicodedata
 from collections.abc import Sequence
 
 from k2mps.core import errors, git
-from k2mps.core.objects import EXECUTABLE_MODE, FILE_MODE
-from k2mps.series.hunks import NO_NEWLINE, Hunk, split
+from k2mps.series.hunks import Hunk, split
 
 FROM = f"{git.IDENTITY_NAME} <{git.IDENTITY_EMAIL}>"
 DEFAULT_STATUS = "Pending"
 STATUSES = ("Pending", "Submitted", "Accepted", "Inappropriate")
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-_INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})(?: (\d{6}))?")
-_DIFF_HEADER = re.compile(rb"diff --git a/(.+) b/(.+)")
+# The part of a file in a diff, as git writes it for an edit of a regular file.
+_EDIT = re.compile(
+    rb"""diff\ --git\ a/(?P<path>.+)\ b/(?P=path)\n
+    (?:old\ mode\ (?P<old_mode>%(mode)b)\nnew\ mode\ (?P<new_mode>%(mode)b)\n
+      |deleted\ file\ mode\ (?P<deleted>%(mode)b)\n)?
+    (?:index\ (?P<old_id>%(id)b)\.\.(?P<new_id>%(id)b)(?:\ (?P<mode>%(mode)b))?\n
+      (?P<names>---\ .+\n\+\+\+\ .+\n)?
+      (?:@@\ -\d+(?:,\d+)?\ \+\d+(?:,\d+)?\ @@\n
+        (?:[-+ ].*\n(?:\\\ No\ newline\ at\ end\ of\ file\n)?)*)*)?"""
+    % {b"mode": rb"100644|100755", b"id": rb"[0-9a-f]{40}"},
+    re.VERBOSE,
+)
 _ZERO_ID = "0" * 40
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
@@ -240,10 +248,20 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
         return ()
     if not diff.endswith(b"\n"):
         raise _malformed(name, first_line, "the last line is not ended")
-    reader = _DiffReader(name, diff.split(b"\n"), first_line)
     edits = []
-    while not reader.at_end():
-        edits.append(reader.edit())
+    at = 0
+    while at < len(diff):
+        line = first_line + diff.count(b"\n", 0, at)
+        match = _EDIT.match(diff, at)
+        if not match:
+            raise _malformed(
+                name,
+                line,
+                "the edit of a file is expected here as git writes it: one plain path, modes"
+                " of regular files, full blob ids, hunks without titles",
+            )
+        edits.append(_edit(name, match, line))
+        at = match.end()
     paths = [edit.path for edit in edits]
     if len(set(paths)) != len(paths):
         raise _malformed(name, first_line, "a file is edited twice")
@@ -296,108 +314,32 @@ class _HeaderReader:
         return _malformed(self._name, self._at + 1, reason)
 
 
-class _DiffReader:
-    """Reads the edits of a diff one after the other."""
-
-    def __init__(self, name: str, lines: Sequence[bytes], first_line: int):
-        self._name = name
-        # The last line is empty, and none of a diff.
-        self._lines = lines
-        self._first_line = first_line
-        self._at = 0
-
-    def at_end(self) -> bool:
-        return self._at == len(self._lines) - 1
-
-    @property
-    def _line(self) -> bytes:
-        return self._lines[self._at]
-
-    def edit(self) -> Edit:
-        path = self._path()
-        old_mode, new_mode, deletes = self._modes()
-        old_id = new_id = None
-        match = self._match(_INDEX)
-        if match:
-            old_id, new_id = match[1].decode(), match[2].decode()
-            if match[3]:
-                old_mode = new_mode = self._mode(match[3])
-        if match:
-            self._hunks(path, deletes)
-        if deletes != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
-            raise self._error("the blob ids do not fit what is done")
-        if not match and old_mode == new_mode:
-            raise self._error(f"nothing is done to {path}")
-        return Edit(path, old_id, new_id, old_mode, new_mode)
-
-    def _path(self) -> str:
-        match = self._match(_DIFF_HEADER)
-        if not match or match[1] != match[2]:
-            raise self._error("'diff --git a/PATH b/PATH' with one plain path is expected")
-        path = os.fsdecode(match[1])
-        check_path(path, f"patches/{self._name}")
-        return path
-
-    def _modes(self) -> tuple[str | None, str | None, bool]:
-        match = self._match(re.compile(rb"deleted file mode (\d{6})"))
-        if match:
-            return self._mode(match[1]), None, True
-        match = self._match(re.compile(rb"old mode (\d{6})"))
-        if not match:
-            return None, None, False
-        old_mode = self._mode(match[1])
-        match = self._match(re.compile(rb"new mode (\d{6})"))
-        if not match:
-            raise self._error("'new mode' is expected")
-        return old_mode, self._mode(match[1]), False
-
-    def _mode(self, digits: bytes) -> str:
-        mode = digits.decode()
-        if mode not in (FILE_MODE, EXECUTABLE_MODE):
-            raise self._error(f"mode {mode} is refused: patches touch regular files only")
-        return mode
-
-    def _hunks(self, path: str, deletes: bool) -> None:
-        encoded = os.fsencode(path)
-        # git ends these lines with a tab where the path has a space.
-        tail = b"\t" if b" " in encoded else b""
-        new_name = b"/dev/null" if deletes else b"b/" + encoded + tail
-        if deletes and (self.at_end() or _DIFF_HEADER.match(self._line)):
-            return  # an empty file has no hunks to delete
-        for line in (b"--- a/" + encoded + tail, b"+++ " + new_name):
-            if self._line != line:
-                raise self._error(f"'{os.fsdecode(line)}' is expected")
-            self._at += 1
-        if not self._line.startswith(b"@@"):
-            raise self._error("a hunk is expected")
-        while self._line.startswith(b"@@"):
-            self._hunk()
-
-    def _hunk(self) -> None:
-        match = self._match(_HUNK)
-        if not match:
-            raise self._error("the hunk header is malformed")
-        old = int(match[2] or 1)
-        new = int(match[4] or 1)
-        while old > 0 or new > 0:
-            kind = self._line[:1]
-            if kind not in (b" ", b"-", b"+"):
-                raise self._error("the hunk is shorter than its header says")
-            old -= kind in (b" ", b"-")
-            new -= kind in (b" ", b"+")
-            self._at += 1
-            if self._line == NO_NEWLINE:
-                self._at += 1
-        if old < 0 or new < 0:
-            raise self._error("the hunk does not fit its header")
-
-    def _match(self, pattern: re.Pattern) -> re.Match | None:
-        match = pattern.fullmatch(self._line)
-        self._at += bool(match)
-        return match
-
-    def _error(self, reason: str) -> errors.SeriesError:
-        return _malformed(self._name, self._first_line + self._at, reason)
+def _edit(name: str, match: re.Match, line: int) -> Edit:
+    """An edit, whose part of the diff begins at a line of the patch file."""
+    path = os.fsdecode(match["path"])
+    check_path(path, f"patches/{name}")
+    deleted, old_mode, new_mode, mode, old_id, new_id = (
+        found and found.decode()
+        for found in match.group("deleted", "old_mode", "new_mode", "mode", "old_id", "new_id")
+    )
+    if bool(deleted) != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
+        raise _malformed(name, line, f"the blob ids do not fit what is done to {path}")
+    if not old_id and old_mode == new_mode:
+        raise _malformed(name, line, f"nothing is done to {path}")
+    # git ends these lines with a tab where the path has a space.
+    tail = b"\t" if b" " in match["path"] else b""
+    new_name = b"/dev/null" if deleted else b"b/" + match["path"] + tail
+    names = b"--- a/%b%b\n+++ %b\n" % (match["path"], tail, new_name)
+    found = split(match[0])
+    # An empty file has no hunks to delete.
+    if old_id and (match["names"] != names or not found) and (match["names"] or not deleted):
+        raise _malformed(name, line, f"'--- a/...', '+++ ...' and hunks are expected for {path}")
+    for hunk in found:
+        signs = [text[:1] for text in hunk.body]
+        old, new = (signs.count(b" ") + signs.count(sign) for sign in (b"-", b"+"))
+        if (old, new) != (hunk.old_count, hunk.new_count):
+            raise _malformed(name, line + hunk.line - 1, "the hunk does not fit its header")
+    return Edit(path, old_id, new_id, deleted or old_mode or mode, new_mode or mode)
 
 
 def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
