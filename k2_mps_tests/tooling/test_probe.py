@@ -47,7 +47,6 @@ def test_the_commit_that_breaks_a_patch(sandbox, number):
         "date": "2023-11-14",
         "subject": f"Commit {number}",
     }
-    assert broken["verified"] is True
     (place,) = broken["places"]
     assert place["path"] == CONTEXT and place["kind"] == "overlapping"
     assert place["hunk"].startswith("@@ -49,3 +49,4 @@\n line 49\n-line 50\n")
@@ -72,7 +71,7 @@ def test_backwards(sandbox):
     assert found["forward"] is False and found["steps"] == 1
     broken = found["patches"][MPS]["broken"]
     assert broken["commit"]["id"] == sandbox.pin
-    assert broken["step"] == 1 and broken["verified"]
+    assert broken["step"] == 1
     kinds = {place["path"]: place["kind"] for place in broken["places"]}
     assert kinds == {CONTEXT: "deleted"}
     assert found["patches"]["python-add-only-new-files.patch"]["broken"] is None
@@ -166,7 +165,7 @@ def test_markdown(sandbox):
     made = history(sandbox, {3: {CONTEXT: lines}})
     out = sandbox.ok("probe", "--format", "markdown")
     assert (
-        f"| {MPS} | 3 | {made[3][:12]} 2023-11-14 A Contributor: Commit 3 | 1 overlapping | yes |"
+        f"| {MPS} | 3 | {made[3][:12]} 2023-11-14 A Contributor: Commit 3 | 1 overlapping |"
     ) in out.splitlines()
     assert f"## {MPS} at {made[3][:12]}" in out
     assert out.count("```") == 2
@@ -204,4 +203,3 @@ def test_a_renamed_file_is_followed(sandbox):
     broken = probe(sandbox)["patches"][MPS]["broken"]
     assert broken["commit"]["id"] == last
     assert broken["step"] == len(made) - 1 + 3
-    assert broken["verified"] is True

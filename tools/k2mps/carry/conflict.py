@@ -8,7 +8,7 @@ import dataclasses
 import enum
 from collections.abc import Iterator, Sequence
 
-from k2mps.carry.merging import Merger
+from k2mps.core import objects
 from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
 from k2mps.stack.checkout import Change, Checkout, Commit
@@ -68,9 +68,8 @@ class Explainer:
       target: the upstream commit that the series is carried to.
     """
 
-    def __init__(self, checkout: Checkout, merger: Merger, base: str, target: str):
+    def __init__(self, checkout: Checkout, base: str, target: str):
         self._checkout = checkout
-        self._merger = merger
         self._base = base
         self._target = target
         fork = checkout.git.run("merge-base", base, target)
@@ -92,7 +91,7 @@ class Explainer:
 
     def _file(self, commit: Commit, change: Change) -> list[Place]:
         path = change.path
-        ours = self._merger.blobs(self._target, [path]).get(path)
+        _, ours = self._checkout.entries(self._target, [path]).get(path, (None, None))
 
         def whole(kind: Kind, detail: str, only: str = "") -> list[Place]:
             commits = tuple(culprit for culprit, _ in self._log(path, only))
@@ -104,16 +103,16 @@ class Explainer:
             kind = Kind.UPSTREAM if ours == change.new_id else Kind.OVERLAPPING
             return whole(kind, "upstream has added this file")
         if ours is None:
-            to = self._merger.renames(self._base, self._target).get(path)
+            to = self._checkout.renames(self._base, self._target).get(path)
             return whole(Kind.MOVED, f"to {to}", "D") if to else whole(Kind.DELETED, "", "D")
         if change.new_id is None:
             return whole(Kind.OVERLAPPING, "the patch deletes it")
-        old = self._merger.content(change.old_id)
-        text = self._merger.content(ours)
+        blobs = objects.read(self._checkout.git, [change.old_id, ours])
+        old, text = blobs[change.old_id], blobs[ours]
         return [
             self._place(commit, hunk, text)
             for hunk in self._hunks(commit.parents[0], commit.id, path, 1)
-            if self._merger.merge_text(text, old, hunks.apply_one(old, hunk)) is None
+            if self._checkout.git.merge(text, old, hunks.apply_one(old, hunk)) is None
         ]
 
     def _place(self, commit: Commit, hunk: Hunk, text: bytes) -> Place:

@@ -1,9 +1,7 @@
 """The first upstream commit that breaks each patch.
 
 The probe goes from a commit at which the series applies to an older or a newer
-one.  It bisects, which supposes that a broken patch stays broken.  Then it checks
-the result with git: git must apply the patch to the commit before, and must fail
-at the commit.
+one.  It bisects, which supposes that a broken patch stays broken.
 
 The probe tries a patch on top of the earlier patches that it builds on, and of no
 others, so that it blames the patch that breaks.
@@ -13,19 +11,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
 
 from k2mps.carry.conflict import Culprit, Explainer, Place
-from k2mps.carry.merging import Merger
-from k2mps.core import errors, objects
+from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
-from k2mps.series import patch_folder
 from k2mps.stack import extraction
 from k2mps.stack.apply import locked
-from k2mps.stack.checkout import Change, Checkout, Commit
+from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_series
 
 
@@ -35,7 +32,6 @@ class Break:
 
     commit: Culprit  # the upstream commit that breaks it
     step: int  # the number of commits from the start; 0 where the patch does not apply at the start
-    verified: bool  # whether git agrees about the commit and the one before it
     # The earlier patch that breaks there and that this patch builds on; empty where this
     # patch breaks.
     because_of: str
@@ -80,7 +76,7 @@ def probe(
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
                 task.update(number, len(commits), name)
-                patches.append(prober.probe(commit, found))
+                patches.append(Probed(name, prober.builds_on[name], prober.find(name)))
     return Probe(
         _culprit(checkout, way.commits[0]),
         _culprit(checkout, way.commits[-1]),
@@ -93,8 +89,7 @@ def probe(
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
     """The earlier patches that a patch needs."""
     pin = commits[0].parents[0]
-    prober = _Prober(checkout, pin, commits, _Way((pin,), True))
-    return prober.builds_on(name)
+    return _Prober(checkout, pin, commits, _Way((pin,), True)).builds_on[name]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,87 +125,89 @@ class _Way:
 
 
 class _Prober:
-    """Tries patches at commits."""
+    """Tries patches at commits.
+
+    Attributes:
+      builds_on: the earlier patches without which a patch does not apply at the pin.
+    """
 
     def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: _Way):
         self._checkout = checkout
-        self._merger = Merger(checkout)
         self._pin = pin
         self._way = way
         self._commits = {extraction.name_of(one): one for one in commits}
-        self._changes: dict[str, Sequence[Change]] = {}
-        self._builds_on: dict[str, tuple[str, ...]] = {}
+        self._diffs = {
+            name: checkout.diff(one.parents[0], one.id) for name, one in self._commits.items()
+        }
         changes = checkout.changes_of(commits)
-        for name, commit in self._commits.items():
-            self._changes[name] = changes[commit.id]
-            self._builds_on[name] = self._find_builds_on(name)
-
-    def probe(self, commit: Commit, found: patch_folder.Series) -> Probed:
-        name = extraction.name_of(commit)
-        return Probed(name, self._builds_on[name], self._break(name, found))
-
-    def builds_on(self, name: str) -> tuple[str, ...]:
-        return self._builds_on[name]
+        self._paths = {
+            name: [change.path for change in changes[one.id]] for name, one in self._commits.items()
+        }
+        self._renames = functools.cache(checkout.renames)
+        self.builds_on: dict[str, tuple[str, ...]] = {}
+        for name in self._commits:
+            self.builds_on[name] = self._find_builds_on(name)
 
     def _find_builds_on(self, name: str) -> tuple[str, ...]:
-        """The earlier patches without which a patch does not apply at the pin."""
-        order = list(self._changes)
+        order = list(self.builds_on)
         needed: set[str] = set()
-        for path in self._try([name], self._pin).get(name, []):
+        for path in self._conflicts([name], self._pin):
             for other in order:
-                if other != name and path in (change.path for change in self._changes[other]):
-                    needed |= {other, *self._builds_on[other]}
+                if path in self._paths[other]:
+                    needed |= {other, *self.builds_on[other]}
         for other in reversed(order):
             fewer = sorted(needed - {other}, key=order.index)
-            if other in needed and not self._try([*fewer, name], self._pin):
+            if other in needed and not self._fails([*fewer, name], self._pin):
                 needed.remove(other)
         return tuple(sorted(needed, key=order.index))
 
-    def _try(self, names: Sequence[str], target: str) -> dict[str, list[str]]:
-        """Picks patches in order; the paths that conflict, by patch."""
-        paths = {change.path for name in names for change in self._changes[name]}
-        files = self._merger.blobs(target, sorted(paths))
-        renames: dict[str, str] = {}
-        if len(files) < len(paths):
-            renames = self._merger.renames(self._pin, target)
-            there = [renames[path] for path in paths if path in renames]
-            if there:
-                files.update(self._merger.blobs(target, there))
-        result = {}
-        for name in names:
-            conflicts = self._merger.pick(self._changes[name], files, renames)
-            if conflicts:
-                result[name] = conflicts
-        return result
+    def _fails(self, names: Sequence[str], target: str, path: str = "") -> str:
+        """The first of these patches that git cannot merge into a commit; empty if it can
+        merge all.
 
-    def _conflicts(self, name: str, step: int) -> dict[str, list[str]]:
-        names = [*self._builds_on[name], name]
-        return self._try(names, self._way.commits[step])
+        Args:
+          path: the file of the last patch that counts; empty for all its files.
+        """
+        renames = self._renames(self._pin, target)
+        with self._checkout.scratch_index() as index:
+            index.bytes("read-tree", target)
+            for name in names:
+                gone = {old: renames[old] for old in self._paths[name] if old in renames}
+                only = [f"--include={gone.get(path, path)}"] if path and name == names[-1] else []
+                diff = _renamed(self._diffs[name], gone)
+                if not index.succeeds("apply", "--cached", "--3way", *only, "-", stdin=diff):
+                    return name
+        return ""
 
-    def _break(self, name: str, found: patch_folder.Series) -> Break | None:
-        good, bad = 0, len(self._way.commits) - 1
-        if self._conflicts(name, good):
+    def _conflicts(self, names: Sequence[str], target: str) -> list[str]:
+        """The files in which the last of these patches conflicts; the others do not."""
+        if not self._fails(names, target):
+            return []
+        return [path for path in self._paths[names[-1]] if self._fails(names, target, path)]
+
+    def find(self, name: str) -> Break | None:
+        """Where a patch breaks; None if it applies all the way."""
+        names = [*self.builds_on[name], name]
+        commits = self._way.commits
+        good, bad = 0, len(commits) - 1
+        if self._fails(names, commits[good]):
             good, bad = -1, 0
-        elif not self._conflicts(name, bad):
+        elif not self._fails(names, commits[bad]):
             return None
         while bad - good > 1:
             middle = (good + bad) // 2
-            if self._conflicts(name, middle):
+            if self._fails(names, commits[middle]):
                 bad = middle
             else:
                 good = middle
-        conflicts = self._conflicts(name, bad)
-        verified = not self._git_applies(name, bad, found) and (
-            good < 0 or self._git_applies(name, good, found)
-        )
-        culprit = next(iter(conflicts))
-        explainer = Explainer(self._checkout, self._merger, self._pin, self._way.commits[bad])
+        culprit = self._fails(names, commits[bad])
+        paths = self._conflicts(names[: names.index(culprit) + 1], commits[bad])
+        explainer = Explainer(self._checkout, self._pin, commits[bad])
         return Break(
             _culprit(self._checkout, self._breaker(bad)),
             bad,
-            verified,
             "" if culprit == name else culprit,
-            tuple(explainer.explain(self._commits[culprit], conflicts[culprit])),
+            tuple(explainer.explain(self._commits[culprit], paths)),
         )
 
     def _breaker(self, step: int) -> str:
@@ -219,35 +216,6 @@ class _Prober:
             return self._way.commits[step]
         # On the way back, a patch breaks where a commit that it needs is missing.
         return self._way.commits[step - 1]
-
-    def _git_applies(self, name: str, step: int, found: patch_folder.Series) -> bool:
-        """Whether git applies a patch and those it builds on, by 3-way merges."""
-        target = self._way.commits[step]
-        renames = self._merger.renames(self._pin, target)
-        patches = {patch.name: patch for patch in found.patches}
-        with self._checkout.scratch_index() as index:
-            index.bytes("read-tree", target)
-            for one in (*self._builds_on[name], name):
-                patch = patches[one]
-                paths = [edit.path for edit in patch.edits]
-                there = self._merger.blobs(target, paths)
-                gone = {
-                    path: renames[path] for path in paths if path not in there and path in renames
-                }
-                if patch.diff and not index.succeeds(
-                    "apply", "--cached", "--3way", "-", stdin=_renamed(patch.diff, gone)
-                ):
-                    return False
-                if self._merger.blobs(target, patch.new_files):
-                    return False
-                # A patch of a later group may edit them.
-                files = {path: found.files[path] for path in patch.new_files}
-                lines = "".join(
-                    f"{file.mode} {objects.blob_id(file.content)}\t{path}\0"
-                    for path, file in files.items()
-                )
-                index.bytes("update-index", "-z", "--index-info", stdin=os.fsencode(lines))
-        return True
 
 
 def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:
@@ -281,7 +249,7 @@ def sections(result: Probe) -> list[Section]:
                 f"to {result.end}",
                 f"{whole} of {len(result.patches)} patches apply all the way",
             ),
-            ("patch", "commits", "breaks with", "how", "verified"),
+            ("patch", "commits", "breaks with", "how"),
             tuple(_row(one, result.steps) for one in result.patches),
         )
     ]
@@ -291,14 +259,8 @@ def sections(result: Probe) -> list[Section]:
 
 def _row(one: Probed, steps: int) -> tuple[str, ...]:
     if not one.broken:
-        return (one.name, f"all {steps}", "", "", "")
-    return (
-        one.name,
-        str(one.broken.step),
-        str(one.broken.commit),
-        _how(one.broken),
-        "yes" if one.broken.verified else "no",
-    )
+        return (one.name, f"all {steps}", "", "")
+    return (one.name, str(one.broken.step), str(one.broken.commit), _how(one.broken))
 
 
 def _how(broken: Break) -> str:

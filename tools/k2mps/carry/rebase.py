@@ -19,7 +19,6 @@ from pathlib import Path
 
 from k2mps.carry import resolutions
 from k2mps.carry.conflict import Explainer, Place
-from k2mps.carry.merging import Merger
 from k2mps.core import errors, git, interrupts
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
@@ -420,9 +419,7 @@ class _Rebase:
         )
 
     def _explain(self, commit: Commit, paths: list[str] | None = None) -> list[Place]:
-        explainer = Explainer(
-            self._checkout, Merger(self._checkout), self._state.old_pin, self._state.onto
-        )
+        explainer = Explainer(self._checkout, self._state.old_pin, self._state.onto)
         return explainer.explain(commit, paths)
 
 

@@ -222,6 +222,17 @@ class Git:
         """Whether a command that answers by its status says yes."""
         return self.run(*args, **kwargs).status == 0
 
+    def merge(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+        """Merges texts; None for a conflict."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+            files = [Path(folder, name) for name in ("ours", "base", "theirs")]
+            for file, text in zip(files, (ours, base, theirs)):
+                file.write_bytes(text)
+            result = self.run("merge-file", "--stdout", "--quiet", *map(str, files))
+        return result.stdout if result.status == 0 else None
+
     def network(self, title: str, *args: str) -> None:
         """Runs clone or fetch, under the user's configuration.
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -173,12 +172,7 @@ class Recipes:
     def _merged(self, now: bytes, original: bytes) -> bytes | None:
         """The user's edits on top of the original; None where they clash."""
         rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
-        with tempfile.TemporaryDirectory() as directory:
-            names = [Path(directory) / name for name in ("now", "rewritten", "original")]
-            for name, content in zip(names, (now, rewritten, original)):
-                name.write_bytes(content)
-            result = self._git.run("merge-file", "--stdout", *map(str, names))
-        return result.stdout if result.status == 0 else None
+        return self._git.merge(now, rewritten, original)
 
     def _replace(self, contents: Mapping[str, bytes | Path], *, remember: bool) -> None:
         """Puts files in their places: bytes, or a file that was kept."""

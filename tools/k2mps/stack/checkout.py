@@ -357,6 +357,17 @@ class Checkout:
                 changes = found[field] = []
         return found
 
+    def diff(self, old: str, new: str) -> bytes:
+        """What leads from one commit or tree to another, for a 3-way `git apply`."""
+        options = "diff-tree -r -p --full-index --binary --no-renames -U3"
+        return self.git.bytes(*options.split(), old, new)
+
+    def renames(self, old: str, new: str) -> dict[str, str]:
+        """Where files of one commit lie in another, if git can tell."""
+        options = "diff-tree -r -z --find-renames --diff-filter=R --name-status"
+        fields = git.split_z(self.git.bytes(*options.split(), old, new))
+        return dict(zip(fields[1::3], fields[2::3]))
+
     def commit_tree(
         self, tree: str, parent: str, message: str, variables: Mapping[str, str]
     ) -> str:

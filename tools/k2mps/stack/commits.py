@@ -91,12 +91,9 @@ def moved(checkout: Checkout, commit: Commit, onto: str) -> str | None:
 def changed(checkout: Checkout, commit: str, old: str, new: str) -> str | None:
     """A commit's tree with what leads from one tree to another, by a 3-way
     merge; None where that does not fit."""
-    diff = checkout.git.bytes(
-        "diff-tree", "-r", "-p", "--full-index", "--binary", "--no-renames", "-U3", old, new
-    )
     with checkout.scratch_index() as index:
         index.bytes("read-tree", commit)
-        if index.succeeds("apply", "--cached", "--3way", "-", stdin=diff):
+        if index.succeeds("apply", "--cached", "--3way", "-", stdin=checkout.diff(old, new)):
             return index.text("write-tree")
     return None
 
