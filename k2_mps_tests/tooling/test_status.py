@@ -152,6 +152,7 @@ def test_status_amid_a_rebase_of_the_users(sandbox):
     found = status(sandbox)
     assert "a rebase is in progress" in found["details"]
     assert found["next_command"] == (f"git -C {k2} rebase --continue, or --abort")
+    assert f"next: git -C {k2} rebase --continue, or --abort" in sandbox.ok("status")
     git(k2, "rebase", "--abort")
     assert status(sandbox)["next_command"] == ""
 

@@ -16,14 +16,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from k2mps.core import errors, process
-from k2mps.core.pins import Torch, Upstream
+from k2mps.core.pins import Torch, Upstream, tomllib
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # Where PyTorch publishes its wheels for Linux without CUDA.
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"

@@ -140,9 +140,10 @@ class _Prober:
             name: checkout.diff(one.parents[0], one.id) for name, one in self._commits.items()
         }
         changes = checkout.changes_of(commits)
-        self._paths = {
-            name: [change.path for change in changes[one.id]] for name, one in self._commits.items()
-        }
+        self._paths, self._deleted = {}, {}
+        for name, one in self._commits.items():
+            self._paths[name] = [change.path for change in changes[one.id]]
+            self._deleted[name] = [change.path for change in changes[one.id] if not change.new_id]
         self._renames = functools.cache(checkout.renames)
         self.builds_on: dict[str, tuple[str, ...]] = {}
         for name in self._commits:
@@ -172,10 +173,17 @@ class _Prober:
         with self._checkout.scratch_index() as index:
             index.bytes("read-tree", target)
             for name in names:
-                gone = {old: renames[old] for old in self._paths[name] if old in renames}
-                only = [f"--include={gone.get(path, path)}"] if path and name == names[-1] else []
-                diff = _renamed(self._diffs[name], gone)
-                if not index.succeeds("apply", "--cached", "--3way", *only, "-", stdin=diff):
+                moved = {old: renames[old] for old in self._paths[name] if old in renames}
+                # As for cherry-pick, what is gone already need not be deleted.
+                some = [
+                    f"--exclude={old}"
+                    for old in self._deleted[name]
+                    if not index.bytes("ls-files", "-z", "--", moved.get(old, old))
+                ]
+                if path and name == names[-1]:
+                    some.append(f"--include={moved.get(path, path)}")
+                diff = _renamed(self._diffs[name], moved)
+                if not index.succeeds("apply", "--cached", "--3way", *some, "-", stdin=diff):
                     return name
         return ""
 

@@ -7,15 +7,16 @@ of the last run of the suites.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import sys
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from k2mps.carry import style
 from k2mps.carry.probe import needs
 from k2mps.core import errors
 from k2mps.core.project import Project
+from k2mps.run import suites
 from k2mps.series import hunks, patch_folder
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction
@@ -202,33 +203,22 @@ def _cover(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _figures(project: Project) -> Iterator[str]:
+def _figures(project: Project) -> list[str]:
     """The results of the suites, if they ran on this very series."""
     folder = project.build_root / "tests"
     # There is no mps on anything but a Mac.
     where = "" if sys.platform == "darwin" else ", emulated"
     written = project.config_file.stat().st_mtime
-    first = True
+    lines = []
     for name, title in _SUITES.items():
         report = folder / f"{name}.xml"
-        if not report.is_file() or report.stat().st_mtime < written:
-            continue
-        try:
-            root = ElementTree.parse(report).getroot()
-        except ElementTree.ParseError:
-            continue
-        total, failed, errors_, skipped = (
-            sum(int(one.get(key, 0)) for one in root.iter("testsuite"))
-            for key in ("tests", "failures", "errors", "skipped")
-        )
-        if first:
-            yield "Tests:"
-            yield ""
-            first = False
-        passed = total - failed - errors_ - skipped
-        yield (
-            f"* {title}{'' if name == 'upstream-cpu' else where}: {passed}"
-            f" passed, {failed + errors_} failed, {skipped} skipped"
-        )
-    if first:
-        yield "Tests: no results of this series are at hand (k2mps test)."
+        fresh = report.is_file() and report.stat().st_mtime >= written
+        counts = collections.Counter(map(suites.outcome_of, suites.read_cases(report)))
+        if fresh and counts:
+            lines.append(
+                f"* {title}{'' if name == 'upstream-cpu' else where}: {counts['passed']} passed,"
+                f" {counts['failure'] + counts['error']} failed, {counts['skipped']} skipped"
+            )
+    if not lines:
+        return ["Tests: no results of this series are at hand (k2mps test)."]
+    return ["Tests:", "", *lines]

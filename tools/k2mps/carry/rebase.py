@@ -23,11 +23,10 @@ from k2mps.core import errors, git, interrupts
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
-from k2mps.series import patch_text
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import locked
 from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit, Move
-from k2mps.stack.commits import commit_date, commit_series
+from k2mps.stack.commits import commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _STATE = "k2mps-rebase.json"
@@ -73,9 +72,10 @@ class _State:
     count: int  # the number of patches in the series
     files: dict[str, str]  # the hashes of patches/ and upstream.toml at the start, by path
     # dropped, resolved: as in `Rebased`
-    dropped: list[tuple[str, str]]
-    resolved: list[str]
-    conflicts: dict[str, str]  # files with conflicts, and the copies of their text as git left it
+    dropped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    resolved: list[str] = dataclasses.field(default_factory=list)
+    # Files with conflicts, and the copies of their text as git left it.
+    conflicts: dict[str, str] = dataclasses.field(default_factory=dict)
     # Why the patch at which the rebase stopped changes nothing any more; empty where it
     # stopped for another reason.
     empty: str = ""
@@ -112,9 +112,6 @@ def start(
             [commit.id for commit in todo],
             len(todo),
             _hashes(project),
-            [],
-            [],
-            {},
         )
         project.build_root.mkdir(exist_ok=True)
         try:
@@ -313,9 +310,7 @@ class _Rebase:
 
     def _check_untracked(self) -> None:
         """Refuses untracked files, which the patch would lack."""
-        untracked = git.split_z(
-            self._git.bytes("ls-files", "-z", "--others", "--exclude-standard", work_tree=True)
-        )
+        untracked = Checkout(self._project.rebase, self._checkout.reporter).untracked_files()
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.ConflictError(
@@ -346,12 +341,9 @@ class _Rebase:
         if new == tree:
             self._state.dropped.append((extraction.name_of(commit), reason))
         else:
-            date = commit_date(self._checkout, self._state.onto)
-            # The project's own are dated as the pin.
-            author = {} if commit.author.who == patch_text.FROM else (commit.author.variables())
-            who = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date, **author}
+            # Of a date, patches/ keeps what an author's own patch has.
             self._state.head = self._checkout.commit_tree(
-                new, self._state.head, commit.message, who
+                new, self._state.head, commit.message, commit.author.variables()
             )
         del self._state.todo[0]
         self._state.conflicts = {}

@@ -103,9 +103,10 @@ def _show_status(session: Session) -> None:
 
 def _next(found, built: Path | None) -> str:
     """The next command for the user."""
+    from k2mps.stack import status
+
     # A build does by itself what status advises before a first build.
-    by_build = found.state.before_build and not found.patch_changes and not found.rebase
-    if found.next_command and not by_build:
+    if found.next_command not in ("", status.APPLY):
         return found.next_command
     tree = found.head.tree[:12] if found.head else ""
     return "k2mps test" if built and tree and tree in built.name else "k2mps build"

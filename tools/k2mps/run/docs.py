@@ -14,20 +14,15 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors
+from k2mps.core.pins import tomllib
 from k2mps.core.progress import markdown_table
 from k2mps.core.project import Project
 from k2mps.run import program
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -348,17 +348,28 @@ def _table(results: Sequence[Result]) -> list[str]:
     ]
 
 
+def read_cases(report: Path) -> list[ElementTree.Element]:
+    """The tests in a JUnit file; none where there is no such file."""
+    try:
+        return list(ElementTree.parse(report).iter("testcase"))
+    except (FileNotFoundError, ElementTree.ParseError):
+        return []
+
+
+def outcome_of(case: ElementTree.Element) -> str:
+    """How a test ended: "error", "failure", "skipped" or "passed"."""
+    tags = {child.tag for child in case}
+    return next((tag for tag in ("error", "failure", "skipped") if tag in tags), "passed")
+
+
 def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
     """Takes the numbers from the JUnit file, and doubts them."""
-    try:
-        cases = list(ElementTree.parse(report).iter("testcase"))
-    except (FileNotFoundError, ElementTree.ParseError):
-        cases = []
+    cases = read_cases(report)
     counts = collections.Counter()
     reasons, failures, times = collections.Counter(), {}, []
     for case in cases:
         kinds = {child.tag: child for child in case}
-        kind = next((tag for tag in ("error", "failure", "skipped") if tag in kinds), "passed")
+        kind = outcome_of(case)
         counts[kind] += 1
         if kind == "skipped":
             reasons[kinds[kind].get("message") or "no reason given"] += 1

@@ -49,13 +49,16 @@ class Text:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lack:
-    """A name that no earlier patch provides."""
+class Finding:
+    """One thing to correct."""
 
-    # place, line: where a patch names it
-    place: str
-    line: int
-    message: str  # the name, and which patch provides it
+    path: str  # the file, relative to the project
+    line: int  # its line, from 1
+    check: str  # the name of the check
+    message: str  # what is wrong
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.message} [{self.check}]"
 
 
 def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
@@ -75,7 +78,7 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
         yield Text(path, f"patches/{patch.name}", tuple(lines), whole=False)
 
 
-def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack]:
+def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Finding]:
     """Names in patches that only later patches provide.
 
     Args:
@@ -102,15 +105,16 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Lack
                 if owner is None or owner <= number or (line, what) in seen:
                     continue
                 seen.add((line, what))
-                yield Lack(
+                yield Finding(
                     text.place,
                     line,
+                    "order",
                     f"{what} comes with {patches[owner].name}, which is later"
                     f" than {patches[number].name}",
                 )
 
 
-def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
+def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
     """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile
     them without."""
     for path in files:
@@ -118,9 +122,10 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Lack]:
             for line, name in _included(files[path]):
                 header = _core(name, files, set())
                 if header:
-                    yield Lack(
+                    yield Finding(
                         f"patches/files/{path}",
                         line,
+                        "cuda",
                         f"it includes {header}, which nvcc compiles where"
                         " there is CUDA: k2 calls such a file .cu",
                     )

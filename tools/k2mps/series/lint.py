@@ -15,6 +15,7 @@ from k2mps.core import errors
 from k2mps.core.pins import Lock, Upstream
 from k2mps.core.project import Project
 from k2mps.series import dependencies, hunks, patch_folder
+from k2mps.series.dependencies import Finding
 from k2mps.series.patch_folder import Series
 from k2mps.series.patch_text import Patch
 
@@ -24,19 +25,6 @@ _CONTEXT = 1
 _STATUSES_WITH_LINK = ("Submitted", "Accepted")
 _DEVICE = re.compile(r"(?<!k2-)\b[\w.]*(?:mps|Mps|MPS|Metal)\w*")
 _MARKER = re.compile(rb"(<{7}|>{7}|\|{7})( .*)?")
-
-
-@dataclasses.dataclass(frozen=True)
-class Finding:
-    """One thing to correct."""
-
-    path: str  # the file, relative to the project
-    line: int  # its line, from 1
-    check: str  # the name of the check
-    message: str  # what is wrong
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message} [{self.check}]"
 
 
 def lint(project: Project) -> list[Finding]:
@@ -55,11 +43,8 @@ def lint(project: Project) -> list[Finding]:
     for path, content in files.items():
         findings += _new_file(path, content)
     findings += _collisions([*found.lock.patches, *files])
-    for check, lacks in (
-        ("order", dependencies.lacks(found.patches, files)),
-        ("cuda", dependencies.misnamed(files)),
-    ):
-        findings += [Finding(lack.place, lack.line, check, lack.message) for lack in lacks]
+    findings += dependencies.lacks(found.patches, files)
+    findings += dependencies.misnamed(files)
     findings += _fixes(found, files)
     if pinned:
         findings += _lock(pinned.lock, found)

@@ -18,6 +18,7 @@ from k2mps.series.patch_folder import Series
 from k2mps.stack import commits, operations
 from k2mps.stack.checkout import BRANCH, BRANCH_REF, Checkout, Head
 
+APPLY = "k2mps apply"
 _OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
@@ -30,11 +31,6 @@ class State(str, enum.Enum):
     OTHER_SERIES = "applied by another version of the series"
     EDITED = "edited"
     OTHER_COMMIT = "other commit"
-
-    @property
-    def before_build(self) -> bool:
-        """Whether `k2mps build` can start from this state."""
-        return self in (State.ABSENT, State.PRISTINE, State.APPLIED, State.OTHER_SERIES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +76,7 @@ def of_checkout(
     found, changes = (None, ()) if made else _read(project, upstream)
     stopped = operations.rebase_under_way(project)
     if checkout is None:
-        advice = _OF_REBASE if stopped else "k2mps apply"
+        advice = _OF_REBASE if stopped else APPLY
         return Status(State.ABSENT, (), advice, None, (), (), changes, rebase=stopped)
     head = checkout.head()
     edited, untracked = map(tuple, checkout.changed_files(untracked=not made))
@@ -166,7 +162,7 @@ def _next_command(state: State, edited, changes, on_pin: bool) -> str:
             " git checkout patches upstream.toml"
         )
     if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
-        return "k2mps apply"
+        return APPLY
     if state is State.EDITED and edited and on_pin:
         return "stash or commit the edits, then k2mps apply"
     if state is State.EDITED and edited:
