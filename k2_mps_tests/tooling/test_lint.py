@@ -289,7 +289,7 @@ def test_what_an_earlier_commit_cannot_have(user, line, text, brings):
         for name, paths in (("uses", [user]), ("what", brings))
     )
     (found,) = dependencies.lacks([uses, what], files)
-    assert (found.place, found.line) == (f"patches/files/{user}", line)
+    assert (found.path, found.line) == (f"patches/files/{user}", line)
     assert found.message.endswith("what.patch, which is later than uses.patch")
     assert list(dependencies.lacks([what, uses], files)) == []
 

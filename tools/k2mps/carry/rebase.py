@@ -478,8 +478,8 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
         return local
     try:
         checkout.git.network(f"fetching {base}", "fetch", "--no-tags", pin.url, base)
-    except errors.UnreachableError as error:
-        if local and not _lacks(error):
+    except (errors.NotThereError, errors.UnreachableError) as error:
+        if local and isinstance(error, errors.UnreachableError):
             raise errors.UnreachableError(
                 f"upstream cannot be asked what {base} is now",
                 why=error.why,
@@ -504,11 +504,6 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
     return commit
 
 
-def _lacks(error: errors.UnreachableError) -> bool:
-    """Whether upstream answered that it lacks the commit."""
-    return "remote ref" in error.why or "not our ref" in error.why
-
-
 def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
     """Refuses a commit that another clone could not fetch as the pin."""
     if checkout.is_ancestor(commit, pin.commit):
@@ -524,15 +519,15 @@ def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
                 pin.url,
                 commit,
             )
+        except errors.NotThereError:
+            raise errors.K2mpsError(
+                f"{git.redacted(pin.url)} does not have {commit[:12]}",
+                why=f"it is in {checkout.directory} only, and another clone could not fetch it as"
+                " the pin",
+                next_command="give a commit of upstream's, or correct [upstream] url in"
+                " upstream.toml",
+            ) from None
         except errors.UnreachableError as error:
-            if _lacks(error):
-                raise errors.K2mpsError(
-                    f"{git.redacted(pin.url)} does not have {commit[:12]}",
-                    why=f"it is in {checkout.directory} only, and another"
-                    " clone could not fetch it as the pin",
-                    next_command="give a commit of upstream's, or correct"
-                    " [upstream] url in upstream.toml",
-                ) from None
             raise errors.UnreachableError(
                 f"upstream cannot be asked whether it has {commit[:12]}",
                 why=error.why,

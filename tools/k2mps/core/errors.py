@@ -54,6 +54,10 @@ class CheckoutMissingError(K2mpsError):
     """There is no k2 checkout where one is needed."""
 
 
+class NotThereError(K2mpsError):
+    """Upstream answers, and does not have what is asked for."""
+
+
 class ConflictError(K2mpsError):
     """A patch does not apply, or a rebase waits for a decision."""
 

@@ -243,7 +243,8 @@ class Git:
           title: what the progress display calls the work.
           args: the command; `--progress` is added here.
         Raises:
-          UnreachableError: the command failed.
+          NotThereError: upstream answers that it lacks the commit or branch.
+          UnreachableError: the command failed otherwise.
         """
         command, *rest = args
         self._reporter.command(["git", *map(redacted, args)])
@@ -262,7 +263,8 @@ class Git:
         if any(sign in stderr for sign in _DISK_FULL):
             raise _disk_full(command, stderr)
         if command_run.returncode != 0:
-            raise errors.UnreachableError(
+            lacks = "not our ref" in stderr or "remote ref" in stderr
+            raise (errors.NotThereError if lacks else errors.UnreachableError)(
                 f"git {command} failed: {stderr.splitlines()[-1] if stderr else 'no message'}",
                 why=stderr,
                 next_command="check the network and the url in upstream.toml,"

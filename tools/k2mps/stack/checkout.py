@@ -101,6 +101,11 @@ class Head:
     tree: str
     branch: str | None  # full name of the branch, or None where HEAD is detached
 
+    @property
+    def name(self) -> str:
+        """The full name of the branch, or the commit where HEAD is detached."""
+        return self.branch or self.commit
+
 
 @dataclasses.dataclass(frozen=True)
 class Move:
@@ -189,13 +194,6 @@ class Checkout:
             )
         commit, tree, branch = lines
         return Head(commit, tree, None if branch == "HEAD" else branch)
-
-    def head_name(self) -> str:
-        """The full name of HEAD's branch, or its commit where detached."""
-        result = self.git.run("symbolic-ref", "--quiet", "HEAD")
-        if result.status == 0:
-            return os.fsdecode(result.stdout).strip()
-        return self.git.text("rev-parse", "HEAD")
 
     def edited_files(self) -> list[str]:
         """Tracked files that differ from HEAD, staged or not."""
@@ -509,7 +507,7 @@ class Checkout:
     def _swap(self, files, head, move, changes, reason, check, refs) -> None:
         """Changes the user's tree; undoes that unless it completes."""
         note = {
-            "head": head.branch or head.commit,
+            "head": head.name,
             "refs": dict(refs or self.refs(move.refs)),
             "to": move.commit,
             "to_head": move.head,
@@ -598,7 +596,8 @@ class Checkout:
 
     def _arrived(self, note: dict) -> bool:
         """Whether the last step of a move has been done."""
-        return self.head_name() == note["to_head"] and self.commit_of("HEAD") == note["to"]
+        head = self.head()
+        return (head.name, head.commit) == (note["to_head"], note["to"])
 
     def _set_head(self, head: str, reason: str) -> None:
         if head.startswith("refs/"):
@@ -607,7 +606,7 @@ class Checkout:
             self.git.bytes("update-ref", "--no-deref", "-m", f"k2mps: {reason}", "HEAD", head)
 
     def _restore_refs(self, note: dict) -> None:
-        if self.head_name() != note["head"]:
+        if self.head().name != note["head"]:
             self._set_head(note["head"], "back")
         now = self.refs(note["refs"])
         changed = {name: old for name, old in note["refs"].items() if now[name] != old}

@@ -121,14 +121,12 @@ def _fetch(checkout: Checkout, url: str, pin: Pin) -> None:
     """Asks for the pinned commit by its id."""
     try:
         checkout.git.network(f"fetching {pin.commit[:12]}", "fetch", "--no-tags", url, pin.commit)
-    except errors.UnreachableError as error:
-        unknown = "not our ref" in error.why or "remote ref" in error.why
-        kind = errors.K2mpsError if unknown else errors.UnreachableError
-        raise kind(
+    except (errors.NotThereError, errors.UnreachableError) as error:
+        raise type(error)(
             f"commit {pin.commit} could not be fetched from {git.redacted(url)}",
             why=error.why,
             next_command="check the url and the commit in upstream.toml"
-            if unknown
+            if isinstance(error, errors.NotThereError)
             else "check the network, then run the same command again",
         ) from None
 

@@ -84,7 +84,7 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
             why="patches are made from the commits on that branch",
             next_command="k2mps apply, then commit your change there",
         )
-    if checkout.head_name() != BRANCH_REF:
+    if checkout.head().branch != BRANCH_REF:
         raise errors.K2mpsError(
             f"{checkout.directory} is not on branch {BRANCH}",
             why="commits made elsewhere would be left out",

@@ -65,14 +65,13 @@ def record(
       refs: the refs of an entry and `LOG_REF`, if the caller knows.
     """
     head = head or checkout.head()
-    name = head.branch or head.commit
     refs = dict(refs or checkout.refs((BRANCH_REF, BASE_REF, LOG_REF)))
     previous = refs.pop(LOG_REF)
     facts = {
         "project": str(project.root),
-        "head": name,
+        "head": head.name,
         "head_commit": head.commit,
-        "head_after": head_after or name,
+        "head_after": head_after or head.name,
         "refs": refs,
         "staged": staged,
     }
@@ -186,8 +185,8 @@ def carry_out(
 
 
 def _go(checkout: Checkout, move: Move, reason: str) -> None:
-    there = checkout.head_name() == move.head
-    if not move.commit or (there and checkout.commit_of("HEAD") == move.commit):
+    head = checkout.head()
+    if not move.commit or (head.name, head.commit) == (move.head, move.commit):
         checkout.set_refs(move.refs, reason)
     else:
         checkout.move_to(move, reason)

@@ -59,7 +59,7 @@ def _restore(project: Project, checkout: Checkout, entry: Operation, last: Opera
     wanted = operations.files_before(checkout, entry)
     current = operations.project_files(project)
     changed = {path: file for path, file in wanted.items() if current.get(path) != file}
-    head = checkout.head_name()
+    head = checkout.head().name
     uncommit = entry.staged and entry == last and head == BRANCH_REF
     move = Move(entry.head_commit, entry.head, entry.refs)
     elsewhere = head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
