@@ -1,9 +1,8 @@
 """Building k2's Python module: environment, patches, cmake, ninja, demo.
 
-Build trees lie under build/, one for each (device, torch, Python, patched
-tree, flags), so that switching between any two of them rebuilds nothing.  A
-checkout with the contributor's own edits has one tree, keyed "edited", that
-follows the edits.
+Build trees lie under build/, one for each (device, torch, Python, patched tree, flags), so that
+switching between any two of them rebuilds nothing.  A checkout with the contributor's own edits has
+one tree, keyed "edited", that follows the edits.
 """
 
 from __future__ import annotations
@@ -94,8 +93,7 @@ class Built:
     # Where it comes from, see provenance.py.
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0  # how long they took
-    # hits, misses: how many compilations ccache had, and had not; both 0 where there is no
-    # ccache
+    # hits, misses: how many compilations ccache had, and had not; both 0 where there is no ccache
     hits: int = 0
     misses: int = 0
 
@@ -115,8 +113,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     """Applies the series if need be and brings the build up to date.
 
     Raises:
-      RequirementMissingError, IndexUnreachableError: something that the
-        build needs cannot be had.
+      RequirementMissingError, IndexUnreachableError: something that the build needs cannot be had.
       CompileError: the build fails.
     """
     tree = _EDITED if request.as_is else _patched_tree(environment, checkout)
@@ -186,8 +183,7 @@ def prepare(environment: Environment, request: Request) -> None:
     chosen = torch_requirement(torch, request.torch)
     if version_in(chosen) in torch.untested:
         environment.reporter.warn(f"no suite has run with torch {version_in(chosen)} yet")
-    # With a toolchain of its own, a build needs of this machine what one for
-    # the CPU does.
+    # With a toolchain of its own, a build needs of this machine what one for the CPU does.
     device = Device.CPU if request.crossed else request.device
     checks = doctor.system_checks(device, environment.reporter)
     if request.tests:

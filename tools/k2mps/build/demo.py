@@ -1,9 +1,8 @@
 """The end of `k2mps build`: k2 at work, as a user would see it.
 
-A CTC-like computation: the network's output of two utterances is intersected
-with the graphs of their transcripts, and the total scores are differentiated
-with respect to that output.  It runs on the CPU and, where this k2 has it, on
-mps; both results are computed here and now, and compared.
+A CTC-like computation: the network's output of two utterances is intersected with the graphs of
+their transcripts, and the total scores are differentiated with respect to that output.  It runs on
+the CPU and, where this k2 has it, on mps; both results are computed here and now, and compared.
 """
 
 from __future__ import annotations

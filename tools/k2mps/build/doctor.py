@@ -26,9 +26,8 @@ _GIB = 1 << 30
 _MAC = sys.platform == "darwin"
 _XCODE = "xcode-select --install"
 
-# Measured on Linux with torch for CPUs: the environment takes 1.1 GiB, pip as
-# much again while it unpacks, everything under build/ 0.2 GiB, and one
-# compiler up to 1.2 GiB of memory.
+# Measured on Linux with torch for CPUs: the environment takes 1.1 GiB, pip as much again while it
+# unpacks, everything under build/ 0.2 GiB, and one compiler up to 1.2 GiB of memory.
 DISK_BYTES = 3 * _GIB
 MEMORY_BYTES_PER_JOB = 3 * _GIB // 2
 
@@ -137,8 +136,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
 def compilers(device: Device) -> dict[str, str]:
     """The compilers of a build, by CMake language.
 
-    Empty where CMake's own choice is right: on macOS, and on Linux for a CPU
-    build without clang.
+    Empty where CMake's own choice is right: on macOS, and on Linux for a CPU build without clang.
     """
     cxx, cc = f"clang++-{CLANG}", f"clang-{CLANG}"
     if _MAC or not (device.emulated or shutil.which(cxx)):

@@ -169,8 +169,7 @@ class Environment:
     def torch_options(self) -> list[str]:
         """pip's options to find torch without CUDA, which pip then prefers.
 
-        Empty where pip's configuration names a place of packages, or where
-        there is no CUDA.
+        Empty where pip's configuration names a place of packages, or where there is no CUDA.
         """
         if sys.platform != "linux":
             return []
@@ -312,8 +311,7 @@ def version_in(wanted: Requirement) -> str:
 def tree_hash(source: Path, *more: str) -> str:
     """A hash of a source tree's paths and contents, and of further texts.
 
-    Left out are what Python and build tools leave in a tree, and its tests:
-    they are not installed.
+    Left out are what Python and build tools leave in a tree, and its tests: they are not installed.
     """
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(source):

@@ -39,8 +39,7 @@ def of_build(
 
     Args:
       device: what it is for, "emulated" included.
-      patched_tree: what the locked patches gave; None where the checkout is
-        something else.
+      patched_tree: what the locked patches gave; None where the checkout is something else.
       toolchain: what it was built with, if for another system.
     """
     upstream = environment.upstream

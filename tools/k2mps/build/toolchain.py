@@ -1,12 +1,10 @@
 """A toolchain that compiles for macOS on Linux, put together when needed.
 
-Nothing of Apple's is kept in this repository.  The headers of macOS's C
-library and its list of symbols come with `ziglang`, those of the C++ library
-with Debian's libc++, torch's headers and libraries with torch's own wheel for
-macOS.  Metal and signposts are declared by the emulator's headers; the few
-declarations of Foundation and logging that k2 needs are in `macos/`.  The system's
-other libraries export what torch's libraries import from them, wherever this
-torch runs.
+Nothing of Apple's is kept in this repository.  The headers of macOS's C library and its list of
+symbols come with `ziglang`, those of the C++ library with Debian's libc++, torch's headers and
+libraries with torch's own wheel for macOS.  Metal and signposts are declared by the emulator's
+headers; the few declarations of Foundation and logging that k2 needs are in `macos/`.  The system's
+other libraries export what torch's libraries import from them, wherever this torch runs.
 """
 
 from __future__ import annotations
@@ -79,9 +77,8 @@ _STUBS: dict[str, tuple[str, tuple[str, ...]]] = {
     _METAL: ("System/Library/Frameworks/Metal.framework/Metal", ()),
 }
 
-# What k2 needs of these libraries and torch does not: of libc++ all of it in
-# the first that macOS had (uncaught_exceptions: since 10.12; std::future: since
-# 10.7), of Metal since 10.11.
+# What k2 needs of these libraries and torch does not: of libc++ all of it in the first that macOS
+# had (uncaught_exceptions: since 10.12; std::future: since 10.7), of Metal since 10.11.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -324,8 +321,7 @@ def _fetch(
 def _fetch_libcxx(environment: Environment) -> Path:
     """The headers of Debian's libc++, unpacked below build/.
 
-    They are not installed: a compiler that finds them would take them for
-    this machine's.
+    They are not installed: a compiler that finds them would take them for this machine's.
     """
     reporter = environment.reporter
     policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)

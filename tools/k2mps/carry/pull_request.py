@@ -1,8 +1,7 @@
 """The series as a pull request to k2: plain commits without this project's marks.
 
-The commits contain the new files and have no trailers.  The author of a patch
-that names none is the user.  The cover letter lists the patches and the figures
-of the last run of the suites.
+The commits contain the new files and have no trailers.  The author of a patch that names none is
+the user.  The cover letter lists the patches and the figures of the last run of the suites.
 """
 
 from __future__ import annotations
@@ -165,9 +164,8 @@ def mailbox(checkout: Checkout, made: Submission) -> bytes:
         *"format-patch --stdout --cover-letter --no-signature".split(),
         f"--from={name} <{email}>",
         *(
-            "-U3 --no-attach --no-thread --no-to --no-cc --no-add-header "
-            "--subject-prefix=PATCH --numbered --cover-from-description=none --full-index "
-            "--binary"
+            "-U3 --no-attach --no-thread --no-to --no-cc --no-add-header --subject-prefix=PATCH"
+            " --numbered --cover-from-description=none --full-index --binary"
         ).split(),
         f"--base={made.base}",
         f"{made.base}..{made.tip}",

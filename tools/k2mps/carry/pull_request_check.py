@@ -1,14 +1,13 @@
 """Whether each commit of a pull request builds, imports and passes.
 
-The check builds each commit twice, in a worktree under build/: with K2_WITH_MPS
-off, as upstream does, for k2's own suite on the CPU; and, once k2 has the option,
-with K2_WITH_MPS on, for `import k2` and an FSA.  Each of the two has one build
-tree for all commits, which compiles what a commit changes.  k2's style checkers
-read the lines that a commit adds.
+The check builds each commit twice, in a worktree under build/: with K2_WITH_MPS off, as upstream
+does, for k2's own suite on the CPU; and, once k2 has the option, with K2_WITH_MPS on, for `import
+k2` and an FSA.  Each of the two has one build tree for all commits, which compiles what a commit
+changes.  k2's style checkers read the lines that a commit adds.
 
-All builds but those of the last commit precompile torch's headers, which takes
-a third of the time and hides a forgotten include: the last commit's build finds it.
-A quick check runs k2's suite on the last commit only.
+All builds but those of the last commit precompile torch's headers, which takes a third of the time
+and hides a forgotten include: the last commit's build finds it.  A quick check runs k2's suite on
+the last commit only.
 
 The check keeps its results by the commits' trees, so that a later run continues.
 """

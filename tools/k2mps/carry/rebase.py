@@ -1,9 +1,8 @@
 """Carrying the series to another upstream commit.
 
 `git cherry-pick` picks each patch onto the new commit, in a worktree under build/,
-so that no conflict is in the user's checkout.  At a conflict the rebase stops and
-explains it; `advance` continues.  After the last patch, patches/ and the pin are
-written together.
+so that no conflict is in the user's checkout.  At a conflict the rebase stops and explains it;
+`advance` continues.  After the last patch, patches/ and the pin are written together.
 """
 
 from __future__ import annotations
@@ -209,9 +208,8 @@ class _Rebase:
             raise errors.ConflictError(
                 f"{', '.join(changed[:5])} changed since the rebase began",
                 why="k2mps rebase --continue would overwrite these changes",
-                next_command="git stash push --include-untracked patches"
-                " upstream.toml, then k2mps rebase --continue, then git stash"
-                " pop; or k2mps rebase --abort, and begin again",
+                next_command="git stash push --include-untracked patches upstream.toml, then k2mps"
+                " rebase --continue, then git stash pop; or k2mps rebase --abort, and begin again",
             )
 
     def run(self, drop_upstreamed: bool) -> Rebased:
@@ -405,9 +403,8 @@ class _Rebase:
         return errors.ConflictError(
             f"{self._place(commit)} no longer changes anything on {self._state.onto[:12]}",
             why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
-            next_command="k2mps rebase --continue --drop-upstreamed, to drop"
-            f" it; or edit {self._project.rebase} and k2mps rebase"
-            " --continue; or k2mps rebase --abort",
+            next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
+            f" {self._project.rebase} and k2mps rebase --continue; or k2mps rebase --abort",
         )
 
     def _explain(self, commit: Commit, paths: list[str] | None = None) -> list[Place]:
@@ -483,9 +480,8 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
             raise errors.UnreachableError(
                 f"upstream cannot be asked what {base} is now",
                 why=error.why,
-                next_command="check the network; or give the full id of a"
-                f" commit: {local} is what {name} is in"
-                f" {checkout.directory}",
+                next_command=f"check the network; or give the full id of a commit: {local} is what"
+                f" {name} is in {checkout.directory}",
             ) from None
         if not local:
             raise errors.K2mpsError(

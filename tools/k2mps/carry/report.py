@@ -55,8 +55,7 @@ class Drift:
     age_days: int | None = None  # the days since that date
     tip: str | None = None  # the last commit of upstream's default branch, as far as known here
     behind: int | None = None  # the number of commits from the pin to `tip`
-    # Why `tip` and `behind` are missing or may be old; empty where upstream has just
-    # answered.
+    # Why `tip` and `behind` are missing or may be old; empty where upstream has just answered.
     unknown: str = ""
 
 
@@ -229,9 +228,8 @@ def _patches_section(result: Report) -> Section:
     return Section(
         "Patches",
         (
-            f"{len(result.patches)} patches: {result.new_lines} lines in new"
-            f" files, {result.upstream_lines} lines in upstream's files,"
-            f" against {budget}",
+            f"{len(result.patches)} patches: {result.new_lines} lines in new files,"
+            f" {result.upstream_lines} lines in upstream's files, against {budget}",
             *(_group(result, group) for group in groups),
         ),
         (

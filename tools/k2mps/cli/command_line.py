@@ -130,9 +130,8 @@ def apply_command(session: Session) -> None:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
-        f"{found.directory}: applied {len(session.upstream.lock.patches)}"
-        f" patches, changed {len(result.written)} files; branch k2-mps at"
-        f" {result.tip[:12]}"
+        f"{found.directory}: applied {len(session.upstream.lock.patches)} patches, changed"
+        f" {len(result.written)} files; branch k2-mps at {result.tip[:12]}"
     )
 
 
@@ -363,10 +362,9 @@ def mac_report_command(
 ) -> None:
     """Run everything on this machine, and write one file for an issue.
 
-    The steps: doctor, build, each kernel alone with Metal's own checks, every
-    suite, the tests of threads many times, benchmark, calibration. A failed
-    step is in the report and does not stop the others. On Linux, where mps is
-    emulated, the report is for comparison with that of a Mac.
+    The steps: doctor, build, each kernel alone with Metal's own checks, every suite, the tests of
+    threads many times, benchmark, calibration. A failed step is in the report and does not stop the
+    others. On Linux, where mps is emulated, the report is for comparison with that of a Mac.
     """
     from k2mps.run import mac_report
 

@@ -1,7 +1,6 @@
 """The output of the command line: live progress on a terminal, lines elsewhere.
 
-rich is imported on the first use that needs it, so that quick commands stay
-quick.
+rich is imported on the first use that needs it, so that quick commands stay quick.
 """
 
 from __future__ import annotations

@@ -179,9 +179,8 @@ def rebase_command(
 ) -> None:
     """Carry patches/ and the pin to another upstream commit.
 
-    Conflicts are resolved in build/rebase, never in your checkout.  When all
-    patches are through, how they were resolved is kept in resolutions/, which
-    can be committed.
+    Conflicts are resolved in build/rebase, never in your checkout.  When all patches are through,
+    how they were resolved is kept in resolutions/, which can be committed.
     """
     from k2mps.carry import rebase
 

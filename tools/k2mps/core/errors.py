@@ -1,13 +1,12 @@
 """The errors that the tool reports, and the exit codes on which a script can branch.
 
-An error tells what failed, the probable cause, and the command to run next.  The
-library raises errors; the command line prints them and exits with their codes.
-`k2mps docs` writes the table of the codes.
+An error tells what failed, the probable cause, and the command to run next.  The library raises
+errors; the command line prints them and exits with their codes.  `k2mps docs` writes the table of
+the codes.
 
-Exit codes are part of the interface: a number never gets a second meaning.  0 is
-success and 2 a wrong command line.  A class without a code of its own is one that
-the tool itself catches.  Any function can raise `K2mpsError`; docstrings name only the
-kinds that a caller may tell apart.
+Exit codes are part of the interface: a number never gets a second meaning.  0 is success and 2 a
+wrong command line.  A class without a code of its own is one that the tool itself catches.  Any
+function can raise `K2mpsError`; docstrings name only the kinds that a caller may tell apart.
 """
 
 from __future__ import annotations

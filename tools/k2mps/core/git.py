@@ -3,14 +3,13 @@
 A command of `Git` runs with
 
 - the settings in `_FIXED`, so that the user's configuration changes no result;
-- English messages, a fixed identity and no environment variable that names
-  another repository (`scrub_environment`);
+- English messages, a fixed identity and no environment variable that names another repository
+  (`scrub_environment`);
 - a session of its own, so that only the tool gets a Ctrl-C.
 
-Two kinds of commands are less strict.  `network` commands use the user's
-configuration: insteadOf, proxies, credentials.  Commands on the working tree
-(`work_tree`) use the checkout's line ends and filters, so that a CRLF checkout
-stays one; the tool compares and commits blobs only.
+Two kinds of commands are less strict.  `network` commands use the user's configuration: insteadOf,
+proxies, credentials.  Commands on the working tree (`work_tree`) use the checkout's line ends and
+filters, so that a CRLF checkout stays one; the tool compares and commits blobs only.
 """
 
 from __future__ import annotations
@@ -87,9 +86,8 @@ _NO_CONVERSION = {
     "core.safecrlf": "false",
 }
 
-# Commands that show blobs.  Where the index says that a file is the same as a
-# blob, git would show the file, which may have other line ends; so these commands
-# get an index that does not exist.
+# Commands that show blobs.  Where the index says that a file is the same as a blob, git would show
+# the file, which may have other line ends; so these commands get an index that does not exist.
 _WITHOUT_INDEX = ("diff-tree", "format-patch", "log")
 
 # The variables for git that stay: configuration, transport, and where git looks.  Any
@@ -177,9 +175,8 @@ class Git:
 
         Args:
           args: the command, without the leading "git".
-          work_tree: the command reads or writes files of the working tree,
-            whose line ends and filters are the user's choice unless this is
-            a clone of the tool's.
+          work_tree: the command reads or writes files of the working tree, whose line ends and
+            filters are the user's choice unless this is a clone of the tool's.
         """
         settings = dict(_FIXED)
         variables = dict(_ENVIRONMENT)
@@ -236,8 +233,7 @@ class Git:
     def network(self, title: str, *args: str) -> None:
         """Runs clone or fetch, under the user's configuration.
 
-        The command keeps the terminal, where ssh or a credential helper may
-        have to ask something.
+        The command keeps the terminal, where ssh or a credential helper may have to ask something.
 
         Args:
           title: what the progress display calls the work.

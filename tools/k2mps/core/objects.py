@@ -17,8 +17,7 @@ from k2mps.core import errors, git
 FILE_MODE = "100644"
 EXECUTABLE_MODE = "100755"
 MODES = (FILE_MODE, EXECUTABLE_MODE)
-# fast-import wants a ref for its commits; the last command of a stream keeps
-# it from being written.
+# fast-import wants a ref for its commits; the last command of a stream keeps it from being written.
 _REF = b"refs/k2mps/import"
 
 
@@ -58,8 +57,7 @@ class Import:
         """Adds a commit.
 
         Args:
-          author, committer: "NAME <EMAIL> DATE", the date as in mail or as
-            "SECONDS ZONE".
+          author, committer: "NAME <EMAIL> DATE", the date as in mail or as "SECONDS ZONE".
           parents: commit ids, or what this function returned for earlier commits.
           changes: files by path; None removes one.
           anew: whether these are all files; else they change the first parent's.

@@ -97,8 +97,7 @@ def started(
     A process that is asked to end removes its locks and half-written outputs
     and ends its own children; one that does not end is killed.
     """
-    # A signal must not come between the start of the process and the promise
-    # to end it.
+    # A signal must not come between the start of the process and the promise to end it.
     with contextlib.ExitStack() as stack:
         with interrupts.deferred():
             process = subprocess.Popen(argv, **how)

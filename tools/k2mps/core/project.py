@@ -53,9 +53,8 @@ def find(start: Path | None = None) -> Project:
 def exclusive(directory: Path, what: str) -> Iterator[int]:
     """Keeps other runs of the tool away from `directory` meanwhile.
 
-    The lock goes with the process, however it ends: nothing is left behind.
-    Yields the descriptor that holds it; a child process that inherits that
-    holds the lock as well.
+    The lock goes with the process, however it ends: nothing is left behind. Yields the descriptor
+    that holds it; a child process that inherits that holds the lock as well.
 
     Raises:
       BusyError: another run holds it.

@@ -1,10 +1,9 @@
 """Replacing a set of files, all or none.
 
-First the new contents are staged, where a full disk harms nothing.  Then hard
-links keep the old files, a journal names all files, and the new files move to
-their places.  An error or a signal restores the old files, with their times.  A
-killed process leaves the journal, from which the next run does the same
-(`leftover`).
+First the new contents are staged, where a full disk harms nothing.  Then hard links keep the old
+files, a journal names all files, and the new files move to their places.  An error or a signal
+restores the old files, with their times.  A killed process leaves the journal, from which the next
+run does the same (`leftover`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ class FileTransaction:
     """One replacement of files.
 
     Args:
-      area: a directory for staged files and the journal, on the file system
-        of the files that are replaced.  It is made here, and must not exist,
-        unless there is a journal.
+      area: a directory for staged files and the journal, on the file system of the files that are
+        replaced.  It is made here, and must not exist, unless there is a journal.
       root: the directory that the paths are relative to.
       journal: what a killed process has left.
     Attributes:

@@ -34,8 +34,7 @@ def run(
 
     Args:
       module: the program, as `python -m` takes it.
-      built: the build whose k2 it imports; else the one that is registered
-        in .venv, if any.
+      built: the build whose k2 it imports; else the one that is registered in .venv, if any.
       on_line: takes each line that the program writes; default: the line is shown.
     """
     root = environment.project.root
@@ -59,8 +58,7 @@ class Program:
     next_command: str  # what to do when it fails
     group: str = ""  # a group of pyproject.toml that it needs
     repeated: int = 0  # how many of its last lines that error repeats
-    # The next commands for the statuses with which the program says that something is
-    # missing.
+    # The next commands for the statuses with which the program says that something is missing.
     missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def run(

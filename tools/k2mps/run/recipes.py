@@ -1,8 +1,7 @@
 """A checkout of icefall: rewriting it for mps, and restoring it.
 
-The original files are kept, by hard links, in the checkout's git directory:
-undoing needs no network and restores the bytes and the time of each file.  A
-file that was edited since is merged.
+The original files are kept, by hard links, in the checkout's git directory: undoing needs no
+network and restores the bytes and the time of each file.  A file that was edited since is merged.
 """
 
 from __future__ import annotations

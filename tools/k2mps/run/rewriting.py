@@ -1,12 +1,11 @@
 """A recipe for CUDA, rewritten to ask k2.mps.gpu for its device and the rest.
 
-Only known call shapes are rewritten, each to the same call of `k2.mps.gpu`,
-which does with CUDA what CUDA's call does.  Comments and strings stay as they
-are.  A rewritten program has none of the shapes: a second rewrite changes
-nothing.
+Only known call shapes are rewritten, each to the same call of `k2.mps.gpu`, which does with CUDA
+what CUDA's call does.  Comments and strings stay as they are.  A rewritten program has none of the
+shapes: a second rewrite changes nothing.
 
-A program that uses kaldifeat keeps its device, so that it stays on the CPU
-where there is no CUDA: nobody has run kaldifeat on mps.
+A program that uses kaldifeat keeps its device, so that it stays on the CPU where there is no CUDA:
+nobody has run kaldifeat on mps.
 """
 
 from __future__ import annotations

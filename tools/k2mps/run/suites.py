@@ -273,8 +273,7 @@ def run(
 def _spread(suite: Suite, arguments: Sequence[str]) -> list[str]:
     """pytest's options for as many processes as fit.
 
-    None where the user has options of his own: to choose a few tests, or to
-    see what they print.
+    None where the user has options of his own: to choose a few tests, or to see what they print.
     """
     processes = builder.fitting_jobs()
     if arguments or not suite.spread or processes < 2:

@@ -86,8 +86,7 @@ def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows the failures, then the summary.
 
     Raises:
-      CheckFailedError: something failed, a suite collected nothing, or no
-        suite could be run.
+      CheckFailedError: something failed, a suite collected nothing, or no suite could be run.
     """
     for result in results:
         if result.output:

@@ -1,15 +1,14 @@
 """The order that the texts of the patches ask for.
 
-Each commit of the series must build and import by itself.  A new file, or a line
-that a patch adds to an upstream file, may thus name only what upstream, the same
-patch or an earlier one has:
+Each commit of the series must build and import by itself.  A new file, or a line that a patch adds
+to an upstream file, may thus name only what upstream, the same patch or an earlier one has:
 
-- a header that it includes, a Python module that it imports or reaches as
-  `k2.mps.x`, a CMake file that it includes, a source that it lists;
+- a header that it includes, a Python module that it imports or reaches as `k2.mps.x`, a CMake file
+  that it includes, a source that it lists;
 - a function of `_k2` that Python calls, which C++ must have defined.
 
-A file that includes a header of k2's core must be a `.cu`, for which a CUDA build
-takes nvcc, or Objective-C++, which no CUDA build has.
+A file that includes a header of k2's core must be a `.cu`, for which a CUDA build takes nvcc, or
+Objective-C++, which no CUDA build has.
 """
 
 from __future__ import annotations

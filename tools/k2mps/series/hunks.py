@@ -1,9 +1,8 @@
 """The hunks of a diff that git wrote.
 
-Python places the hunks of a patch whose blob ids fit.  Measured with 38 patches on two
-shared cores: all commits of the series take 0.04 s of processor time and 0.08 s in all; with
-`git apply` for each patch in its place, 0.14 s and 0.25 s.  lint places no hunks, and fold
-lets git merge.
+Python places the hunks of a patch whose blob ids fit.  Measured with 38 patches on two shared
+cores: all commits of the series take 0.04 s of processor time and 0.08 s in all; with `git apply`
+for each patch in its place, 0.14 s and 0.25 s.  lint places no hunks, and fold lets git merge.
 """
 
 from __future__ import annotations

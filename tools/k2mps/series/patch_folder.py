@@ -1,8 +1,7 @@
 """patches/ as a whole.
 
 `patches/series` has the order (series_file.py), patch files have the edits of
-k2's files (patch_text.py), and patches/files has new files at their place in k2's
-tree.
+k2's files (patch_text.py), and patches/files has new files at their place in k2's tree.
 """
 
 from __future__ import annotations

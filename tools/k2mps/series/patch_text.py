@@ -20,21 +20,19 @@ A patch file edits files that upstream has.  It is UTF-8 with LF line ends:
     ...
 
 - `git am` reads a patch file as mail.
-- `From` and, on a line after it, `Date` are the author of the commit.  A patch
-  without `Date` is the project's own and has the first line above.
-- `Upstream-Status` is Pending, Submitted, Accepted or Inappropriate, then any
-  text.
-- `New-files` names the files that the patch adds, sorted, one a line after a
-  tab; it is absent where there are none.  New files are not in the diff but
-  under patches/files at their place in k2's tree.  Each belongs to one patch;
-  only a patch of a later group may edit it.
-- The diff is text and has one line of context, full blob ids and no function
-  names after its hunk headers.  It modifies or deletes files, and changes their
-  executable bit; it never adds, renames or copies.
+- `From` and, on a line after it, `Date` are the author of the commit.  A patch without `Date` is
+  the project's own and has the first line above.
+- `Upstream-Status` is Pending, Submitted, Accepted or Inappropriate, then any text.
+- `New-files` names the files that the patch adds, sorted, one a line after a tab; it is absent
+  where there are none.  New files are not in the diff but under patches/files at their place in
+  k2's tree.  Each belongs to one patch; only a patch of a later group may edit it.
+- The diff is text and has one line of context, full blob ids and no function names after its hunk
+  headers.  It modifies or deletes files, and changes their executable bit; it never adds, renames
+  or copies.
 - The diff or New-files may be absent, not both.
 
-A patch file may be hostile: reading refuses a path that leaves the tree, reaches
-into .git or goes through a symbolic link, before git sees it.
+A patch file may be hostile: reading refuses a path that leaves the tree, reaches into .git or goes
+through a symbolic link, before git sees it.
 """
 
 from __future__ import annotations

@@ -15,8 +15,7 @@ from collections.abc import Sequence
 
 from k2mps.core import errors
 
-# Fixes for any device; the mps device; operations in Metal; the patches that k2
-# need not take.
+# Fixes for any device; the mps device; operations in Metal; the patches that k2 need not take.
 GROUPS = ("fixes", "device", "kernels", "extras")
 _GROUP = re.compile(rf"#\s*({'|'.join(GROUPS)}):(\s.*)?")
 PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
@@ -47,8 +46,7 @@ def parse_groups(order: bytes) -> dict[str, str]:
     """The group of each patch in patches/series; empty where it has none.
 
     Raises:
-      SeriesError: the groups are not in their order, or a patch is in none of
-        them.
+      SeriesError: the groups are not in their order, or a patch is in none of them.
     """
     groups: dict[str, str] = {}
     current = ""

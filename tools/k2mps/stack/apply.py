@@ -73,9 +73,8 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
         raise errors.K2mpsError(
             f"{where} has commits of yours on top of k2",
             why="; ".join(now.user_commits),
-            next_command="k2mps export, to make patches of them; or git -C"
-            f" {where} checkout {upstream.pin.commit}, to leave them where"
-            " they are",
+            next_command=f"k2mps export, to make patches of them; or git -C {where} checkout"
+            f" {upstream.pin.commit}, to leave them where they are",
         )
     if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
         raise errors.K2mpsError(

@@ -204,8 +204,7 @@ def parse_words(text: str) -> Words:
 class _Author:
     """The series as commits, some of which a command makes anew.
 
-    The commits come from patches/, which decides on names and order, not from
-    the branch.
+    The commits come from patches/, which decides on names and order, not from the branch.
 
     Attributes:
       patches, commits: the series, in order.

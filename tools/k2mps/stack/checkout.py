@@ -460,10 +460,9 @@ class Checkout:
     ) -> list[str]:
         """Moves HEAD, index, files and refs to a destination.
 
-        All or nothing: an error, Ctrl-C or a full disk leaves everything as
-        it was.  Only files whose content differs are written.  The caller
-        holds `exclusive`, has checked that nothing is edited, and has called
-        `recover`.
+        All or nothing: an error, Ctrl-C or a full disk leaves everything as it was.  Only files
+        whose content differs are written.  The caller holds `exclusive`, has checked that nothing
+        is edited, and has called `recover`.
 
         Args:
           head: where the checkout stands, if the caller knows.

@@ -1,9 +1,8 @@
 """Finding the checkout that the user means, and cloning upstream.
 
-The tool uses a directory of the user's in place.  For a URL, or by default, it
-makes a clone under build/.  That clone has every commit and blob, so that later
-work needs no network; its files are the bytes of the commits; and it exists
-completely or not at all.
+The tool uses a directory of the user's in place.  For a URL, or by default, it makes a clone under
+build/.  That clone has every commit and blob, so that later work needs no network; its files are
+the bytes of the commits; and it exists completely or not at all.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def obtain(
 ) -> Checkout:
     """The checkout that `choice` names, cloned if need be.
 
-    A clone of the tool's fetches the pin if it lacks it; a directory of the
-    user's is only read.
+    A clone of the tool's fetches the pin if it lacks it; a directory of the user's is only read.
 
     Raises:
       CheckoutMissingError: the user's directory is not a checkout.
@@ -84,15 +82,13 @@ def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
     try:
         here = git.Git(directory.parent, reporter=reporter)
         try:
-            # The files are to be the bytes of the commit, for the tool and
-            # for the user's git.  No template, so no hooks; no filter, so
-            # every blob is there.
+            # The files are to be the bytes of the commit, for the tool and for the user's git.  No
+            # template, so no hooks; no filter, so every blob is there.
             here.network(
                 f"cloning {git.redacted(url)}",
                 *(
                     "clone --no-checkout --no-filter --template= --origin=origin "
-                    "--config=core.autocrlf=false --config=core.eol=lf "
-                    "--config=core.symlinks=true"
+                    "--config=core.autocrlf=false --config=core.eol=lf --config=core.symlinks=true"
                 ).split(),
                 f"--config=core.attributesFile={os.devnull}",
                 url,

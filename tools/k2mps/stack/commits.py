@@ -1,10 +1,9 @@
 """The commits that the series becomes.
 
-A commit's author is its patch's; the committer is fixed, and the date is the
-pin's, so that a commit's id depends on the pin and on patches/ only.  Python
-places the hunks of a patch that was exported, whose blob ids tell that each
-hunk fits to the byte; git places all others, or says why it cannot.  hunks.py
-has the measurement.
+A commit's author is its patch's; the committer is fixed, and the date is the pin's, so that a
+commit's id depends on the pin and on patches/ only.  Python places the hunks of a patch that was
+exported, whose blob ids tell that each hunk fits to the byte; git places all others, or says why it
+cannot.  hunks.py has the measurement.
 """
 
 from __future__ import annotations
@@ -99,9 +98,8 @@ def changed(checkout: Checkout, commit: str, old: str, new: str) -> str | None:
 
 
 def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str) -> bool:
-    """Whether the commits up to `commit` say what patches/ says: the same
-    patches in the same order under the same names, each with the same words
-    and changes.
+    """Whether the commits up to `commit` say what patches/ says: the same patches in the same order
+    under the same names, each with the same words and changes.
 
     Args:
       tip: the last commit that `commit_series` has made.

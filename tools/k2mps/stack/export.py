@@ -53,8 +53,7 @@ def export(
 
 
 def lock(project: Project, checkout: Checkout) -> tuple[int, str, bool]:
-    """Writes the hashes of patches/ to upstream.toml, which resolves a merge
-    conflict in the lock.
+    """Writes the hashes of patches/ to upstream.toml, which resolves a merge conflict in the lock.
 
     Args:
       checkout: any checkout that has the pin; the command does not change it.

@@ -30,8 +30,7 @@ class Plan:
 
     patches: tuple[str, ...]  # names of all patches, in order
     lock: Lock  # the lock of these patches
-    # Files of the project to write, by path, upstream.toml included if the lock or the pin
-    # changes.
+    # Files of the project to write, by path, upstream.toml included if the lock or the pin changes.
     changed: dict[str, File]
     removed: tuple[str, ...]  # files of the project to remove
 
@@ -191,12 +190,10 @@ class _Exporter:
             self._groups, self._names[commit.id], self._names[owner.id]
         ):
             raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes"
-                f" {change.path}, which commit {owner.id[:12]}"
-                f" ({owner.subject}) adds",
-                why="a new file lies under patches/files in one state, which"
-                " the patch that adds it owns; only one of a later group may"
-                " edit it",
+                f"commit {commit.id[:12]} ({commit.subject}) changes {change.path}, which commit"
+                f" {owner.id[:12]} ({owner.subject}) adds",
+                why="a new file lies under patches/files in one state, which the patch that adds it"
+                " owns; only one of a later group may edit it",
                 next_command=f"git commit --fixup={owner.id[:12]} that part,"
                 " then git rebase -i --autosquash",
             )
@@ -238,8 +235,7 @@ class _Exporter:
 def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
     """The patch name of each commit, by commit id.
 
-    A patch keeps its name when its subject changes; a new commit is named after
-    its subject.
+    A patch keeps its name when its subject changes; a new commit is named after its subject.
     """
     names: dict[str, str] = {}
     for commit in commits:
@@ -299,10 +295,9 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     """
     output = checkout.git.bytes(
         *(
-            "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color "
-            "--no-ext-diff --no-textconv --text --diff-filter=a --src-prefix=a/ "
-            "--dst-prefix=b/ --diff-algorithm=myers --indent-heuristic "
-            "--inter-hunk-context=0"
+            "diff-tree --stdin -r -p -U1 --full-index --no-renames --no-color --no-ext-diff"
+            " --no-textconv --text --diff-filter=a --src-prefix=a/ --dst-prefix=b/"
+            " --diff-algorithm=myers --indent-heuristic --inter-hunk-context=0"
         ).split(),
         stdin=stdin_of(commits),
     )

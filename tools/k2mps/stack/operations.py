@@ -1,14 +1,12 @@
 """The operation log, which `k2mps undo` reads.
 
-Each command that changes patches/ or branch k2-mps adds an entry: a commit in
-the checkout's repository that no branch has.  The tree of the entry is patches/
-and upstream.toml as they were before the command.  Its parents are the previous
-entry and the commits of HEAD, branch k2-mps and the base, so that git keeps
-them.  Its message says the rest.  `LOG_REF` names the last entry.
+Each command that changes patches/ or branch k2-mps adds an entry: a commit in the checkout's
+repository that no branch has.  The tree of the entry is patches/ and upstream.toml as they were
+before the command.  Its parents are the previous entry and the commits of HEAD, branch k2-mps and
+the base, so that git keeps them.  Its message says the rest.  `LOG_REF` names the last entry.
 
-A command takes effect when git sets `LOG_REF`, with the other refs in one step.
-After a kill, the next run completes the command if the ref is set, and undoes it
-if not.
+A command takes effect when git sets `LOG_REF`, with the other refs in one step.  After a kill, the
+next run completes the command if the ref is set, and undoes it if not.
 """
 
 from __future__ import annotations
@@ -137,8 +135,7 @@ def carry_out(
     move: Move,
     stage: Callable[[], None] | None = None,
 ) -> None:
-    """Changes files of the project and the checkout, all or nothing, and adds
-    an entry to the log.
+    """Changes files of the project and the checkout, all or nothing, and adds an entry to the log.
 
     The caller holds `exclusive` of both.
 
@@ -146,8 +143,8 @@ def carry_out(
       command: what the user sees in the log.
       changed, removed: files of the project, by path.
       move: the destination of the checkout.
-      stage: adds the checkout's edits to the index, where they become a
-        commit.  A kill after that only leaves them staged.
+      stage: adds the checkout's edits to the index, where they become a commit.  A kill after that
+        only leaves them staged.
     """
     operation = record(
         project, checkout, command, head_after=move.head or None, staged=stage is not None
@@ -194,12 +191,11 @@ def _go(checkout: Checkout, move: Move, reason: str) -> None:
 
 @contextlib.contextmanager
 def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Iterator[None]:
-    """Locks the project and the checkout, and finishes or undoes what a killed
-    run left.
+    """Locks the project and the checkout, and finishes or undoes what a killed run left.
 
     Args:
-      rebasing: whether the caller is the rebase that may be in progress; any
-        other command is refused beside a rebase.
+      rebasing: whether the caller is the rebase that may be in progress; any other command is
+        refused beside a rebase.
     """
     with exclusive(project.root, str(project.root)):
         recover(project)
@@ -211,8 +207,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Refuses to change patches/ during a rebase, whose end would overwrite the
-    change.
+    """Refuses to change patches/ during a rebase, whose end would overwrite the change.
 
     Raises:
       ConflictError: a rebase is in progress.

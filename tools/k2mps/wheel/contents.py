@@ -1,10 +1,9 @@
 """A wheel of the patched k2: its name, its files, its metadata.
 
-A wheel holds what upstream's own would: `_k2`, its libraries in k2/lib, the
-Python package.  It is made for the Python of .venv, from a checkout whose
-files are the tree that upstream.toml locks.  The same input gives the same
-wheel to the byte: names, times, modes and order of its files depend on nothing
-else.
+A wheel holds what upstream's own would: `_k2`, its libraries in k2/lib, the Python package.  It is
+made for the Python of .venv, from a checkout whose files are the tree that upstream.toml locks.
+The same input gives the same wheel to the byte: names, times, modes and order of its files depend
+on nothing else.
 """
 
 from __future__ import annotations

@@ -70,8 +70,7 @@ def gather(
     Args:
       program: the Python that the wheel is for, by name or path; default .venv's.
     Raises:
-      CheckFailedError: the wheel is for another Python, or no wheel at
-        all.
+      CheckFailedError: the wheel is for another Python, or no wheel at all.
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")

@@ -22,8 +22,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and what is beside them once it is
-    installed.
+    """The libraries of a macOS wheel, and what is beside them once it is installed.
 
     Args:
       wheel: the wheel, whose name has the tag.

@@ -40,13 +40,11 @@ def make(
 
     Args:
       request: for the device of the target; which torch, and how many compilers.
-      release: whether the wheel is meant for others: then this clone of k2-mps
-        must be as committed.
-      python: the Python that a wheel for another system is for, by name or
-        path; default .venv's.
+      release: whether the wheel is meant for others: then this clone of k2-mps must be as
+        committed.
+      python: the Python that a wheel for another system is for, by name or path; default .venv's.
     Raises:
-      CheckFailedError: the wheel is not what it should be, or cannot be
-        installed or imported here.
+      CheckFailedError: the wheel is not what it should be, or cannot be installed or imported here.
     """
     project = environment.project
     _refuse_edits(environment, checkout)
@@ -108,8 +106,7 @@ def _refuse_dirt(project: Project) -> None:
 def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
     """Installs a wheel for this machine in a clean environment and imports it.
 
-    The environment has what .venv has, but no k2 and nothing that leads to
-    one.
+    The environment has what .venv has, but no k2 and nothing that leads to one.
     """
     reporter, root = environment.reporter, environment.project.build_root
     version = wheel.name.split("-")[1]

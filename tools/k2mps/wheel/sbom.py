@@ -95,9 +95,8 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
         pedigree=Pedigree(
             ancestors=[upstream],
             commits=[Commit(uid=commit)],
-            notes="The ancestor with the patches of k2-mps whose SHA-256 is"
-            f" {origin['series']}; git's id of the result is"
-            f" {origin['patched_tree']}.",
+            notes=f"The ancestor with the patches of k2-mps whose SHA-256 is {origin['series']};"
+            f" git's id of the result is {origin['patched_tree']}.",
         ),
         properties=[Property(name=f"k2mps:{name}", value=str(origin[name])) for name in _TOLD],
     )
