@@ -48,8 +48,7 @@ def _check_no_work(checkout: Checkout, pin: Pin) -> None:
 
 
 def _branches_with_work(checkout: Checkout, pin: Pin) -> list[str]:
-    """Branches, and HEAD, with commits that upstream, the tool and patches/
-    do not have."""
+    """Branches, and HEAD, with commits that upstream, the tool and patches/ do not have."""
     names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
     base = checkout.base()
     known = ["--not", "--remotes", "--tags", pin.commit, *([base] if base else [])]

@@ -1,6 +1,5 @@
-"""Why a patch does not apply to another upstream commit: for each hunk that
-conflicts, the kind of conflict and the upstream commits that touched its lines.
-"""
+"""Why a patch does not apply to another upstream commit: for each hunk that conflicts, the kind of
+conflict and the upstream commits that touched its lines."""
 
 from __future__ import annotations
 
@@ -156,8 +155,7 @@ class Explainer:
         return [name.partition(":")[2] for name in names if name]
 
     def _touched(self, commit: Commit, hunk: Hunk) -> tuple[Culprit, ...]:
-        """The upstream commits that changed a hunk's lines, or lines next to
-        them."""
+        """The upstream commits that changed a hunk's lines, or lines next to them."""
         signs = b"".join(line[:1] for line in hunk.body)
         leading = len(signs) - len(signs.lstrip(b" "))
         trailing = len(signs) - len(signs.rstrip(b" "))

@@ -275,9 +275,8 @@ class _Rebase:
         self._state.conflicts[path] = kept
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
-        """Commits the user's version of the patch at which the rebase stopped, and
-        keeps how conflicts were resolved.
-        """
+        """Commits the user's version of the patch at which the rebase stopped, and keeps how
+        conflicts were resolved."""
         if not self._state.conflicts and not self._state.empty:
             return
         self._check_untracked()

@@ -297,8 +297,7 @@ def split_z(output: bytes) -> list[str]:
 
 
 def version() -> tuple[int, ...]:
-    """The version of the git that is found on the PATH; none where there is
-    no git."""
+    """The version of the git that is found on the PATH; none where there is no git."""
     try:
         output = subprocess.run(["git", "version"], capture_output=True, text=True).stdout
     except OSError:

@@ -34,9 +34,8 @@ class Project:
 
 
 def find(start: Path | None = None) -> Project:
-    """The project that `start` (default: the current directory) is in, else
-    the one that this very file belongs to.
-    """
+    """The project that `start` (default: the current directory) is in, else the one that this very
+    file belongs to."""
     here = Path(start or os.getcwd()).resolve()
     own = Path(__file__).resolve().parent
     for directory in (here, *here.parents, *own.parents):

@@ -113,8 +113,7 @@ KERNELS = Program(
 
 
 def _words(options: Mapping[str, object]) -> Iterator[str]:
-    """Options as words of a command line; a path is the user's, wherever the
-    program runs."""
+    """Options as words of a command line; a path is the user's, wherever the program runs."""
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
             if one is True:

@@ -190,9 +190,8 @@ class Result:
 
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
-    """The suites of these names, in the order of `SUITES`; all that exist on
-    this system where there are no names.
-    """
+    """The suites of these names, in the order of `SUITES`; all that exist on this system where
+    there are no names."""
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
         if name not in here:

@@ -114,8 +114,7 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Find
 
 
 def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile
-    them without."""
+    """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile them without."""
     for path in files:
         if path.endswith(".cc"):
             for line, name in _included(files[path]):

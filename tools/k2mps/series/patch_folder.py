@@ -98,8 +98,7 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
-    """Files and the directories above them, by their names without case, which a
-    Mac ignores."""
+    """Files and the directories above them, by their names without case, which a Mac ignores."""
     found = {}
     for path in paths:
         parts = path.split("/")
@@ -110,9 +109,8 @@ def folded(paths: Iterable[str]) -> dict[str, str]:
 
 
 def same_elsewhere(known: dict[str, str], path: str) -> str:
-    """The file or directory that a new file collides with where case is ignored;
-    empty if there is none.
-    """
+    """The file or directory that a new file collides with where case is ignored; empty if there is
+    none."""
     parts = path.split("/")
     for end in range(1, len(parts) + 1):
         place = "/".join(parts[:end])

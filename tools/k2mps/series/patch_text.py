@@ -137,8 +137,7 @@ class Patch:
 
 
 def mail_date(text: str) -> str:
-    """A date as git writes it in mail; empty if the text is not a date of mail
-    with a time zone."""
+    """A date as git writes it in mail; empty if the text is not a date of mail with a time zone."""
     # Few patches have a date, and these take time to import.
     import datetime
     import email.utils

@@ -86,8 +86,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
 
 
 def _left_by_us(checkout: Checkout) -> bool:
-    """Whether this is the tool's own clone at an upstream commit, such as an
-    earlier pin."""
+    """Whether this is the tool's own clone at an upstream commit, such as an earlier pin."""
     return checkout.own and bool(
         checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
     )

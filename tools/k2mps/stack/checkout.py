@@ -583,8 +583,7 @@ class Checkout:
         return [entry[2:] for entry in git.split_z(output) if entry[0] != "H"]
 
     def entries(self, commit: str, paths: Iterable[str] = ()) -> dict[str, tuple[str, str]]:
-        """Mode and id of the files of a commit, or of those of these paths that
-        it has."""
+        """Mode and id of the files of a commit, or of those of these paths that it has."""
         output = self.git.bytes("ls-tree", "-r", "-z", commit, "--", *paths)
         found = {}
         for line in git.split_z(output):

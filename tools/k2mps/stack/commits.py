@@ -36,8 +36,7 @@ class Made:
 
 
 def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
-    """What the series gave here, if it was the last one; git may have removed
-    the commits since."""
+    """What the series gave here, if it was the last one; git may have removed the commits since."""
     try:
         key, tip, tree = (checkout.git_dir / _NOTE).read_text().split()
     except (FileNotFoundError, ValueError):
@@ -79,8 +78,7 @@ def identity(patch: Patch, date: str) -> dict[str, str]:
 
 
 def moved(checkout: Checkout, commit: Commit, onto: str) -> str | None:
-    """The tree of a commit's changes on another commit; None where they do
-    not fit."""
+    """The tree of a commit's changes on another commit; None where they do not fit."""
     parent = commit.parents[0]
     if checkout.tree_of(onto) == checkout.tree_of(parent):
         return checkout.tree_of(commit.id)
@@ -152,8 +150,7 @@ def _make(checkout: Checkout, pin: Pin, found: Series) -> Made:
 def _edit(
     checkout: Checkout, patch: Patch, files: Mapping[str, File | None]
 ) -> dict[str, File | None]:
-    """The files that a patch edits, as they are after it; None for one that it
-    deletes."""
+    """The files that a patch edits, as they are after it; None for one that it deletes."""
     before = {}
     for edit in patch.edits:
         file = files.get(edit.path)
