@@ -23,7 +23,7 @@ from k2mps.build import doctor, provenance
 from k2mps.build.doctor import Device
 from k2mps.build.environment import REGISTER, Environment, torch_requirement, version_in
 from k2mps.build.toolchain import Toolchain
-from k2mps.core import errors, process
+from k2mps.core import errors, process, transaction
 from k2mps.core.pins import sha256
 from k2mps.core.project import Project, exclusive
 from k2mps.stack import apply, status
@@ -238,9 +238,7 @@ def register(environment: Environment, built: Built) -> None:
         target = packages / name
         # Others read these files meanwhile.
         if not target.exists() or target.read_text(encoding="utf-8") != text:
-            draft = target.with_suffix(".draft")
-            draft.write_text(text, encoding="utf-8")
-            os.replace(draft, target)
+            transaction.rewrite(target, text)
 
 
 def demonstrate(environment: Environment) -> None:

@@ -26,7 +26,7 @@ from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
-from k2mps.core import errors, process
+from k2mps.core import errors, process, transaction
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
 from k2mps.run import suites
@@ -122,9 +122,7 @@ class _Known:
 
     def put(self, tree: str, found) -> None:
         self._found[tree] = found
-        draft = self._path.with_suffix(".draft")
-        draft.write_text(json.dumps(self._found, indent=1) + "\n", encoding="utf-8")
-        os.replace(draft, self._path)
+        transaction.rewrite(self._path, json.dumps(self._found, indent=1) + "\n")
 
 
 def _off(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
 import shlex
 import shutil
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from k2mps.carry import resolutions
 from k2mps.carry.conflict import Explainer, Place
-from k2mps.core import errors, git, interrupts
+from k2mps.core import errors, git, interrupts, transaction
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
 from k2mps.core.project import Project
@@ -194,9 +193,7 @@ class _Rebase:
 
     def save(self) -> None:
         """Writes the state; a kill leaves the old or the new one."""
-        draft = self._file.with_suffix(".draft")
-        draft.write_text(json.dumps(dataclasses.asdict(self._state)), encoding="utf-8")
-        os.replace(draft, self._file)
+        transaction.rewrite(self._file, json.dumps(dataclasses.asdict(self._state)))
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""

@@ -72,9 +72,7 @@ class FileTransaction:
                 }
             )
         journal = {"root": str(self._root), "entries": entries, "note": note or {}}
-        draft = self._area / "journal.draft"
-        draft.write_text(json.dumps(journal), encoding="utf-8")
-        os.replace(draft, self._area / "journal")
+        rewrite(self._area / "journal", json.dumps(journal))
         self._entries = entries
 
     def replace(self, path: str) -> None:
@@ -159,6 +157,13 @@ def leftover(area: Path) -> FileTransaction | None:
         _remove(area)
         return None
     return FileTransaction(area, Path(journal["root"]), journal)
+
+
+def rewrite(path: Path, text: str) -> None:
+    """Writes a file; a kill leaves the old text or the new one."""
+    draft = path.with_name(f"{path.name}.draft")
+    draft.write_text(text, encoding="utf-8")
+    os.replace(draft, path)
 
 
 def keep(target: Path, kept: Path) -> None:

@@ -10,7 +10,6 @@ import dataclasses
 import getpass
 import html
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from k2mps.build import builder, doctor
 from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
-from k2mps.core import errors
+from k2mps.core import errors, transaction
 from k2mps.run import program, testing
 from k2mps.stack.checkout import Checkout
 
@@ -267,9 +266,7 @@ def page(report: dict) -> str:
 def write(report: dict, target: Path) -> None:
     """Writes the page, all of it or nothing."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f"{target.name}.draft")
-    draft.write_text(page(report), encoding="utf-8")
-    os.replace(draft, target)
+    transaction.rewrite(target, page(report))
 
 
 def read(file: Path) -> dict:

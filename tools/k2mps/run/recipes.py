@@ -111,7 +111,8 @@ class Recipes:
                 if _digest(now) == digest:
                     restored[path] = kept
                 elif now != original:
-                    content = self._merged(now, original)
+                    rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
+                    content = self._git.merge(now, rewritten, original)
                     if content is None:
                         clashing.append(path)
                     else:
@@ -167,11 +168,6 @@ class Recipes:
             if changed != content:
                 written[path] = changed
         return written, left
-
-    def _merged(self, now: bytes, original: bytes) -> bytes | None:
-        """The user's edits on top of the original; None where they clash."""
-        rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
-        return self._git.merge(now, rewritten, original)
 
     def _replace(self, contents: Mapping[str, bytes | Path], *, remember: bool) -> None:
         """Puts files in their places: bytes, or a file that was kept."""

@@ -6,14 +6,12 @@ bytes, and applying an exported series gives the same tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from k2mps.core import errors, pins
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
 from k2mps.stack import extraction, operations, status
-from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Commit, Move
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
 from k2mps.stack.commits import commit_series, say_series
 
 
@@ -32,11 +30,22 @@ def export(
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
         _check_base(project, pinned, checkout)
-        commits = _commits(checkout, pinned.pin.commit, tip)
+        commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
+        if not commits:
+            raise errors.K2mpsError(
+                f"branch {BRANCH} has no commits on top of the pin",
+                why="exporting that would delete every patch",
+                next_command="k2mps apply",
+            )
         made = extraction.plan(project, checkout, commits)
         if not overwrite:
             _check_unedited(project, pinned, made)
-        _check_removals(made.removed, prune)
+        if made.removed and not prune:
+            raise errors.K2mpsError(
+                f"the branch does not have {', '.join(made.removed)}",
+                why="the commits may have been dropped by mistake",
+                next_command="k2mps export --prune, to delete them",
+            )
         refs = {BASE_REF: tip}  # here patches/ and the branch agree
         if made.changed or made.removed:
             operations.carry_out(
@@ -123,17 +132,6 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
         )
 
 
-def _commits(checkout: Checkout, pin: str, tip: str) -> list[Commit]:
-    commits = checkout.commits(f"{pin}..{tip}")
-    if not commits:
-        raise errors.K2mpsError(
-            f"branch {BRANCH} has no commits on top of the pin",
-            why="exporting that would delete every patch",
-            next_command="k2mps apply",
-        )
-    return commits
-
-
 def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -> None:
     """Refuses to overwrite edits of patches/."""
     changes = status.patch_changes(project, pinned)
@@ -143,13 +141,4 @@ def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -
             why="; ".join(changes),
             next_command="k2mps lock, to keep the edits; git checkout patches,"
             " or k2mps export --overwrite, to give them up",
-        )
-
-
-def _check_removals(gone: Sequence[str], prune: bool) -> None:
-    if gone and not prune:
-        raise errors.K2mpsError(
-            f"the branch does not have {', '.join(gone)}",
-            why="the commits may have been dropped by mistake",
-            next_command="k2mps export --prune, to delete them",
         )

@@ -110,7 +110,12 @@ class _Exporter:
 
     def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
         for commit in commits:
-            _check_plain(commit)
+            if len(commit.parents) != 1:
+                raise errors.K2mpsError(
+                    f"commit {commit.id[:12]} ({commit.subject}) is a merge",
+                    why="a series is a line of commits",
+                    next_command="git rebase, to make it one",
+                )
         self._old = old
         self._names = _names(commits, old)
         self._upstream = checkout.entries(pin)
@@ -260,15 +265,6 @@ def name_for(subject: str, taken: set[str]) -> str:
         number += 1
         name = f"{stem}-{number}.patch"
     return name
-
-
-def _check_plain(commit: Commit) -> None:
-    if len(commit.parents) != 1:
-        raise errors.K2mpsError(
-            f"commit {commit.id[:12]} ({commit.subject}) is a merge",
-            why="a series is a line of commits",
-            next_command="git rebase, to make it one",
-        )
 
 
 def _split_message(message: str) -> tuple[str, str, dict[str, str]]:

@@ -167,7 +167,11 @@ def carry_out(
                 for path in removed:
                     check()
                     files.remove(path)
-                _go(checkout, move, command)
+                head = checkout.head()
+                if not move.commit or (head.name, head.commit) == (move.head, move.commit):
+                    checkout.set_refs(move.refs, command)
+                else:
+                    checkout.move_to(move, command, head)
                 files.complete()
             except BaseException:
                 # A signal may arrive when all has been done.
@@ -179,14 +183,6 @@ def carry_out(
     finally:
         with interrupts.deferred():
             files.close()
-
-
-def _go(checkout: Checkout, move: Move, reason: str) -> None:
-    head = checkout.head()
-    if not move.commit or (head.name, head.commit) == (move.head, move.commit):
-        checkout.set_refs(move.refs, reason)
-    else:
-        checkout.move_to(move, reason)
 
 
 @contextlib.contextmanager

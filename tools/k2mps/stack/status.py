@@ -120,7 +120,8 @@ def _judge(
     pin = upstream.pin
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
-    at_tree = head.tree == (made.tree if made else _last_applied(checkout))
+    base = None if made else checkout.base()
+    at_tree = head.tree == (made.tree if made else base and checkout.tree_of(base))
     if at_tree and (
         made is None
         or head.branch != BRANCH_REF
@@ -143,16 +144,10 @@ def _judge(
             )
             return State.EDITED if edited else State.OTHER_SERIES, (), [detail]
     elif ours and not edited:
-        base = ours[0].parents[0][:12]
-        return State.OTHER_SERIES, (), [f"the series was applied to another commit, {base}"]
+        other = ours[0].parents[0][:12]
+        return State.OTHER_SERIES, (), [f"the series was applied to another commit, {other}"]
     detail = f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"
     return State.OTHER_COMMIT, (), [detail]
-
-
-def _last_applied(checkout: Checkout) -> str | None:
-    """The tree of the series that was applied or exported last, if any."""
-    base = checkout.base()
-    return checkout.tree_of(base) if base else None
 
 
 def _next_command(state: State, edited, changes, on_pin: bool) -> str:

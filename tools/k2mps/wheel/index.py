@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import html
-import os
 import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 
-from k2mps.core import errors
+from k2mps.core import errors, transaction
 from k2mps.wheel.archive import WheelFile
 
 NAME = "index.html"
@@ -47,9 +46,7 @@ def write(directory: Path, base_url: str = "") -> Path:
             next_command="k2mps wheel makes one in build/wheels",
         )
     page = directory / NAME
-    draft = page.with_suffix(".draft")
-    draft.write_text(text(wheels, base_url), encoding="utf-8")
-    os.replace(draft, page)
+    transaction.rewrite(page, text(wheels, base_url))
     return page
 
 
