@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import unicodedata
@@ -192,9 +193,9 @@ def parse(name: str, raw: bytes) -> Patch:
     lines = os.fsdecode(head).split("\n")
     if lines[-1] != "":
         raise _malformed(name, len(lines), "an empty line must come before '---'")
-    reader = _HeaderReader(name, lines)
-    author = reader.field("From")
-    date = reader.optional("Date")
+    fields, new_files, body = _header(name, lines)
+    author, date = fields["From"], fields.get("Date", "")
+    subject, status = fields["Subject"], fields["Upstream-Status"]
     if not AUTHOR.fullmatch(author) or (author == FROM) != (not date):
         raise _malformed(
             name,
@@ -205,10 +206,6 @@ def parse(name: str, raw: bytes) -> Patch:
     if date and mail_date(date) != date:
         raise _malformed(name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'")
     subject_line = 3 if date else 2
-    subject = reader.field("Subject")
-    status = reader.field("Upstream-Status")
-    new_files = reader.listing("New-files")
-    body = reader.rest()
     if not subject:
         raise _malformed(name, subject_line, "the subject is empty")
     if status.split(" ")[0] not in STATUSES:
@@ -265,50 +262,32 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
     return tuple(edits)
 
 
-class _HeaderReader:
-    """Takes header fields off the top of a patch file, in a fixed order."""
-
-    def __init__(self, name: str, lines: Sequence[str]):
-        self._name = name
-        self._lines = lines
-        self._at = 0
-
-    def field(self, key: str) -> str:
-        line = self._lines[self._at]
-        if not line.startswith(f"{key}: "):
-            raise self._error(f"'{key}: ...' is expected here")
-        self._at += 1
-        value = line[len(key) + 2 :]
-        if value != value.strip():
-            raise self._error(f"{key} has spaces around its value")
-        return value
-
-    def optional(self, key: str) -> str:
-        found = self._lines[self._at].startswith(f"{key}: ")
-        return self.field(key) if found else ""
-
-    def listing(self, key: str) -> tuple[str, ...]:
-        if self._lines[self._at] != f"{key}:":
-            return ()
-        self._at += 1
-        paths = []
-        while self._lines[self._at].startswith("\t"):
-            paths.append(self._lines[self._at][1:])
-            self._at += 1
-        if not paths:
-            raise self._error(f"{key} has no entries")
-        return tuple(paths)
-
-    def rest(self) -> str:
-        if self._lines[self._at] != "":
-            raise self._error("an empty line must end the header")
-        body = "\n".join(self._lines[self._at + 1 : -1])
-        if body != body.strip("\n"):
-            raise self._error("the text must not begin or end with an empty line")
-        return body
-
-    def _error(self, reason: str) -> errors.SeriesError:
-        return _malformed(self._name, self._at + 1, reason)
+def _header(name: str, lines: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...], str]:
+    """The fields of a patch file's header, its new files and its text."""
+    fields = {}
+    at = 0
+    for key in ("From", "Date", "Subject", "Upstream-Status"):
+        found, _, value = lines[at].partition(": ")
+        if found == key:
+            if value != value.strip():
+                raise _malformed(name, at + 1, f"{key} has spaces around its value")
+            fields[key] = value
+            at += 1
+        elif key != "Date":
+            raise _malformed(name, at + 1, f"'{key}: ...' is expected here")
+    new_files: tuple[str, ...] = ()
+    if lines[at] == "New-files:":
+        listed = itertools.takewhile(lambda line: line.startswith("\t"), lines[at + 1 :])
+        new_files = tuple(line[1:] for line in listed)
+        if not new_files:
+            raise _malformed(name, at + 1, "New-files has no entries")
+        at += 1 + len(new_files)
+    if lines[at] != "":
+        raise _malformed(name, at + 1, "an empty line must end the header")
+    body = "\n".join(lines[at + 1 : -1])
+    if body != body.strip("\n"):
+        raise _malformed(name, at + 2, "the text must not begin or end with an empty line")
+    return fields, new_files, body
 
 
 def _edit(name: str, match: re.Match, line: int) -> Edit:
