@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from k2mps.core import errors, pins
 from k2mps.series import dependencies, patch_text
 
 from k2_mps_tests.tooling import support
@@ -416,3 +417,28 @@ def test_the_hook_runs_a_command_that_exists(sound):
     for path in (CONTEXT, "patches/series", "patches/files/a/b", "upstream.toml"):
         assert re.search(files, path)
     assert not re.search(files, "tools/upstream.toml")
+
+
+@pytest.mark.parametrize(
+    "old, new, problem",
+    [
+        (r"^\[upstream\]", "[upstream", "is not valid TOML"),
+        (r"^\[upstream\]", "[other]", r"\[upstream\] is missing"),
+        (r"^url = .*", "url = ''", r"\[upstream\] url must be a text"),
+        (r"^commit = .*", "commit = 'a741ae88'", "commit must be a full object id"),
+        (r"^default = .*", "", r"\[torch\] default must be a text"),
+        (r"^default = .*", "default = '0.1'", "supported must contain the default"),
+        (r"^supported = \[", "supported = [2.13, ", "supported must be a list of texts"),
+        (r"^lines = .*", "lines = 'many'", r"\[budget\] lines must be a number"),
+        (r"^series = .*", "series = 1", r"\[lock\] series must be a text"),
+        (r"^\[lock.patches\]", "[lock]\npatches = 1\n[lock.patches]", "is not valid TOML"),
+    ],
+)
+def test_what_upstream_toml_must_have(tmp_path, old, new, problem):
+    text, count = re.subn(old, new, (ROOT / "upstream.toml").read_text(), flags=re.M)
+    assert count == 1
+    file = tmp_path / "upstream.toml"
+    file.write_text(text)
+    with pytest.raises(errors.K2mpsError, match=problem) as refused:
+        pins.load(file)
+    assert refused.value.next_command

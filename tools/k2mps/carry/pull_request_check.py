@@ -74,7 +74,8 @@ def check(
     folder = project.build_root / "upstream"
     project.build_root.mkdir(exist_ok=True)
     with exclusive(project.build_root, "build/upstream"):
-        known = _Known(project.build_root / "upstream-check.json")
+        file = project.build_root / "upstream-check.json"
+        known = _known(file)
         checkout.remove_worktree(folder)
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
@@ -83,7 +84,8 @@ def check(
                 fast = quick and not last
                 # A result also stands for the kinds behind it.
                 kinds = ("", " precompiled", " quick")[: 1 + (not last) + fast]
-                found = next(filter(None, (known.get(tree + kind) for kind in kinds)), None)
+                results = (known.get(tree + kind) for kind in kinds)
+                found = next((one for one in results if one and all(ok for _, ok in one)), None)
                 if found is None:
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
@@ -94,7 +96,8 @@ def check(
                         _on(environment, worktree, arguments),
                         ("\n".join(offences) or "well", not offences),
                     )
-                    known.put(tree + kinds[-1], found)
+                    known[tree + kinds[-1]] = found
+                    transaction.rewrite(file, json.dumps(known, indent=1) + "\n")
                 yield Checked(
                     commit.id,
                     commit.subject,
@@ -105,24 +108,12 @@ def check(
             checkout.remove_worktree(folder)
 
 
-class _Known:
-    """The results by tree, in a file."""
-
-    def __init__(self, path: Path):
-        self._path = path
-        try:
-            self._found = json.loads(path.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            self._found = {}
-
-    def get(self, tree: str) -> list | None:
-        """The results of a tree, if all are well."""
-        found = self._found.get(tree)
-        return found if found and all(ok for _, ok in found) else None
-
-    def put(self, tree: str, found) -> None:
-        self._found[tree] = found
-        transaction.rewrite(self._path, json.dumps(self._found, indent=1) + "\n")
+def _known(path: Path) -> dict[str, list]:
+    """The results of earlier checks, by tree; none where the file cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
 
 
 def _off(

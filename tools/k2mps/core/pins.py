@@ -25,6 +25,7 @@ conflict: they change different lines of the lock, which do not adjoin.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import re
@@ -138,12 +139,13 @@ def load(path: Path, locked: bool = True) -> Upstream:
         raise errors.K2mpsError(
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
-    read = _Reader(path.name, document)
-    default = read.text("torch", "default")
+    read = functools.partial(_value, path.name, document)
+    id_ = (_is_id, "a full object id, 40 hexadecimal digits")
+    default = read("torch", "default")
     torch = Torch(
         default,
-        tuple(read.value("torch", "supported", _is_texts, "a list of texts", [])),
-        tuple(read.value("torch", "tested", _is_texts, "a list of texts", [default])),
+        tuple(read("torch", "supported", _is_texts, "a list of texts", [])),
+        tuple(read("torch", "tested", _is_texts, "a list of texts", [default])),
     )
     if not {default, *torch.tested} <= set(torch.supported):
         raise errors.K2mpsError(
@@ -152,18 +154,18 @@ def load(path: Path, locked: bool = True) -> Upstream:
         )
     return Upstream(
         pin=Pin(
-            url=read.text("upstream", "url"),
-            commit=read.object_id("upstream", "commit"),
-            tree=read.object_id("upstream", "tree"),
-            version=read.text("upstream", "version"),
+            url=read("upstream", "url"),
+            commit=read("upstream", "commit", *id_),
+            tree=read("upstream", "tree", *id_),
+            version=read("upstream", "version"),
         ),
         torch=torch,
         lock=Lock(
-            series=read.text("lock", "series"),
-            patches=read.value("lock", "patches", _is_table, "a table of texts", {}),
-            files=read.value("lock", "files", _is_table, "a table of texts", {}),
+            series=read("lock", "series"),
+            patches=read("lock", "patches", _is_table, "a table of texts", {}),
+            files=read("lock", "files", _is_table, "a table of texts", {}),
         ),
-        budget=read.value("budget", "lines", lambda value: type(value) is int, "a number")
+        budget=read("budget", "lines", lambda value: type(value) is int, "a number")
         if "budget" in document
         else None,
     )
@@ -228,35 +230,32 @@ def _is_table(value: object) -> bool:
     return isinstance(value, dict) and _is_texts([*value.values()])
 
 
-class _Reader:
-    """Takes values out of a parsed document, or says what is wrong."""
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
-    def __init__(self, name: str, document: dict):
-        self._name = name
-        self._document = document
 
-    def value(self, table: str, key: str, fits: Callable, kind: str, default: object = None):
-        """A value that `fits` accepts."""
-        found = self._document.get(table)
-        if not isinstance(found, dict):
-            raise errors.K2mpsError(f"{self._name}: [{table}] is missing", next_command=_CORRECT)
-        value = found.get(key, default)
-        if not fits(value):
-            raise errors.K2mpsError(
-                f"{self._name}: [{table}] {key} must be {kind}",
-                next_command="k2mps lock" if table == "lock" else _CORRECT,
-            )
-        return value
+def _is_id(value: object) -> bool:
+    return isinstance(value, str) and bool(_OBJECT_ID.fullmatch(value))
 
-    def text(self, table: str, key: str) -> str:
-        return self.value(table, key, lambda value: value and isinstance(value, str), "a text")
 
-    def object_id(self, table: str, key: str) -> str:
-        value = self.text(table, key)
-        if not _OBJECT_ID.fullmatch(value):
-            raise errors.K2mpsError(
-                f"{self._name}: [{table}] {key} must be a full object id, 40 hexadecimal digits",
-                why=f"it is {value!r}",
-                next_command=_CORRECT,
-            )
-        return value
+def _value(
+    name: str,
+    document: dict,
+    table: str,
+    key: str,
+    fits: Callable = _is_text,
+    kind: str = "a text",
+    default: object = None,
+):
+    """A value of a parsed document that `fits` accepts."""
+    found = document.get(table)
+    if not isinstance(found, dict):
+        raise errors.K2mpsError(f"{name}: [{table}] is missing", next_command=_CORRECT)
+    value = found.get(key, default)
+    if not fits(value):
+        raise errors.K2mpsError(
+            f"{name}: [{table}] {key} must be {kind}",
+            why=f"it is {value!r}",
+            next_command="k2mps lock" if table == "lock" else _CORRECT,
+        )
+    return value
