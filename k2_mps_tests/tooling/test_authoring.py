@@ -128,7 +128,11 @@ EDITED = {"scripts/run.sh": "#!/bin/sh\necho walk\n"}
         ({}, ["edit", MPS, "--subject", " \n "], "needs a subject"),
         ({}, ["edit", MPS, "--status", "Perhaps"], "not 'Perhaps'"),
         ({}, ["edit", MPS, "--author", "Ann"], "is not 'NAME <EMAIL>'"),
-        ({}, ["edit", MPS, "--date", "Tue, 14 Nov 2023 23:13:20 +0100"], "a date needs an author"),
+        (
+            {},
+            ["edit", MPS, "--author", "k2-mps <k2-mps@k2-mps.invalid>", "--date", "today"],
+            "a date needs an author",
+        ),
         ({}, ["edit", MPS, "--author", "A <a@b>", "--date", "yesterday"], "is not a date as in"),
         ({}, ["edit", MPS, "--why", "a\n---\nb"], "cannot be written as a patch"),
         (
@@ -163,7 +167,6 @@ def test_a_patch_stays_behind_those_that_it_builds_on(sandbox, k2):
         message = sandbox.fails(1, *command)
         assert "patches/more.patch needs patches that would come after it" in message
         assert (snapshot(k2), patches(sandbox)) == before
-    assert sandbox.run("move", MPS).returncode == 2
 
 
 def test_a_pager_in_use_colours_no_diff(sandbox, k2):

@@ -117,23 +117,31 @@ def test_version(empty):
     assert empty.ok("--version").strip() == f"k2mps {k2mps.__version__}"
 
 
-def test_a_wrong_option_is_exit_code_2(empty):
-    result = empty.run("apply", "--nonsense")
-    assert result.returncode == 2
-    assert "No such option" in result.stderr
-
-
 @pytest.mark.parametrize(
-    "arguments", [["pytorch"], ["parity", "--source", "upstream.toml"], ["--source", "none"]]
+    "arguments, problem",
+    [
+        (["nonsense"], "No such command"),
+        (["apply", "--nonsense"], "No such option"),
+        (["test", "pytorch"], "--source FILE"),
+        (["test", "parity", "--source", "upstream.toml"], "--source FILE"),
+        (["test", "--source", "none"], "--source"),
+        (["rebase"], "one of --onto, --continue, --abort"),
+        (["rebase", "--continue", "--abort"], "one of --onto, --continue, --abort"),
+        (["move", "a"], "one of --before and --after"),
+        (["probe", "abc"], "give two commits as BASE..END"),
+        (["kernels", "--prepare", "new", "--run", "."], "--prepare or --run, not both"),
+        (["upstream", "--group", "fixes", "a"], "not both"),
+    ],
 )
-def test_pytorchs_tests_need_their_file(empty, arguments):
-    result = empty.run("test", *arguments)
+def test_a_wrong_command_line_is_exit_code_2(empty, arguments, problem):
+    result = empty.run(*arguments)
     assert result.returncode == 2
-    assert "--source" in result.stderr
+    assert problem in result.stderr
 
 
-def test_an_unknown_command_is_exit_code_2(empty):
-    assert empty.run("nonsense").returncode == 2
+def test_an_unknown_suite_is_refused_with_the_known_ones(empty):
+    message = empty.fails(1, "test", "nope")
+    assert "there is no suite 'nope'" in message and "next: k2mps test docs" in message
 
 
 @pytest.mark.parametrize(

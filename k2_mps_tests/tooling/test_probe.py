@@ -171,11 +171,6 @@ def test_markdown(sandbox):
     assert out.count("```") == 2
 
 
-def test_one_commit_is_a_wrong_command_line(sandbox):
-    result = sandbox.run("probe", "abc")
-    assert result.returncode == 2 and "give two commits as BASE..END" in result.stderr
-
-
 @pytest.mark.parametrize("commits, missing", [("..abcdef", "abcdef"), ("x..HEAD", "x")])
 def test_commits_that_do_not_exist(sandbox, commits, missing):
     sandbox.ok("apply")

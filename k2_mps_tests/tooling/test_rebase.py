@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -179,6 +180,21 @@ def test_a_new_file_made_while_resolving_is_not_lost(sandbox, k2):
     assert "\tk2/csrc/shim.h\n" in text
     sandbox.ok("apply")
     assert (k2 / "k2/csrc/shim.h").read_text() == "shim\n"
+
+
+@pytest.mark.parametrize(
+    "state, problem",
+    [(None, "was killed as it began"), ('{"other": 1}', "another version of k2mps began")],
+)
+def test_a_rebase_whose_state_cannot_be_read_can_be_aborted(sandbox, k2, state, problem):
+    conflict(sandbox)
+    link = (sandbox.root / "build/rebase/.git").read_text().removeprefix("gitdir: ").strip()
+    file = Path(link, "k2mps-rebase.json")
+    file.unlink() if state is None else file.write_text(state)
+    message = sandbox.fails(14, "rebase", "--continue")
+    assert problem in message and "next: k2mps rebase --abort" in message
+    sandbox.ok("rebase", "--abort")
+    assert not (sandbox.root / "build/rebase").exists()
 
 
 def test_what_an_aborted_rebase_resolved_is_not_replayed(sandbox, k2):
