@@ -129,12 +129,6 @@ def load(path: Path, locked: bool = True) -> Upstream:
         if _CONFLICT.search(text):
             raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
         document = tomllib.loads(text)
-    except FileNotFoundError:
-        raise errors.K2mpsError(
-            f"{path} does not exist",
-            why="the tool runs in a clone of k2-mps only",
-            next_command="cd into your clone of k2-mps",
-        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise errors.K2mpsError(
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
