@@ -172,6 +172,12 @@ def test_a_patch_may_be_new_files_only_or_edits_only_or_without_text():
         (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{IDS[1]} 160000"),
         (f"index {IDS[0]}..{IDS[1]} 100755", f"index {'0' * 40}..{IDS[1]} 100755"),
         (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{'0' * 40} 100755"),
+        (f"index {IDS[0]}..{IDS[1]} 100755", f"index {IDS[0]}..{IDS[1]}"),
+        (
+            "new mode 100644\n",
+            f"new mode 100644\nindex {IDS[0]}..{IDS[1]} 100644\n"
+            "--- a/scripts/run.sh\n+++ b/scripts/run.sh\n@@ -1 +1 @@\n-a\n+b\n",
+        ),
         ("new mode 100644", "new mode 120000"),
         ("new mode 100644\n", ""),
         ("old mode 100755\nnew mode 100644\n", ""),

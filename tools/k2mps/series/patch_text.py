@@ -300,6 +300,8 @@ def _edit(name: str, match: re.Match, line: int) -> Edit:
     )
     if bool(deleted) != (new_id == _ZERO_ID) or old_id == _ZERO_ID:
         raise _malformed(name, line, f"the blob ids do not fit what is done to {path}")
+    if old_id and bool(mode) == bool(deleted or old_mode):
+        raise _malformed(name, line, f"git gives the mode of {path} once")
     if not old_id and old_mode == new_mode:
         raise _malformed(name, line, f"nothing is done to {path}")
     # git ends these lines with a tab where the path has a space.
