@@ -17,9 +17,9 @@ class Metal(native.Metal):
     def compile(self, source, header=HEADER, **options):
         return super().compile(header + source, **options)
 
-    def run(self, source, kernel, *arguments):
+    def run(self, source, kernel, *arguments, **options):
         """Compiles a program, and runs one of its kernels once."""
-        self.compile(source).run(kernel, *arguments)
+        self.compile(source).run(kernel, *arguments, **options)
 
 
 def errors(diagnostics):
