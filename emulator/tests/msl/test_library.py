@@ -329,8 +329,8 @@ def test_geometry(evaluate):
         "float(dot(half2(1, 2), half2(3, 4)))": 11,
         "precise::length(float4(1)) + fast::normalize(float2(2, 0)).x": 3,
     }
-    declarations = "constant float3 a = {1, 2, 3}, b = {4, -5, 6};\n"
-    found = evaluate(list(expressions), declarations=declarations)
+    names = "#define a x.xyz\n#define b y.xyz\n"
+    found = evaluate(list(expressions), (1, 2, 3, 0), (4, -5, 6, 0), names)
     np.testing.assert_allclose(found, list(expressions.values()), rtol=1e-6)
 
 
