@@ -365,7 +365,8 @@ def main(arguments=None):
             if not source.exists():
                 print(f"{extension.name:<34} -       not there: {extension.path}")
                 continue
-            work = root / extension.name
+            # A compiler's options come apart at spaces.
+            work = root / re.sub(r"\W+", "-", extension.name)
             work.mkdir(parents=True)
             begin = time.monotonic()
             builds, outcome, text = judge(extension, source, work)
