@@ -13,11 +13,13 @@ RESULT = re.compile(r"phone error rate (before|after): ([\d.]+)%")
 # Enough for the error rate to fall; the examples train longer by default.
 STEPS = {"ctc": 150, "transducer": 20}
 
-# The largest relative difference of two loss curves.  On the CPU a change of the weights by 1e-6
-# changes the curve of the 150 steps of CTC by up to 6e-5; ten times that is still rounding.  On a
-# Mac the derivative of Swoosh is rounded to 8 bits with other random numbers than on the CPU, and
-# other random numbers change the curve by up to 5e-3.
-TOLERANCE = 5e-2 if sys.platform == "darwin" else 6e-4
+# The largest relative difference of two loss curves.  The derivative of Swoosh is rounded to 8 bits
+# with random numbers, and mps has other random numbers than the CPU.  In a few runs on mps, other
+# random numbers changed the 150 steps of CTC by up to 5e-3, and the 20 steps of the transducer by
+# up to 8e-5; the tolerances are some times that.  A Mac's GPU also rounds in another way.
+TOLERANCE = {"ctc": 1e-2, "transducer": 6e-4}
+if sys.platform == "darwin":
+    TOLERANCE = dict.fromkeys(STEPS, 5e-2)
 
 
 def losses(folder):
@@ -63,7 +65,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     assert f"difference {max(differences):.1e}" in text
     # Before the first update: sums in float32 over about 60 frames.
     assert differences[0] < 60 * torch.finfo(torch.float32).eps
-    assert max(differences) < TOLERANCE
+    assert max(differences) < TOLERANCE["ctc"]
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])
@@ -76,7 +78,7 @@ def test_the_transducer_learns(trained, device):
 
 def test_both_devices_learn_the_same_transducer(trained):
     cpu, mps = (losses(trained("transducer", device)[0]) for device in ("cpu", "mps"))
-    assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE
+    assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE["transducer"]
 
 
 @pytest.mark.parametrize("name", ["ctc", "transducer"])

@@ -1,6 +1,6 @@
 """FSAs, comparisons and devices that the parity tests share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import k2
 import torch
@@ -32,6 +32,12 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     return k2.arc_sort(k2.Fsa.from_str("\n".join(lines)))
 
 
+def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
+    """Yields (device, the FSA there with requires_grad) for CPU and mps."""
+    for device in (torch.device("cpu"), MPS):
+        yield device, fsa.to(device).clone().requires_grad_(True)
+
+
 def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
     """Returns the results of a function on the CPU and on mps, in this order.
 
@@ -39,10 +45,9 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
       function: takes the name of a device; with `fsa`, takes the FSA on a device, with
         requires_grad.
     """
-    devices = ["cpu", "mps"]
     if fsa is None:
-        return [function(device) for device in devices]
-    return [function(fsa.to(device).clone().requires_grad_(True)) for device in devices]
+        return [function(device) for device in ("cpu", "mps")]
+    return [function(one) for _, one in both(fsa)]
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:
