@@ -32,10 +32,10 @@ def _random_fsa(max_symbol: int) -> k2.Fsa:
     return k2.arc_sort(k2.Fsa.from_str("\n".join(lines)))
 
 
-def both(fsa: k2.Fsa) -> Iterable[tuple[torch.device, k2.Fsa]]:
-    """Yields (device, the FSA there with requires_grad) for CPU and mps."""
+def both(fsa: k2.Fsa) -> Iterable[k2.Fsa]:
+    """Yields the FSA on the CPU, then on mps, with requires_grad."""
     for device in (torch.device("cpu"), MPS):
-        yield device, fsa.to(device).clone().requires_grad_(True)
+        yield fsa.to(device).clone().requires_grad_(True)
 
 
 def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
@@ -47,7 +47,7 @@ def on_both(function: Callable, fsa: k2.Fsa | None = None) -> list:
     """
     if fsa is None:
         return [function(device) for device in ("cpu", "mps")]
-    return [function(one) for _, one in both(fsa)]
+    return [function(one) for one in both(fsa)]
 
 
 def is_reference_double(fsa: k2.Fsa, placement: str) -> bool:

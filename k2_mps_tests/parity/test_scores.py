@@ -45,7 +45,7 @@ def _assert_double(results, placement, log_semiring=True):
 @SEMIRINGS
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_double(name, log_semiring, placement):
-    results = [_results(fsa, name, True, log_semiring) for _, fsa in both(random_fsa_vec())]
+    results = [_results(fsa, name, True, log_semiring) for fsa in both(random_fsa_vec())]
     (cpu, _), (mps, _) = results
     assert cpu.dtype == torch.float64
     assert mps.dtype == torch.float32 and mps.device == MPS
@@ -58,7 +58,7 @@ def test_float(name, log_semiring, placement):
     """The host runs the CPU's own code; Metal's results are those of double."""
     results = [
         _results(fsa, name, is_reference_double(fsa, placement), log_semiring)
-        for _, fsa in both(random_fsa_vec())
+        for fsa in both(random_fsa_vec())
     ]
     assert results[1][0].dtype == torch.float32
     if placement == "metal":
@@ -76,7 +76,7 @@ def test_a_gradient_of_every_element(name, log_semiring, placement):
     # Powers of two: exact in float32, so both sides get the same gradient.
     upstream = 2.0 ** torch.randint(-3, 3, (size,))
     _assert_double(
-        [_results(fsa, name, True, log_semiring, upstream) for _, fsa in both(fsas)],
+        [_results(fsa, name, True, log_semiring, upstream) for fsa in both(fsas)],
         placement,
         log_semiring,
     )
@@ -89,7 +89,7 @@ def test_the_gradient_of_a_sum(name, double, monkeypatch):
     placement = "metal" if double else "host"
     monkeypatch.setenv("K2_MPS_FORCE", placement)
     results = []
-    for device, fsa in both(random_fsa_vec(3)):
+    for fsa in both(random_fsa_vec(3)):
         ans = getattr(fsa, name)(use_double_scores=double, log_semiring=True)
         ans.sum().backward()
         results.append((ans.detach(), fsa.grad))
@@ -107,7 +107,7 @@ def test_gradients_of_any_size(gradient, log_semiring, monkeypatch):
         upstream = torch.zeros(size)
         upstream[0] = gradient
         (_, cpu), (_, mps) = [
-            _results(fsa, name, True, log_semiring, upstream) for _, fsa in both(fsas)
+            _results(fsa, name, True, log_semiring, upstream) for fsa in both(fsas)
         ]
         assert fsas.shape[0] == 2
         if abs(gradient) < float("inf"):
@@ -130,7 +130,7 @@ def test_states_with_more_arcs_than_a_batch_has_threads(placement):
     lines += [f"{i} {width} -1 {(i % 7) - 3:g}" for i in range(1, width)]
     fsas = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines + [str(width)]))])
     for name in FUNCTIONS:
-        _assert_double([_results(fsa, name, True, True) for _, fsa in both(fsas)], placement)
+        _assert_double([_results(fsa, name, True, True) for fsa in both(fsas)], placement)
 
 
 def test_accuracy(monkeypatch):
@@ -142,7 +142,7 @@ def test_accuracy(monkeypatch):
 
 def test_a_gradient_of_a_scalar_expression_through_arc_post():
     grads = []
-    for _, fsa in both(random_fsa_vec()):
+    for fsa in both(random_fsa_vec()):
         post = fsa.get_arc_post(use_double_scores=True, log_semiring=True)
         (post.exp() * torch.arange(post.numel(), device=post.device)).sum().backward()
         grads.append(fsa.grad)
@@ -154,7 +154,7 @@ def test_a_gradient_of_a_scalar_expression_through_arc_post():
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_graph_can_be_used_twice(name, placement):
     results = []
-    for _, fsa in both(random_fsa_vec()):
+    for fsa in both(random_fsa_vec()):
         scores = getattr(fsa, name)(use_double_scores=True, log_semiring=True)
         scores.sum().backward(retain_graph=True)
         scores.sum().backward()
@@ -187,7 +187,7 @@ def test_a_long_chain_keeps_double_precision(placement):
     lines.append(f"{steps} {steps + 1} -1 0")
     lines.append(str(steps + 1))
     fsa = k2.create_fsa_vec([k2.Fsa.from_str("\n".join(lines))])
-    _assert_double([_results(f, "get_tot_scores", True, True) for _, f in both(fsa)], placement)
+    _assert_double([_results(f, "get_tot_scores", True, True) for f in both(fsa)], placement)
 
 
 @SEMIRINGS
@@ -199,7 +199,7 @@ def test_scores_that_are_not_finite(value, log_semiring, placement):
     fsas.scores = scores
     for name in FUNCTIONS:
         results = []
-        for _, fsa in both(fsas):
+        for fsa in both(fsas):
             try:
                 results.append(_results(fsa, name, True, log_semiring))
             except RuntimeError:
@@ -268,7 +268,7 @@ def test_a_best_path_of_infinite_score_has_a_gradient(name, double, placement):
     scores = fsas.scores.clone()
     scores[infinite] = float("-inf")
     fsas.scores = scores
-    for _, fsa in both(fsas):
+    for fsa in both(fsas):
         totals, grad = _results(fsa, "get_tot_scores", double, False, torch.tensor([1.0, 3.0]))
         first, second = grad.cpu().split(len(expected))
         assert first.tolist() == expected and totals[0] == float("-inf")
@@ -280,7 +280,7 @@ def test_a_best_path_of_infinite_score_has_a_gradient(name, double, placement):
 @pytest.mark.parametrize("double", [True, False])
 def test_shortest_path(double, placement):
     paths = []
-    for _, fsa in both(random_fsa_vec()):
+    for fsa in both(random_fsa_vec()):
         fsa.aux_labels = torch.arange(fsa.num_arcs, dtype=torch.int32, device=fsa.device)
         path = k2.shortest_path(fsa, use_double_scores=double)
         path.scores.sum().backward()
@@ -295,7 +295,7 @@ def test_shortest_path(double, placement):
 def test_random_paths(double):
     paths = [
         k2.random_paths(fsa, use_double_scores=double, num_paths=20)
-        for _, fsa in both(random_fsa_vec())
+        for fsa in both(random_fsa_vec())
     ]
     assert paths[1].device == MPS
     assert paths[1].tolist() == paths[0].tolist()
@@ -304,7 +304,7 @@ def test_random_paths(double):
 @pytest.mark.parametrize("double", [True, False])
 def test_prune_on_arc_post(double):
     pruned = []
-    for _, fsa in both(random_fsa_vec()):
+    for fsa in both(random_fsa_vec()):
         out = k2.prune_on_arc_post(fsa, 0.05, use_double_scores=double)
         out.scores.sum().backward()
         pruned.append((out, fsa.grad))
