@@ -34,7 +34,7 @@ class Lattice:
       counts: the numbers of states, arcs, and leaving arcs of the graph, by frame.
       kept_states: [(fsa, time, state)].
       out, map_a, map_b: the arcs of the lattice, and their maps.
-      best_arcs, needs: the results of find_best_paths.
+      best_arcs, paths: the results of find_best_paths.
     """
 
     def __init__(self, states, num_arcs, frames, a_to_b, beam):
@@ -81,7 +81,7 @@ class Lattice:
         self.counts, self.kept_states = [], []
         self.words = np.full((self.num_steps, self.num_words, 2), UNTOUCHED, np.int32)
         self.map_a, self.map_b, out = [], [], []
-        self.best_arcs, self.needs = [], []
+        self.best_arcs, self.paths = [], []
         self.row_ids2 = []
         for fsa, (forward, backward) in enumerate(passes):
             first = self.arc_begins[fsa]
@@ -155,7 +155,7 @@ class Lattice:
                     best = first + int(tight[0])
                     state = arcs["dest"][tight[0]]
             self.best_arcs.append(best)
-        self.needs.append((states + 1, leaving) if found else (0, 0))
+        self.paths.append((states + 1, leaving, state) if found else (0, 0, -1))
 
 
 def _scores(arcs, row, alone=False):

@@ -24,11 +24,12 @@ def cases():
         for threads in (LANES, MAX_THREADS):
             yield _place(name, lattice, threads)
         yield _emit(name, lattice)
-        yield _best(name, lattice)
+        for parts in (1, 3):
+            yield _best(name, lattice, parts)
         yield _count(name + ", best paths alone", lattice, best_only=True)
     # A pair of states has one arc or none, so most paths end early.
     lattice = Lattice([60, 50], 1, [6, 5], [0, 1], 9.0)
-    assert not all(n for n, _ in lattice.needs)
+    assert not all(n for n, _, _ in lattice.paths)
     for case in (_count, _emit, _best):
         yield case("paths that end", lattice)
 
@@ -135,12 +136,17 @@ def _emit(name, lattice):
     return Case(name, "emit_lattice", groups, 2 * LANES, buffers)
 
 
-def _best(name, lattice):
+def _best(name, lattice, parts=1):
     groups = -(-len(lattice.states) // 2)
+    ends = [lattice.num_steps * i // parts for i in range(parts + 1)]
+    steps, *more = (ints(pair) for pair in zip(ends, ends[1:]))
     buffers = [
         *_inputs(lattice),
         written(lattice.best_arcs),
         _params(lattice),
-        written(lattice.needs),
+        written(lattice.paths),
+        steps,
     ]
-    return Case(name, "find_best_paths", groups, 2 * LANES, buffers)
+    more = [(groups, steps) for steps in more]
+    name = f"{name}, {parts} parts"
+    return Case(name, "find_best_paths", groups, 2 * LANES, buffers, more)

@@ -120,7 +120,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 frame_arcs = GpuTensor<int32_t>(num_frames + 1),
                 totals = GpuTensor<int64_t>(kLtNumTotals),
                 // Not read as long as there are no best arcs.
-      best_arcs = frame_arcs, needs;
+      best_arcs = frame_arcs, paths;
   const mps::Grid frames =
       mps::GridOf(static_cast<int32_t>(num_frames) * kLtSimdWidth);
   BestPaths best;
@@ -140,15 +140,20 @@ std::unique_ptr<Lattice> IntersectDenseMps(
     if (!inputs.params.has_best_arcs &&
         (total[kLtRounding] || limits.Exceeded(states, leaving))) {
       best_arcs = GpuTensor<int32_t>(num_frames);
-      needs = GpuTensor<int32_t>(2 * num_fsas);
+      paths = GpuTensor<int32_t>(3 * num_fsas);
       inputs.params.has_best_arcs = 1;
-      mps::Launch(kLattice, "find_best_paths",
-                  mps::GridOf(num_fsas * kLtSimdWidth),
-                  inputs.And({best_arcs, inputs.params, needs}));
-      const int32_t *need = HostPtr<int32_t>(needs);
+      mps::LaunchInParts(
+          int64_t{num_arcs} * num_rows, num_steps,
+          [&](int32_t first, int32_t last) {
+            mps::Launch(kLattice, "find_best_paths",
+                        mps::GridOf(num_fsas * kLtSimdWidth),
+                        inputs.And({best_arcs, inputs.params, paths,
+                                    BestPathsParams{first, last}}));
+          });
+      const int32_t *path = HostPtr<int32_t>(paths);
       for (int32_t i = 0; i != num_fsas; ++i) {
-        best.num_states += need[2 * i];
-        best.num_leaving_arcs += need[2 * i + 1];
+        best.num_states += path[3 * i];
+        best.num_leaving_arcs += path[3 * i + 1];
       }
     } else if (!limits.Narrow(states, leaving, best)) {
       break;

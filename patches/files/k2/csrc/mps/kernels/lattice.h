@@ -33,6 +33,11 @@ struct LatticeParams {
   int has_best_arcs;
 };
 
+struct BestPathsParams {
+  int first_step;
+  int last_step;  // one past the last step of this dispatch
+};
+
 struct BatchesParams {
   int num_fsas;
   int num_steps;  // which are the batches

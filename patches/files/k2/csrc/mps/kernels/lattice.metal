@@ -552,10 +552,12 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
 // first one is taken, as by FindBestPaths() of k2/csrc/best_paths.h.
 //
 // best_arcs   [num_fsas * num_steps]; all are written
-// needs       [num_fsas][2], gets the number of a path's states, and that of
-//             arcs of the graph that leave them
+// paths       [num_fsas][3], gets the number of a path's states, that of arcs
+//             of the graph that leave them, and the state after the last step:
+//             0, 0 and -1 if there is no path
 //
-// There is one simdgroup for each FSA.
+// There is one simdgroup for each FSA.  A dispatch that does not begin with
+// step 0 goes on from `paths`.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
@@ -568,7 +570,8 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device const float *state_scores [[buffer(8)]],
                             device int *best_arcs [[buffer(9)]],
                             constant LatticeParams &params [[buffer(10)]],
-                            device int2 *needs [[buffer(11)]],
+                            device int *paths [[buffer(11)]],
+                            constant BestPathsParams &steps [[buffer(12)]],
                             uint thread_index [[thread_position_in_grid]]) {
   const Input in = {arcs,
                     state_begins,
@@ -587,12 +590,21 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
             lane = int(thread_index) % kLtSimdWidth;
   if (index >= params.num_fsas) return;
   const Fsa fsa = GetFsa(in, index);
-  const bool is_reached = StartScore(in, fsa) > -INFINITY;
-  int state = 0, num_states = 0, num_leaving = 0;
-  bool has_path = is_reached;
-  for (int t = 0; t < params.num_steps; ++t) {
+  device int *path = paths + 3 * index;
+  int num_states = 1, num_leaving = 0,
+      state = StartScore(in, fsa) > -INFINITY ? 0 : -1;
+  if (steps.first_step > 0) {
+    // Lane 0 alone reads `path`, since it alone writes there.
+    if (lane == 0) {
+      num_states = path[0];
+      num_leaving = path[1];
+      state = path[2];
+    }
+    state = simd_broadcast(state, 0);
+  }
+  for (int t = steps.first_step; t < steps.last_step; ++t) {
     int best = INT_MAX;
-    if (has_path && t < fsa.last_time) {
+    if (state >= 0 && t < fsa.last_time) {
       const float score = BackwardAt(in, fsa, t)[state];
       device const float *next = BackwardAt(in, fsa, t + 1);
       device const float *row =
@@ -612,12 +624,13 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
         }
         best = simd_min(mine);
       }
-      has_path = best != INT_MAX;
-      if (has_path) state = arcs[best].dest_state;
+      state = best != INT_MAX ? arcs[best].dest_state : -1;
     }
     if (lane == 0) best_arcs[fsa.first_frame + t] = best != INT_MAX ? best : -1;
   }
   if (lane == 0) {
-    needs[index] = has_path ? int2(num_states + 1, num_leaving) : int2(0, 0);
+    path[0] = state >= 0 ? num_states : 0;
+    path[1] = state >= 0 ? num_leaving : 0;
+    path[2] = state;
   }
 }
