@@ -22,8 +22,9 @@
 #   mps_emulator_DIR    the folder of the emulator's CMake package, only on Linux
 #                       with K2_WITH_MPS=ON
 #   K2_FOR_WHEEL        whether the libraries are for a wheel
-#   K2_PRECOMPILE_TORCH whether to compile torch's headers once, which is several
-#                       times as fast and hides missing includes
+#   K2_UNITY            whether one compiler reads torch's headers for several files
+#                       of `_k2`, which is several times as fast and hides missing
+#                       includes; by default, unless the build is for a wheel
 #   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
 #                       allow Python's symbols, and no others, to be undefined
 
@@ -88,15 +89,15 @@ if(K2_ENABLE_TESTS)
   cmake_language(DEFER CALL k2_set_test_options)
 endif()
 
-if(K2_PRECOMPILE_TORCH)
+if(NOT DEFINED K2_UNITY AND NOT K2_FOR_WHEEL)
+  set(K2_UNITY ON)
+endif()
+if(K2_UNITY)
   # Called at the end of k2's top directory, when its targets exist.
-  function(k2_precompile_torch)
-    target_precompile_headers(context PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:<torch/all.h$<ANGLE-R>>")
-    target_precompile_headers(_k2 PRIVATE
-      "$<$<COMPILE_LANGUAGE:CXX>:<torch/extension.h$<ANGLE-R>>")
+  function(k2_compile_together)
+    set_target_properties(_k2 PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
   endfunction()
-  cmake_language(DEFER CALL k2_precompile_torch)
+  cmake_language(DEFER CALL k2_compile_together)
 endif()
 
 if(K2_PYTHON_SYMBOLS)

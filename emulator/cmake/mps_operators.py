@@ -6,7 +6,7 @@ The list is derived from the native_functions.yaml that the installed torch pack
 (torchgen/packaged/ATen/native), by torchgen's own rules: an operator has an mps kernel if its
 `dispatch` table names MPS, or if its `structured_delegate` does (the functional and in-place
 variants of a structured operator run the kernel of the out= variant).  OUTPUT becomes a C++ file
-with two macro lists, MPS_OPERATORS(X) and SPARSE_MPS_OPERATORS(X).
+with two arrays of names, kMpsOperators and kSparseMpsOperators.
 
 The file is read line by line instead of with a YAML parser, so that building needs no package
 beyond torch; its layout is regular, and what is read is checked (see check()).
@@ -89,9 +89,9 @@ def check(operators: dict[str, Operator], mps: list[str]) -> None:
         )
 
 
-def _macro(name: str, operators: list[str]) -> str:
-    rows = "".join(f' \\\n  X("{operator}")' for operator in operators)
-    return f"#define {name}(X){rows}\n"
+def _array(name: str, operators: list[str]) -> str:
+    rows = "".join(f'    "{operator}",\n' for operator in operators)
+    return f"constexpr const char *{name}[] = {{\n{rows}}};\n"
 
 
 def main() -> None:
@@ -104,8 +104,8 @@ def main() -> None:
     check(operators, mps)
     text = (
         "// Written by mps_operators.py; do not edit.\n"
-        + _macro("MPS_OPERATORS", mps)
-        + _macro("SPARSE_MPS_OPERATORS", sparse)
+        + _array("kMpsOperators", mps)
+        + _array("kSparseMpsOperators", sparse)
     )
     with open(output, "w", encoding="utf-8") as file:
         file.write(text)

@@ -189,20 +189,16 @@ TORCH_LIBRARY_IMPL(_, MPS, m) {
 
 // Registers each operator by its name: a Mac runs the operator's own kernel
 // even if torch could compose the operator of others.
-TORCH_LIBRARY_IMPL(aten, MPS, m){
-#define REGISTER(name) \
-  if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));
-    MPS_OPERATORS(REGISTER)
-#undef REGISTER
+TORCH_LIBRARY_IMPL(aten, MPS, m) {
+  for (const char *name : kMpsOperators)
+    if (!HasOwnKernel(name)) m.impl(name, KernelFor(name));
 }
 
 // Sparse COO tensors have no backend fallback on a Mac either.
 TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
-#define REGISTER(name)           \
-  if (!HasOwnSparseKernel(name)) \
-    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
-  SPARSE_MPS_OPERATORS(REGISTER)
-#undef REGISTER
+  for (const char *name : kSparseMpsOperators)
+    if (!HasOwnSparseKernel(name))
+      m.impl(name, torch::CppFunction::makeFromBoxedFunction<&Run>());
 }
 
 }  // namespace

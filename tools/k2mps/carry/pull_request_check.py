@@ -5,9 +5,8 @@ does, for k2's own suite on the CPU; and, once k2 has the option, with K2_WITH_M
 k2` and an FSA.  Each of the two has one build tree for all commits, which compiles what a commit
 changes.  k2's style checkers read the lines that a commit adds.
 
-All builds but those of the last commit precompile torch's headers, which takes a third of the time
-and hides a forgotten include: the last commit's build finds it.  A quick check runs k2's suite on
-the last commit only.
+All builds but those of the last commit compile several files at once, which hides a forgotten
+include: the last commit's build finds it.  A quick check runs k2's suite on the last commit only.
 
 The check keeps its results by the commits' trees, so that a later run continues.
 """
@@ -35,7 +34,7 @@ from k2mps.stack.checkout import Checkout, Commit
 _SUITE = "upstream-cpu"
 # A build without optimization takes a third of the time, and tells as much.
 _QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
-_QUICKER = (*_QUICK, "-DK2_PRECOMPILE_TORCH=ON")
+_EACH_ALONE = (*_QUICK, "-DK2_UNITY=OFF")
 _OPTION = "cmake/mps.cmake"
 _FSA = """\
 import k2
@@ -83,13 +82,13 @@ def check(
                 last = commit.id == made.tip
                 fast = quick and not last
                 # A result also stands for the kinds behind it.
-                kinds = ("", " precompiled", " quick")[: 1 + (not last) + fast]
+                kinds = ("", " unity", " quick")[: 1 + (not last) + fast]
                 results = (known.get(tree + kind) for kind in kinds)
                 found = next((one for one in results if one and all(ok for _, ok in one)), None)
                 if found is None:
                     _check_out(checkout, folder, commit, reporter)
                     worktree = Checkout(folder, reporter)
-                    arguments = _QUICK if last else _QUICKER
+                    arguments = _EACH_ALONE if last else _QUICK
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
                         _off(environment, worktree, arguments, fast),
