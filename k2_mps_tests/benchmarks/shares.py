@@ -6,6 +6,7 @@ emulator makes and compares its two copies of a buffer: a Mac has one copy.  The
 host's share of the operation's time on the CPU bounds the speedup by any GPU.
 """
 
+import os
 import time
 
 import torch
@@ -15,6 +16,9 @@ from torch.profiler import profile as profiler
 # The fewest calls of a function, and the seconds in which more calls follow.
 REPEATS, SECONDS = 4, 0.5
 MEGABYTE = 1e6
+
+# Otherwise torch's profiler prints two lines whenever it is used.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def profile(function, device):
