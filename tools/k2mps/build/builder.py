@@ -21,11 +21,11 @@ from pathlib import Path
 
 from k2mps.build import doctor, provenance
 from k2mps.build.doctor import Device
-from k2mps.build.environment import REGISTER, Environment, torch_requirement, version_in
+from k2mps.build.environment import Environment, torch_requirement, version_in
 from k2mps.build.toolchain import Toolchain
 from k2mps.core import errors, process, transaction
 from k2mps.core.pins import sha256
-from k2mps.core.project import Project, exclusive
+from k2mps.core.project import REGISTER, Project, exclusive
 from k2mps.stack import apply, status
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
@@ -248,7 +248,7 @@ def demonstrate(environment: Environment) -> None:
       RequirementMissingError: there is no build.
       CheckFailedError: the demonstration fails.
     """
-    if environment.registered is None:
+    if environment.project.registered is None:
         raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
     outcome = process.run(
         [environment.python, "-m", "k2mps.build.demo"],

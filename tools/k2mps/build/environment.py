@@ -23,9 +23,6 @@ from k2mps.core.project import Project
 # Where PyTorch publishes its wheels for Linux without CUDA.
 TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
-# The file that makes `import k2` take a build.
-REGISTER = "k2mps-build.pth"
-
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
 _UNREACHABLE = re.compile(
@@ -78,15 +75,6 @@ class Environment:
                 next_command="remove it, then make build",
             )
         return found[-1]
-
-    @property
-    def registered(self) -> Path | None:
-        """The build tree that `import k2` takes here; None where there is none."""
-        target = self.site_packages / REGISTER if self.exists else None
-        if not target or not target.exists():
-            return None
-        tree = Path(target.read_text(encoding="utf-8").splitlines()[-1]).parent
-        return tree if tree.is_dir() else None
 
     def create(self) -> None:
         """Makes the environment if there is none.

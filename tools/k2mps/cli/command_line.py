@@ -81,7 +81,7 @@ def _show_status(session: Session) -> None:
 
     upstream, pin = session.upstream, session.upstream.pin
     found = status.of_checkout(session.project, upstream, session.existing_if_any())
-    built = session.environment.registered
+    built = session.project.registered
     show = session.console.info
     show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches")
     show(f"checkout: {found.state.value} ({session.directory})")

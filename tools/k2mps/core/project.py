@@ -10,6 +10,9 @@ from pathlib import Path
 
 from k2mps.core import errors, pins
 
+# The file that makes `import k2` take a build.
+REGISTER = "k2mps-build.pth"
+
 
 class Project:
     """A clone of k2-mps, and the places in it."""
@@ -28,6 +31,15 @@ class Project:
         self.resolutions = root / "resolutions"
         # New patch files are written here, beside patches/, so that moving them is renaming.
         self.staging = root / ".k2mps"
+
+    @property
+    def registered(self) -> Path | None:
+        """The build tree that `import k2` takes in .venv; None where there is none."""
+        found = sorted(self.environment.glob(f"lib/python3.*/site-packages/{REGISTER}"))
+        if not found:
+            return None
+        tree = Path(found[-1].read_text(encoding="utf-8").splitlines()[-1]).parent
+        return tree if tree.is_dir() else None
 
     def upstream(self) -> pins.Upstream:
         return pins.load(self.config_file)

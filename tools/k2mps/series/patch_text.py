@@ -42,7 +42,6 @@ import functools
 import itertools
 import os
 import re
-import unicodedata
 from collections.abc import Sequence
 
 from k2mps.core import errors, git
@@ -337,9 +336,9 @@ def _unsafe(path: str) -> str:
         return "it is not relative to k2's tree"
     if any(part in ("", ".", "..") for part in parts):
         return "it does not stay inside k2's tree"
-    if any(unicodedata.category(letter) in ("Cc", "Cf") for letter in path):
+    if not path.isprintable():
         return "it has control or invisible characters"
-    if any(letter in path for letter in '\\":'):
+    if set(path) & set('\\":'):
         return "it has a backslash, a colon or a quotation mark"
     if any(_reserved(part) for part in parts):
         return "it reaches into git's own files"

@@ -553,8 +553,7 @@ class Checkout:
                     why="git does not track it, so replacing it would lose it",
                     next_command=f"move {path} away, then run the same command again",
                 )
-            if kind == "A":
-                self._check_parents(path)
+        self._check_parents(path for kind, path in changes if kind == "A")
         tracked = [path for kind, path in changes if kind != "A"]
         for path in self._hidden(tracked):
             raise errors.K2mpsError(
@@ -565,8 +564,8 @@ class Checkout:
                 f" --no-assume-unchanged --no-skip-worktree {path}",
             )
 
-    def _check_parents(self, path: str) -> None:
-        for parent in Path(path).parents:
+    def _check_parents(self, paths: Iterable[str]) -> None:
+        for parent in {parent for path in paths for parent in Path(path).parents}:
             place = self.directory / parent
             if place.is_symlink() or (place.exists() and not place.is_dir()):
                 raise errors.K2mpsError(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 from pathlib import Path
 
 from k2mps.core import errors, git, interrupts
@@ -77,6 +76,8 @@ def obtain(
 
 def _clone(url: str, pin: Pin, directory: Path, reporter: Reporter) -> None:
     """Clones into a directory beside, then renames: all or nothing."""
+    import shutil  # It takes time to import, and most runs clone nothing.
+
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:

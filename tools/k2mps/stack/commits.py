@@ -68,7 +68,13 @@ def _key(pin: Pin, found: Series) -> str:
 
 def commit_date(checkout: Checkout, pin: str) -> str:
     """When the commits of a series on this pin are made, for git."""
-    return checkout.git.text("log", "-1", "--format=@%ct +0000", pin)
+    return _date_in(objects.read(checkout.git, [pin])[pin])
+
+
+def _date_in(commit: bytes) -> str:
+    """The date that a commit object has, in UTC."""
+    date = re.search(rb"^committer .* (\d+) [-+]\d+$", commit, re.MULTILINE)
+    return f"@{date[1].decode()} +0000"
 
 
 def identity(patch: Patch, date: str) -> dict[str, str]:
@@ -121,14 +127,15 @@ def _make(checkout: Checkout, pin: Pin, found: Series) -> Made:
     entries = checkout.entries(pin.commit)
     names = folded(entries)
     edited = {edit.path: entries.get(edit.path) for patch in found.patches for edit in patch.edits}
-    blobs = objects.read(checkout.git, [entry[1] for entry in edited.values() if entry])
+    ids = [entry[1] for entry in edited.values() if entry]
+    read = objects.read(checkout.git, [pin.commit, *ids])
     # The files that patches edit, as they are at the pin and then after each.
     files = {
-        path: File(blobs[entry[1]], entry[0] == EXECUTABLE_MODE)
+        path: File(read[entry[1]], entry[0] == EXECUTABLE_MODE)
         for path, entry in edited.items()
         if entry and entry[0] in objects.MODES
     }
-    date = commit_date(checkout, pin.commit).removeprefix("@")
+    date = _date_in(read[pin.commit])
     tip = pin.commit
     imported = objects.Import()
     for patch in found.patches:
