@@ -160,7 +160,7 @@ def test_fixes_say_nothing_of_mps(grouped):
 
 
 def test_a_probe_applies_a_patch_with_the_file_that_it_edits(grouped):
-    result = json.loads(grouped.ok("probe", "--format", "json"))
+    result = json.loads(grouped.ok("probe", "--json"))
     by_name = {one["name"]: one for one in result["patches"]}
     one = by_name["context-say-more.patch"]
     assert one["builds_on"] == ["context-know-mps.patch"]

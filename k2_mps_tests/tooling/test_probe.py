@@ -27,7 +27,7 @@ def history(sandbox, breaking: dict[int, dict[str, str]]) -> list[str]:
 
 
 def probe(sandbox, *args) -> dict:
-    found = json.loads(sandbox.ok("probe", "--format", "json", *args))
+    found = json.loads(sandbox.ok("probe", "--json", *args))
     found["patches"] = {one["name"]: one for one in found["patches"]}
     return found
 
@@ -160,15 +160,14 @@ def test_it_changes_nothing(sandbox):
     assert (snapshot(sandbox.checkout), patches(sandbox)) == before
 
 
-def test_markdown(sandbox):
+def test_the_text_tells_the_commit_and_the_hunk(sandbox):
     lines = LONG_FILE.replace("line 50\n", "line 50, better\n")
     made = history(sandbox, {3: {CONTEXT: lines}})
-    out = sandbox.ok("probe", "--format", "markdown")
-    assert (
-        f"| {MPS} | 3 | {made[3][:12]} 2023-11-14 A Contributor: Commit 3 | 1 overlapping |"
-    ) in out.splitlines()
-    assert f"## {MPS} at {made[3][:12]}" in out
-    assert out.count("```") == 2
+    out = sandbox.ok("probe").splitlines()
+    told = f"{made[3][:12]} 2023-11-14 A Contributor: Commit 3"
+    assert f"{MPS}\t3\t{told}\t1 overlapping" in out
+    assert f"{MPS} at {made[3][:12]}" in out
+    assert f"    touched by {told}" in out
 
 
 @pytest.mark.parametrize("commits, missing", [("..abcdef", "abcdef"), ("x..HEAD", "x")])

@@ -14,9 +14,9 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from k2mps.carry.conflict import Culprit, Explainer, Place
+from k2mps.carry.conflict import Culprit, Explainer
 from k2mps.core import errors
 from k2mps.core.progress import Reporter, Section
 from k2mps.core.project import Project
@@ -26,43 +26,10 @@ from k2mps.stack.checkout import Checkout, Commit
 from k2mps.stack.commits import commit_series
 
 
-@dataclasses.dataclass(frozen=True)
-class Break:
-    """Where a patch breaks."""
-
-    commit: Culprit  # the upstream commit that breaks it
-    step: int  # the number of commits from the start; 0 where the patch does not apply at the start
-    # The earlier patch that breaks there and that this patch builds on; empty where this
-    # patch breaks.
-    because_of: str
-    places: tuple[Place, ...]  # the hunks that conflict
-
-
-@dataclasses.dataclass(frozen=True)
-class Probed:
-    """One patch."""
-
-    name: str
-    builds_on: tuple[str, ...]  # the earlier patches that it needs
-    broken: Break | None  # where the patch breaks, or None if it applies all the way
-
-
-@dataclasses.dataclass(frozen=True)
-class Probe:
-    """The result."""
-
-    # start, end: the first and the last upstream commit
-    start: Culprit
-    end: Culprit
-    steps: int  # the number of commits between them, the end included
-    forward: bool  # whether the end is newer
-    patches: tuple[Probed, ...]
-
-
 def probe(
     project: Project, checkout: Checkout, start: str, end: str, reporter: Reporter = Reporter()
-) -> Probe:
-    """Probes all patches from one upstream commit to another."""
+) -> dict:
+    """Probes all patches from one upstream commit to another; the result, as JSON has it."""
     pinned = project.upstream()
     found = locked(project, pinned)
     with checkout.exclusive():
@@ -76,14 +43,15 @@ def probe(
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
                 task.update(number, len(commits), name)
-                patches.append(Probed(name, prober.builds_on[name], prober.find(name)))
-    return Probe(
-        _culprit(checkout, way.commits[0]),
-        _culprit(checkout, way.commits[-1]),
-        len(way.commits) - 1,
-        way.forward,
-        tuple(patches),
-    )
+                facts = {"builds_on": prober.builds_on[name], "broken": prober.find(name)}
+                patches.append({"name": name, **facts})
+    return {
+        "start": _culprit(checkout, way.commits[0]),
+        "end": _culprit(checkout, way.commits[-1]),
+        "steps": len(way.commits) - 1,
+        "forward": way.forward,
+        "patches": patches,
+    }
 
 
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
@@ -193,8 +161,13 @@ class _Prober:
             return []
         return [path for path in self._paths[names[-1]] if self._fails(names, target, path)]
 
-    def find(self, name: str) -> Break | None:
-        """Where a patch breaks; None if it applies all the way."""
+    def find(self, name: str) -> dict | None:
+        """Where a patch breaks; None if it applies all the way.
+
+        The result has the upstream commit that breaks it; the number of commits from the start to
+        that, 0 where the patch does not apply at the start; the earlier patch that breaks there
+        and that this patch builds on, if any; and the hunks that conflict.
+        """
         names = [*self.builds_on[name], name]
         commits = self._way.commits
         good, bad = 0, len(commits) - 1
@@ -211,12 +184,12 @@ class _Prober:
         culprit = self._fails(names, commits[bad])
         paths = self._conflicts(names[: names.index(culprit) + 1], commits[bad])
         explainer = Explainer(self._checkout, self._pin, commits[bad])
-        return Break(
-            _culprit(self._checkout, self._breaker(bad)),
-            bad,
-            "" if culprit == name else culprit,
-            tuple(explainer.explain(self._commits[culprit], paths)),
-        )
+        return {
+            "commit": _culprit(self._checkout, self._breaker(bad)),
+            "step": bad,
+            "because_of": "" if culprit == name else culprit,
+            "places": explainer.explain(self._commits[culprit], paths),
+        }
 
     def _breaker(self, step: int) -> str:
         """The upstream commit between a step and the step before."""
@@ -244,42 +217,32 @@ def _culprit(checkout: Checkout, commit: str) -> Culprit:
     return Culprit(*facts.split("\x02"))
 
 
-def sections(result: Probe) -> list[Section]:
+def sections(result: dict) -> Iterator[Section]:
     """For people."""
-    broken = [one for one in result.patches if one.broken]
-    way = "forward" if result.forward else "back"
-    whole = len(result.patches) - len(broken)
-    found = [
-        Section(
-            "Probe",
-            (
-                f"{result.steps} upstream commits {way}, from {result.start}",
-                f"to {result.end}",
-                f"{whole} of {len(result.patches)} patches apply all the way",
-            ),
-            ("patch", "commits", "breaks with", "how"),
-            tuple(_row(one, result.steps) for one in result.patches),
-        )
+    patches, steps = result["patches"], result["steps"]
+    broken = {one["name"]: one["broken"] for one in patches if one["broken"]}
+    lines = [
+        f"{steps} upstream commits {'forward' if result['forward'] else 'back'},"
+        f" from {result['start']}",
+        f"to {result['end']}",
+        f"{len(patches) - len(broken)} of {len(patches)} patches apply all the way",
     ]
-    found += [_details(one) for one in broken if not one.broken.because_of]
-    return found
+    rows = []
+    for one in patches:
+        found = one["broken"]
+        told = (str(found["step"]), str(found["commit"]), _how(found)) if found else ()
+        rows.append((one["name"], *(told or (f"all {steps}", "", ""))))
+    yield "Probe", lines, ("patch", "commits", "breaks with", "how"), rows
+    for name, found in broken.items():
+        if not found["because_of"]:
+            lines = [line for place in found["places"] for line in place.lines()]
+            yield f"{name} at {found['commit'].id[:12]}", lines, (), ()
 
 
-def _row(one: Probed, steps: int) -> tuple[str, ...]:
-    if not one.broken:
-        return (one.name, f"all {steps}", "", "")
-    return (one.name, str(one.broken.step), str(one.broken.commit), _how(one.broken))
-
-
-def _how(broken: Break) -> str:
-    if broken.because_of:
-        return f"builds on {broken.because_of}"
-    kinds = collections.Counter(place.kind.value for place in broken.places)
-    files = len({place.path for place in broken.places})
+def _how(broken: dict) -> str:
+    if broken["because_of"]:
+        return f"builds on {broken['because_of']}"
+    kinds = collections.Counter(place.kind.value for place in broken["places"])
+    files = len({place.path for place in broken["places"]})
     places = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     return f"{places}; {files} files" if files > 1 else places
-
-
-def _details(one: Probed) -> Section:
-    lines = [line for place in one.broken.places for line in place.lines()]
-    return Section(f"{one.name} at {one.broken.commit.id[:12]}", tuple(lines), preformatted=True)

@@ -181,7 +181,7 @@ def _cover(
     counts = [hunks.count(patch.diff, without=found.files) for patch in chosen]
     added, removed = (sum(column) for column in zip(*counts))
     new_files = [path for patch in chosen for path in patch.new_files]
-    new_lines = sum(len(found.files[path].content.splitlines()) for path in new_files)
+    new_lines = sum(map(found.new_lines, chosen))
     lines = [
         "An Apple MPS backend for k2"
         if len(chosen) == len(found.patches)

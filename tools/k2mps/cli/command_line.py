@@ -5,10 +5,8 @@ Each command imports its modules when it runs, so that quick commands stay quick
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import itertools
-import json
 import sys
 from pathlib import Path
 
@@ -144,12 +142,8 @@ def status_command(session: Session, as_json: bool) -> None:
         _show_status(session)
         return
     found = status.of_checkout(session.project, session.upstream, session.existing_if_any())
-    facts = {
-        "checkout": str(session.directory),
-        **dataclasses.asdict(found),
-        "patches": "changed" if found.patch_changes else "locked",
-    }
-    session.console.info(json.dumps(facts, indent=2))
+    patches = "changed" if found.patch_changes else "locked"
+    session.console.result({"checkout": str(session.directory), **vars(found), "patches": patches})
 
 
 @command(main, "build", build_options, device_option)
@@ -197,8 +191,7 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
 
     checks = doctor.examine(session.environment, doctor.Device(device), session.torch)
     if as_json:
-        facts = [dataclasses.asdict(check) for check in checks]
-        session.console.info(json.dumps(facts, indent=2))
+        session.console.result(checks)
     else:
         session.console.table(
             ("", "what", "found", "wanted", "how to install it"),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from k2mps.core.progress import Reporter, Section, Task
 
@@ -65,18 +66,16 @@ class Console(Reporter):
             shown.add_row(*itertools.compress(row, used))
         console.Console().print(shown, markup=False)
 
-    def document(self, sections: Sequence[Section], markdown: bool) -> None:
-        """Sections with a line of text, a table and notes each."""
-        for section in sections:
-            if markdown:
-                for line in section.markdown():
-                    self.info(line)
-                continue
-            self.info(section.title)
-            for line in section.lines:
-                self.info(f"  {line}")
-            if section.rows:
-                self.table(section.head, section.rows)
+    def result(self, facts: object, sections: Iterable[Section] | None = None) -> None:
+        """Shows a result: its sections; where there are none, the facts as JSON."""
+        if sections is None:
+            self.info(json.dumps(facts, indent=2, default=vars))
+            return
+        for title, lines, head, rows in sections:
+            for line in (title, *(f"  {line}" for line in lines)):
+                self.info(line)
+            if rows:
+                self.table(head, rows)
 
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator[Task]:

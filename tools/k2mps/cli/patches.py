@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import json
 from pathlib import Path
 
 import click
 
 from k2mps.cli import completion
-from k2mps.cli.session import FILE, Session, command, k2_option
+from k2mps.cli.session import FILE, Session, command, json_option, k2_option
 from k2mps.core import errors
 
 COMMANDS = click.Group()
-
-
-def _format_options(function):
-    """--format, and --json for short.  The function gives the facts, and sections of text."""
-
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(("text", "json", "markdown")),
-        default="text",
-        help="how the result is printed",
-    )
-    @click.option("--json", "as_json", is_flag=True, help="short for --format json")
-    @functools.wraps(function)
-    def formatted(session: Session, form: str, as_json: bool, **options: object) -> None:
-        form = "json" if as_json else form
-        session.console.shows_progress = form == "text"
-        facts, sections = function(session, **options)
-        if form == "json":
-            session.console.info(json.dumps(facts, indent=2))
-        else:
-            session.console.document(sections, form == "markdown")
-
-    return formatted
 
 
 def _patch_argument(name: str = "patch", **options):
@@ -117,19 +90,20 @@ def lint_command(session: Session, form: str) -> None:
 
 @command(COMMANDS, "report", k2_option)
 @click.option("--offline", is_flag=True, help="do not ask upstream")
-@_format_options
-def report_command(session: Session, offline: bool):
+@json_option
+def report_command(session: Session, offline: bool, as_json: bool) -> None:
     """Count the lines that the patches touch, and upstream's commits since the pin."""
     from k2mps.carry import report
 
+    session.console.shows_progress = not as_json
     result = report.report(session.project, session.upstream, session.existing_if_any(), offline)
-    return dataclasses.asdict(result), report.sections(result)
+    session.console.result(result, None if as_json else report.sections(result))
 
 
 @command(COMMANDS, "probe", k2_option)
 @click.argument("commits", metavar="[BASE..END]", default="..")
-@_format_options
-def probe_command(session: Session, commits: str):
+@json_option
+def probe_command(session: Session, commits: str, as_json: bool) -> None:
     """Find the first upstream commit that breaks each patch.
 
     BASE is a commit at which the series applies, by default the pin; END is
@@ -137,6 +111,7 @@ def probe_command(session: Session, commits: str):
     """
     from k2mps.carry import probe, report
 
+    session.console.shows_progress = not as_json
     base, dots, end = commits.partition("..")
     if not dots:
         raise click.UsageError("give two commits as BASE..END")
@@ -144,7 +119,7 @@ def probe_command(session: Session, commits: str):
     checkout = session.obtain()
     end = end or report.fetch_tip(pin, checkout)
     result = probe.probe(session.project, checkout, base or pin.commit, end, session.console)
-    return dataclasses.asdict(result), probe.sections(result)
+    session.console.result(result, None if as_json else probe.sections(result))
 
 
 @command(COMMANDS, "undo", k2_option)

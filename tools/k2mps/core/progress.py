@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 
@@ -32,40 +31,5 @@ class Reporter:
         yield Task()
 
 
-@dataclasses.dataclass(frozen=True)
-class Section:
-    """A part of a longer result."""
-
-    title: str  # its heading
-    lines: tuple[str, ...] = ()  # what is said in words
-    # head, rows: a table; there may be none
-    head: tuple[str, ...] = ()
-    rows: tuple[tuple[str, ...], ...] = ()
-    preformatted: bool = False  # whether the lines are code, not sentences
-
-    def markdown(self) -> Iterator[str]:
-        """The section as lines of Markdown."""
-        yield f"## {self.title}"
-        yield ""
-        if self.preformatted:
-            yield "```"
-        for line in self.lines:
-            yield line
-            if not self.preformatted:
-                yield ""
-        if self.preformatted:
-            yield "```"
-            yield ""
-        if self.rows:
-            yield from markdown_table(self.head, self.rows)
-            yield ""
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table as lines of Markdown."""
-
-    def line(cells: Sequence[str]) -> str:
-        shown = (cell.replace("|", "\\|").replace("\n", "<br>") for cell in cells)
-        return f"| {' | '.join(shown)} |"
-
-    return [line(head), "|" + "---|" * len(head), *map(line, rows)]
+# A part of a longer result: its heading, lines of text, and a table, which may have no rows.
+Section = tuple[str, Sequence[str], Sequence[str], Sequence[Sequence[str]]]

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.pins import tomllib
-from k2mps.core.progress import markdown_table
 from k2mps.core.project import Project
 from k2mps.run import program
 
@@ -89,6 +88,13 @@ def build(environment: Environment) -> Path:
     return site
 
 
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table as lines of Markdown."""
+    lines = [" | ".join(cell.replace("|", "\\|") for cell in row) for row in (head, *rows)]
+    first, *others = (f"| {line} |" for line in lines)
+    return [first, "|" + "---|" * len(head), *others]
+
+
 def _read(path: Path) -> dict:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -115,7 +121,7 @@ def _operations(project: Project) -> list[str]:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
             rows.append((names, *row))
-    return markdown_table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
+    return _table(("operation", "on mps", "gradient", "dtypes", "limits"), rows)
 
 
 def _budgets(project: Project) -> list[str]:
@@ -125,7 +131,7 @@ def _budgets(project: Project) -> list[str]:
         counts = [*entry["host"], *entry["metal"]]
         pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
         rows.append((f"`{name}`" + (f", `{how}`" if how else ""), *pairs))
-    return markdown_table(
+    return _table(
         ("operation", "host: forward", "host: backward", "Metal: forward", "Metal: backward"), rows
     )
 
@@ -152,7 +158,7 @@ def _costs(project: Project) -> list[str]:
         (f"`{name}`", f"{host} ns × {work}", f"{step / 1000:g} µs × {steps} + {call / 1000:g} µs")
         for name, work, steps, host, step, call in costs(project)
     ]
-    return markdown_table(("operation", "the host's estimate", "Metal's estimate"), rows)
+    return _table(("operation", "the host's estimate", "Metal's estimate"), rows)
 
 
 def error_kinds() -> list[type]:
@@ -171,7 +177,7 @@ def _errors(project: Project) -> list[str]:
         )
         for kind in error_kinds()
     ]
-    return markdown_table(("exit code", "meaning", "remedy"), rows)
+    return _table(("exit code", "meaning", "remedy"), rows)
 
 
 def _compatibility(project: Project) -> list[str]:
@@ -185,7 +191,7 @@ def _compatibility(project: Project) -> list[str]:
         ("macOS", "14 or newer, Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),
     ]
-    return markdown_table(("", "version"), rows)
+    return _table(("", "version"), rows)
 
 
 _BLOCKS: Mapping[str, Callable[[Project], list[str]]] = {

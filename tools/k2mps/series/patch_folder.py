@@ -29,6 +29,10 @@ class Series:
     lock: pins.Lock  # the lock of these files
     complete: bool = True  # whether the new files of all patches are known
 
+    def new_lines(self, patch: patch_text.Patch) -> int:
+        """The number of lines of a patch's new files."""
+        return sum(len(self.files[path].content.splitlines()) for path in patch.new_files)
+
     def named(self, name: str) -> patch_text.Patch:
         """The patch of a name, which may lack ".patch"."""
         for patch in self.patches:
