@@ -23,7 +23,7 @@ from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import locked
-from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit, Move
+from k2mps.stack.checkout import BRANCH_REF, Checkout, Commit
 from k2mps.stack.commits import commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
@@ -357,7 +357,6 @@ class _Rebase:
                 self._state.command,
                 changed={**plan.changed, **learnt},
                 removed=plan.removed,
-                move=Move.stay({}),
             )
         self._checkout.remove_worktree(self._project.rebase)
         return Rebased(

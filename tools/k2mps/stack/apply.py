@@ -46,7 +46,8 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         if made.tip == now.head.commit:
             return Applied(made.tip, moved=False)
         log = operations.record(project, checkout, "apply", BRANCH_REF, head=now.head, refs=refs)
-        move = Move.of_series(made.tip, log)
+        refs_after = {BRANCH_REF: made.tip, BASE_REF: made.tip, LOG_REF: log}
+        move = Move(refs_after, made.tip, BRANCH_REF)
         written = checkout.move_to(move, "apply", now.head, refs)
     return Applied(made.tip, True, tuple(written))
 
@@ -76,24 +77,14 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
             next_command=f"k2mps export, to make patches of them; or git -C {where} checkout"
             f" {upstream.pin.commit}, to leave them where they are",
         )
-    if now.state is State.OTHER_COMMIT and not _left_by_us(checkout):
+    # The tool's own clone at an upstream commit, such as an earlier pin, is what it left.
+    remotes = ("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
+    if now.state is State.OTHER_COMMIT and not (checkout.own and checkout.git.text(*remotes)):
         raise errors.K2mpsError(
             f"{where} is at commit {now.head.commit[:12]}, the series is for"
             f" {upstream.pin.commit[:12]} (k2 {upstream.pin.version})",
             next_command=f"git -C {where} checkout {upstream.pin.commit}",
         )
-    _check_branch(checkout, upstream, tip)
-
-
-def _left_by_us(checkout: Checkout) -> bool:
-    """Whether this is the tool's own clone at an upstream commit, such as an earlier pin."""
-    return checkout.own and bool(
-        checkout.git.text("for-each-ref", "--count=1", "--contains", "HEAD", "refs/remotes")
-    )
-
-
-def _check_branch(checkout: Checkout, upstream: Upstream, tip: str | None) -> None:
-    """Refuses a branch k2-mps that is in use or has the user's commits."""
     elsewhere = checkout.other_worktree_on_branch()
     if elsewhere:
         raise errors.K2mpsError(

@@ -22,8 +22,8 @@ from k2mps.series import patch_text, series_file
 from k2mps.series.patch_text import Patch
 from k2mps.stack import extraction, operations
 from k2mps.stack.apply import locked
-from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Checkout, Move
-from k2mps.stack.commits import changed, commit_date, commit_series, identity, moved
+from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, Author, Checkout, Move
+from k2mps.stack.commits import changed, commit_date, commit_series, moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +82,8 @@ def new(
     Args:
       paths: untracked files and directories that become part of the patch.
     """
-    who = words.author or _user(checkout)
+    user = "{} <{}>".format(*checkout.user())
+    who = words.author or (user if patch_text.AUTHOR.fullmatch(user) else patch_text.FROM)
     empty = Patch("", "", patch_text.DEFAULT_STATUS, "", (), b"", ())
     patch = dataclasses.replace(words, author=who).of(empty)
     with _Author.at_work(project, checkout) as author:
@@ -308,7 +309,8 @@ class _Author:
         return path
 
     def commit(self, tree: str, parent: str, patch: Patch) -> str:
-        who = identity(patch, self._date)
+        who = Author(patch.author, patch.date or self._date).variables()
+        who["GIT_COMMITTER_DATE"] = self._date
         return self._checkout.commit_tree(tree, parent, patch.commit_message(), who)
 
     def replay(self, tip: str, order: Iterable[int]) -> str:
@@ -348,16 +350,10 @@ class _Author:
             command,
             changed=plan.changed,
             removed=plan.removed,
-            move=Move(tip, BRANCH_REF, refs) if move else Move.stay(refs),
+            move=Move(refs, tip, BRANCH_REF) if move else Move(refs),
             stage=None if stage is None else functools.partial(self._stage, checkout.git, stage),
         )
         return plan
-
-
-def _user(checkout: Checkout) -> str:
-    """The user, as git knows them; else the project."""
-    who = "{} <{}>".format(*checkout.user())
-    return who if patch_text.AUTHOR.fullmatch(who) else patch_text.FROM
 
 
 def _now() -> str:

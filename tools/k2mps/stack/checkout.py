@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -111,21 +110,11 @@ class Head:
 class Move:
     """The destination of a checkout."""
 
-    commit: str  # the commit of its files and index
-    # HEAD: the full name of a branch, or `commit` for a detached HEAD. `commit` and `head`
-    # are empty where only refs are set.
-    head: str
     refs: Mapping[str, str | None]  # refs to set, the branch of `head` among them; None deletes one
-
-    @staticmethod
-    def stay(refs: Mapping[str, str | None]) -> Move:
-        return Move("", "", refs)
-
-    @staticmethod
-    def of_series(tip: str, log: str) -> Move:
-        """Branch k2-mps, with the last commit of the series at `tip`."""
-        refs = {BRANCH_REF: tip, BASE_REF: tip, LOG_REF: log}
-        return Move(tip, BRANCH_REF, refs)
+    # The commit of its files and index, and HEAD: the full name of a branch, or `commit` for a
+    # detached HEAD.  Both are empty where only refs are set.
+    commit: str = ""
+    head: str = ""
 
 
 class Checkout:
@@ -256,12 +245,6 @@ class Checkout:
             for id_, parents, committer, who, date, message in zip(*[iter(fields)] * 6)
         ]
 
-    def commits_of_series(self, tip: str) -> list[Commit]:
-        """The commits at `tip` that the tool made, oldest first; empty where
-        the last commit is not one of them."""
-        newest_first = reversed(self.commits(tip))
-        return [*itertools.takewhile(lambda commit: commit.ours, newest_first)][::-1]
-
     def unexported(self, pin: str, tip: str) -> list[Commit]:
         """Commits up to `tip` that only the user has: neither the tool's own, nor
         in patches/, nor upstream's.
@@ -329,9 +312,8 @@ class Checkout:
                 continue
             directory = lines[0][len("worktree ") :]
             # A submodule's own is listed by its git directory.
-            if not _same_directory(directory, self.directory) and not _same_directory(
-                directory, self.git_dir
-            ):
+            own = (self.directory, self.git_dir)
+            if not (os.path.exists(directory) and any(map(Path(directory).samefile, own))):
                 return directory
         return None
 
@@ -429,10 +411,13 @@ class Checkout:
     def recover(self) -> None:
         """Undoes what a killed run left half done; needs `exclusive`."""
         leftover = transaction.leftover(self.area)
-        if leftover is None or self._arrived(leftover.note):
+        if leftover:
+            head, note = self.head(), leftover.note
+            if (head.name, head.commit) == (note["to_head"], note["to"]):
+                leftover.close()  # the last step of the move has been done
+                leftover = None
+        if leftover is None:
             self._index.forget()
-            if leftover:
-                leftover.close()
             return
         edited = leftover.edited_since()
         if edited:
@@ -480,7 +465,12 @@ class Checkout:
             self._stage(files, head, move.commit, changes)
             with interrupts.deferred() as check:
                 self._index.take()
-                self._check_unedited()
+                edited = self.edited_files()
+                if edited:
+                    raise errors.K2mpsError(
+                        f"{self.directory / edited[0]} was edited meanwhile",
+                        next_command="commit or stash that, then run the same command again",
+                    )
                 self._swap(files, head, move, changes, reason, check, refs)
         finally:
             with interrupts.deferred():
@@ -535,15 +525,6 @@ class Checkout:
             files.roll_back()
             raise
 
-    def _check_unedited(self) -> None:
-        """Refuses edits that were made since the caller's check."""
-        edited = self.edited_files()
-        if edited:
-            raise errors.K2mpsError(
-                f"{self.directory / edited[0]} was edited meanwhile",
-                next_command="commit or stash that, then run the same command again",
-            )
-
     def _check_in_place(self, changes) -> None:
         """Refuses to replace a file that git could not restore."""
         for kind, path in changes:
@@ -590,11 +571,6 @@ class Checkout:
             mode, _, id_ = facts.split(" ")
             found[path] = (mode, id_)
         return found
-
-    def _arrived(self, note: dict) -> bool:
-        """Whether the last step of a move has been done."""
-        head = self.head()
-        return (head.name, head.commit) == (note["to_head"], note["to"])
 
     def _set_head(self, head: str, reason: str) -> None:
         if head.startswith("refs/"):
@@ -686,10 +662,3 @@ def _parse_changes(fields: Sequence[str]) -> list[Change]:
             Change(kind, path, old_mode, new_mode, *(i if i.strip("0") else None for i in ids))
         )
     return found
-
-
-def _same_directory(one: str, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except FileNotFoundError:
-        return False

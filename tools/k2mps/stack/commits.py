@@ -21,7 +21,7 @@ from k2mps.core.project import Project
 from k2mps.series import hunks
 from k2mps.series.patch_folder import Series, folded, same_elsewhere
 from k2mps.series.patch_text import FROM, Edit, Patch
-from k2mps.stack.checkout import Author, Checkout, Commit
+from k2mps.stack.checkout import Checkout, Commit
 
 # Which commit and tree the last series gave; it only saves time.
 _NOTE = "k2mps-series"
@@ -75,12 +75,6 @@ def _date_in(commit: bytes) -> str:
     """The date that a commit object has, in UTC."""
     date = re.search(rb"^committer .* (\d+) [-+]\d+$", commit, re.MULTILINE)
     return f"@{date[1].decode()} +0000"
-
-
-def identity(patch: Patch, date: str) -> dict[str, str]:
-    """The environment in which git makes the commit of a patch."""
-    author = Author(patch.author, patch.date or date)
-    return {**author.variables(), "GIT_COMMITTER_DATE": date}
 
 
 def moved(checkout: Checkout, commit: Commit, onto: str) -> str | None:

@@ -38,8 +38,14 @@ def export(
                 next_command="k2mps apply",
             )
         made = extraction.plan(project, checkout, commits)
-        if not overwrite:
-            _check_unedited(project, pinned, made)
+        changes = status.patch_changes(project, pinned)
+        if changes and (made.written or made.removed) and not overwrite:
+            raise errors.K2mpsError(
+                "export would overwrite edits of patches/ that are not locked",
+                why="; ".join(changes),
+                next_command="k2mps lock, to keep the edits; git checkout patches,"
+                " or k2mps export --overwrite, to give them up",
+            )
         if made.removed and not prune:
             raise errors.K2mpsError(
                 f"the branch does not have {', '.join(made.removed)}",
@@ -54,7 +60,7 @@ def export(
                 "export",
                 changed=made.changed,
                 removed=made.removed,
-                move=Move.stay(refs),
+                move=Move(refs),
             )
         elif checkout.base() != tip:
             checkout.set_refs(refs, "export")
@@ -79,7 +85,7 @@ def lock(project: Project, checkout: Checkout) -> tuple[int, str, bool]:
         written = config.content != project.config_file.read_bytes()
         if written:
             files = {"upstream.toml": config}
-            operations.carry_out(project, checkout, "lock", changed=files, move=Move.stay({}))
+            operations.carry_out(project, checkout, "lock", changed=files)
     return len(found.patches), checkout.tree_of(tip), written
 
 
@@ -129,16 +135,4 @@ def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
             next_command=f"git -C {where} branch mine {BRANCH}; git -C {where}"
             f" reset --keep {base[:12]}; k2mps apply; git -C {where}"
             f" cherry-pick {base[:12]}..mine; k2mps export",
-        )
-
-
-def _check_unedited(project: Project, pinned: Upstream, made: extraction.Plan) -> None:
-    """Refuses to overwrite edits of patches/."""
-    changes = status.patch_changes(project, pinned)
-    if changes and (made.written or made.removed):
-        raise errors.K2mpsError(
-            "export would overwrite edits of patches/ that are not locked",
-            why="; ".join(changes),
-            next_command="k2mps lock, to keep the edits; git checkout patches,"
-            " or k2mps export --overwrite, to give them up",
         )

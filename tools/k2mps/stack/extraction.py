@@ -53,7 +53,7 @@ def plan(
     base = (pin or now.pin).commit
     old = _OldPatches(project)
     exporter = _Exporter(checkout, base, old, commits)
-    contents = exporter.contents()
+    contents = exporter.contents
     fresh = _lock_of(contents)
     changed = {
         f"patches/{name}": file for name, file in contents.items() if old.files.get(name) != file
@@ -96,17 +96,14 @@ class _OldPatches:
                 with contextlib.suppress(errors.SeriesError):
                     self.by_name[name] = patch_text.parse(name, file.content)
 
-    def content(self, name: str) -> bytes:
-        return self.files[name].content if name in self.files else b""
-
-    def named(self, subject: str) -> str | None:
-        """The name of the patch with this subject."""
-        names = (name for name, patch in self.by_name.items() if patch.subject == subject)
-        return next(names, None)
-
 
 class _Exporter:
-    """Turns commits into patches."""
+    """Turns commits into patches.
+
+    Attributes:
+      patches: the patches, in order.
+      contents: all of patches/, by path in it.
+    """
 
     def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
         for commit in commits:
@@ -121,7 +118,8 @@ class _Exporter:
         self._upstream = checkout.entries(pin)
         self._folded = patch_folder.folded(self._upstream)
         self._order = series_file.render_order(
-            old.content("series"), [self._names[commit.id] for commit in commits]
+            old.files["series"].content if "series" in old.files else b"",
+            [self._names[commit.id] for commit in commits],
         )
         self._groups = series_file.parse_groups(self._order)
         self._changes = checkout.changes_of(commits)
@@ -129,14 +127,10 @@ class _Exporter:
         added = [one for changes in self._changes.values() for one in changes if one.kind == "A"]
         self._blobs = objects.read(checkout.git, (one.new_id for one in added))
         self._owners: dict[str, Commit] = {}
-        self._contents = {"series": File(self._order)}
+        self.contents = {"series": File(self._order)}
         self.patches: list[Patch] = []
         for commit in commits:
             self._add(commit)
-
-    def contents(self) -> dict[str, File]:
-        """All of patches/, by path in it."""
-        return self._contents
 
     def _add(self, commit: Commit) -> None:
         """Makes the next patch from a commit."""
@@ -172,10 +166,10 @@ class _Exporter:
             date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
         self.patches.append(patch)
-        self._contents[name] = File(self._bytes_of(patch, known))
+        self.contents[name] = File(self._bytes_of(patch, known))
         for change in added:
             self._owners[change.path] = commit
-            self._contents[f"files/{change.path}"] = File(
+            self.contents[f"files/{change.path}"] = File(
                 self._blobs[change.new_id], change.new_mode == EXECUTABLE_MODE
             )
 
@@ -220,7 +214,7 @@ class _Exporter:
     def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
         """The bytes of the patch file: the old ones where they say the same."""
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
-            return self._old.content(patch.name)
+            return self._old.files[patch.name].content
         raw = patch.render()
         why = "a line of it is '---', or it has unusual white space"
         try:
@@ -243,9 +237,10 @@ def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
     A patch keeps its name when its subject changes; a new commit is named after its subject.
     """
     names: dict[str, str] = {}
+    by_subject = {patch.subject: name for name, patch in reversed(old.by_name.items())}
     for commit in commits:
         subject, _, trailers = _split_message(commit.message)
-        for name in (trailers.get("Patch-Filename"), old.named(subject)):
+        for name in (trailers.get("Patch-Filename"), by_subject.get(subject)):
             if name and name not in names.values():
                 series_file.check_name(name, f"commit {commit.id[:12]}")
                 names[commit.id] = name

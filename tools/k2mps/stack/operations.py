@@ -132,7 +132,7 @@ def carry_out(
     *,
     changed: Mapping[str, File],
     removed: Sequence[str] = (),
-    move: Move,
+    move: Move = Move({}),
     stage: Callable[[], None] | None = None,
 ) -> None:
     """Changes files of the project and the checkout, all or nothing, and adds an entry to the log.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
@@ -128,7 +129,8 @@ def _judge(
         or commits.say_series(project, checkout, pin, head.commit, made.tip)
     ):
         return State.EDITED if edited else State.APPLIED, (), []
-    ours = checkout.commits_of_series(head.commit)
+    newest_first = reversed(checkout.commits(head.commit))
+    ours = [*itertools.takewhile(lambda commit: commit.ours, newest_first)]
     if checkout.is_ancestor(pin.commit, head.commit):
         users = tuple(
             f"{commit.id[:12]} {commit.subject}"
@@ -144,7 +146,7 @@ def _judge(
             )
             return State.EDITED if edited else State.OTHER_SERIES, (), [detail]
     elif ours and not edited:
-        other = ours[0].parents[0][:12]
+        other = ours[-1].parents[0][:12]
         return State.OTHER_SERIES, (), [f"the series was applied to another commit, {other}"]
     detail = f"it is at {head.commit[:12]}, the series is for {pin.commit[:12]} (k2 {pin.version})"
     return State.OTHER_COMMIT, (), [detail]

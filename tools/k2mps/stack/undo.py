@@ -14,28 +14,25 @@ from k2mps.stack.operations import Operation
 
 
 def undo(project: Project, checkout: Checkout, which: str | None = None) -> Operation:
-    """Restores the state before an operation."""
+    """Restores the state before an operation.
+
+    Args:
+      which: the beginning of its id; default the last one.
+    """
     with operations.at_work(project, checkout):
         entries = operations.log(checkout)
-        entry = _choose(checkout, entries, which)
+        found = [one for one in entries if one.id.startswith(which)] if which else entries[:1]
+        if len(found) != 1:
+            raise errors.K2mpsError(
+                f"{which} names {len(found) or 'no'} operations"
+                if which
+                else f"there is nothing to undo in {checkout.directory}",
+                next_command="k2mps undo --list",
+            )
+        (entry,) = found
         _check(project, checkout, entry)
         _restore(project, checkout, entry, entries[0])
     return entry
-
-
-def _choose(checkout: Checkout, entries: list[Operation], which: str | None) -> Operation:
-    if which is None:
-        found = entries[:1]
-    else:
-        found = [entry for entry in entries if entry.id.startswith(which)]
-    if len(found) != 1:
-        raise errors.K2mpsError(
-            f"{which} names {len(found) or 'no'} operations"
-            if which
-            else f"there is nothing to undo in {checkout.directory}",
-            next_command="k2mps undo --list",
-        )
-    return found[0]
 
 
 def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
@@ -61,19 +58,17 @@ def _restore(project: Project, checkout: Checkout, entry: Operation, last: Opera
     changed = {path: file for path, file in wanted.items() if current.get(path) != file}
     head = checkout.head().name
     uncommit = entry.staged and entry == last and head == BRANCH_REF
-    move = Move(entry.head_commit, entry.head, entry.refs)
     elsewhere = head not in (BRANCH_REF, last.head_after) and head.startswith("refs/")
     # A user on a branch of their own stays there.  Where the command committed
     # edits, the files stay and have these edits again.
-    if elsewhere or uncommit:
-        move = Move.stay(entry.refs)
+    stay = elsewhere or uncommit
     operations.carry_out(
         project,
         checkout,
         f"undo of {entry.command}",
         changed=changed,
         removed=[path for path in current if path not in wanted],
-        move=move,
+        move=Move(entry.refs) if stay else Move(entry.refs, entry.head_commit, entry.head),
     )
     if uncommit:
         checkout.git.bytes("reset", "--quiet", work_tree=True)
