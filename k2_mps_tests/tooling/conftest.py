@@ -1,7 +1,5 @@
 """Fixtures of the tooling tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

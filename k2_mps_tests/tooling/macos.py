@@ -1,7 +1,5 @@
 """Makes small libraries for macOS with clang and lld."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -5,8 +5,6 @@ symbolic link, a file with CRLF line ends, one without a final newline, one with
 non-ASCII text.  `Sandbox` is a clone of k2-mps in which tests run the tool.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

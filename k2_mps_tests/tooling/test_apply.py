@@ -1,7 +1,5 @@
 """`k2mps apply`: its results, and its refusals, which leave no trace."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

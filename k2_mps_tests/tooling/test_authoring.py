@@ -1,7 +1,5 @@
 """`k2mps new`, `edit`, `fold` and `drop`: commands on patches, without commits."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

@@ -5,8 +5,6 @@ Python extension `_k2` in lib/, a Python package that imports the extension, and
 configure step that writes torch_version.py into the checkout.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@
 bytes in patches/ and upstream.toml.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

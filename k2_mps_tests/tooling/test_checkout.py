@@ -1,7 +1,5 @@
 """`k2mps checkout`: clones the pin, or takes the checkout that K2 names."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

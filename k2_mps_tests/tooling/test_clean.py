@@ -1,7 +1,5 @@
 """`k2mps clean` deletes only files that other commands make again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

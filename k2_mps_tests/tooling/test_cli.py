@@ -1,7 +1,5 @@
 """The command line itself: help, errors, exit codes, echo."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """`k2mps cuda --prepare` makes a folder that works without this project."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tarfile

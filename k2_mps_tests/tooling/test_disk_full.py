@@ -5,8 +5,6 @@ lets users have namespaces.  All code that looks at the file system runs inside 
 namespace.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ A stand-in for Metal's compiler writes its arguments to a file.  The embedding a
 the program that reads the embedded kernels are real.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

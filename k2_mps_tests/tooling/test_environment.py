@@ -1,7 +1,5 @@
 """The virtual environment: how the tool makes, fills and judges it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`k2mps export`: the inverse of apply, without loss of work."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The groups of patches/series: pull requests in their order, and the rest."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

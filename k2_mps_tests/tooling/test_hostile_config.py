@@ -5,8 +5,6 @@ export.  The commit ids, the files, byte for byte, and the exported patches must
 those of an empty configuration.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from k2_mps_tests.tooling import support

@@ -1,7 +1,5 @@
 """The Python for which a wheel is: this one, and ones without wheels."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 import json

@@ -5,8 +5,6 @@ the tool.  Between git commands a function of the tool sends the signal during i
 own work.  The processes, the repositories and the signals are real.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -5,8 +5,6 @@ the whole time of a command.  A killed process cannot clean up, so the test look
 the state after a further command, which repairs.
 """
 
-from __future__ import annotations
-
 import collections
 import random
 import shutil

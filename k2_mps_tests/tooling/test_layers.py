@@ -1,7 +1,5 @@
 """The tool's packages: an import goes to a lower layer, or stays in its package."""
 
-from __future__ import annotations
-
 import ast
 
 from k2_mps_tests.tooling import support

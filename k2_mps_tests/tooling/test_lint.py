@@ -1,7 +1,5 @@
 """`k2mps lint` gives each finding with its file and line, offline and fast."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`k2mps mac-report`: its contents, its comparisons, and nothing personal."""
 
-from __future__ import annotations
-
 import copy
 import json
 import platform

@@ -3,8 +3,6 @@
 Commits made from an earlier patches/ with the same files do not.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

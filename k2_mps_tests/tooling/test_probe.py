@@ -3,8 +3,6 @@
 The tests make histories with a known answer.
 """
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 Tests that need upstream are skipped, with this reason, where it is out of reach.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

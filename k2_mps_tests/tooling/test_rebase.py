@@ -1,7 +1,5 @@
 """`k2mps rebase` moves patches/ and the pin, but not the user's checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """`k2mps recipes`: rewrites a checkout with icefall's calls, and restores it."""
 
-from __future__ import annotations
-
 import ast
 import os
 import signal

@@ -1,7 +1,5 @@
 """`k2mps report`: figures that the tests can count by hand."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

@@ -1,7 +1,5 @@
 """The patch format: one way to write a patch, and refusals of all others."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

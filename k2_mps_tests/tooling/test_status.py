@@ -1,7 +1,5 @@
 """`k2mps status` compares trees and changes nothing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

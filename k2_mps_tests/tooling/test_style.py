@@ -1,7 +1,5 @@
 """k2's style checkers report only the lines of a commit."""
 
-from __future__ import annotations
-
 from k2mps.carry import style
 from k2mps.stack.checkout import Checkout
 

@@ -1,7 +1,5 @@
 """`k2mps upstream`: the contents of a pull request to k2."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """`k2mps test` reports pytest's numbers, and no failure is silent."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

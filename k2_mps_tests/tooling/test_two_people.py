@@ -1,7 +1,5 @@
 """Two people change patches/ at the same time, and merge."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

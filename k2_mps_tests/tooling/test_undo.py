@@ -1,7 +1,5 @@
 """`k2mps undo` restores the state before a command, without loss."""
 
-from __future__ import annotations
-
 import json
 import signal
 

@@ -1,7 +1,5 @@
 """`k2mps wheel` for this machine, on the small stand-in for k2."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

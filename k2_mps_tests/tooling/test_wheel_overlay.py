@@ -1,7 +1,5 @@
 """CMakeLists.overlay.cmake in a project that looks for torch in the way of k2."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

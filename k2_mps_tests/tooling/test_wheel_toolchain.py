@@ -4,8 +4,6 @@ A test of the whole toolchain needs downloads and a long build.  It runs with
 `K2MPS_TEST_CROSS=1` in the environment.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The wheels are small ones; pip, the schema and the compilers are real.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

@@ -4,8 +4,6 @@ clang and lld make the Mach-O files of a small wheel and of a small torch.  The 
 give the reference for comparison, instead of gathering it from installed packages.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import subprocess
@@ -15,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from k2mps.build import doctor, toolchain
+from k2mps.build import doctor, front_end, toolchain
 from k2mps.build.environment import Environment
-from k2mps.build.front_end import find as front_end_of
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.wheel import contents, expectations, images, verify
@@ -468,11 +465,11 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     kernel = (
         f"#include <metal_stdlib>\nkernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
     )
-    front_end = front_end_of(Environment(Project(ROOT)))
-    assert front_end.command, front_end.absent
+    refused, unchecked = front_end.refusals(Environment(Project(ROOT)), {"f.metal": kernel})
+    assert not unchecked
     case.files[CONTEXT] = workshop.context(kernel=kernel)
     case.reference = dataclasses.replace(
-        case.reference, kernels={"f.metal": kernel}, front_end=front_end
+        case.reference, kernels={"f.metal": kernel}, refused=refused
     )
     problems = case.problems()
     assert {problem.check for problem in problems} == found
@@ -480,9 +477,8 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
 
 
 def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
-    found = front_end_of(Environment(Project(tmp_path)))
-    assert not found.command
-    assert "emulator/mps_emulator/msl is not there" in (found.absent)
+    found = front_end.refusals(Environment(Project(tmp_path)), {})
+    assert found == ({}, "emulator/mps_emulator/msl is not there")
 
 
 # ---- the command

@@ -1,7 +1,5 @@
 """`make build` out of reach of k2 does the steps that need no k2."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

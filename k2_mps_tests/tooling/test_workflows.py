@@ -3,8 +3,6 @@
 GitHub runs the workflows; the tests check what needs no run.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import re

@@ -7,8 +7,6 @@ Python reads some variables only at its start, so each set of their values has a
 server of its own.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Makes a small wheel, for a build backend that the tests write."""
 
-from __future__ import annotations
-
 import zipfile
 from pathlib import Path
 

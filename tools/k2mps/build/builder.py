@@ -5,8 +5,6 @@ switching between any two of them rebuilds nothing.  A checkout with the contrib
 one tree, keyed "edited", that follows the edits.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -16,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from k2mps.build import doctor, provenance
@@ -206,9 +204,9 @@ def prepare(environment: Environment, request: Request) -> None:
 
 def emulator_settings(project: Project, device: Device) -> dict[str, str]:
     """The variables that the emulator's build depends on."""
-    # CMake's first run reads the compilers from these.
-    names = {"C": "CC", "CXX": "CXX", "OBJC": "OBJC", "OBJCXX": "OBJCXX"}
-    settings = {names[name]: program for name, program in doctor.compilers(device).items()}
+    # CMake's first run reads the compilers from CC, CXX, OBJC, OBJCXX.
+    compilers = doctor.compilers(device).items()
+    settings = {"CC" if name == "C" else name: program for name, program in compilers}
     settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
     return settings
 
@@ -316,9 +314,12 @@ class _Plan:
         with self._environment.reporter.task(f"configuring {self.name}"):
             outcome = self._run(command, lock, log)
         if outcome.status != 0:
+            # CMake's own messages, without the rest of its output.
+            lines = outcome.lines
+            starts = [at for at, line in enumerate(lines) if line.startswith("CMake Error")]
             raise errors.CompileError(
                 "cmake could not configure k2",
-                why=_cmake_errors(outcome.lines),
+                why="\n".join((lines[starts[0] :] if starts else lines)[:_SHOWN_LINES]),
                 next_command=f"read {log}; k2mps doctor lists missing parts",
             )
         self._stamp.write_text(json.dumps(self._inputs(), indent=2))
@@ -488,13 +489,6 @@ def _cache_use(log: Path) -> tuple[int, int]:
     lines = log.read_text(encoding="utf-8").splitlines()
     hits = sum(map(lines.count, ("direct_cache_hit", "preprocessed_cache_hit")))
     return hits, lines.count("cache_miss")
-
-
-def _cmake_errors(lines: Sequence[str]) -> str:
-    """CMake's own error messages, without the rest of its output."""
-    starts = [number for number, line in enumerate(lines) if line.startswith("CMake Error")]
-    shown = lines[starts[0] :] if starts else lines
-    return "\n".join(shown[:_SHOWN_LINES])
 
 
 def _first_failure(log: Path) -> str:

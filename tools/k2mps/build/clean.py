@@ -1,7 +1,5 @@
 """Deleting what the tool has made, and nothing that anybody has written."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

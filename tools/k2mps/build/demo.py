@@ -5,8 +5,6 @@ their transcripts, and the total scores are differentiated with respect to that 
 the CPU and, where this k2 has it, on mps; both results are computed here and now, and compared.
 """
 
-from __future__ import annotations
-
 import sys
 
 import _k2

@@ -4,8 +4,6 @@
 `k2mps build` refuses by it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import os
@@ -86,7 +84,16 @@ def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check
         own = _emulated(reporter)
     else:
         own = [_any_compiler(reporter)]
-    return [_git(), _python(), _python_headers(), *own, _ccache()]
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
+    ccache, gain = shutil.which("ccache") or "", "any; makes later builds quick"
+    return [
+        _git(),
+        _python(),
+        _there("Python headers", "Python.h", str(header), package),
+        *own,
+        _there("ccache", gain, ccache, "ccache", "ccache", needed=False),
+    ]
 
 
 def lacking(checks: Sequence[Check]) -> list[Check]:
@@ -184,19 +191,6 @@ def _python() -> Check:
     )
 
 
-def _python_headers() -> Check:
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
-    return _there("Python headers", "Python.h", str(header), package)
-
-
-def _ccache() -> Check:
-    program = shutil.which("ccache") or ""
-    return _there(
-        "ccache", "any; makes later builds quick", program, "ccache", "ccache", needed=False
-    )
-
-
 def _apple(reporter: Reporter) -> list[Check]:
     system, machine = platform.mac_ver()[0], platform.machine()
     tools = process.output(["xcode-select", "-p"], reporter)
@@ -218,7 +212,9 @@ def _apple(reporter: Reporter) -> list[Check]:
 
 
 def _emulated(reporter: Reporter) -> list[Check]:
-    gcc = _gcc_version()
+    # clang takes the newest GCC whose libraries are installed.
+    found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
+    gcc = max(found, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
     return [
         _clang(reporter),
@@ -292,12 +288,6 @@ def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
         )
         for entry in [chosen, *environment.requirements("build", "test")]
     ]
-
-
-def _gcc_version() -> str:
-    """The newest GCC whose libraries are installed: clang takes that one."""
-    found = [int(path.name) for path in Path("/usr/lib/gcc").glob("*/*") if path.name.isdigit()]
-    return str(max(found, default=12))
 
 
 def _apt(package: str) -> str:

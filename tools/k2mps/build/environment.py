@@ -1,7 +1,5 @@
 """The virtual environment that builds and tests run in, and its packages."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib.metadata

@@ -1,7 +1,5 @@
 """The Python that a wheel is for: its version, headers and symbols."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -4,8 +4,6 @@ A build tree holds this as lib/k2mps.json, beside the library `_k2`, and a
 wheel in its .dist-info; `k2.mps.build_info()` reads either.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -7,8 +7,6 @@ headers; the few declarations of Foundation and logging that k2 needs are in `ma
 other libraries export what torch's libraries import from them, wherever this torch runs.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import hashlib

@@ -1,8 +1,6 @@
 """Why a patch does not apply to another upstream commit: for each hunk that conflicts, the kind of
 conflict and the upstream commits that touched its lines."""
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 from collections.abc import Iterator, Sequence

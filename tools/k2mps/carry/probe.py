@@ -7,8 +7,6 @@ The probe tries a patch on top of the earlier patches that it builds on, and of 
 others, so that it blames the patch that breaks.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import functools
@@ -68,7 +66,7 @@ class _Way:
     forward: bool
 
     @staticmethod
-    def between(checkout: Checkout, start: str, end: str) -> _Way:
+    def between(checkout: Checkout, start: str, end: str) -> "_Way":
         ids = []
         for name in (start, end):
             commit = checkout.commit_of(name)

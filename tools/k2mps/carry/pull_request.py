@@ -4,8 +4,6 @@ The commits contain the new files and have no trailers.  The author of a patch t
 the user.  The cover letter lists the patches and the figures of the last run of the suites.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import sys
@@ -62,7 +60,14 @@ def make(
     found = locked(project, pinned)
     below: tuple[Patch, ...] = ()
     if group:
-        below, chosen = _of_group(found, group)
+        chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
+        if not chosen:
+            raise errors.K2mpsError(
+                f"patches/series has no group {group}",
+                why="a group begins with a comment like '# device: text'",
+                next_command="name one of those in patches/series",
+            )
+        below = found.patches[: found.patches.index(chosen[0])]
     else:
         wanted = [found.named(name) for name in names] or found.patches
         chosen = tuple(patch for patch in found.patches if patch in wanted)
@@ -90,20 +95,6 @@ def make(
             *style.findings(checkout, base, tip, with_cpplint=False),
         ),
     )
-
-
-def _of_group(
-    found: patch_folder.Series, group: str
-) -> tuple[tuple[Patch, ...], tuple[Patch, ...]]:
-    """The patches of the groups before a group, and those of the group."""
-    chosen = tuple(patch for patch in found.patches if found.groups.get(patch.name) == group)
-    if not chosen:
-        raise errors.K2mpsError(
-            f"patches/series has no group {group}",
-            why="a group begins with a comment like '# device: text'",
-            next_command="name one of those in patches/series",
-        )
-    return found.patches[: found.patches.index(chosen[0])], chosen
 
 
 def _sender(checkout: Checkout) -> dict[str, str]:

@@ -11,8 +11,6 @@ include: the last commit's build finds it.  A quick check runs k2's suite on the
 The check keeps its results by the commits' trees, so that a later run continues.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -74,7 +72,10 @@ def check(
     project.build_root.mkdir(exist_ok=True)
     with exclusive(project.build_root, "build/upstream"):
         file = project.build_root / "upstream-check.json"
-        known = _known(file)
+        try:
+            known = json.loads(file.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            known = {}
         checkout.remove_worktree(folder)
         try:
             for commit in checkout.commits(f"{made.base}..{made.tip}"):
@@ -105,14 +106,6 @@ def check(
                 )
         finally:
             checkout.remove_worktree(folder)
-
-
-def _known(path: Path) -> dict[str, list]:
-    """The results of earlier checks, by tree; none where the file cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
 
 
 def _off(

@@ -5,8 +5,6 @@ so that no conflict is in the user's checkout.  At a conflict the rebase stops a
 `advance` continues.  After the last patch, patches/ and the pin are written together.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -166,7 +164,7 @@ class _Rebase:
         self._replayed = False
 
     @staticmethod
-    def under_way(project: Project, checkout: Checkout) -> _Rebase:
+    def under_way(project: Project, checkout: Checkout) -> "_Rebase":
         """The rebase that has stopped."""
         if not project.rebase.exists():
             raise _no_rebase()

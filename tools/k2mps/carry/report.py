@@ -1,8 +1,6 @@
 """Figures of the series: the lines that each patch adds and touches, the budget, the upstream
 commits since the pin, and the files where conflicts are likely."""
 
-from __future__ import annotations
-
 import collections
 import datetime
 import os

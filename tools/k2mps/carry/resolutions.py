@@ -5,8 +5,6 @@ upstream's; `resolutions/PATCH/HASH` has only the lines that replaced a conflict
 under a hash of the conflict's sides.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Sequence

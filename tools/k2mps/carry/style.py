@@ -5,8 +5,6 @@ the C++ of the last commit.  Here both read the files that commits change, and
 what they find on added lines counts: k2's own lines are k2's.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -14,7 +12,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import objects
 from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
@@ -48,7 +45,10 @@ def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True)
             ("cpplint", (f"--repository={folder}", "--quiet"), cxx),
             ("flake8", ("--config=.flake8", "--no-show-source"), python),
         ):
-            for line in _run(module, options, paths, folder):
+            command = [sys.executable, "-m", module, *options, *paths]
+            both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            output = subprocess.run(command, cwd=folder, **both).stdout if paths else ""
+            for line in output.splitlines():
                 match = _FINDING.fullmatch(line)
                 if not match:
                     if "No module named" in line:
@@ -92,25 +92,10 @@ def _write(
     checkout: Checkout, commit: str, paths: Sequence[str], folder: Path
 ) -> Mapping[str, bytes]:
     """Writes those of these files that a commit has; their contents by path."""
-    entries = checkout.entries(commit, paths)
-    blobs = objects.read(checkout.git, (id_ for _, id_ in entries.values()))
-    contents = {path: blobs[id_] for path, (_, id_) in entries.items()}
+    contents = {path: file.content for path, file in checkout.files(commit, paths).items()}
     # Without settings of k2's, flake8's own.
     for path, content in {".flake8": b"", **contents}.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
     return contents
-
-
-def _run(module: str, options: Sequence[str], paths: Sequence[str], folder: Path) -> list[str]:
-    if not paths:
-        return []
-    result = subprocess.run(
-        [sys.executable, "-m", module, *options, *paths],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return result.stdout.splitlines()

@@ -3,8 +3,6 @@
 Each command imports its modules when it runs, so that quick commands stay quick.
 """
 
-from __future__ import annotations
-
 import errno
 import itertools
 import sys

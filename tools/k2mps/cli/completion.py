@@ -1,7 +1,5 @@
 """Shell completion: click's, with the names of patches and suites."""
 
-from __future__ import annotations
-
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 

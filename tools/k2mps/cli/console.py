@@ -3,8 +3,6 @@
 rich is imported on the first use that needs it, so that quick commands stay quick.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
@@ -85,7 +83,16 @@ class Console(Reporter):
             return
         if not self.on_terminal:
             self.info(f"{title} ...")
-            yield _PlainTask(self, title)
+            last = time.monotonic()
+
+            def tell(done: int, total: int, detail: str) -> None:
+                nonlocal last
+                if time.monotonic() - last >= _PLAIN_INTERVAL_SECONDS:
+                    last = time.monotonic()
+                    count = f"{done}/{total} " if total else ""
+                    self.info(f"{title}: {count}{detail}".rstrip())
+
+            yield Task(tell)
             return
         from rich import progress
 
@@ -100,7 +107,11 @@ class Console(Reporter):
             self._live = live
             try:
                 bar = live.add_task(title, total=None, detail="")
-                yield _LiveTask(live, bar)
+                yield Task(
+                    lambda done, total, detail: live.update(
+                        bar, completed=done, total=total or None, detail=detail[:60]
+                    )
+                )
             finally:
                 self._live = None
 
@@ -109,27 +120,3 @@ class Console(Reporter):
             self._live.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=stream, flush=True)
-
-
-class _PlainTask(Task):
-    def __init__(self, console: Console, title: str):
-        self._console = console
-        self._title = title
-        self._last = time.monotonic()
-
-    def update(self, done: int, total: int, detail: str = "") -> None:
-        now = time.monotonic()
-        if now - self._last < _PLAIN_INTERVAL_SECONDS:
-            return
-        self._last = now
-        count = f"{done}/{total} " if total else ""
-        self._console.info(f"{self._title}: {count}{detail}".rstrip())
-
-
-class _LiveTask(Task):
-    def __init__(self, live, bar):
-        self._live = live
-        self._bar = bar
-
-    def update(self, done: int, total: int, detail: str = "") -> None:
-        self._live.update(self._bar, completed=done, total=total or None, detail=detail[:60])

@@ -1,7 +1,5 @@
 """The commands that change patches/ and carry it to a newer k2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

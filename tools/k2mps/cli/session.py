@@ -1,7 +1,5 @@
 """The state that all commands share: the project, upstream.toml, the checkout, common options."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -1,7 +1,5 @@
 """`k2mps wheel`, which makes a wheel, and its commands, which look into one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

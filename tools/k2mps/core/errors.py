@@ -9,8 +9,6 @@ wrong command line.  A class without a code of its own is one that the tool itse
 function can raise `K2mpsError`; docstrings name only the kinds that a caller may tell apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

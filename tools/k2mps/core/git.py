@@ -12,8 +12,6 @@ proxies, credentials.  Commands on the working tree (`work_tree`) use the checko
 filters, so that a CRLF checkout stays one; the tool compares and commits blobs only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno
@@ -137,6 +135,15 @@ def scrub_environment() -> None:
             del os.environ[name]
 
 
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a command ended: its exit status, what it wrote, and its messages."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
 class Git:
     """Runs git in one directory.
 
@@ -160,7 +167,7 @@ class Git:
         self.literal = literal
         self._reporter = reporter
 
-    def with_index(self, index: Path) -> Git:
+    def with_index(self, index: Path) -> "Git":
         """The same directory seen through another index file."""
         return Git(self.directory, index=index, literal=self.literal, reporter=self._reporter)
 
@@ -199,6 +206,17 @@ class Git:
             raise _disk_full(args[0], result.stderr)
         return result
 
+    def merge(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
+        """Merges texts; None for a conflict."""
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
+            files = [Path(folder, name) for name in ("ours", "base", "theirs")]
+            for file, text in zip(files, (ours, base, theirs)):
+                file.write_bytes(text)
+            result = self.run("merge-file", "--stdout", "--quiet", *map(str, files))
+        return result.stdout if result.status == 0 else None
+
     def bytes(self, *args: str, **kwargs) -> bytes:
         """Runs a command that must succeed; returns its output as it is."""
         result = self.run(*args, **kwargs)
@@ -218,17 +236,6 @@ class Git:
     def succeeds(self, *args: str, **kwargs) -> bool:
         """Whether a command that answers by its status says yes."""
         return self.run(*args, **kwargs).status == 0
-
-    def merge(self, ours: bytes, base: bytes, theirs: bytes) -> bytes | None:
-        """Merges texts; None for a conflict."""
-        import tempfile
-
-        with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
-            files = [Path(folder, name) for name in ("ours", "base", "theirs")]
-            for file, text in zip(files, (ours, base, theirs)):
-                file.write_bytes(text)
-            result = self.run("merge-file", "--stdout", "--quiet", *map(str, files))
-        return result.stdout if result.status == 0 else None
 
     def network(self, title: str, *args: str) -> None:
         """Runs clone or fetch, under the user's configuration.
@@ -280,15 +287,6 @@ class Git:
         ) as command:
             stdout, stderr = _communicate(command, stdin)
         return Result(command.returncode, stdout, stderr.decode("utf-8", "replace").strip())
-
-
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """How a command ended: its exit status, what it wrote, and its messages."""
-
-    status: int
-    stdout: bytes
-    stderr: str
 
 
 def split_z(output: bytes) -> list[str]:

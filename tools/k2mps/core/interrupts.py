@@ -1,7 +1,5 @@
 """Signals as exceptions, and sections in which they have to wait."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ One process makes all commits of a series: a process for each patch, tree and
 commit would take most of the time of an apply.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

@@ -22,8 +22,6 @@ Only the tool writes the lock.  git merges changes of different patches without 
 conflict: they change different lines of the lock, which do not adjoin.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib
@@ -81,7 +79,7 @@ class Lock:
     patches: Mapping[str, str]  # file name of a patch to its sha256
     files: Mapping[str, str]  # path of a new file in k2's tree to what `digest` says of it
 
-    def differences(self, other: Lock) -> list[str]:
+    def differences(self, other: "Lock") -> list[str]:
         """Lists the differences of `other`, one short line each."""
         lines = []
         if self.series != other.series:

@@ -1,7 +1,5 @@
 """Running long commands: their output followed, their children ended."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

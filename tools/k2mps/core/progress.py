@@ -1,16 +1,21 @@
 """Progress and results: the library never prints, but tells a `Reporter`."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 
 class Task:
-    """One long piece of work whose end is in sight; this one is not shown."""
+    """One long piece of work whose end is in sight.
+
+    Args:
+      update: reports that so many units are finished, how many there are, and what is being done.
+    """
+
+    def __init__(self, update: Callable[[int, int, str], None] = lambda *progress: None):
+        self._update = update
 
     def update(self, done: int, total: int, detail: str = "") -> None:
-        """Reports that `done` of `total` units are finished."""
+        self._update(done, total, detail)
 
 
 class Reporter:

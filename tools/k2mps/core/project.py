@@ -1,7 +1,5 @@
 """Paths: a clone of k2-mps and the folders that the tool makes in it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

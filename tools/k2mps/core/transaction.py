@@ -6,8 +6,6 @@ restores the old files, with their times.  A killed process leaves the journal, 
 run does the same (`leftover`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import json

@@ -5,8 +5,6 @@ with the GPU needs only the folder: the patched source, the source that its
 times are compared with, moderngpu, and a script.
 """
 
-from __future__ import annotations
-
 import gzip
 import shutil
 import tarfile

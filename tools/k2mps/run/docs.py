@@ -10,8 +10,6 @@ whose lines `fresh` makes anew from the code.  The blocks are committed, so that
 the pages can be read without any tool; a test compares.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence

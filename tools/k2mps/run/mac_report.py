@@ -4,8 +4,6 @@ A failure is a part of the report and does not end it: the first run on a new
 machine is worth most where something is wrong.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import getpass
 import html

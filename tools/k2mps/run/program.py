@@ -3,8 +3,6 @@
 `k2mps fuzz`, `bench` and `kernels` are such programs.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

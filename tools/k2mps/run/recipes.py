@@ -4,8 +4,6 @@ The original files are kept, by hard links, in the checkout's git directory: und
 network and restores the bytes and the time of each file.  A file that was edited since is merged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib

@@ -8,8 +8,6 @@ A program that uses kaldifeat keeps its device, so that it stays on the CPU wher
 nobody has run kaldifeat on mps.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize

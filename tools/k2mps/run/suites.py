@@ -4,8 +4,6 @@ Each suite is one pytest run in .venv, whose results are read from a JUnit file.
 To add or change a suite, edit `SUITES`.
 """
 
-from __future__ import annotations
-
 import collections
 import dataclasses
 import re
@@ -226,6 +224,7 @@ def run(
     if built:
         target = target.replace("{k2}", str(built.checkout))
     without_k2 = suite.on_k2 and not built
+    processes = builder.fitting_jobs() if suite.spread else 1
     options = [
         # Neither configuration nor caches of the tested checkout's.
         *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
@@ -235,8 +234,12 @@ def run(
         *("-v", "--tb=short", f"--junitxml={report}"),
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
-        *_spread(suite, arguments),
-        *arguments,
+        # A user with options of his own chooses a few tests, or wants to see what they print.
+        *(
+            [f"--numprocesses={processes}", f"--dist={suite.spread}"]
+            if processes > 1 and not arguments
+            else arguments
+        ),
     ]
     started = time.monotonic()
     total = done = 0
@@ -267,17 +270,6 @@ def run(
             result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
         )
     return result
-
-
-def _spread(suite: Suite, arguments: Sequence[str]) -> list[str]:
-    """pytest's options for as many processes as fit.
-
-    None where the user has options of his own: to choose a few tests, or to see what they print.
-    """
-    processes = builder.fitting_jobs()
-    if arguments or not suite.spread or processes < 2:
-        return []
-    return [f"--numprocesses={processes}", f"--dist={suite.spread}"]
 
 
 def not_run(project: Project, suite: Suite, reason: str) -> Result:

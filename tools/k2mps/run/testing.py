@@ -1,7 +1,5 @@
 """`k2mps test`: builds what the chosen suites need, runs them, sums up."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -34,37 +32,10 @@ def run_all(
       One result a suite.  Where upstream cannot be reached, the suites that
       need k2 are not run, nor the tests of the others that do.
     """
-    build = _builds(environment, obtain, request)
-    results = []
-    for suite in suites.choose(names):
-        try:
-            try:
-                built = build(suite.device, suite.on_k2, suite.cpp)
-            except errors.UnreachableError as error:
-                if not suite.marked:
-                    reason = str(error).replace("\n", "; ")
-                    results.append(suites.not_run(environment.project, suite, reason))
-                    continue
-                built = build(suite.device, False, suite.cpp)
-            for extra in suite.extras:
-                environment.install_group(extra)
-        except errors.K2mpsError as error:
-            results.append(Result(suite, broken=str(error)))
-        else:
-            results.append(suites.run(environment, suite, built, arguments))
-    return results
-
-
-def _builds(
-    environment: Environment, obtain: Callable[[], Checkout], request: Request
-) -> Callable[[Device, bool, bool], Built | None]:
-    """A function that builds k2 once a device, when a suite first asks for it.
-
-    Each suite that asks for a build that fails gets the error.
-    """
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
+        """Builds k2 once a device; each suite that asks for a build that fails gets the error."""
         wanted = dataclasses.replace(request, device=device, tests=cpp)
         try:
             if on_k2:
@@ -73,13 +44,30 @@ def _builds(
         except errors.K2mpsError as error:
             return error
 
-    def build(device: Device, on_k2: bool, cpp: bool) -> Built | None:
-        found = outcome(device, on_k2, cpp)
+    def build(suite: suites.Suite, on_k2: bool) -> Built | None:
+        found = outcome(suite.device, on_k2, suite.cpp)
         if isinstance(found, errors.K2mpsError):
             raise found
         return found
 
-    return build
+    results = []
+    for suite in suites.choose(names):
+        try:
+            try:
+                built = build(suite, suite.on_k2)
+            except errors.UnreachableError as error:
+                if not suite.marked:
+                    reason = str(error).replace("\n", "; ")
+                    results.append(suites.not_run(environment.project, suite, reason))
+                    continue
+                built = build(suite, False)
+            for extra in suite.extras:
+                environment.install_group(extra)
+        except errors.K2mpsError as error:
+            results.append(Result(suite, broken=str(error)))
+        else:
+            results.append(suites.run(environment, suite, built, arguments))
+    return results
 
 
 def report(results: Sequence[Result], reporter: Reporter) -> None:

@@ -11,13 +11,11 @@ A file that includes a header of k2's core must be a `.cu`, for which a CUDA bui
 Objective-C++, which no CUDA build has.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from k2mps.series.patch_text import Patch
 
@@ -64,8 +62,7 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
     """The additions of a patch: its new files, and its lines in other files."""
     for path in patch.new_files:
         if path in files:
-            lines = files[path].decode("utf-8", "replace").split("\n")
-            yield Text(path, f"patches/files/{path}", tuple(enumerate(lines, start=1)), whole=True)
+            yield Text(path, f"patches/files/{path}", _lines(files[path]), whole=True)
     added: dict[str, list[tuple[int, str]]] = {}
     for hunk in patch.hunks:
         for offset, line in enumerate(hunk.body, start=1):
@@ -117,7 +114,7 @@ def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
     """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile them without."""
     for path in files:
         if path.endswith(".cc"):
-            for line, name in _included(files[path]):
+            for line, name in _included(_lines(files[path])):
                 header = _core(name, files, set())
                 if header:
                     yield Finding(
@@ -137,25 +134,25 @@ def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:
     seen.add(name)
     if name not in files:
         return name
-    found = (_core(other, files, seen) for _, other in _included(files[name]))
+    found = (_core(other, files, seen) for _, other in _included(_lines(files[name])))
     return next(filter(None, found), None)
 
 
-def _included(content: bytes) -> Iterator[tuple[int, str]]:
-    lines = content.decode("utf-8", "replace").split("\n")
-    for number, line in enumerate(lines, start=1):
+def _included(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    for number, line in lines:
         match = _INCLUDE.match(line)
         if match:
             yield number, match[1]
 
 
+def _lines(content: bytes) -> tuple[tuple[int, str], ...]:
+    return tuple(enumerate(content.decode("utf-8", "replace").split("\n"), start=1))
+
+
 def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
     """The paths of k2's tree, and functions as `_k2.f`, that lines name."""
     if text.path.endswith(_CXX):
-        for number, line in text.lines:
-            match = _INCLUDE.match(line)
-            if match:
-                yield number, match[1]
+        yield from _included(text.lines)
     elif text.path.endswith(_CMAKE):
         folder = posixpath.dirname(text.path)
         for number, line in text.lines:

@@ -5,8 +5,6 @@ cores: all commits of the series take 0.04 s of processor time and 0.08 s in all
 for each patch in its place, 0.14 s and 0.25 s.  lint places no hunks, and fold lets git merge.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

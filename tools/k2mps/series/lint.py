@@ -4,8 +4,6 @@ lint finds what reading patches/ refuses, and what a reviewer would ask for.  It
 lists all findings with file and line, as text, JSON or annotations of GitHub's.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re
@@ -58,6 +56,11 @@ def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
     Args:
       form: "text", "json", or "github" for workflow commands.
     """
+
+    def escaped(text: str, more: str = "") -> str:
+        letters = "%\r\n" + more
+        return "".join(f"%{ord(one):02X}" if one in letters else one for one in text)
+
     if form == "json":
         facts = [dataclasses.asdict(finding) for finding in findings]
         yield json.dumps(facts, indent=2, ensure_ascii=False)
@@ -66,18 +69,9 @@ def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
         if form == "text":
             yield str(finding)
             continue
-        place = (
-            f"file={_escaped(finding.path, ':,')},line={finding.line}"
-            f",title=k2mps lint {finding.check}"
-        )
-        yield f"::error {place}::{_escaped(finding.message)}"
-
-
-def _escaped(text: str, more: str = "") -> str:
-    """A text as GitHub's workflow commands want it."""
-    for letter in "%\r\n" + more:
-        text = text.replace(letter, f"%{ord(letter):02X}")
-    return text
+        place = f"file={escaped(finding.path, ':,')},line={finding.line}"
+        title = f"k2mps lint {finding.check}"
+        yield f"::error {place},title={title}::{escaped(finding.message)}"
 
 
 def _refusal(path: str, error: Exception) -> Finding:

@@ -4,8 +4,6 @@
 k2's files (patch_text.py), and patches/files has new files at their place in k2's tree.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import stat

@@ -35,8 +35,6 @@ A patch file may be hostile: reading refuses a path that leaves the tree, reache
 through a symbolic link, before git sees it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -340,12 +338,8 @@ def _unsafe(path: str) -> str:
         return "it has control or invisible characters"
     if set(path) & set('\\":'):
         return "it has a backslash, a colon or a quotation mark"
-    if any(_reserved(part) for part in parts):
+    # Case-insensitive and Windows file systems take these for .git as well.
+    plain = [part.lower().rstrip(" .") for part in parts]
+    if any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain):
         return "it reaches into git's own files"
     return ""
-
-
-def _reserved(part: str) -> bool:
-    # Case-insensitive and Windows file systems take these for .git as well.
-    plain = part.lower().rstrip(" .")
-    return plain in (".git", ".gitmodules") or plain.startswith("git~")

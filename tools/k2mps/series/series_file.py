@@ -6,8 +6,6 @@ the name of a group, begins that group.  The groups come in the order of GROUPS;
 each but the last is a pull request to k2 that builds on those before it.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

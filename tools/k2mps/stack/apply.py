@@ -4,8 +4,6 @@ First every patch becomes a commit, which changes no file and no ref (see
 commits.py).  Then the checkout moves to the last one in one transaction.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 from k2mps.core import errors

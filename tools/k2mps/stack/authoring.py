@@ -5,8 +5,6 @@ ones by a 3-way merge, and does not touch the checkout meanwhile.  Then branch,
 patches/ and lock change together, or not at all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -227,7 +225,7 @@ class _Author:
 
     @staticmethod
     @contextlib.contextmanager
-    def at_work(project: Project, checkout: Checkout) -> Iterator[_Author]:
+    def at_work(project: Project, checkout: Checkout) -> Iterator["_Author"]:
         """Locks the project and the checkout for the context."""
         with operations.at_work(project, checkout):
             yield _Author(project, checkout, project.upstream())

@@ -5,15 +5,13 @@ edits, the commits on top of the pin) and changes one thing only: `move_to`
 takes the working tree from one commit to another as a transaction.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, git, interrupts, transaction
+from k2mps.core import errors, git, interrupts, objects, transaction
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
 
@@ -571,6 +569,15 @@ class Checkout:
             mode, _, id_ = facts.split(" ")
             found[path] = (mode, id_)
         return found
+
+    def files(self, commit: str, paths: Iterable[str] = ()) -> dict[str, objects.File]:
+        """The files of a commit, or those of these paths that it has."""
+        entries = self.entries(commit, paths)
+        blobs = objects.read(self.git, (id_ for _, id_ in entries.values()))
+        return {
+            path: objects.File(blobs[id_], mode == objects.EXECUTABLE_MODE)
+            for path, (mode, id_) in entries.items()
+        }
 
     def _set_head(self, head: str, reason: str) -> None:
         if head.startswith("refs/"):

@@ -5,8 +5,6 @@ build/.  That clone has every commit and blob, so that later work needs no netwo
 the bytes of the commits; and it exists completely or not at all.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

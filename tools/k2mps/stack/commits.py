@@ -6,8 +6,6 @@ exported, whose blob ids tell that each hunk fits to the byte; git places all ot
 cannot.  hunks.py has the measurement.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -4,8 +4,6 @@
 bytes, and applying an exported series gives the same tree.
 """
 
-from __future__ import annotations
-
 from k2mps.core import errors, pins
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project

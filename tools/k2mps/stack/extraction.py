@@ -4,8 +4,6 @@ A patch file keeps its bytes where its header and its blob ids are those of the
 commit, so that patches/ changes only where commits did.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import re

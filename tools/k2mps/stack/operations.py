@@ -9,8 +9,6 @@ A command takes effect when git sets `LOG_REF`, with the other refs in one step.
 next run completes the command if the ref is set, and undoes it if not.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json
@@ -113,16 +111,6 @@ def log(checkout: Checkout) -> list[Operation]:
             Operation(id=id_, previous=parents.split()[0], command=command, time=when, **facts)
         )
     return found
-
-
-def files_before(checkout: Checkout, entry: Operation) -> dict[str, File]:
-    """The project's files as they were before an operation."""
-    entries = checkout.entries(entry.id)
-    blobs = objects.read(checkout.git, (id_ for _, id_ in entries.values()))
-    return {
-        path: File(blobs[id_], mode == objects.EXECUTABLE_MODE)
-        for path, (mode, id_) in entries.items()
-    }
 
 
 def carry_out(

@@ -5,8 +5,6 @@ k2-mps the commits must also be the patches, in order and by name.  Where
 patches/ differs from the lock, the tree that was last applied here counts.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import itertools

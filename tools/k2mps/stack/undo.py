@@ -4,8 +4,6 @@ Undo loses nothing: it adds an entry to the log, which keeps the commits and the
 edits of patches/ that undo takes away.
 """
 
-from __future__ import annotations
-
 from k2mps.core import errors
 from k2mps.core.project import Project
 from k2mps.stack import operations
@@ -53,7 +51,7 @@ def _check(project: Project, checkout: Checkout, entry: Operation) -> None:
 
 
 def _restore(project: Project, checkout: Checkout, entry: Operation, last: Operation) -> None:
-    wanted = operations.files_before(checkout, entry)
+    wanted = checkout.files(entry.id)
     current = operations.project_files(project)
     changed = {path: file for path, file in wanted.items() if current.get(path) != file}
     head = checkout.head().name

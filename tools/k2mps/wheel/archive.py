@@ -1,7 +1,5 @@
 """Reading a wheel: its files and its metadata."""
 
-from __future__ import annotations
-
 import email
 import email.message
 import json

@@ -6,8 +6,6 @@ The same input gives the same wheel to the byte: names, times, modes and order o
 on nothing else.
 """
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import datetime

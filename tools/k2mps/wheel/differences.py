@@ -3,8 +3,6 @@
 Two builds of the same input have none.
 """
 
-from __future__ import annotations
-
 import itertools
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The reference that a wheel is compared with, and the problems that are found."""
 
-from __future__ import annotations
-
 import dataclasses
 import posixpath
 import re
@@ -12,7 +10,6 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from k2mps.build import front_end, toolchain
 from k2mps.build.environment import Environment, torch_requirement
-from k2mps.build.front_end import FrontEnd
 from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors
 from k2mps.series import patch_folder
@@ -57,7 +54,9 @@ class Reference:
     torch: Path | None = None  # torch's package for macOS, which macOS wheels are checked with
     # What macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
-    front_end: FrontEnd = FrontEnd()  # what the kernels' Metal is checked with
+    # The messages about kernels that Metal would refuse, by name; and why none was checked, or "".
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unchecked: str = ""
     # The Python that the wheel is for; default the running one.
     interpreter: Interpreter = dataclasses.field(default_factory=find)
 
@@ -110,7 +109,7 @@ def gather(
         (str(project.root), str(checkout.directory)),
         torch,
         system,
-        front_end.find(environment),
+        *front_end.refusals(environment, kernels),
         found,
     )
 

@@ -1,7 +1,5 @@
 """Checks of a wheel's Mach-O files: those of macOS's dynamic linker."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import posixpath
@@ -162,9 +160,7 @@ class Images:
         for kernel, text in sorted(self._reference.kernels.items()):
             if text.encode() + b"\0" not in content:
                 yield Problem("kernels", name, f"the text of {kernel} is not in it as in the tree")
-        if not self._reference.front_end.command:
-            return
-        for kernel, text in self._reference.front_end.refusals(self._reference.kernels).items():
+        for kernel, text in self._reference.refused.items():
             yield Problem("msl", kernel, f"Metal would refuse it: {text}")
 
 

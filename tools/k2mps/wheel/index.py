@@ -1,7 +1,5 @@
 """A page of links to wheels that `pip --find-links` reads."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import urllib.parse

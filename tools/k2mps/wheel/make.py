@@ -1,7 +1,5 @@
 """Making wheels: building k2 for one, packing it, checking it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

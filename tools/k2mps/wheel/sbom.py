@@ -3,8 +3,6 @@
 All of the bill is read from the wheel: the same file gives the same bill.
 """
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import re
