@@ -1,8 +1,7 @@
 """A full disk: a file system of a few hundred kilobytes, really filled.
 
-A helper mounts a tmpfs in a mount namespace, as root, or as a user if the system
-lets users have namespaces.  All code that looks at the file system runs inside the
-namespace.
+A helper mounts a tmpfs in a mount namespace, as root, or as a user if the system lets users have
+namespaces.  All code that looks at the file system runs inside the namespace.
 """
 
 import json

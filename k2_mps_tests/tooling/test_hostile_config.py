@@ -1,8 +1,7 @@
 """The user's git configuration and environment change no result.
 
-Each case clones under a configuration and then runs checkout, apply, status and
-export.  The commit ids, the files, byte for byte, and the exported patches must be
-those of an empty configuration.
+Each case clones under a configuration and then runs checkout, apply, status and export.  The commit
+ids, the files, byte for byte, and the exported patches must be those of an empty configuration.
 """
 
 import pytest

@@ -1,10 +1,9 @@
 """Runs the tool in forks of a server process that has imported it.
 
-Most of the time of a quick command is Python's start and imports.  The server does
-both once, and forks a child for each command.  The child gets the directory, the
-environment, the mask, the files and the name of a new process, and ends like one.
-Python reads some variables only at its start, so each set of their values has a
-server of its own.
+Most of the time of a quick command is Python's start and imports.  The server does both once, and
+forks a child for each command.  The child gets the directory, the environment, the mask, the files
+and the name of a new process, and ends like one. Python reads some variables only at its start, so
+each set of their values has a server of its own.
 """
 
 import functools

@@ -1,7 +1,6 @@
 """The requirements of a build: which are met, and how to get the rest.
 
-`examine` looks without changing anything; `k2mps doctor` prints it and
-`k2mps build` refuses by it.
+`examine` looks without changing anything; `k2mps doctor` prints it and `k2mps build` refuses by it.
 """
 
 import dataclasses

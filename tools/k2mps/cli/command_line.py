@@ -55,7 +55,7 @@ class _Grouped(click.Group):
 
 @click.group(
     cls=_Grouped,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     invoke_without_command=True,
 )
 @click.option("-v", "--verbose", is_flag=True, help="echo every command")
@@ -254,12 +254,8 @@ def test_command(
 
 
 @command(main, "fuzz", build_options)
-@click.option(
-    "--seconds", type=click.FloatRange(min=0), default=60, show_default=True, help="how long to run"
-)
-@click.option(
-    "--seed", type=int, default=1, show_default=True, help="the same seed makes the same cases"
-)
+@click.option("--seconds", type=click.FloatRange(min=0), default=60, help="how long to run")
+@click.option("--seed", type=int, default=1, help="the same seed makes the same cases")
 @click.option(
     "--kind",
     multiple=True,
@@ -310,7 +306,6 @@ def bench_command(session: Session, output: Path | None, **options: object) -> N
     "--device",
     type=click.Choice(("cpu", "cuda")),
     default="cpu",
-    show_default=True,
     help="cpu: on mps, which the CPU emulates on Linux; cuda: on an NVIDIA GPU",
 )
 @click.option(

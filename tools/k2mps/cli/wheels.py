@@ -29,7 +29,6 @@ _python_option = click.option(
     "--target",
     type=click.Choice(("native", "macos-arm64")),
     default="native",
-    show_default=True,
     help="the system that the wheel is for",
 )
 @_python_option
