@@ -15,7 +15,7 @@ from k2_mps_tests.tooling import support
 from k2_mps_tests.tooling.support import git, snapshot
 
 # More than the git commands of one apply, as a test asserts.
-COMMANDS = 40
+COMMANDS = 20
 
 
 def test_the_stages_below_are_all_of_them(sandbox, own):

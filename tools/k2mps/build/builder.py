@@ -80,8 +80,6 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    """A finished build."""
-
     device: Device  # what for
     checkout: Path  # the k2 that was built
     directory: Path  # its build tree
@@ -163,10 +161,10 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
                 " part of this build: " + "; ".join(now.patch_changes)
             )
         return _EDITED
-    result = apply.apply(project, upstream, checkout)
-    if result.moved:
+    tip, written = apply.apply(project, upstream, checkout)
+    if written is not None:
         reporter.info(f"applied {len(upstream.lock.patches)} patches to {checkout.directory}")
-    return checkout.tree_of(result.tip)
+    return checkout.tree_of(tip)
 
 
 def prepare(environment: Environment, request: Request) -> None:

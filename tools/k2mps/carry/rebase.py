@@ -151,8 +151,6 @@ def abort(project: Project, checkout: Checkout) -> None:
 
 
 class _Rebase:
-    """A rebase in its worktree."""
-
     def __init__(self, project: Project, checkout: Checkout, state: _State):
         self._project = project
         self._checkout = checkout

@@ -121,13 +121,13 @@ def apply_command(session: Session) -> None:
     from k2mps.stack import apply
 
     found = session.obtain()
-    result = apply.apply(session.project, session.upstream, found)
-    if not result.moved:
+    tip, written = apply.apply(session.project, session.upstream, found)
+    if written is None:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
         f"{found.directory}: applied {len(session.upstream.lock.patches)} patches, changed"
-        f" {len(result.written)} files; branch k2-mps at {result.tip[:12]}"
+        f" {len(written)} files; branch k2-mps at {tip[:12]}"
     )
 
 

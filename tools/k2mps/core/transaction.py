@@ -47,7 +47,7 @@ class FileTransaction:
         if executable:
             target.chmod(target.stat().st_mode | 0o111)
 
-    def begin(self, paths: Sequence[str], note: dict | None = None) -> None:
+    def begin(self, paths: Sequence[str], note: dict) -> None:
         """Writes the journal; from here on `roll_back` is possible.
 
         Args:
@@ -69,7 +69,7 @@ class FileTransaction:
                     "new_parents": missing(os.path.dirname(path)),
                 }
             )
-        journal = {"root": str(self._root), "entries": entries, "note": note or {}}
+        journal = {"root": str(self._root), "entries": entries, "note": note}
         rewrite(self._area / "journal", json.dumps(journal))
         self._entries = entries
 

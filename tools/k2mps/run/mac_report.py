@@ -166,7 +166,6 @@ class _Run:
         return self._lines("k2.mps.calibrate", "--dry-run", variables={"K2_MPS_COSTS": ""})
 
     def _of_build(self) -> Built:
-        """The build."""
         if self.built is None:
             raise errors.K2mpsError("k2 is not built", next_command="k2mps build")
         return self.built

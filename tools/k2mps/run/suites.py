@@ -150,8 +150,6 @@ SUITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """The result of a suite."""
-
     suite: Suite  # which
     # passed, failed, errors, skipped: numbers of tests
     passed: int = 0

@@ -92,7 +92,7 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Find
     for number, own in enumerate(brought):
         for text in own:
             seen: set[tuple[int, str]] = set()
-            for line, name in _names(text, owners):
+            for line, name in _names(text):
                 owner = owners.get(name)
                 what = name
                 if name.startswith("_k2."):
@@ -149,7 +149,7 @@ def _lines(content: bytes) -> tuple[tuple[int, str], ...]:
     return tuple(enumerate(content.decode("utf-8", "replace").split("\n"), start=1))
 
 
-def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+def _names(text: Text) -> Iterator[tuple[int, str]]:
     """The paths of k2's tree, and functions as `_k2.f`, that lines name."""
     if text.path.endswith(_CXX):
         yield from _included(text.lines)
@@ -165,10 +165,10 @@ def _names(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
                 yield number, posixpath.normpath(f"{folder}/{name}")
                 yield number, posixpath.normpath(f"{_SOURCES}/{name}")
     elif text.path.endswith(".py"):
-        yield from _python(text, owners)
+        yield from _python(text)
 
 
-def _python(text: Text, owners: Mapping[str, int]) -> Iterator[tuple[int, str]]:
+def _python(text: Text) -> Iterator[tuple[int, str]]:
     package = posixpath.dirname(text.path)
     for number, dots, module, names in _imports(text):
         base = package

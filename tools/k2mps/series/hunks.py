@@ -22,8 +22,6 @@ NO_NEWLINE = b"\\ No newline at end of file"
 
 @dataclasses.dataclass(frozen=True)
 class Hunk:
-    """One hunk."""
-
     path: str  # the file it is for, in k2's tree
     line: int  # the line of its header in the diff, from 1
     # old_start, old_count: the lines that it replaces, context included; a hunk whose count

@@ -28,7 +28,6 @@ class Series:
     complete: bool = True  # whether the new files of all patches are known
 
     def new_lines(self, patch: patch_text.Patch) -> int:
-        """The number of lines of a patch's new files."""
         return sum(len(self.files[path].content.splitlines()) for path in patch.new_files)
 
     def named(self, name: str) -> patch_text.Patch:

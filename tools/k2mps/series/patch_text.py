@@ -81,8 +81,6 @@ class Edit:
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """One patch."""
-
     name: str  # its file name under patches/
     subject: str  # what it does, one line
     status: str  # the value of Upstream-Status

@@ -4,8 +4,6 @@ First every patch becomes a commit, which changes no file and no ref (see
 commits.py).  Then the checkout moves to the last one in one transaction.
 """
 
-import dataclasses
-
 from k2mps.core import errors
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
@@ -16,18 +14,12 @@ from k2mps.stack.commits import commit_series
 from k2mps.stack.status import State, Status
 
 
-@dataclasses.dataclass(frozen=True)
-class Applied:
-    """What `apply` did."""
-
-    tip: str  # the commit of branch k2-mps
-    moved: bool  # whether the checkout was at another commit before
-    written: tuple[str, ...] = ()  # paths of the checkout that were written or removed
-
-
-def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
+def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str, list[str] | None]:
     """Applies the series to a checkout; an error leaves it as it was.
 
+    Returns:
+      The commit that is checked out; and the paths that were written or removed, or None where
+      the checkout was there before.
     Raises:
       ConflictError: the series does not apply.
       BusyError: another run holds the checkout.
@@ -38,16 +30,15 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> Applied:
         made = commit_series(checkout, upstream.pin, found)
         now = status.of_checkout(project, upstream, checkout, made)
         if now.state is State.APPLIED:
-            return Applied(now.head.commit, moved=False)
+            return now.head.commit, None
         refs = checkout.refs((BRANCH_REF, BASE_REF, LOG_REF))
         _check_movable(upstream, checkout, now, refs[BRANCH_REF])
         if made.tip == now.head.commit:
-            return Applied(made.tip, moved=False)
+            return made.tip, None
         log = operations.record(project, checkout, "apply", BRANCH_REF, head=now.head, refs=refs)
         refs_after = {BRANCH_REF: made.tip, BASE_REF: made.tip, LOG_REF: log}
         move = Move(refs_after, made.tip, BRANCH_REF)
-        written = checkout.move_to(move, "apply", now.head, refs)
-    return Applied(made.tip, True, tuple(written))
+        return made.tip, checkout.move_to(move, "apply", now.head, refs)
 
 
 def locked(project: Project, upstream: Upstream) -> Series:

@@ -57,8 +57,6 @@ class Author:
 
 @dataclasses.dataclass(frozen=True)
 class Commit:
-    """A commit."""
-
     id: str
     parents: tuple[str, ...]
     committer: str
@@ -409,13 +407,13 @@ class Checkout:
     def recover(self) -> None:
         """Undoes what a killed run left half done; needs `exclusive`."""
         leftover = transaction.leftover(self.area)
-        if leftover:
-            head, note = self.head(), leftover.note
-            if (head.name, head.commit) == (note["to_head"], note["to"]):
-                leftover.close()  # the last step of the move has been done
-                leftover = None
         if leftover is None:
             self._index.forget()
+            return
+        head, note = self.head(), leftover.note
+        if (head.name, head.commit) == (note["to_head"], note["to"]):
+            self._index.forget()  # the last step of the move has been done
+            leftover.close()
             return
         edited = leftover.edited_since()
         if edited:
@@ -435,11 +433,7 @@ class Checkout:
         )
 
     def move_to(
-        self,
-        move: Move,
-        reason: str,
-        head: Head | None = None,
-        refs: Mapping[str, str | None] | None = None,
+        self, move: Move, reason: str, head: Head, refs: Mapping[str, str | None] | None = None
     ) -> list[str]:
         """Moves HEAD, index, files and refs to a destination.
 
@@ -448,14 +442,13 @@ class Checkout:
         is edited, and has called `recover`.
 
         Args:
-          head: where the checkout stands, if the caller knows.
+          head: where the checkout stands.
           refs: the present values of the refs of `move`, if the caller knows.
         Returns:
           The paths that were written or removed.
         Raises:
           BusyError: a git command holds the index.
         """
-        head = head or self.head()
         changes = [(one.kind, one.path) for one in self.changes(head.commit, move.commit)]
         self._check_in_place(changes)
         files = transaction.FileTransaction(self.area, self.directory)

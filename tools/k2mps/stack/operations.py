@@ -23,15 +23,12 @@ from k2mps.core.transaction import FileTransaction, leftover
 from k2mps.series import patch_text
 from k2mps.stack.checkout import BASE_REF, BRANCH_REF, LOG_REF, Checkout, Head, Move
 
-_CONFIG = "upstream.toml"
-
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
     """One entry of the log."""
 
     id: str  # its commit
-    previous: str | None  # the entry before it, or None
     command: str  # the command that was run
     time: str  # when, ISO 8601
     project: str  # the directory of the clone of k2-mps
@@ -97,19 +94,17 @@ def log(checkout: Checkout) -> list[Operation]:
     if not last:
         return []
     output = checkout.git.bytes(
-        "log", "-z", "--first-parent", "--no-decorate", "--format=%H%x00%P%x00%cI%x00%B", last, "--"
+        "log", "-z", "--first-parent", "--no-decorate", "--format=%H%x00%cI%x00%B", last, "--"
     )
     fields = git.split_z(output)
     found: list[Operation] = []
-    for id_, parents, when, message in zip(*[iter(fields)] * 4):
+    for id_, when, message in zip(*[iter(fields)] * 3):
         command, _, body = message.partition("\n\n")
         try:
             facts = json.loads(body)
         except json.JSONDecodeError:
             break  # where the log begins, its first parent is no entry
-        found.append(
-            Operation(id=id_, previous=parents.split()[0], command=command, time=when, **facts)
-        )
+        found.append(Operation(id=id_, command=command, time=when, **facts))
     return found
 
 

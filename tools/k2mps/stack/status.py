@@ -22,8 +22,6 @@ _OF_REBASE = "k2mps rebase --continue, or --abort"
 
 
 class State(str, enum.Enum):
-    """The states of a checkout."""
-
     ABSENT = "absent"
     PRISTINE = "pristine"
     APPLIED = "applied"

@@ -141,7 +141,6 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
 
 
 def metadata_files(description: Description) -> dict[str, bytes]:
-    """The metadata as files, by path."""
     facts = {**vars(description), **description.origin}
     files = {
         "METADATA": _METADATA.format_map(facts).encode(),
