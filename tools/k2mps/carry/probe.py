@@ -183,18 +183,12 @@ class _Prober:
         paths = self._conflicts(names[: names.index(culprit) + 1], commits[bad])
         explainer = Explainer(self._checkout, self._pin, commits[bad])
         return {
-            "commit": _culprit(self._checkout, self._breaker(bad)),
+            # On the way back, a patch breaks where a commit that it needs is missing.
+            "commit": _culprit(self._checkout, commits[bad - (bad > 0 and not self._way.forward)]),
             "step": bad,
             "because_of": "" if culprit == name else culprit,
             "places": explainer.explain(self._commits[culprit], paths),
         }
-
-    def _breaker(self, step: int) -> str:
-        """The upstream commit between a step and the step before."""
-        if self._way.forward or step == 0:
-            return self._way.commits[step]
-        # On the way back, a patch breaks where a commit that it needs is missing.
-        return self._way.commits[step - 1]
 
 
 def _renamed(diff: bytes, renames: Mapping[str, str]) -> bytes:

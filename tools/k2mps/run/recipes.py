@@ -179,8 +179,13 @@ class Recipes:
             with interrupts.deferred() as check:
                 files.begin(list(contents), {"remember": remember})
                 try:
-                    if remember:
-                        self._remember(contents)
+                    if remember:  # What `undo` needs.
+                        for number, path in enumerate(contents):
+                            kept = self._state / "original" / str(number)
+                            transaction.keep(self._root / path, kept)
+                        record = {path: _digest(content) for path, content in contents.items()}
+                        text = json.dumps(record, indent=1)
+                        (self._state / _RECORD).write_text(text, encoding="utf-8")
                     for path in contents:
                         check()
                         files.replace(path)
@@ -192,13 +197,6 @@ class Recipes:
         finally:
             with interrupts.deferred():
                 files.close()
-
-    def _remember(self, contents: Mapping[str, bytes | Path]) -> None:
-        """Keeps what `undo` needs."""
-        for number, path in enumerate(contents):
-            transaction.keep(self._root / path, self._state / "original" / str(number))
-        record = {path: _digest(content) for path, content in contents.items()}
-        (self._state / _RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
 
 
 def _digest(content: bytes) -> str:

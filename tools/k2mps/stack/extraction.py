@@ -49,20 +49,22 @@ def plan(
     """
     now = project.upstream()
     base = (pin or now.pin).commit
-    old = _OldPatches(project)
+    old = {
+        path.removeprefix("patches/"): file
+        for path, file in operations.project_files(project).items()
+        if path.startswith("patches/")
+    }
     exporter = _Exporter(checkout, base, old, commits)
     contents = exporter.contents
     fresh = _lock_of(contents)
-    changed = {
-        f"patches/{name}": file for name, file in contents.items() if old.files.get(name) != file
-    }
+    changed = {f"patches/{name}": file for name, file in contents.items() if old.get(name) != file}
     if fresh != now.lock or (pin and pin != now.pin):
         changed["upstream.toml"] = config_with(project, fresh, pin)
     return Plan(
         tuple(patch.name for patch in exporter.patches),
         fresh,
         changed,
-        tuple(f"patches/{name}" for name in old.files if name not in contents),
+        tuple(f"patches/{name}" for name in old if name not in contents),
     )
 
 
@@ -79,20 +81,14 @@ def name_of(commit: Commit) -> str:
     return _split_message(commit.message)[2].get("Patch-Filename", "")
 
 
-class _OldPatches:
-    """patches/ on disk; export replaces a patch that cannot be read."""
-
-    def __init__(self, project: Project):
-        self.files = {
-            path.removeprefix("patches/"): file
-            for path, file in operations.project_files(project).items()
-            if path.startswith("patches/")
-        }
-        self.by_name: dict[str, Patch] = {}
-        for name, file in self.files.items():
-            if name.endswith(".patch") and "/" not in name:
-                with contextlib.suppress(errors.SeriesError):
-                    self.by_name[name] = patch_text.parse(name, file.content)
+def _parsed(files: dict[str, File]) -> dict[str, Patch]:
+    """The patches of patches/ by name; export replaces one that cannot be read."""
+    found: dict[str, Patch] = {}
+    for name, file in files.items():
+        if name.endswith(".patch") and "/" not in name:
+            with contextlib.suppress(errors.SeriesError):
+                found[name] = patch_text.parse(name, file.content)
+    return found
 
 
 class _Exporter:
@@ -103,7 +99,9 @@ class _Exporter:
       contents: all of patches/, by path in it.
     """
 
-    def __init__(self, checkout: Checkout, pin: str, old: _OldPatches, commits: Sequence[Commit]):
+    def __init__(
+        self, checkout: Checkout, pin: str, old: dict[str, File], commits: Sequence[Commit]
+    ):
         for commit in commits:
             if len(commit.parents) != 1:
                 raise errors.K2mpsError(
@@ -112,11 +110,12 @@ class _Exporter:
                     next_command="git rebase, to make it one",
                 )
         self._old = old
-        self._names = _names(commits, old)
+        self._known = _parsed(old)
+        self._names = _names(commits, self._known)
         self._upstream = checkout.entries(pin)
         self._folded = patch_folder.folded(self._upstream)
         self._order = series_file.render_order(
-            old.files["series"].content if "series" in old.files else b"",
+            old["series"].content if "series" in old else b"",
             [self._names[commit.id] for commit in commits],
         )
         self._groups = series_file.parse_groups(self._order)
@@ -143,7 +142,7 @@ class _Exporter:
         added = [change for change in changes if change.kind == "A"]
         subject, body, trailers = _split_message(commit.message)
         name = self._names[commit.id]
-        known = self._old.by_name.get(name)
+        known = self._known.get(name)
         diff = self._diffs.get(commit.id, b"")
         if b"\0" in diff:
             raise errors.K2mpsError(
@@ -212,7 +211,7 @@ class _Exporter:
     def _bytes_of(self, patch: Patch, known: Patch | None) -> bytes:
         """The bytes of the patch file: the old ones where they say the same."""
         if known and dataclasses.replace(known, diff=patch.diff) == patch:
-            return self._old.files[patch.name].content
+            return self._old[patch.name].content
         raw = patch.render()
         why = "a line of it is '---', or it has unusual white space"
         try:
@@ -229,13 +228,13 @@ class _Exporter:
         return raw
 
 
-def _names(commits: Sequence[Commit], old: _OldPatches) -> dict[str, str]:
+def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> dict[str, str]:
     """The patch name of each commit, by commit id.
 
     A patch keeps its name when its subject changes; a new commit is named after its subject.
     """
     names: dict[str, str] = {}
-    by_subject = {patch.subject: name for name, patch in reversed(old.by_name.items())}
+    by_subject = {patch.subject: name for name, patch in reversed(old.items())}
     for commit in commits:
         subject, _, trailers = _split_message(commit.message)
         for name in (trailers.get("Patch-Filename"), by_subject.get(subject)):
