@@ -32,7 +32,7 @@ def thunk(number, kernel):
             arguments.append(f"__msl_buffer_{index}")
     text += [
         "for (uint i = 0; i < count; ++i) { ",
-        "__msl::place at = {launch, {x + i, y, z}}; ",
+        "__msl::place at = {{launch, {x + i, y, z}}}; ",
         "({})({}); ".format(kernel.function, ", ".join(arguments)),
         "} } ",
         END_POINTERS,

@@ -95,7 +95,7 @@ def entry(number, kernel):
     return (
         f"{ALLOW_POINTERS} __kernel void mps_emulator_msl_kernel_{number}({', '.join(signature)}) "
         "{ "
-        f"__msl::place at = {{{{x, y, z}}}}; if (!at.is_in_grid()) return; {''.join(text)}"
+        f"__msl::place at = {{{{{{x, y, z}}}}}}; if (!at.is_in_grid()) return; {''.join(text)}"
         f"[[clang::always_inline]] ({kernel.function})({', '.join(given)}); }} {END_POINTERS}"
     )
 

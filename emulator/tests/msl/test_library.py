@@ -145,6 +145,7 @@ BINARY = {
     "pow(abs(x), y)": lambda x, y: np.abs(x) ** y,
     "powr(abs(x), y)": lambda x, y: np.abs(x) ** y,
     "step(x, y)": lambda x, y: (y >= x).astype(float),
+    "__metal_fmin(x, __metal_fabs(y, 0), __METAL_FAST_MATH__)": lambda x, y: np.fmin(x, abs(y)),
 }
 
 

@@ -74,29 +74,36 @@ namespace metal {
 #define MSL_RELAXED_ONLY(order)
 #endif
 
-#define MSL_ATOMIC_ACCESS(SPACE, T)                                     \
-  MSL_INLINE T atomic_load_explicit(const volatile SPACE _atomic<T> *p, \
-                                    memory_order order)                 \
-      MSL_RELAXED_ONLY(order) {                                         \
-    return __msl::target::atomic_load(&p->__value);                     \
-  }                                                                     \
-  MSL_INLINE void atomic_store_explicit(volatile SPACE _atomic<T> *p,   \
-                                        T desired, memory_order order)  \
-      MSL_RELAXED_ONLY(order) {                                         \
-    __msl::target::atomic_store(&p->__value, desired);                  \
+// BITS: the integer type whose operations serve T.
+#define MSL_ATOMIC_ACCESS(SPACE, T, BITS)                                      \
+  MSL_INLINE T atomic_load_explicit(const volatile SPACE _atomic<T> *p,        \
+                                    memory_order order)                        \
+      MSL_RELAXED_ONLY(order) {                                                \
+    return as_type<T>(                                                         \
+        __msl::target::atomic_load((const volatile SPACE BITS *)&p->__value)); \
+  }                                                                            \
+  MSL_INLINE void atomic_store_explicit(volatile SPACE _atomic<T> *p,          \
+                                        T desired, memory_order order)         \
+      MSL_RELAXED_ONLY(order) {                                                \
+    __msl::target::atomic_store((volatile SPACE BITS *)&p->__value,            \
+                                as_type<BITS>(desired));                       \
   }
-#define MSL_ATOMIC_EXCHANGE(SPACE, T)                                    \
-  MSL_INLINE T atomic_exchange_explicit(volatile SPACE _atomic<T> *p,    \
-                                        T desired, memory_order order)   \
-      MSL_RELAXED_ONLY(order) {                                          \
-    return __msl::target::atomic_exchange(&p->__value, desired);         \
-  }                                                                      \
-  MSL_INLINE bool atomic_compare_exchange_weak_explicit(                 \
-      volatile SPACE _atomic<T> *p, MSL_THREAD T *expected, T desired,   \
-      memory_order order, memory_order failure_order)                    \
-      MSL_RELAXED_ONLY(order) {                                          \
-    return __msl::target::atomic_compare_exchange(&p->__value, expected, \
-                                                  desired);              \
+#define MSL_ATOMIC_EXCHANGE(SPACE, T, BITS)                                  \
+  MSL_INLINE T atomic_exchange_explicit(volatile SPACE _atomic<T> *p,        \
+                                        T desired, memory_order order)       \
+      MSL_RELAXED_ONLY(order) {                                              \
+    return as_type<T>(__msl::target::atomic_exchange(                        \
+        (volatile SPACE BITS *)&p->__value, as_type<BITS>(desired)));        \
+  }                                                                          \
+  MSL_INLINE bool atomic_compare_exchange_weak_explicit(                     \
+      volatile SPACE _atomic<T> *p, MSL_THREAD T *expected, T desired,       \
+      memory_order order, memory_order failure_order)                        \
+      MSL_RELAXED_ONLY(order) {                                              \
+    BITS found = as_type<BITS>(*expected);                                   \
+    bool equal = __msl::target::atomic_compare_exchange(                     \
+        (volatile SPACE BITS *)&p->__value, &found, as_type<BITS>(desired)); \
+    *expected = as_type<T>(found);                                           \
+    return equal;                                                            \
   }
 #define MSL_ATOMIC_FETCH(SPACE, T, key)                                     \
   MSL_INLINE T atomic_fetch_##key##_explicit(volatile SPACE _atomic<T> *p,  \
@@ -105,8 +112,8 @@ namespace metal {
     return __msl::target::atomic_fetch_##key(&p->__value, operand);         \
   }
 #define MSL_ATOMIC_INTEGER(SPACE, T) \
-  MSL_ATOMIC_ACCESS(SPACE, T)        \
-  MSL_ATOMIC_EXCHANGE(SPACE, T)      \
+  MSL_ATOMIC_ACCESS(SPACE, T, T)     \
+  MSL_ATOMIC_EXCHANGE(SPACE, T, T)   \
   MSL_ATOMIC_FETCH(SPACE, T, add)    \
   MSL_ATOMIC_FETCH(SPACE, T, sub)    \
   MSL_ATOMIC_FETCH(SPACE, T, and)    \
@@ -119,45 +126,19 @@ MSL_ATOMIC_INTEGER(MSL_DEVICE, int)
 MSL_ATOMIC_INTEGER(MSL_DEVICE, uint)
 MSL_ATOMIC_INTEGER(MSL_THREADGROUP, int)
 MSL_ATOMIC_INTEGER(MSL_THREADGROUP, uint)
-MSL_ATOMIC_ACCESS(MSL_DEVICE, bool)
-MSL_ATOMIC_EXCHANGE(MSL_DEVICE, bool)
-MSL_ATOMIC_ACCESS(MSL_THREADGROUP, bool)
-MSL_ATOMIC_EXCHANGE(MSL_THREADGROUP, bool)
+MSL_ATOMIC_ACCESS(MSL_DEVICE, bool, bool)
+MSL_ATOMIC_EXCHANGE(MSL_DEVICE, bool, bool)
+MSL_ATOMIC_ACCESS(MSL_THREADGROUP, bool, bool)
+MSL_ATOMIC_EXCHANGE(MSL_THREADGROUP, bool, bool)
 
 // atomic_float exists only in device memory.
-MSL_INLINE float atomic_load_explicit(
-    const volatile MSL_DEVICE _atomic<float> *p, memory_order order)
-    MSL_RELAXED_ONLY(order) {
-  return as_type<float>(__msl::target::atomic_load(
-      (const volatile MSL_DEVICE uint *)&p->__value));
-}
-MSL_INLINE void atomic_store_explicit(volatile MSL_DEVICE _atomic<float> *p,
-                                      float desired, memory_order order)
-    MSL_RELAXED_ONLY(order) {
-  __msl::target::atomic_store((volatile MSL_DEVICE uint *)&p->__value,
-                              as_type<uint>(desired));
-}
-MSL_INLINE float atomic_exchange_explicit(volatile MSL_DEVICE _atomic<float> *p,
-                                          float desired, memory_order order)
-    MSL_RELAXED_ONLY(order) {
-  return as_type<float>(__msl::target::atomic_exchange(
-      (volatile MSL_DEVICE uint *)&p->__value, as_type<uint>(desired)));
-}
-MSL_INLINE bool atomic_compare_exchange_weak_explicit(
-    volatile MSL_DEVICE _atomic<float> *p, MSL_THREAD float *expected,
-    float desired, memory_order order, memory_order failure_order)
-    MSL_RELAXED_ONLY(order) {
-  uint found = as_type<uint>(*expected);
-  bool equal = __msl::target::atomic_compare_exchange(
-      (volatile MSL_DEVICE uint *)&p->__value, &found, as_type<uint>(desired));
-  *expected = as_type<float>(found);
-  return equal;
-}
+MSL_ATOMIC_ACCESS(MSL_DEVICE, float, uint)
+MSL_ATOMIC_EXCHANGE(MSL_DEVICE, float, uint)
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, add)
 MSL_ATOMIC_FETCH(MSL_DEVICE, float, sub)
 
 // 64 bits: only load, store, and a maximum and minimum without a result.
-MSL_ATOMIC_ACCESS(MSL_DEVICE, ulong)
+MSL_ATOMIC_ACCESS(MSL_DEVICE, ulong, ulong)
 MSL_INLINE void atomic_max_explicit(volatile MSL_DEVICE _atomic<ulong> *p,
                                     ulong operand, memory_order order)
     MSL_RELAXED_ONLY(order) {

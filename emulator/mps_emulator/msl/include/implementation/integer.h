@@ -164,17 +164,18 @@ namespace metal {
       a[i] = __msl::integer_scalar::implementation((T)a[i]);            \
     return a;                                                           \
   }
-#define MSL_INTEGER_2(name, implementation)                                 \
-  template <class T, class = enable_if_t<is_integral<T>::value>>            \
-  MSL_INLINE T name(T a, __msl::identity_t<T> b) {                          \
-    return __msl::integer_scalar::implementation(a, b);                     \
-  }                                                                         \
-  template <class T, int N, class = enable_if_t<is_integral<T>::value>>     \
-  MSL_INLINE __msl::vec<T, N> name(__msl::vec<T, N> a,                      \
-                                   __msl::identity_t<__msl::vec<T, N>> b) { \
-    for (int i = 0; i < N; ++i)                                             \
-      a[i] = __msl::integer_scalar::implementation((T)a[i], (T)b[i]);       \
-    return a;                                                               \
+#define MSL_INTEGER_2(name, implementation)                                \
+  template <class T, class = enable_if_t<is_integral<T>::value>>           \
+  MSL_INLINE auto name(T a, __msl::identity_t<T> b) {                      \
+    return __msl::integer_scalar::implementation(a, b);                    \
+  }                                                                        \
+  template <class T, int N, class = enable_if_t<is_integral<T>::value>>    \
+  MSL_INLINE auto name(__msl::vec<T, N> a,                                 \
+                       __msl::identity_t<__msl::vec<T, N>> b) {            \
+    __msl::vec<decltype(name((T)0, (T)0)), N> result;                      \
+    for (int i = 0; i < N; ++i)                                            \
+      result[i] = __msl::integer_scalar::implementation((T)a[i], (T)b[i]); \
+    return result;                                                         \
   }
 MSL_INTEGER_1(clz, leading_zeros)
 MSL_INTEGER_1(ctz, trailing_zeros)
@@ -182,25 +183,13 @@ MSL_INTEGER_1(popcount, population)
 MSL_INTEGER_1(reverse_bits, reversed)
 MSL_INTEGER_2(addsat, add_saturated)
 MSL_INTEGER_2(subsat, sub_saturated)
+MSL_INTEGER_2(absdiff, difference)
 MSL_INTEGER_2(hadd, half_sum)
 MSL_INTEGER_2(rhadd, rounded_half_sum)
 MSL_INTEGER_2(mulhi, high_product)
 MSL_INTEGER_2(rotate, rotated)
 #undef MSL_INTEGER_1
 #undef MSL_INTEGER_2
-
-template <class T, class = enable_if_t<is_integral<T>::value>>
-MSL_INLINE make_unsigned_t<T> absdiff(T a, __msl::identity_t<T> b) {
-  return __msl::integer_scalar::difference(a, b);
-}
-template <class T, int N, class = enable_if_t<is_integral<T>::value>>
-MSL_INLINE __msl::vec<make_unsigned_t<T>, N> absdiff(
-    __msl::vec<T, N> a, __msl::identity_t<__msl::vec<T, N>> b) {
-  __msl::vec<make_unsigned_t<T>, N> result;
-  for (int i = 0; i < N; ++i)
-    result[i] = __msl::integer_scalar::difference((T)a[i], (T)b[i]);
-  return result;
-}
 
 template <class T, class = enable_if_t<is_integral<T>::value>>
 MSL_INLINE T extract_bits(T x, uint offset, uint bits) {
@@ -280,6 +269,9 @@ MSL_INLINE T median3(T a, __msl::identity_t<T> b, __msl::identity_t<T> c) {
 #undef MSL_VECTORS_1
 #undef MSL_VECTORS_2
 #undef MSL_VECTORS_3
+#undef MSL_HALF_1
+#undef MSL_HALF_2
+#undef MSL_HALF_3
 #undef MSL_MATH_1
 #undef MSL_MATH_2
 #undef MSL_MATH_3

@@ -38,27 +38,33 @@ namespace metal {
                  name(a.z, b.z, c.z), name(a.w, b.w, c.w)}; \
   }
 
-// A function that exists in single precision.  Its half form widens the argument
-// and rounds the result once.
-#define MSL_MATH_1(name, ...)                                   \
-  MSL_INLINE float name(float x) { return __VA_ARGS__; }        \
+// The half form of a function of floats widens the arguments and rounds the
+// result once.
+#define MSL_HALF_1(name)                                        \
   MSL_INLINE half name(half x) { return (half)name((float)x); } \
   MSL_VECTORS_1(float, name)                                    \
   MSL_VECTORS_1(half, name)
+#define MSL_HALF_2(name)                   \
+  MSL_INLINE half name(half x, half y) {   \
+    return (half)name((float)x, (float)y); \
+  }                                        \
+  MSL_VECTORS_2(float, name)               \
+  MSL_VECTORS_2(half, name)
+#define MSL_HALF_3(name)                             \
+  MSL_INLINE half name(half x, half y, half z) {     \
+    return (half)name((float)x, (float)y, (float)z); \
+  }                                                  \
+  MSL_VECTORS_3(float, name)                         \
+  MSL_VECTORS_3(half, name)
+#define MSL_MATH_1(name, ...)                            \
+  MSL_INLINE float name(float x) { return __VA_ARGS__; } \
+  MSL_HALF_1(name)
 #define MSL_MATH_2(name, ...)                                     \
   MSL_INLINE float name(float x, float y) { return __VA_ARGS__; } \
-  MSL_INLINE half name(half x, half y) {                          \
-    return (half)name((float)x, (float)y);                        \
-  }                                                               \
-  MSL_VECTORS_2(float, name)                                      \
-  MSL_VECTORS_2(half, name)
+  MSL_HALF_2(name)
 #define MSL_MATH_3(name, ...)                                              \
   MSL_INLINE float name(float x, float y, float z) { return __VA_ARGS__; } \
-  MSL_INLINE half name(half x, half y, half z) {                           \
-    return (half)name((float)x, (float)y, (float)z);                       \
-  }                                                                        \
-  MSL_VECTORS_3(float, name)                                               \
-  MSL_VECTORS_3(half, name)
+  MSL_HALF_3(name)
 
 // ---- Rounding and sign
 
@@ -116,7 +122,8 @@ MSL_MATH_2(powr, __msl::target::pow(x, y))
 MSL_MATH_2(divide, x / y)
 MSL_MATH_2(fdim, x > y ? x - y : x <= y ? 0.0f : x + y)
 MSL_MATH_2(fmod, __msl::target::fmod(x, y))
-// The neighbour of a half is not that of a float; it follows from the half's bits.
+// The neighbour of a half is not that of a float; it follows from the half's
+// bits.
 MSL_INLINE float nextafter(float x, float y) {
   return __msl::target::nextafter(x, y);
 }
@@ -134,14 +141,7 @@ MSL_VECTORS_2(half, nextafter)
 
 // The half form rounds twice, to float and to half.  In rare halfway cases its
 // result is one unit in the last place from a GPU's, which rounds once.
-MSL_INLINE float fma(float a, float b, float c) {
-  return __builtin_fmaf(a, b, c);
-}
-MSL_INLINE half fma(half a, half b, half c) {
-  return (half)__builtin_fmaf((float)a, (float)b, (float)c);
-}
-MSL_VECTORS_3(float, fma)
-MSL_VECTORS_3(half, fma)
+MSL_MATH_3(fma, __builtin_fmaf(x, y, z))
 
 // sin(pi x) and its relatives reduce x before the product with pi.
 MSL_INLINE float sinpi(float x) {
@@ -156,14 +156,9 @@ MSL_INLINE float cospi(float x) {
                     : sinpi(0.5f - r);
 }
 MSL_INLINE float tanpi(float x) { return sinpi(x) / cospi(x); }
-#define MSL_MATH_1_REST(name)                                   \
-  MSL_INLINE half name(half x) { return (half)name((float)x); } \
-  MSL_VECTORS_1(float, name)                                    \
-  MSL_VECTORS_1(half, name)
-MSL_MATH_1_REST(sinpi)
-MSL_MATH_1_REST(cospi)
-MSL_MATH_1_REST(tanpi)
-#undef MSL_MATH_1_REST
+MSL_HALF_1(sinpi)
+MSL_HALF_1(cospi)
+MSL_HALF_1(tanpi)
 
 // ---- Minimum and maximum.  If one argument is a NaN, the result is the other.
 
@@ -194,11 +189,7 @@ MSL_INLINE float smoothstep(float edge0, float edge1, float x) {
   float t = saturate((x - edge0) / (edge1 - edge0));
   return t * t * (3.0f - 2.0f * t);
 }
-MSL_INLINE half smoothstep(half edge0, half edge1, half x) {
-  return (half)smoothstep((float)edge0, (float)edge1, (float)x);
-}
-MSL_VECTORS_3(float, smoothstep)
-MSL_VECTORS_3(half, smoothstep)
+MSL_HALF_3(smoothstep)
 
 // ---- Functions with an integer or a second result
 
@@ -257,26 +248,20 @@ MSL_INLINE __msl::vec<T, N> frexp(__msl::vec<T, N> x,
   }
   return x;
 }
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> modf(__msl::vec<T, N> x,
-                                 MSL_THREAD __msl::vec<T, N> &whole) {
-  for (int i = 0; i < N; ++i) {
-    T w;
-    x[i] = modf(x[i], w);
-    whole[i] = w;
+#define MSL_SECOND_RESULT(name)                                           \
+  template <class T, int N>                                               \
+  MSL_INLINE __msl::vec<T, N> name(__msl::vec<T, N> x,                    \
+                                   MSL_THREAD __msl::vec<T, N> &second) { \
+    for (int i = 0; i < N; ++i) {                                         \
+      T s;                                                                \
+      x[i] = name(x[i], s);                                               \
+      second[i] = s;                                                      \
+    }                                                                     \
+    return x;                                                             \
   }
-  return x;
-}
-template <class T, int N>
-MSL_INLINE __msl::vec<T, N> sincos(__msl::vec<T, N> x,
-                                   MSL_THREAD __msl::vec<T, N> &cosine) {
-  for (int i = 0; i < N; ++i) {
-    T c;
-    x[i] = sincos(x[i], c);
-    cosine[i] = c;
-  }
-  return x;
-}
+MSL_SECOND_RESULT(modf)
+MSL_SECOND_RESULT(sincos)
+#undef MSL_SECOND_RESULT
 
 // ---- Relational functions.  They accept the comparison of clang's vectors,
 // which is an integer vector, in place of a boolean vector.

@@ -1,8 +1,9 @@
 // <metal_compute>, <metal_simdgroup> and <metal_quadgroup>.
 #pragma once
 
-// The last parameter of every function that waits for other threads: the place of
-// the call, by default.  Programs pass none.  Threads meet only at the same call.
+// The last parameter of every function that waits for other threads: the place
+// of the call, by default.  Programs pass none.  Threads meet only at the same
+// call.
 #define MSL_SITE \
   ulong site = (ulong) __builtin_LINE() << 32 | (uint) __builtin_COLUMN()
 // The front end looks for functions with this annotation.
@@ -21,48 +22,21 @@ MSL_SUSPENDS MSL_INLINE void simdgroup_barrier(mem_flags flags, MSL_SITE) {
 
 namespace __msl {
 
-struct sum_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return a + b;
-  }
-};
-struct product_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return a * b;
-  }
-};
-struct least_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return metal::min(a, b);
-  }
-};
-struct greatest_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return metal::max(a, b);
-  }
-};
-struct and_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return a & b;
-  }
-};
-struct or_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return a | b;
-  }
-};
-struct xor_of {
-  template <class T>
-  static T apply(T a, T b) {
-    return a ^ b;
-  }
-};
+#define MSL_OPERATION(name, ...) \
+  struct name {                  \
+    template <class T>           \
+    static T apply(T a, T b) {   \
+      return __VA_ARGS__;        \
+    }                            \
+  };
+MSL_OPERATION(sum_of, a + b)
+MSL_OPERATION(product_of, a *b)
+MSL_OPERATION(least_of, metal::min(a, b))
+MSL_OPERATION(greatest_of, metal::max(a, b))
+MSL_OPERATION(and_of, a &b)
+MSL_OPERATION(or_of, a | b)
+MSL_OPERATION(xor_of, a ^ b)
+#undef MSL_OPERATION
 
 #if __METAL_VERSION__ >= 310
 // min and max have no overload for bfloat.
@@ -76,8 +50,8 @@ MSL_INLINE bfloat greatest_of::apply(bfloat a, bfloat b) {
 }
 #endif
 
-// The types that lanes of a SIMD group exchange: scalars and vectors of integers
-// of up to 32 bits, and of floating-point numbers.
+// The types that lanes of a SIMD group exchange: scalars and vectors of
+// integers of up to 32 bits, and of floating-point numbers.
 template <class T>
 constexpr bool exchangeable() {
   using E = element_of<T>;

@@ -75,85 +75,73 @@ MSL_EXPORT(bfloat)
 #undef MSL_EXPORT
 #undef MSL_EXPORT_VECTORS
 
-// Namespaces precise and fast.  On the host both have the same functions.
-#define MSL_EXPORT(name) \
-  namespace precise {    \
-  using metal::name;     \
-  }                      \
-  namespace fast {       \
-  using metal::name;     \
-  }
-// math.h has separate fast versions of these functions for targets that have them.
-#ifdef MSL_HAS_FAST
-#define MSL_EXPORT_PRECISE(name) \
-  namespace precise {            \
-  using metal::name;             \
-  }
-#else
-#define MSL_EXPORT_PRECISE MSL_EXPORT
+// Namespaces precise and fast.  On the host both have the same functions;
+// math.h has separate fast versions of some for targets that have them.
+#define MSL_UNARY(X)                                                          \
+  X(acos)                                                                     \
+  X(acosh) X(asin) X(asinh) X(atan) X(atanh) X(ceil) X(cosh) X(cospi) X(fabs) \
+      X(floor) X(fract) X(rint) X(round) X(rsqrt) X(sinh) X(sinpi) X(sqrt)    \
+          X(tan) X(tanh) X(tanpi) X(trunc)
+#define MSL_UNARY_OR_FAST(X) \
+  X(cos) X(exp) X(exp10) X(exp2) X(log) X(log10) X(log2) X(sin)
+#define MSL_BINARY(X) X(atan2) X(fmax) X(fmin) X(fmod) X(pow) X(powr)
+#define MSL_TERNARY(X) X(fmax3) X(fmedian3) X(fmin3)
+#define MSL_OTHER(X)                                                          \
+  X(abs)                                                                      \
+  X(clamp) X(copysign) X(distance) X(fdim) X(fma) X(frexp) X(ilogb) X(ldexp)  \
+      X(length) X(max) X(max3) X(median3) X(min) X(min3) X(modf) X(nextafter) \
+          X(normalize) X(saturate) X(sincos)
+#define MSL_EXPORT(name) using metal::name;
+namespace precise {
+MSL_UNARY(MSL_EXPORT)
+MSL_UNARY_OR_FAST(MSL_EXPORT)
+MSL_BINARY(MSL_EXPORT)
+MSL_TERNARY(MSL_EXPORT)
+MSL_OTHER(MSL_EXPORT)
+MSL_EXPORT(divide)
+}  // namespace precise
+namespace fast {
+MSL_UNARY(MSL_EXPORT)
+MSL_BINARY(MSL_EXPORT)
+MSL_TERNARY(MSL_EXPORT)
+MSL_OTHER(MSL_EXPORT)
+#ifndef MSL_HAS_FAST
+MSL_UNARY_OR_FAST(MSL_EXPORT)
+MSL_EXPORT(divide)
 #endif
-MSL_EXPORT(abs)
-MSL_EXPORT(acos)
-MSL_EXPORT(acosh)
-MSL_EXPORT(asin)
-MSL_EXPORT(asinh)
-MSL_EXPORT(atan)
-MSL_EXPORT(atan2)
-MSL_EXPORT(atanh)
-MSL_EXPORT(ceil)
-MSL_EXPORT(clamp)
-MSL_EXPORT(copysign)
-MSL_EXPORT_PRECISE(cos)
-MSL_EXPORT(cosh)
-MSL_EXPORT(cospi)
-MSL_EXPORT(distance)
-MSL_EXPORT_PRECISE(divide)
-MSL_EXPORT_PRECISE(exp)
-MSL_EXPORT_PRECISE(exp10)
-MSL_EXPORT_PRECISE(exp2)
-MSL_EXPORT(fabs)
-MSL_EXPORT(fdim)
-MSL_EXPORT(floor)
-MSL_EXPORT(fma)
-MSL_EXPORT(fmax)
-MSL_EXPORT(fmax3)
-MSL_EXPORT(fmedian3)
-MSL_EXPORT(fmin)
-MSL_EXPORT(fmin3)
-MSL_EXPORT(fmod)
-MSL_EXPORT(fract)
-MSL_EXPORT(frexp)
-MSL_EXPORT(ilogb)
-MSL_EXPORT(ldexp)
-MSL_EXPORT(length)
-MSL_EXPORT_PRECISE(log)
-MSL_EXPORT_PRECISE(log10)
-MSL_EXPORT_PRECISE(log2)
-MSL_EXPORT(max)
-MSL_EXPORT(max3)
-MSL_EXPORT(median3)
-MSL_EXPORT(min)
-MSL_EXPORT(min3)
-MSL_EXPORT(modf)
-MSL_EXPORT(nextafter)
-MSL_EXPORT(normalize)
-MSL_EXPORT(pow)
-MSL_EXPORT(powr)
-MSL_EXPORT(rint)
-MSL_EXPORT(round)
-MSL_EXPORT(rsqrt)
-MSL_EXPORT(saturate)
-MSL_EXPORT_PRECISE(sin)
-MSL_EXPORT(sincos)
-MSL_EXPORT(sinh)
-MSL_EXPORT(sinpi)
-MSL_EXPORT(sqrt)
-MSL_EXPORT(tan)
-MSL_EXPORT(tanh)
-MSL_EXPORT(tanpi)
-MSL_EXPORT(trunc)
+}  // namespace fast
 #undef MSL_EXPORT
-#undef MSL_EXPORT_PRECISE
 #undef MSL_HAS_FAST
 
 }  // namespace metal
+
+// The compiler's builtins behind the functions, see mps_emulator_internals.h.
+#define MSL_BUILTIN(name)                    \
+  template <class T>                         \
+  MSL_INLINE auto __metal_##name(T x, int) { \
+    return metal::name(x);                   \
+  }
+MSL_UNARY(MSL_BUILTIN)
+MSL_UNARY_OR_FAST(MSL_BUILTIN)
+#undef MSL_BUILTIN
+#define MSL_BUILTIN(name)                                            \
+  template <class T>                                                 \
+  MSL_INLINE auto __metal_##name(T x, __msl::identity_t<T> y, int) { \
+    return metal::name(x, y);                                        \
+  }
+MSL_BINARY(MSL_BUILTIN)
+MSL_BUILTIN(divide)
+#undef MSL_BUILTIN
+#define MSL_BUILTIN(name)                                       \
+  template <class T>                                            \
+  MSL_INLINE auto __metal_##name(T x, __msl::identity_t<T> y,   \
+                                 __msl::identity_t<T> z, int) { \
+    return metal::name(x, y, z);                                \
+  }
+MSL_TERNARY(MSL_BUILTIN)
+#undef MSL_BUILTIN
+#undef MSL_UNARY
+#undef MSL_UNARY_OR_FAST
+#undef MSL_BINARY
+#undef MSL_TERNARY
+#undef MSL_OTHER

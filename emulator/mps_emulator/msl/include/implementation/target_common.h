@@ -53,6 +53,15 @@ MSL_FUNCTIONS_OF_ONE(MSL_DEFINE)
 MSL_FUNCTIONS_OF_TWO(MSL_DEFINE)
 #undef MSL_DEFINE
 
+// ---- Calls of functions that suspend
+
+// The first argument is a call of enter_call: clang evaluates it first.
+template <class T>
+MSL_INLINE T leave_call(int, T result) {
+  leave_call();
+  return result;
+}
+
 // ---- Simdgroups
 
 // Combines the values of the active lanes below this lane in its group; with

@@ -89,12 +89,6 @@ MSL_INLINE int enter_call(ulong site) {
   return 0;
 }
 MSL_INLINE void leave_call() { mps_emulator_msl_runtime_in_use->leave_call(); }
-// The first argument is a call of enter_call: clang evaluates it first.
-template <class T>
-MSL_INLINE T leave_call(int, T result) {
-  leave_call();
-  return result;
-}
 
 // The values of all lanes at one call, and the set of active lanes.
 template <class T>

@@ -39,17 +39,11 @@ MSL_INLINE uint thread_index() {
 MSL_INLINE uint simd_lane() { return __nvvm_read_ptx_sreg_laneid(); }
 
 MSL_NOTE("msl.suspends")
-MSL_INLINE void threadgroup_barrier(uint flags, ulong site) {
-  __syncthreads();
-}
+MSL_INLINE void threadgroup_barrier(uint flags, ulong site) { __syncthreads(); }
 
 // The hardware distinguishes calls by itself.
 MSL_INLINE int enter_call(ulong site) { return 0; }
 MSL_INLINE void leave_call() {}
-template <class T>
-MSL_INLINE T leave_call(int, T result) {
-  return result;
-}
 
 // The set of lanes that execute this call together.
 MSL_INLINE uint active_lanes() {
@@ -170,44 +164,33 @@ MSL_END_FUNCTION_POINTERS
 MSL_ALLOW_FUNCTION_POINTERS
 namespace __msl {
 
-// ---- The position of a thread; as in thunk.h
+// ---- The position of a thread
 
-MSL_INLINE uint thread_position(int d) {
-  return d == 0   ? __nvvm_read_ptx_sreg_tid_x()
-         : d == 1 ? __nvvm_read_ptx_sreg_tid_y()
-                  : __nvvm_read_ptx_sreg_tid_z();
-}
-MSL_INLINE uint group_position(int d) {
-  return d == 0   ? __nvvm_read_ptx_sreg_ctaid_x()
-         : d == 1 ? __nvvm_read_ptx_sreg_ctaid_y()
-                  : __nvvm_read_ptx_sreg_ctaid_z();
-}
-MSL_INLINE uint group_size(int d) {
-  return d == 0   ? __nvvm_read_ptx_sreg_ntid_x()
-         : d == 1 ? __nvvm_read_ptx_sreg_ntid_y()
-                  : __nvvm_read_ptx_sreg_ntid_z();
-}
-MSL_INLINE uint group_count(int d) {
-  return d == 0   ? __nvvm_read_ptx_sreg_nctaid_x()
-         : d == 1 ? __nvvm_read_ptx_sreg_nctaid_y()
-                  : __nvvm_read_ptx_sreg_nctaid_z();
-}
+#define MSL_REGISTERS(name, register)                        \
+  MSL_INLINE uint name(int d) {                              \
+    return d == 0   ? __nvvm_read_ptx_sreg_##register##_x()  \
+           : d == 1 ? __nvvm_read_ptx_sreg_##register##_y()  \
+                    : __nvvm_read_ptx_sreg_##register##_z(); \
+  }
+MSL_REGISTERS(thread_position, tid)
+MSL_REGISTERS(group_position, ctaid)
+MSL_REGISTERS(group_size, ntid)
+MSL_REGISTERS(group_count, nctaid)
+#undef MSL_REGISTERS
 
 // `grid` is in threads.  Threads outside the grid return at once, so the last
 // threadgroups have the sizes that Metal gives them.
-struct place {
+struct target_place {
   uint grid[3];
 
   MSL_INLINE bool is_in_grid() const {
     for (int d = 0; d < 3; ++d)
-      if (thread_position_in_grid(d) >= grid[d]) return false;
+      if (group_position(d) * group_size(d) + thread_position(d) >= grid[d])
+        return false;
     return true;
   }
   MSL_INLINE uint thread_position_in_threadgroup(int d) const {
     return thread_position(d);
-  }
-  MSL_INLINE uint thread_position_in_grid(int d) const {
-    return group_position(d) * group_size(d) + thread_position(d);
   }
   MSL_INLINE uint threadgroup_position_in_grid(int d) const {
     return group_position(d);
@@ -221,50 +204,13 @@ struct place {
   }
   MSL_INLINE uint threads_per_grid(int d) const { return grid[d]; }
   MSL_INLINE uint threadgroups_per_grid(int d) const { return group_count(d); }
-  MSL_INLINE uint grid_size(int d) const { return grid[d]; }
-  MSL_INLINE uint grid_origin(int d) const { return 0; }
-
-  MSL_INLINE uint thread_index_in_threadgroup(int) const {
-    return thread_position(0) +
-           threads_per_threadgroup(0) *
-               (thread_position(1) +
-                threads_per_threadgroup(1) * thread_position(2));
-  }
-  // SIMD groups are warps.  They differ from Metal's where the grid's edge cuts a
-  // threadgroup off in x or y.
-  MSL_INLINE uint thread_index_in_simdgroup(int) const {
-    return target::simd_lane();
-  }
-  MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
-    return target::thread_index() / 32;
-  }
-  MSL_INLINE uint thread_index_in_quadgroup(int) const {
-    return target::simd_lane() % 4;
-  }
-  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
-    return target::thread_index() / 4;
-  }
-  MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
-  MSL_INLINE uint thread_execution_width(int) const { return 32; }
-  MSL_INLINE uint simdgroups_per_threadgroup(int) const {
-    return (threads_per_threadgroup(0) * threads_per_threadgroup(1) *
-                threads_per_threadgroup(2) +
-            31) /
-           32;
-  }
-  MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
-    return (group_size(0) * group_size(1) * group_size(2) + 31) / 32;
-  }
-  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
-    return (threads_per_threadgroup(0) * threads_per_threadgroup(1) *
-                threads_per_threadgroup(2) +
-            3) /
-           4;
-  }
-  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
-    return (group_size(0) * group_size(1) * group_size(2) + 3) / 4;
-  }
+  // SIMD groups are warps.  They differ from Metal's where the grid's edge cuts
+  // a threadgroup off in x or y.
+  MSL_INLINE uint index() const { return target::thread_index(); }
+  MSL_INLINE uint lane() const { return target::simd_lane(); }
 };
 
 }  // namespace __msl
 MSL_END_FUNCTION_POINTERS
+
+#include "place.h"

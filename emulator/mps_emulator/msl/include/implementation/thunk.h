@@ -1,4 +1,5 @@
-// The position of a thread, for the generated part of a kernel library.
+// For the generated part of a kernel library: the position of a thread, and
+// functions that clang calls.
 #pragma once
 
 #include "target_host.h"
@@ -7,19 +8,12 @@ MSL_ALLOW_FUNCTION_POINTERS
 
 namespace __msl {
 
-// The built-in values of one thread.  The argument d of functions is 0, 1 or 2 for
-// x, y or z.
-struct place {
+struct target_place {
   const mps_emulator_msl_launch *launch;
   uint position[3];  // in the threadgroup
 
   MSL_INLINE uint thread_position_in_threadgroup(int d) const {
     return position[d];
-  }
-  MSL_INLINE uint thread_position_in_grid(int d) const {
-    return launch->threadgroup_position[d] *
-               launch->dispatch_threadgroup_size[d] +
-           position[d];
   }
   MSL_INLINE uint threadgroup_position_in_grid(int d) const {
     return launch->threadgroup_position[d];
@@ -34,48 +28,19 @@ struct place {
   MSL_INLINE uint threadgroups_per_grid(int d) const {
     return launch->threadgroup_count[d];
   }
-  MSL_INLINE uint grid_size(int d) const { return launch->grid_size[d]; }
-  MSL_INLINE uint grid_origin(int d) const { return 0; }
-
-  MSL_INLINE uint thread_index_in_threadgroup(int) const {
-    return position[0] +
-           launch->threadgroup_size[0] *
-               (position[1] + launch->threadgroup_size[1] * position[2]);
+  MSL_INLINE uint index() const {
+    const uint *size = launch->threadgroup_size;
+    return position[0] + size[0] * (position[1] + size[1] * position[2]);
   }
-  MSL_INLINE uint thread_index_in_simdgroup(int) const {
-    return thread_index_in_threadgroup(0) % 32;
-  }
-  MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
-    return thread_index_in_threadgroup(0) / 32;
-  }
-  MSL_INLINE uint thread_index_in_quadgroup(int) const {
-    return thread_index_in_threadgroup(0) % 4;
-  }
-  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
-    return thread_index_in_threadgroup(0) / 4;
-  }
-  MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
-  MSL_INLINE uint thread_execution_width(int) const { return 32; }
-  MSL_INLINE uint simdgroups_per_threadgroup(int) const {
-    return (volume(launch->threadgroup_size) + 31) / 32;
-  }
-  MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
-    return (volume(launch->dispatch_threadgroup_size) + 31) / 32;
-  }
-  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
-    return (volume(launch->threadgroup_size) + 3) / 4;
-  }
-  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
-    return (volume(launch->dispatch_threadgroup_size) + 3) / 4;
-  }
-
- private:
-  static MSL_INLINE uint volume(const uint *size) {
-    return size[0] * size[1] * size[2];
-  }
+  MSL_INLINE uint lane() const { return index() % 32; }
 };
 
 }  // namespace __msl
+MSL_END_FUNCTION_POINTERS
+
+#include "place.h"
+
+MSL_ALLOW_FUNCTION_POINTERS
 
 // clang calls these functions for conversions on a processor without an
 // instruction for them.  Kernel libraries link with no compiler runtime.
@@ -111,8 +76,8 @@ __attribute__((used)) inline half __truncsfhf2(float x) {
     uint rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
     result = (rounded >> 13) - (112u << 10);
   } else {
-    // A subnormal half is a multiple of 2^-24.  The last bit of a sum with 0.5 is
-    // 2^-24 too, so the addition rounds correctly.
+    // A subnormal half is a multiple of 2^-24.  The last bit of a sum with 0.5
+    // is 2^-24 too, so the addition rounds correctly.
     float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
     result = __builtin_bit_cast(uint, shifted) - 0x3f000000u;
   }

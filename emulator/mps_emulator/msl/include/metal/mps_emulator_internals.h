@@ -1,52 +1,13 @@
 // Names of the compiler's builtins behind Metal's headers.  Programs that extend
 // those headers call the builtins directly, for example MLX's kernels.  Here the
-// names stand for the public functions.
+// names stand for the public functions; implementation/stdlib.h has the others,
+// whose last argument is a mode of mathematics.
 #pragma once
 
 #define __METAL_FAST_MATH__ 1
 #define __METAL_PRECISE_MATH__ 0
 #define __METAL_MAYBE_FAST_MATH__ 2
 
-#define __metal_fabs(x, mode) ::metal::fabs(x)
-#define __metal_acos(x, mode) ::metal::acos(x)
-#define __metal_acosh(x, mode) ::metal::acosh(x)
-#define __metal_asin(x, mode) ::metal::asin(x)
-#define __metal_asinh(x, mode) ::metal::asinh(x)
-#define __metal_atan(x, mode) ::metal::atan(x)
-#define __metal_atanh(x, mode) ::metal::atanh(x)
-#define __metal_ceil(x, mode) ::metal::ceil(x)
-#define __metal_cos(x, mode) ::metal::cos(x)
-#define __metal_cosh(x, mode) ::metal::cosh(x)
-#define __metal_cospi(x, mode) ::metal::cospi(x)
-#define __metal_exp(x, mode) ::metal::exp(x)
-#define __metal_exp2(x, mode) ::metal::exp2(x)
-#define __metal_exp10(x, mode) ::metal::exp10(x)
-#define __metal_floor(x, mode) ::metal::floor(x)
-#define __metal_fract(x, mode) ::metal::fract(x)
-#define __metal_log(x, mode) ::metal::log(x)
-#define __metal_log2(x, mode) ::metal::log2(x)
-#define __metal_log10(x, mode) ::metal::log10(x)
-#define __metal_rint(x, mode) ::metal::rint(x)
-#define __metal_round(x, mode) ::metal::round(x)
-#define __metal_rsqrt(x, mode) ::metal::rsqrt(x)
-#define __metal_sin(x, mode) ::metal::sin(x)
-#define __metal_sinh(x, mode) ::metal::sinh(x)
-#define __metal_sinpi(x, mode) ::metal::sinpi(x)
-#define __metal_sqrt(x, mode) ::metal::sqrt(x)
-#define __metal_tan(x, mode) ::metal::tan(x)
-#define __metal_tanh(x, mode) ::metal::tanh(x)
-#define __metal_tanpi(x, mode) ::metal::tanpi(x)
-#define __metal_trunc(x, mode) ::metal::trunc(x)
-#define __metal_atan2(x, y, mode) ::metal::atan2(x, y)
-#define __metal_divide(x, y, mode) ::metal::divide(x, y)
-#define __metal_fmax(x, y, mode) ::metal::fmax(x, y)
-#define __metal_fmin(x, y, mode) ::metal::fmin(x, y)
-#define __metal_fmod(x, y, mode) ::metal::fmod(x, y)
-#define __metal_pow(x, y, mode) ::metal::pow(x, y)
-#define __metal_powr(x, y, mode) ::metal::powr(x, y)
-#define __metal_fmax3(x, y, z, mode) ::metal::fmax3(x, y, z)
-#define __metal_fmin3(x, y, z, mode) ::metal::fmin3(x, y, z)
-#define __metal_fmedian3(x, y, z, mode) ::metal::fmedian3(x, y, z)
 #define __metal_fma(x, y, z) ::metal::fma(x, y, z)
 #define __metal_ldexp(x, k, mode) ::metal::ldexp(x, k)
 #define __metal_frexp(x, exponent) ::metal::frexp(x, *(exponent))

@@ -1,0 +1,60 @@
+// The built-in values of one thread, for every target.  The target's file
+// before this one defines target_place.  The argument d of functions is 0, 1 or
+// 2 for x, y or z.
+#pragma once
+
+MSL_ALLOW_FUNCTION_POINTERS
+namespace __msl {
+
+struct place : target_place {
+  MSL_INLINE uint thread_position_in_grid(int d) const {
+    return threadgroup_position_in_grid(d) *
+               dispatch_threads_per_threadgroup(d) +
+           thread_position_in_threadgroup(d);
+  }
+  MSL_INLINE uint grid_size(int d) const { return threads_per_grid(d); }
+  MSL_INLINE uint grid_origin(int d) const { return 0; }
+
+  MSL_INLINE uint thread_index_in_threadgroup(int) const {
+    return thread_position_in_threadgroup(0) +
+           threads_per_threadgroup(0) *
+               (thread_position_in_threadgroup(1) +
+                threads_per_threadgroup(1) * thread_position_in_threadgroup(2));
+  }
+  MSL_INLINE uint thread_index_in_simdgroup(int) const { return lane(); }
+  MSL_INLINE uint simdgroup_index_in_threadgroup(int) const {
+    return index() / 32;
+  }
+  MSL_INLINE uint thread_index_in_quadgroup(int) const { return lane() % 4; }
+  MSL_INLINE uint quadgroup_index_in_threadgroup(int) const {
+    return index() / 4;
+  }
+  MSL_INLINE uint threads_per_simdgroup(int) const { return 32; }
+  MSL_INLINE uint thread_execution_width(int) const { return 32; }
+  MSL_INLINE uint simdgroups_per_threadgroup(int) const {
+    return (threads() + 31) / 32;
+  }
+  MSL_INLINE uint dispatch_simdgroups_per_threadgroup(int) const {
+    return (dispatch_threads() + 31) / 32;
+  }
+  MSL_INLINE uint quadgroups_per_threadgroup(int) const {
+    return (threads() + 3) / 4;
+  }
+  MSL_INLINE uint dispatch_quadgroups_per_threadgroup(int) const {
+    return (dispatch_threads() + 3) / 4;
+  }
+
+ private:
+  MSL_INLINE uint threads() const {
+    return threads_per_threadgroup(0) * threads_per_threadgroup(1) *
+           threads_per_threadgroup(2);
+  }
+  MSL_INLINE uint dispatch_threads() const {
+    return dispatch_threads_per_threadgroup(0) *
+           dispatch_threads_per_threadgroup(1) *
+           dispatch_threads_per_threadgroup(2);
+  }
+};
+
+}  // namespace __msl
+MSL_END_FUNCTION_POINTERS
