@@ -2,22 +2,33 @@
 
 namespace mps_emulator {
 
-std::string Quoted(const std::string &text) {
+Json::Json(const std::string &text) {
   constexpr char kDigits[] = "0123456789abcdef";
-  std::string ans = "\"";
+  text_ = "\"";
   for (char c : text) {
-    if (c == '"' || c == '\\') {
-      ans += '\\';
-      ans += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      ans += "\\u00";
-      ans += kDigits[c >> 4];
-      ans += kDigits[c & 15];
-    } else {
-      ans += c;
+    if (static_cast<unsigned char>(c) < 0x20) {
+      text_ += "\\u00";
+      text_ += kDigits[c >> 4];
+      text_ += kDigits[c & 15];
+      continue;
     }
+    if (c == '"' || c == '\\') text_ += '\\';
+    text_ += c;
   }
-  return ans + "\"";
+  text_ += '"';
+}
+
+Json Json::Written(std::string text) {
+  Json value;
+  value.text_ = std::move(text);
+  return value;
+}
+
+std::string Members(JsonMembers members) {
+  std::string ans;
+  for (const auto &[name, value] : members)
+    ans += (ans.empty() ? "" : ",") + Json(name).text() + ":" + value.text();
+  return ans;
 }
 
 }  // namespace mps_emulator

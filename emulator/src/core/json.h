@@ -1,11 +1,47 @@
 // Writing JSON.
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <string>
+#include <utility>
 
 namespace mps_emulator {
 
-// A text as a JSON string with its quotes.
-std::string Quoted(const std::string &text);
+// A value, made of a text, a number or a bool.
+class Json {
+ public:
+  Json(const std::string &text);
+  Json(const char *text) : Json(std::string(text)) {}
+  Json(bool value) : text_(value ? "true" : "false") {}
+  Json(std::integral auto number) : text_(std::to_string(number)) {}
+
+  // A value that is written already.
+  static Json Written(std::string text);
+
+  const std::string &text() const { return text_; }
+
+ private:
+  Json() = default;
+
+  std::string text_;
+};
+
+// The members of an object, "name":value,...
+using JsonMembers = std::initializer_list<std::pair<std::string, Json>>;
+std::string Members(JsonMembers members);
+
+inline Json Object(JsonMembers members) {
+  return Json::Written("{" + Members(members) + "}");
+}
+
+// `ToJson` makes a Json of an item.
+template <typename Range, typename ToJson>
+Json List(const Range &range, ToJson to_json) {
+  std::string ans = "[";
+  for (const auto &item : range)
+    ans += (ans.size() > 1 ? "," : "") + Json(to_json(item)).text();
+  return Json::Written(ans + "]");
+}
 
 }  // namespace mps_emulator

@@ -123,19 +123,20 @@ class Memory {
 
   // Holds the lock for its lifetime, then calls the deallocators that are due.
   // They are the program's and may call any function.
-  class Lock {
+  class Locked {
    public:
-    explicit Lock(Memory *memory) : memory_(memory) { memory_->mutex_.lock(); }
-    ~Lock() {
+    Locked() { memory_->mutex_.lock(); }
+    ~Locked() {
       std::vector<std::function<void()>> due;
       due.swap(memory_->due_);
       memory_->mutex_.unlock();
       for (auto &deallocator : due) deallocator();
     }
-    Lock(const Lock &) = delete;
+    Locked(const Locked &) = delete;
+    Memory *operator->() const { return memory_; }
 
    private:
-    Memory *memory_;
+    Memory *memory_ = &Get();
   };
 
   HandleSpace handles;
@@ -469,11 +470,9 @@ void Memory::Publish(Block *block) {
 }  // namespace
 
 Buffer *AllocateBuffer(size_t size, Origin origin) {
-  Memory &memory = Memory::Get();
   Count(kAllocations);
   Count(kAllocatedBytes, size);
-  Memory::Lock lock(&memory);
-  return memory.Allocate(size, origin);
+  return Memory::Locked()->Allocate(size, origin);
 }
 
 void RetainBuffer(Buffer *buffer) {
@@ -482,17 +481,15 @@ void RetainBuffer(Buffer *buffer) {
 
 void ReleaseBuffer(Buffer *buffer) {
   if (buffer->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   Upkeep upkeep;
-  memory.Free(buffer);
+  memory->Free(buffer);
 }
 
 Buffer *WrapHostMemory(void *memory, size_t size,
                        std::function<void()> deallocator) {
-  Memory &all = Memory::Get();
-  Memory::Lock lock(&all);
-  return all.Wrap(static_cast<char *>(memory), size, std::move(deallocator));
+  return Memory::Locked()->Wrap(static_cast<char *>(memory), size,
+                                std::move(deallocator));
 }
 
 Buffer *FindBuffer(const void *address) {
@@ -534,36 +531,28 @@ char *HostContents(Buffer *buffer) {
   Block *block = buffer->block;
   if (block->host_user.load(std::memory_order_acquire) == buffer->id)
     return block->host;
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   Upkeep upkeep;
-  return memory.Expose(buffer);
+  return memory->Expose(buffer);
 }
 
 BufferUse AnnounceUse(Buffer *buffer, bool writes) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  return memory.Announce({buffer->block, buffer->id, buffer->size, writes});
+  return Memory::Locked()->Announce(
+      {buffer->block, buffer->id, buffer->size, writes});
 }
 
 BufferUse AnnounceUse(const BufferUse &use, bool writes) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  return memory.Announce({use.block, use.buffer_id, use.size, writes});
+  return Memory::Locked()->Announce(
+      {use.block, use.buffer_id, use.size, writes});
 }
 
-void EndUse(const BufferUse &use) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  memory.End(use);
-}
+void EndUse(const BufferUse &use) { Memory::Locked()->End(use); }
 
 void CheckRedzone(const BufferUse &use, const char *what) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   const Block *block = use.block;
   if (block->device_user != use.buffer_id) return;
-  size_t redzone = memory.RedzoneOf(block, use.size);
+  size_t redzone = memory->RedzoneOf(block, use.size);
   for (size_t i = 0; i < redzone; ++i) {
     unsigned char found = block->device[use.size + i];
     if (found == kRedzonePattern) continue;
@@ -573,16 +562,14 @@ void CheckRedzone(const BufferUse &use, const char *what) {
 }
 
 bool IsAlive(const BufferUse &use) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   return use.block->is_owned && use.block->owner_id == use.buffer_id;
 }
 
 bool ChecksCommands() { return Memory::Get().checks_commands; }
 
 void HostSnapshot::Take(const std::vector<BufferUse> &uses) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   for (const BufferUse &use : uses) {
     const Block *block = use.block;
     if (block->host_user != use.buffer_id) continue;
@@ -595,8 +582,7 @@ void HostSnapshot::Take(const std::vector<BufferUse> &uses) {
 }
 
 std::vector<HostSnapshot::Write> HostSnapshot::Writes() const {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   std::vector<Write> writes;
   for (const Contents &contents : contents_) {
     const Block *block = contents.use.block;
@@ -652,8 +638,7 @@ void UsedBlocks::CheckOrder(const BufferUse &use) {
 }
 
 void UsedBlocks::NoteCommitted(const BufferUse &use, const char *command) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   (use.writes ? use.block->committed_write : use.block->committed_read) = {
       this, ++done_, use.buffer_id, command};
 }
@@ -669,17 +654,12 @@ void UsedBlocks::NoteUse(const BufferUse &use) {
   blocks_.push_back(block);
 }
 
-void UsedBlocks::BeginBatch() {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  memory.BeginBatch();
-}
+void UsedBlocks::BeginBatch() { Memory::Locked()->BeginBatch(); }
 
 char *UsedBlocks::Begin(const BufferUse &use, bool overwrites_all) {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   char *device =
-      memory.Begin(use.block, use.buffer_id, use.size, overwrites_all);
+      memory->Begin(use.block, use.buffer_id, use.size, overwrites_all);
   NoteUse(use);
   return device;
 }
@@ -690,35 +670,25 @@ char *UsedBlocks::UseNow(Buffer *buffer, bool writes, bool overwrites_all) {
 }
 
 void UsedBlocks::Publish() {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
+  Memory::Locked memory;
   Upkeep upkeep;
   for (Block *block : blocks_) {
-    memory.Publish(block);
+    memory->Publish(block);
     --block->listings;
     if (block->listed_in == this) block->listed_in = nullptr;
   }
   blocks_.clear();
   NoteKnown();
-  memory.DestroyFreedHostBlocks();
+  memory->DestroyFreedHostBlocks();
 }
 
-MemoryStatistics GetMemoryStatistics() {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  return memory.statistics;
-}
+MemoryStatistics GetMemoryStatistics() { return Memory::Locked()->statistics; }
 
 void ResetPeakMemory() {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  memory.statistics.peak_in_use = memory.statistics.in_use;
+  Memory::Locked memory;
+  memory->statistics.peak_in_use = memory->statistics.in_use;
 }
 
-void ReleaseCachedBlocks() {
-  Memory &memory = Memory::Get();
-  Memory::Lock lock(&memory);
-  memory.ReleaseCached();
-}
+void ReleaseCachedBlocks() { Memory::Locked()->ReleaseCached(); }
 
 }  // namespace mps_emulator

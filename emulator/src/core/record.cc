@@ -1,6 +1,7 @@
 #include "core/record.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -76,27 +77,26 @@ class Recording {
 
   void Before(const Command &command, const std::string &description,
               char *const *device) {
-    line_ =
-        "{" + description + ",\"name\":" + Quoted(command.name) + ",\"uses\":[";
-    for (const BufferUse &use : command.uses) {
-      if (&use != command.uses.data()) line_ += ",";
-      line_ += "{\"buffer\":" + std::to_string(use.buffer_id) +
-               ",\"writes\":" + (use.writes ? "true" : "false") + "}";
-    }
-    line_ += "],\"before\":" + Changes(command, device, false);
+    Json uses = List(command.uses, [](const BufferUse &use) {
+      return Object({{"buffer", use.buffer_id}, {"writes", use.writes}});
+    });
+    line_ = "{" + description + "," +
+            Members({{"name", command.name},
+                     {"uses", uses},
+                     {"before", Changes(command, device, false)}});
   }
 
   void After(const Command &command, char *const *device) {
     // A command that no replay can repeat counts as a change from outside.
     if (command.describe)
-      line_ += ",\"after\":" + Changes(command, device, true);
+      line_ += "," + Members({{"after", Changes(command, device, true)}});
     commands_.push_back(line_ + "}");
   }
 
   void Event(const char *kind, const std::string &name) {
-    commands_.push_back("{\"kind\":" + Quoted(kind) +
-                        (name.empty() ? "" : ",\"name\":" + Quoted(name)) +
-                        "}");
+    commands_.push_back(name.empty()
+                            ? Object({{"kind", kind}}).text()
+                            : Object({{"kind", kind}, {"name", name}}).text());
   }
 
   size_t Program(const std::string &text, const std::string &members) {
@@ -107,7 +107,8 @@ class Recording {
       File file(folder_ / name);
       file.Write(text);
       file.Close();
-      programs_.push_back("{\"file\":" + Quoted(name) + "," + members + "}");
+      programs_.push_back("{" + Members({{"file", name}}) + "," + members +
+                          "}");
     }
     return found->second;
   }
@@ -120,8 +121,7 @@ class Recording {
     file.Write(",\n\"buffers\":");
     std::vector<std::string> buffers;
     for (const auto &[id, content] : expected_)
-      buffers.push_back("{\"id\":" + std::to_string(id) +
-                        ",\"size\":" + std::to_string(content.size()) + "}");
+      buffers.push_back(Object({{"id", id}, {"size", content.size()}}).text());
     WriteList(&file, buffers);
     file.Write(",\n\"commands\":");
     WriteList(&file, commands_);
@@ -132,9 +132,8 @@ class Recording {
  private:
   // The differences of the device copies from the recorded contents, as a JSON
   // list of [buffer, offset, size, place in contents.bin].  Records them.
-  std::string Changes(const Command &command, char *const *device,
-                      bool written_only) {
-    std::string ans = "[";
+  Json Changes(const Command &command, char *const *device, bool written_only) {
+    std::vector<std::array<uint64_t, 4>> changes;
     for (size_t i = 0; i != command.uses.size(); ++i) {
       const BufferUse &use = command.uses[i];
       if (written_only && !use.writes) continue;
@@ -144,16 +143,16 @@ class Recording {
       size_t begin = 0;
       while ((begin = Next(expected, device[i], begin, true)) < use.size) {
         size_t end = Next(expected, device[i], begin, false);
-        if (ans.size() > 1) ans += ",";
-        ans += "[" + std::to_string(use.buffer_id) + "," +
-               std::to_string(begin) + "," + std::to_string(end - begin) + "," +
-               std::to_string(contents_->size()) + "]";
+        changes.push_back(
+            {use.buffer_id, begin, end - begin, contents_->size()});
         contents_->Write(device[i] + begin, end - begin);
         memcpy(expected.data() + begin, device[i] + begin, end - begin);
         begin = end;
       }
     }
-    return ans + "]";
+    return List(changes, [](const auto &change) {
+      return List(change, [](uint64_t number) { return number; });
+    });
   }
 
   // The first step from `begin` on in which the two differ, or agree.
@@ -208,7 +207,7 @@ void WithRecording(Work work) {
 void RecordBefore(const Command &command, char *const *device) {
   // Without the lock, because the description of a command records its program.
   std::string description =
-      command.describe ? command.describe() : "\"kind\":\"other\"";
+      command.describe ? command.describe() : Members({{"kind", "other"}});
   WithRecording([&](Recording *recording) {
     recording->Before(command, description, device);
   });

@@ -20,10 +20,10 @@ std::mutex records_mutex;
 // Each record is a JSON object.
 std::vector<std::string> records;
 
-void Record(std::string record) {
+void Record(const Json &record) {
   std::lock_guard<std::mutex> lock(records_mutex);
   // A recording may have ended since the caller's check.
-  if (IsTracing()) records.push_back(std::move(record));
+  if (IsTracing()) records.push_back(record.text());
 }
 
 }  // namespace
@@ -37,20 +37,25 @@ int64_t TraceTime() {
 void TraceSignpost(const char *kind, const std::string &subsystem,
                    const std::string &category, const char *name,
                    const std::string &message, uint64_t id) {
-  Record("{\"kind\":" + Quoted(kind) + ",\"subsystem\":" + Quoted(subsystem) +
-         ",\"category\":" + Quoted(category) + ",\"name\":" + Quoted(name) +
-         ",\"message\":" + Quoted(message) + ",\"id\":" + std::to_string(id) +
-         ",\"thread\":" + std::to_string(gettid()) +
-         ",\"time\":" + std::to_string(TraceTime()) + "}");
+  Record(Object({{"kind", kind},
+                 {"subsystem", subsystem},
+                 {"category", category},
+                 {"name", name},
+                 {"message", message},
+                 {"id", id},
+                 {"thread", gettid()},
+                 {"time", TraceTime()}}));
 }
 
 void TraceDispatch(const std::string &label, const std::string &pipeline,
                    const std::string &kernel, const std::string &during,
                    int64_t begin, int64_t end) {
-  Record("{\"label\":" + Quoted(label) + ",\"pipeline\":" + Quoted(pipeline) +
-         ",\"kernel\":" + Quoted(kernel) + ",\"during\":" + Quoted(during) +
-         ",\"begin\":" + std::to_string(begin) +
-         ",\"end\":" + std::to_string(end) + "}");
+  Record(Object({{"label", label},
+                 {"pipeline", pipeline},
+                 {"kernel", kernel},
+                 {"during", during},
+                 {"begin", begin},
+                 {"end", end}}));
 }
 
 }  // namespace mps_emulator

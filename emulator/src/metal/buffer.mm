@@ -52,17 +52,10 @@ IMP LookUpBufferMethod(id receiver, SEL selector) {
   ReleaseBuffer(FindBuffer(self));
 }
 
-- (NSUInteger)retainCount {
-  return static_cast<NSUInteger>(FindBuffer(self)->references.load());
-}
-
-- (Class)class {
-  return BufferClass();
-}
-
-- (Class)superclass {
-  return class_getSuperclass(BufferClass());
-}
+GETTER(NSUInteger, retainCount,
+       static_cast<NSUInteger>(FindBuffer(self)->references.load()))
+GETTER(Class, class, BufferClass())
+GETTER(Class, superclass, class_getSuperclass(BufferClass()))
 
 - (BOOL)isKindOfClass:(Class)aClass {
   return aClass == BufferClass() || aClass == [NSObject class];
@@ -91,44 +84,24 @@ IMP LookUpBufferMethod(id receiver, SEL selector) {
   return buffer->device_only ? nullptr : HostContents(buffer);
 }
 
-- (NSUInteger)length {
-  return FindBuffer(self)->size;
-}
-
-- (NSUInteger)allocatedSize {
-  return FindBuffer(self)->size;
-}
+GETTER(NSUInteger, length, FindBuffer(self)->size)
+GETTER(NSUInteger, allocatedSize, FindBuffer(self)->size)
 
 - (void)didModifyRange:(NSRange)range {
   Fatal("-[MTLBuffer didModifyRange:]: only for managed storage, which Apple's "
         "GPUs do not have");
 }
 
-- (uint64_t)gpuAddress {
-  return reinterpret_cast<uint64_t>(self);
-}
-
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (MTLStorageMode)storageMode {
-  return FindBuffer(self)->device_only ? MTLStorageModePrivate
-                                       : MTLStorageModeShared;
-}
-
-- (MTLCPUCacheMode)cpuCacheMode {
-  return MTLCPUCacheModeDefaultCache;
-}
-
-- (MTLHazardTrackingMode)hazardTrackingMode {
-  return MTLHazardTrackingModeTracked;
-}
-
-- (MTLResourceOptions)resourceOptions {
-  return [self storageMode] << MTLResourceStorageModeShift |
-         MTLResourceHazardTrackingModeTracked;
-}
+GETTER(uint64_t, gpuAddress, reinterpret_cast<uint64_t>(self))
+GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
+GETTER(MTLStorageMode, storageMode,
+       FindBuffer(self)->device_only ? MTLStorageModePrivate
+                                     : MTLStorageModeShared)
+GETTER(MTLCPUCacheMode, cpuCacheMode, MTLCPUCacheModeDefaultCache)
+GETTER(MTLHazardTrackingMode, hazardTrackingMode, MTLHazardTrackingModeTracked)
+GETTER(MTLResourceOptions, resourceOptions,
+       [self storageMode] << MTLResourceStorageModeShift |
+           MTLResourceHazardTrackingModeTracked)
 
 - (MTLPurgeableState)setPurgeableState:(MTLPurgeableState)state {
   return MTLPurgeableStateNonVolatile;

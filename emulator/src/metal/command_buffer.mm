@@ -21,14 +21,14 @@ std::vector<CommandQueue *> all_queues;
 
 }  // namespace
 
-@interface MPSEmulatorCommandQueue : NSObject <MTLCommandQueue> {
+@interface MPSEmulatorCommandQueue : MPSEmulatorObject <MTLCommandQueue> {
  @public
   CommandQueue *_queue;
 }
 - (instancetype)initWithQueue:(CommandQueue *)queue;
 @end
 
-@interface MPSEmulatorCommandBuffer : NSObject <MTLCommandBuffer> {
+@interface MPSEmulatorCommandBuffer : MPSEmulatorObject <MTLCommandBuffer> {
  @public
   std::shared_ptr<CommandBuffer> *_buffer;
   MPSEmulatorCommandQueue *_queue;
@@ -71,9 +71,8 @@ void LetDeviceProgress() {
   return self;
 }
 
-- (id<MTLCommandBuffer>)commandBuffer {
-  return [[[MPSEmulatorCommandBuffer alloc] initWithQueue:self] autorelease];
-}
+GETTER(id<MTLCommandBuffer>, commandBuffer,
+       [[[MPSEmulatorCommandBuffer alloc] initWithQueue:self] autorelease])
 
 - (id<MTLCommandBuffer>)commandBufferWithUnretainedReferences {
   MPSEmulatorCommandBuffer *buffer =
@@ -82,13 +81,7 @@ void LetDeviceProgress() {
   return buffer;
 }
 
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (NSString *)label {
-  return ToNSString(_queue->label);
-}
+GETTER(NSString *, label, ToNSString(_queue->label))
 
 - (void)setLabel:(NSString *)label {
   _queue->label = ToStdString(label);
@@ -111,41 +104,18 @@ void LetDeviceProgress() {
   [super dealloc];
 }
 
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (id<MTLCommandQueue>)commandQueue {
-  return _queue;
-}
-
-- (BOOL)retainedReferences {
-  return (*_buffer)->retains_references;
-}
-
-- (NSString *)label {
-  return ToNSString((*_buffer)->label);
-}
+GETTER(id<MTLCommandQueue>, commandQueue, _queue)
+GETTER(BOOL, retainedReferences, (*_buffer)->retains_references)
+GETTER(NSString *, label, ToNSString((*_buffer)->label))
 
 - (void)setLabel:(NSString *)label {
   (*_buffer)->label = ToStdString(label);
 }
 
-- (CFTimeInterval)kernelStartTime {
-  return (*_buffer)->start_time();
-}
-
-- (CFTimeInterval)kernelEndTime {
-  return (*_buffer)->end_time();
-}
-
-- (CFTimeInterval)GPUStartTime {
-  return (*_buffer)->start_time();
-}
-
-- (CFTimeInterval)GPUEndTime {
-  return (*_buffer)->end_time();
-}
+GETTER(CFTimeInterval, kernelStartTime, (*_buffer)->start_time())
+GETTER(CFTimeInterval, kernelEndTime, (*_buffer)->end_time())
+GETTER(CFTimeInterval, GPUStartTime, (*_buffer)->start_time())
+GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
 
 - (void)enqueue {
   (*_buffer)->Enqueue();
@@ -155,24 +125,22 @@ void LetDeviceProgress() {
   (*_buffer)->Commit();
 }
 
-- (void)addScheduledHandler:(MTLCommandBufferHandler)block {
+- (CommandBuffer::Handler)handlerOf:(MTLCommandBufferHandler)block {
   MTLCommandBufferHandler copy = [block copy];
   [self retain];
-  (*_buffer)->AddScheduledHandler([self, copy] {
+  return [self, copy] {
     copy(self);
     [copy release];
     [self release];
-  });
+  };
+}
+
+- (void)addScheduledHandler:(MTLCommandBufferHandler)block {
+  (*_buffer)->AddScheduledHandler([self handlerOf:block]);
 }
 
 - (void)addCompletedHandler:(MTLCommandBufferHandler)block {
-  MTLCommandBufferHandler copy = [block copy];
-  [self retain];
-  (*_buffer)->AddCompletedHandler([self, copy] {
-    copy(self);
-    [copy release];
-    [self release];
-  });
+  (*_buffer)->AddCompletedHandler([self handlerOf:block]);
 }
 
 - (void)waitUntilScheduled {
@@ -195,17 +163,10 @@ void LetDeviceProgress() {
   return status;
 }
 
-- (NSError *)error {
-  return nil;
-}
-
-- (id<MTLBlitCommandEncoder>)blitCommandEncoder {
-  return NewBlitEncoder(*_buffer);
-}
-
-- (id<MTLComputeCommandEncoder>)computeCommandEncoder {
-  return NewComputeEncoder(*_buffer, MTLDispatchTypeSerial);
-}
+GETTER(NSError *, error, nil)
+GETTER(id<MTLBlitCommandEncoder>, blitCommandEncoder, NewBlitEncoder(*_buffer))
+GETTER(id<MTLComputeCommandEncoder>, computeCommandEncoder,
+       NewComputeEncoder(*_buffer, MTLDispatchTypeSerial))
 
 - (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:
     (MTLDispatchType)dispatchType {
@@ -265,13 +226,8 @@ void LetDeviceProgress() {
   [super dealloc];
 }
 
-- (id<MTLCommandBuffer>)commandBuffer {
-  return _rootCommandBuffer;
-}
-
-- (id<MTLCommandBuffer>)rootCommandBuffer {
-  return _rootCommandBuffer;
-}
+GETTER(id<MTLCommandBuffer>, commandBuffer, _rootCommandBuffer)
+GETTER(id<MTLCommandBuffer>, rootCommandBuffer, _rootCommandBuffer)
 
 - (void)commitAndContinue {
   [_rootCommandBuffer commit];
@@ -302,24 +258,16 @@ FORWARD(NSError *, error)
 FORWARD(id<MTLBlitCommandEncoder>, blitCommandEncoder)
 FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoder)
 #undef FORWARD
-
-- (void)setLabel:(NSString *)label {
-  [_rootCommandBuffer setLabel:label];
-}
-
-- (void)addScheduledHandler:(MTLCommandBufferHandler)block {
-  [_rootCommandBuffer addScheduledHandler:block];
-}
-
-- (void)addCompletedHandler:(MTLCommandBufferHandler)block {
-  [_rootCommandBuffer addCompletedHandler:block];
-}
-
-- (id<MTLComputeCommandEncoder>)computeCommandEncoderWithDispatchType:
-    (MTLDispatchType)dispatchType {
-  return
-      [_rootCommandBuffer computeCommandEncoderWithDispatchType:dispatchType];
-}
+#define FORWARD(type, name, argument)       \
+  -(type)name : (argument)given {           \
+    return [_rootCommandBuffer name:given]; \
+  }
+FORWARD(void, setLabel, NSString *)
+FORWARD(void, addScheduledHandler, MTLCommandBufferHandler)
+FORWARD(void, addCompletedHandler, MTLCommandBufferHandler)
+FORWARD(id<MTLComputeCommandEncoder>, computeCommandEncoderWithDispatchType,
+        MTLDispatchType)
+#undef FORWARD
 
 - (void)encodeWaitForEvent:(id<MTLEvent>)event value:(uint64_t)value {
   [_rootCommandBuffer encodeWaitForEvent:event value:value];

@@ -56,56 +56,38 @@ void RefuseCompiled(const std::string &library, NSError **error) {
 
 }  // namespace
 
+@implementation MPSEmulatorObject
+
+@synthesize label = _label;
+
+- (void)dealloc {
+  [_label release];
+  [super dealloc];
+}
+
+GETTER(id<MTLDevice>, device, MTLCreateSystemDefaultDevice())
+
+@end
+
 @interface MPSEmulatorDevice : NSObject <MTLDevice>
 @end
 
 @implementation MPSEmulatorDevice
 
-- (NSString *)name {
-  return @"Emulated Metal device";
-}
-
-- (uint64_t)registryID {
-  return 0x6d70732d656d75;
-}
-
-- (MTLSize)maxThreadsPerThreadgroup {
-  return MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
-                     msl::kMaxThreadsPerThreadgroup,
-                     msl::kMaxThreadsPerThreadgroup);
-}
-
-- (BOOL)isLowPower {
-  return NO;
-}
-
-- (BOOL)isHeadless {
-  return YES;
-}
-
-- (BOOL)isRemovable {
-  return NO;
-}
-
-- (BOOL)hasUnifiedMemory {
-  return YES;
-}
-
-- (uint64_t)recommendedMaxWorkingSetSize {
-  return RecommendedMaxMemory();
-}
-
-- (NSUInteger)currentAllocatedSize {
-  return GetMemoryStatistics().reserved;
-}
-
-- (NSUInteger)maxThreadgroupMemoryLength {
-  return msl::kMaxThreadgroupBytes;
-}
-
-- (NSUInteger)maxBufferLength {
-  return kMaxBufferLength;
-}
+GETTER(NSString *, name, @"Emulated Metal device")
+GETTER(uint64_t, registryID, 0x6d70732d656d75)
+GETTER(MTLSize, maxThreadsPerThreadgroup,
+       MTLSizeMake(msl::kMaxThreadsPerThreadgroup,
+                   msl::kMaxThreadsPerThreadgroup,
+                   msl::kMaxThreadsPerThreadgroup))
+GETTER(BOOL, isLowPower, NO)
+GETTER(BOOL, isHeadless, YES)
+GETTER(BOOL, isRemovable, NO)
+GETTER(BOOL, hasUnifiedMemory, YES)
+GETTER(uint64_t, recommendedMaxWorkingSetSize, RecommendedMaxMemory())
+GETTER(NSUInteger, currentAllocatedSize, GetMemoryStatistics().reserved)
+GETTER(NSUInteger, maxThreadgroupMemoryLength, msl::kMaxThreadgroupBytes)
+GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 
 // An M1.
 - (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily {
@@ -262,17 +244,9 @@ void RefuseCompiled(const std::string &library, NSError **error) {
                  label:[descriptor label]];
 }
 
-- (id<MTLFence>)newFence {
-  return (id<MTLFence>)[[MPSEmulatorEvent alloc] init];
-}
-
-- (id<MTLEvent>)newEvent {
-  return [[MPSEmulatorEvent alloc] init];
-}
-
-- (id<MTLSharedEvent>)newSharedEvent {
-  return [[MPSEmulatorEvent alloc] init];
-}
+GETTER(id<MTLFence>, newFence, (id<MTLFence>)[[MPSEmulatorEvent alloc] init])
+GETTER(id<MTLEvent>, newEvent, [[MPSEmulatorEvent alloc] init])
+GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 
 @end
 

@@ -9,6 +9,7 @@
 
 #include "core/counters.h"
 #include "core/fatal.h"
+#include "core/json.h"
 #include "core/record.h"
 #include "core/stream.h"
 #include "core/trace.h"
@@ -85,7 +86,7 @@ std::string ToString(MTLSize size) {
 }  // namespace
 
 // The common part of both kinds of encoder.
-@interface MPSEmulatorEncoder : NSObject <MTLCommandEncoder> {
+@interface MPSEmulatorEncoder : MPSEmulatorObject <MTLCommandEncoder> {
   EncoderState *_state;
 }
 - (instancetype)initWithState:(EncoderState *)state;
@@ -129,13 +130,7 @@ std::string ToString(MTLSize size) {
   _state->buffer->CloseEncoder();
 }
 
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (NSString *)label {
-  return ToNSString(_state->label);
-}
+GETTER(NSString *, label, ToNSString(_state->label))
 
 - (void)setLabel:(NSString *)label {
   _state->label = ToStdString(label);
@@ -167,9 +162,7 @@ std::string ToString(MTLSize size) {
 
 @implementation MPSEmulatorComputeEncoder
 
-- (ComputeState *)state {
-  return static_cast<ComputeState *>(_state);
-}
+GETTER(ComputeState *, state, static_cast<ComputeState *>(_state))
 
 - (void)dealloc {
   [self checkEnded];
@@ -183,9 +176,7 @@ std::string ToString(MTLSize size) {
   for (Argument &argument : [self state]->arguments) argument.Clear();
 }
 
-- (MTLDispatchType)dispatchType {
-  return [self state]->dispatch_type;
-}
+GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
 
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)pipeline {
   [self checkOpen:"setComputePipelineState:"];
@@ -379,24 +370,22 @@ std::string ToString(MTLSize size) {
 
 - (void)memoryBarrierWithResources:(const id<MTLResource>[])resources
                              count:(NSUInteger)count {
-  [self checkOpen:"memoryBarrierWithResources:count:"];
-  [self state]->BeginConcurrentGroup();
-  [self recordBarrier];
+  [self barrier:"memoryBarrierWithResources:count:"];
 }
 
 - (void)memoryBarrierWithScope:(MTLBarrierScope)scope {
-  [self checkOpen:"memoryBarrierWithScope:"];
-  [self state]->BeginConcurrentGroup();
-  [self recordBarrier];
+  [self barrier:"memoryBarrierWithScope:"];
 }
 
 // A barrier needs no work: commands of an encoder run one after the other.
-- (void)recordBarrier {
+- (void)barrier:(const char *)what {
+  [self checkOpen:what];
+  [self state]->BeginConcurrentGroup();
   if (!IsRecording()) return;
   _state->buffer->Encode({"a memory barrier",
                           {},
                           [](char *const *) {},
-                          [] { return std::string("\"kind\":\"barrier\""); }});
+                          [] { return Members({{"kind", "barrier"}}); }});
 }
 
 @end

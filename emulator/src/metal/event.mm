@@ -42,9 +42,7 @@ constexpr std::chrono::seconds kPatience(20);
 
 @synthesize dispatchQueue = _dispatchQueue;
 
-- (instancetype)init {
-  return [self initWithDispatchQueue:nullptr];
-}
+GETTER(instancetype, init, [self initWithDispatchQueue:nullptr])
 
 - (instancetype)initWithDispatchQueue:(dispatch_queue_t)dispatchQueue {
   _dispatchQueue = dispatchQueue;
@@ -61,11 +59,7 @@ constexpr std::chrono::seconds kPatience(20);
 
 @implementation MPSEmulatorEvent
 
-@synthesize label = _label;
-
-- (EventState *)state {
-  return static_cast<EventState *>(_state);
-}
+GETTER(EventState *, state, static_cast<EventState *>(_state))
 
 - (instancetype)init {
   _state = new EventState;
@@ -74,12 +68,7 @@ constexpr std::chrono::seconds kPatience(20);
 
 - (void)dealloc {
   delete[self state];
-  [_label release];
   [super dealloc];
-}
-
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
 }
 
 - (uint64_t)signaledValue {

@@ -5,6 +5,12 @@
 
 #include <string>
 
+// A method without arguments that returns the value of an expression.
+#define GETTER(type, name, ...) \
+  -(type)name {                 \
+    return __VA_ARGS__;         \
+  }
+
 namespace mps_emulator {
 
 // An autoreleased string.

@@ -82,8 +82,6 @@ NSUInteger MostThreadsOfAPipeline() {
 
 @implementation MPSEmulatorFunction
 
-@synthesize label = _label;
-
 - (instancetype)initWithLibrary:(const LibraryPointer &)library
                          kernel:(const msl::Kernel *)kernel {
   _library = new LibraryPointer(library);
@@ -93,21 +91,11 @@ NSUInteger MostThreadsOfAPipeline() {
 
 - (void)dealloc {
   delete _library;
-  [_label release];
   [super dealloc];
 }
 
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (MTLFunctionType)functionType {
-  return MTLFunctionTypeKernel;
-}
-
-- (NSString *)name {
-  return ToNSString(_kernel->name);
-}
+GETTER(MTLFunctionType, functionType, MTLFunctionTypeKernel)
+GETTER(NSString *, name, ToNSString(_kernel->name))
 
 @end
 
@@ -154,9 +142,7 @@ size_t SizeOf(MTLDataType type) {
   [super dealloc];
 }
 
-- (ConstantValues *)values {
-  return static_cast<ConstantValues *>(_values);
-}
+GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
 
 - (id)copyWithZone:(NSZone *)zone {
   MTLFunctionConstantValues *copy = [[MTLFunctionConstantValues alloc] init];
@@ -203,8 +189,6 @@ size_t SizeOf(MTLDataType type) {
 
 @implementation MPSEmulatorLibrary
 
-@synthesize label = _label;
-
 + (instancetype)newWithSource:(std::string)source
                       options:(msl::CompileOptions)options
                         error:(NSError **)error {
@@ -228,12 +212,7 @@ size_t SizeOf(MTLDataType type) {
   delete _library;
   delete _source;
   delete _options;
-  [_label release];
   [super dealloc];
-}
-
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
 }
 
 - (id<MTLFunction>)newFunctionWithName:(NSString *)functionName {
@@ -262,7 +241,7 @@ size_t SizeOf(MTLDataType type) {
 
 - (NSArray *)functionNames {
   NSMutableArray *names = [NSMutableArray array];
-  for (const msl::Kernel &kernel : (*_library)->kernels())
+  for (const msl::Kernel &kernel : (*_library)->kernels)
     [names addObject:ToNSString(kernel.name)];
   return names;
 }
@@ -304,7 +283,7 @@ size_t SizeOf(MTLDataType type) {
 
 @implementation MPSEmulatorPipeline
 
-@synthesize label = _label, maxTotalThreadsPerThreadgroup = _maxTotalThreads;
+@synthesize maxTotalThreadsPerThreadgroup = _maxTotalThreads;
 
 - (instancetype)initWithFunction:(MPSEmulatorFunction *)function
                  maxTotalThreads:(NSUInteger)maxTotalThreads
@@ -322,20 +301,11 @@ size_t SizeOf(MTLDataType type) {
 
 - (void)dealloc {
   delete _library;
-  [_label release];
   [super dealloc];
 }
 
-- (id<MTLDevice>)device {
-  return MTLCreateSystemDefaultDevice();
-}
-
-- (NSUInteger)threadExecutionWidth {
-  return msl::kSimdWidth;
-}
-
-- (NSUInteger)staticThreadgroupMemoryLength {
-  return _kernel->static_threadgroup_bytes;
-}
+GETTER(NSUInteger, threadExecutionWidth, msl::kSimdWidth)
+GETTER(NSUInteger, staticThreadgroupMemoryLength,
+       _kernel->static_threadgroup_bytes)
 
 @end

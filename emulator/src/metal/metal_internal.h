@@ -31,11 +31,18 @@ void LetDeviceProgress();
 
 }  // namespace mps_emulator
 
-@interface MPSEmulatorFunction : NSObject <MTLFunction> {
+// The members that almost all of Metal's objects have.
+@interface MPSEmulatorObject : NSObject {
+  NSString *_label;
+}
+@property(copy, atomic) NSString *label;
+@property(readonly) id<MTLDevice> device;
+@end
+
+@interface MPSEmulatorFunction : MPSEmulatorObject <MTLFunction> {
  @public
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
   const mps_emulator::msl::Kernel *_kernel;
-  NSString *_label;
 }
 - (instancetype)initWithLibrary:
                     (const std::shared_ptr<const mps_emulator::msl::Library> &)
@@ -43,12 +50,11 @@ void LetDeviceProgress();
                          kernel:(const mps_emulator::msl::Kernel *)kernel;
 @end
 
-@interface MPSEmulatorPipeline : NSObject <MTLComputePipelineState> {
+@interface MPSEmulatorPipeline : MPSEmulatorObject <MTLComputePipelineState> {
  @public
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
   const mps_emulator::msl::Kernel *_kernel;
   NSUInteger _maxTotalThreads;
-  NSString *_label;
 }
 - (instancetype)initWithFunction:(MPSEmulatorFunction *)function
                  maxTotalThreads:(NSUInteger)maxTotalThreads
@@ -57,11 +63,10 @@ void LetDeviceProgress();
 
 // Keeps its source, from which functions with constant values are compiled
 // again.
-@interface MPSEmulatorLibrary : NSObject <MTLLibrary> {
+@interface MPSEmulatorLibrary : MPSEmulatorObject <MTLLibrary> {
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
   std::string *_source;
   mps_emulator::msl::CompileOptions *_options;
-  NSString *_label;
 }
 // Returns nil, and an autoreleased error, if `source` does not compile.
 + (instancetype)newWithSource:(std::string)source
@@ -70,9 +75,8 @@ void LetDeviceProgress();
 @end
 
 // MTLEvent and MTLSharedEvent.
-@interface MPSEmulatorEvent : NSObject <MTLSharedEvent> {
+@interface MPSEmulatorEvent : MPSEmulatorObject <MTLSharedEvent> {
   void *_state;
-  NSString *_label;
 }
 // Called when a command buffer of `queue` will signal the event.
 - (void)noteSignalFrom:(mps_emulator::CommandQueue *)queue;

@@ -16,9 +16,7 @@ namespace msl = mps_emulator::msl;
 
 namespace {
 
-struct LibraryHandle {
-  std::shared_ptr<const msl::Library> library;
-};
+using LibraryHandle = std::shared_ptr<const msl::Library>;
 
 // The caller gets Fatal()'s message instead of the end of its process.
 struct FatalMessage {
@@ -66,7 +64,7 @@ MPS_EMULATOR_EXPORT LibraryHandle *mps_emulator_msl_compile(
   auto library = msl::Compile(std::string(source, source_size), compile_options,
                               &diagnostics);
   Store(diagnostics, message, message_size);
-  return library == nullptr ? nullptr : new LibraryHandle{library};
+  return library == nullptr ? nullptr : new LibraryHandle(library);
 }
 
 MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
@@ -77,7 +75,7 @@ MPS_EMULATOR_EXPORT void mps_emulator_msl_release(LibraryHandle *library) {
 MPS_EMULATOR_EXPORT void mps_emulator_msl_describe(const LibraryHandle *library,
                                                    char *out, uint64_t size) {
   std::ostringstream text;
-  for (const msl::Kernel &kernel : library->library->kernels()) {
+  for (const msl::Kernel &kernel : (*library)->kernels) {
     text << "kernel " << kernel.name << " " << kernel.static_threadgroup_bytes
          << " " << kernel.max_total_threads << " " << kernel.needs_fibers
          << "\n";
@@ -100,8 +98,8 @@ MPS_EMULATOR_EXPORT int mps_emulator_msl_run(
     const uint64_t *threadgroup_bytes, const uint32_t *grid,
     const uint32_t *threadgroup, char *message, uint64_t message_size) {
   msl::Dispatch dispatch;
-  dispatch.library = library->library;
-  dispatch.kernel = library->library->Find(kernel);
+  dispatch.library = *library;
+  dispatch.kernel = (*library)->Find(kernel);
   if (dispatch.kernel == nullptr) return 2;
   for (unsigned i = 0; i < msl::kMaxBuffers; ++i) {
     dispatch.buffers[i] = {const_cast<void *>(buffers[i]), buffer_sizes[i]};

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "core/environment.h"
 #include "msl/front_end.h"
 #include "msl/hash.h"
 #include "msl/library.h"
@@ -26,11 +27,6 @@ struct Outcome {
   std::string diagnostics;  // set if there is no library
   bool is_refusal = false;  // by Metal's rules, no failure of the front end
 };
-
-std::string Environment(const char *name) {
-  const char *value = getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // The folder of the cache of compiled libraries: MPS_EMULATOR_CACHE_DIR, else
 // mps-emulator in the user's cache folder, else a folder of this user for

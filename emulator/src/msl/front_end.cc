@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/environment.h"
 #include "core/export.h"
 #include "msl/hash.h"
 #include "msl/process.h"
@@ -25,11 +26,6 @@ namespace fs = std::filesystem;
 // The front end's status for a program that Metal's compiler would refuse; any
 // other status is a failure of the front end.
 constexpr int kRefused = 10;
-
-std::string Environment(const char *name) {
-  const char *value = getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // An address in this library, whose path the loader gives.
 const char address_in_this_library = 0;

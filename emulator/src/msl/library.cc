@@ -9,42 +9,6 @@ namespace mps_emulator::msl {
 
 namespace {
 
-class SharedObjectLibrary : public Library {
- public:
-  SharedObjectLibrary(std::vector<Kernel> kernels, std::string source,
-                      CompileOptions options)
-      : kernels_(std::move(kernels)),
-        source_(std::move(source)),
-        options_(std::move(options)) {}
-
-  const std::vector<Kernel> &kernels() const override { return kernels_; }
-
-  const Kernel *Find(std::string_view name) const override {
-    for (const Kernel &kernel : kernels_)
-      if (kernel.name == name) return &kernel;
-    return nullptr;
-  }
-
-  const std::string &source() const override { return source_; }
-  const CompileOptions &options() const override { return options_; }
-
- private:
-  const std::vector<Kernel> kernels_;
-  const std::string source_;
-  const CompileOptions options_;
-};
-
-Parameter::Kind KindOf(unsigned kind) {
-  switch (kind) {
-    case kMpsEmulatorMslBuffer:
-      return Parameter::Kind::kBuffer;
-    case kMpsEmulatorMslThreadgroup:
-      return Parameter::Kind::kThreadgroup;
-    default:
-      return Parameter::Kind::kBuiltin;
-  }
-}
-
 Kernel Describe(const mps_emulator_msl_kernel &from) {
   Kernel kernel;
   kernel.name = from.name;
@@ -54,17 +18,10 @@ Kernel Describe(const mps_emulator_msl_kernel &from) {
   kernel.entry = const_cast<mps_emulator_msl_kernel *>(&from);
   for (unsigned i = 0; i < from.parameter_count; ++i) {
     const mps_emulator_msl_parameter &p = from.parameters[i];
-    Parameter parameter;
-    parameter.kind = KindOf(p.kind);
-    parameter.name = p.name;
-    parameter.index = p.index;
-    parameter.writable = p.writable != 0;
-    parameter.by_reference = p.by_reference != 0;
-    parameter.active = p.active != 0;
-    parameter.constant = p.in_constant != 0;
-    parameter.element_size = p.element_size;
-    parameter.alignment = p.alignment;
-    kernel.parameters.push_back(std::move(parameter));
+    kernel.parameters.push_back({static_cast<Parameter::Kind>(p.kind), p.name,
+                                 p.index, p.writable != 0, p.by_reference != 0,
+                                 p.active != 0, p.in_constant != 0,
+                                 p.element_size, p.alignment});
   }
   for (unsigned i = 0; i < from.function_constant_count; ++i) {
     const mps_emulator_msl_function_constant &c = from.function_constants[i];
@@ -95,11 +52,10 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
     return nullptr;
   }
   *module->runtime = Runtime();
-  std::vector<Kernel> kernels;
+  auto library = std::make_shared<Library>(Library{{}, source, options});
   for (unsigned i = 0; i < module->kernel_count; ++i)
-    kernels.push_back(Describe(module->kernels[i]));
-  return std::make_shared<SharedObjectLibrary>(std::move(kernels), source,
-                                               options);
+    library->kernels.push_back(Describe(module->kernels[i]));
+  return library;
 }
 
 }  // namespace mps_emulator::msl

@@ -22,10 +22,10 @@ inline constexpr unsigned kSimdWidth = 32;
 
 // One parameter of a kernel, in declaration order.
 struct Parameter {
-  enum class Kind { kBuffer, kThreadgroup, kBuiltin };
+  enum class Kind { kBuffer, kThreadgroup, kBuiltin };  // as in abi.h
   Kind kind;
   std::string name;
-  unsigned index = 0;         // of [[buffer(i)]] or [[threadgroup(i)]]
+  unsigned index = 0;     // of [[buffer(i)]] or [[threadgroup(i)]]
   bool writable = false;  // a `device` pointer or reference to a non-const type
   bool by_reference = false;  // `T &`: one whole element has to be bound
   // False: a function constant removes the parameter.
@@ -56,13 +56,11 @@ struct Kernel {
   void *entry = nullptr;
 };
 
-// The value of a function constant, by index or, if `name` is not empty, by
-// name. `bytes` is the value in memory (bool: one byte, float3: 12 or 16
-// bytes).
+// The value of a function constant, by name or, if `name` is empty, by index.
 struct FunctionConstantValue {
   std::string name;
   unsigned index = 0;
-  std::string bytes;
+  std::string bytes;  // in memory: a bool has one byte, a float3 12 or 16
 };
 
 struct CompileOptions {
@@ -78,21 +76,24 @@ struct CompileOptions {
   std::vector<FunctionConstantValue> function_constants;
 };
 
-class Library {
- public:
-  virtual ~Library() = default;
-  virtual const std::vector<Kernel> &kernels() const = 0;
+// A compiled program.
+struct Library {
+  std::vector<Kernel> kernels;
+  std::string source;
+  CompileOptions options;
+
   // Returns nullptr if there is no such kernel.
-  virtual const Kernel *Find(std::string_view name) const = 0;
-  // The program and the options of the library.
-  virtual const std::string &source() const = 0;
-  virtual const CompileOptions &options() const = 0;
+  const Kernel *Find(std::string_view name) const {
+    for (const Kernel &kernel : kernels)
+      if (kernel.name == name) return &kernel;
+    return nullptr;
+  }
 };
 
 // Compiles `source`.  If Metal's compiler would refuse it, returns nullptr and
-// sets
-// `*diagnostics` to the compiler's text (lines like `program_source:LINE:COL:
-// error:`). Caches results by content, on disk and in the process. Thread-safe.
+// sets `*diagnostics` to the compiler's text, with lines like
+// `program_source:LINE:COL: error:`.  Caches results by content, on disk and in
+// the process.  Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
                                        const CompileOptions &options,
                                        std::string *diagnostics);

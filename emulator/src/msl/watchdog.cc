@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "core/environment.h"
 #include "msl/executor.h"
 
 // glibc has the member without the name.
@@ -25,9 +26,9 @@ std::atomic<unsigned> process{1};
 int Signal() { return SIGRTMIN + 9; }
 
 unsigned Limit() {
-  const char *given = getenv("MPS_EMULATOR_WATCHDOG");
-  if (given != nullptr && *given != '\0')
-    return static_cast<unsigned>(strtoul(given, nullptr, 10));
+  std::string given = Environment("MPS_EMULATOR_WATCHDOG");
+  if (!given.empty())
+    return static_cast<unsigned>(strtoul(given.c_str(), nullptr, 10));
   return Watchdog::kDefaultSeconds * (CheckRaces() ? 10 : 1);
 }
 

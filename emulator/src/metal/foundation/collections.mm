@@ -86,9 +86,7 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return [[NSArray arrayWithArray:self] retain];
 }
 
-- (NSUInteger)count {
-  return ObjectsOf(_objects)->size();
-}
+GETTER(NSUInteger, count, ObjectsOf(_objects)->size())
 
 - (id)objectAtIndex:(NSUInteger)index {
   if (index >= [self count])
@@ -101,13 +99,9 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return [self objectAtIndex:idx];
 }
 
-- (id)firstObject {
-  return [self count] ? [self objectAtIndex:0] : nil;
-}
-
-- (id)lastObject {
-  return [self count] ? [self objectAtIndex:[self count] - 1] : nil;
-}
+GETTER(id, firstObject, [self count] ? [self objectAtIndex:0] : nil)
+GETTER(id, lastObject,
+       [self count] ? [self objectAtIndex:[self count] - 1] : nil)
 
 - (NSUInteger)indexOfObject:(id)anObject {
   for (NSUInteger i = 0; i < [self count]; ++i)
@@ -225,9 +219,7 @@ Entries *EntriesOf(void *entries) { return static_cast<Entries *>(entries); }
   return copy;
 }
 
-- (NSUInteger)count {
-  return EntriesOf(_entries)->size();
-}
+GETTER(NSUInteger, count, EntriesOf(_entries)->size())
 
 - (id)objectForKey:(id)aKey {
   auto found = EntriesOf(_entries)->find(aKey);

@@ -21,6 +21,8 @@ NSError *MakeError(NSErrorDomain domain, NSInteger code,
 
 @implementation NSError
 
+@synthesize domain = _domain, code = _code, userInfo = _userInfo;
+
 - (instancetype)initWithDomain:(NSErrorDomain)domain
                           code:(NSInteger)code
                       userInfo:(NSDictionary *)dict {
@@ -47,18 +49,6 @@ NSError *MakeError(NSErrorDomain domain, NSInteger code,
   return [self retain];
 }
 
-- (NSErrorDomain)domain {
-  return _domain;
-}
-
-- (NSInteger)code {
-  return _code;
-}
-
-- (NSDictionary *)userInfo {
-  return _userInfo;
-}
-
 - (NSString *)localizedDescription {
   NSString *text = [_userInfo objectForKey:NSLocalizedDescriptionKey];
   if (text) return text;
@@ -67,9 +57,8 @@ NSError *MakeError(NSErrorDomain domain, NSInteger code,
                                     _domain, _code];
 }
 
-- (NSString *)description {
-  return [NSString stringWithFormat:@"Error Domain=%@ Code=%ld \"%@\"", _domain,
-                                    _code, [self localizedDescription]];
-}
+GETTER(NSString *, description,
+       [NSString stringWithFormat:@"Error Domain=%@ Code=%ld \"%@\"", _domain,
+                                  _code, [self localizedDescription]])
 
 @end

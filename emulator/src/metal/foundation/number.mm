@@ -3,6 +3,8 @@
 
 #include <functional>
 
+#include "metal/foundation_internal.h"
+
 // Methods that Foundation.h does not declare.
 @interface NSNumber (MPSEmulator)
 + (NSNumber *)numberOfKind:(char)kind
@@ -44,97 +46,39 @@
   return [self numberOfKind:'B' integer:value ? 1 : 0 floating:value ? 1 : 0];
 }
 
-+ (NSNumber *)numberWithFloat:(float)value {
-  return [self numberWithDouble:value];
-}
-
-+ (NSNumber *)numberWithChar:(char)value {
-  return [self numberWithLongLong:value];
-}
-
-+ (NSNumber *)numberWithShort:(short)value {
-  return [self numberWithLongLong:value];
-}
-
-+ (NSNumber *)numberWithInt:(int)value {
-  return [self numberWithLongLong:value];
-}
-
-+ (NSNumber *)numberWithLong:(long)value {
-  return [self numberWithLongLong:value];
-}
-
-+ (NSNumber *)numberWithInteger:(NSInteger)value {
-  return [self numberWithLongLong:value];
-}
-
-+ (NSNumber *)numberWithUnsignedChar:(unsigned char)value {
-  return [self numberWithUnsignedLongLong:value];
-}
-
-+ (NSNumber *)numberWithUnsignedShort:(unsigned short)value {
-  return [self numberWithUnsignedLongLong:value];
-}
-
-+ (NSNumber *)numberWithUnsignedInt:(unsigned int)value {
-  return [self numberWithUnsignedLongLong:value];
-}
-
-+ (NSNumber *)numberWithUnsignedLong:(unsigned long)value {
-  return [self numberWithUnsignedLongLong:value];
-}
-
-+ (NSNumber *)numberWithUnsignedInteger:(NSUInteger)value {
-  return [self numberWithUnsignedLongLong:value];
-}
+#define FROM(name, type, widest)                \
+  +(NSNumber *)numberWith##name : (type)value { \
+    return [self numberWith##widest:value];     \
+  }
+FROM(Float, float, Double)
+FROM(Char, char, LongLong)
+FROM(Short, short, LongLong)
+FROM(Int, int, LongLong)
+FROM(Long, long, LongLong)
+FROM(Integer, NSInteger, LongLong)
+FROM(UnsignedChar, unsigned char, UnsignedLongLong)
+FROM(UnsignedShort, unsigned short, UnsignedLongLong)
+FROM(UnsignedInt, unsigned int, UnsignedLongLong)
+FROM(UnsignedLong, unsigned long, UnsignedLongLong)
+FROM(UnsignedInteger, NSUInteger, UnsignedLongLong)
+#undef FROM
 
 - (id)copyWithZone:(NSZone *)zone {
   return [self retain];
 }
 
-- (int)intValue {
-  return static_cast<int>(_integer);
-}
-
-- (unsigned int)unsignedIntValue {
-  return static_cast<unsigned int>(_integer);
-}
-
-- (long)longValue {
-  return _integer;
-}
-
-- (unsigned long)unsignedLongValue {
-  return static_cast<unsigned long>(_integer);
-}
-
-- (long long)longLongValue {
-  return _integer;
-}
-
-- (unsigned long long)unsignedLongLongValue {
-  return static_cast<unsigned long long>(_integer);
-}
-
-- (NSInteger)integerValue {
-  return _integer;
-}
-
-- (NSUInteger)unsignedIntegerValue {
-  return static_cast<NSUInteger>(_integer);
-}
-
-- (float)floatValue {
-  return static_cast<float>(_double);
-}
-
-- (double)doubleValue {
-  return _double;
-}
-
-- (BOOL)boolValue {
-  return _kind == 'd' ? _double != 0 : _integer != 0;
-}
+GETTER(int, intValue, static_cast<int>(_integer))
+GETTER(unsigned int, unsignedIntValue, static_cast<unsigned int>(_integer))
+GETTER(long, longValue, _integer)
+GETTER(unsigned long, unsignedLongValue, static_cast<unsigned long>(_integer))
+GETTER(long long, longLongValue, _integer)
+GETTER(unsigned long long, unsignedLongLongValue,
+       static_cast<unsigned long long>(_integer))
+GETTER(NSInteger, integerValue, _integer)
+GETTER(NSUInteger, unsignedIntegerValue, static_cast<NSUInteger>(_integer))
+GETTER(float, floatValue, static_cast<float>(_double))
+GETTER(double, doubleValue, _double)
+GETTER(BOOL, boolValue, _kind == 'd' ? _double != 0 : _integer != 0)
 
 - (NSString *)stringValue {
   if (_kind == 'd') return [NSString stringWithFormat:@"%.17g", _double];
@@ -142,9 +86,7 @@
   return [NSString stringWithFormat:@"%lld", _integer];
 }
 
-- (NSString *)description {
-  return [self stringValue];
-}
+GETTER(NSString *, description, [self stringValue])
 
 - (BOOL)isEqual:(id)object {
   if (![object isKindOfClass:[NSNumber class]]) return NO;
@@ -153,8 +95,6 @@
                                              : _integer == other->_integer;
 }
 
-- (NSUInteger)hash {
-  return std::hash<double>()(_double);
-}
+GETTER(NSUInteger, hash, std::hash<double>()(_double))
 
 @end

@@ -229,9 +229,7 @@ std::string Format(const char *format, va_list arguments) {
       [object isKindOfClass:[NSString class]] && [self isEqualToString:object];
 }
 
-- (NSUInteger)hash {
-  return std::hash<std::string>()([self UTF8String]);
-}
+GETTER(NSUInteger, hash, std::hash<std::string>()([self UTF8String]))
 
 - (NSComparisonResult)compare:(NSString *)string {
   int order = strcmp([self UTF8String], [string UTF8String]);
@@ -252,17 +250,9 @@ std::string Format(const char *format, va_list arguments) {
   return strstr([self UTF8String], [str UTF8String]) != nullptr;
 }
 
-- (int)intValue {
-  return atoi([self UTF8String]);
-}
-
-- (double)doubleValue {
-  return atof([self UTF8String]);
-}
-
-- (NSString *)description {
-  return self;
-}
+GETTER(int, intValue, atoi([self UTF8String]))
+GETTER(double, doubleValue, atof([self UTF8String]))
+GETTER(NSString *, description, self)
 
 @end
 
@@ -277,9 +267,7 @@ std::string Format(const char *format, va_list arguments) {
   return self;
 }
 
-- (const char *)UTF8String {
-  return _text->c_str();
-}
+GETTER(const char *, UTF8String, _text->c_str())
 
 - (void)dealloc {
   delete _text;
@@ -290,25 +278,16 @@ std::string Format(const char *format, va_list arguments) {
 
 @implementation NSConstantString
 
-- (const char *)UTF8String {
-  return _bytes;
-}
+GETTER(const char *, UTF8String, _bytes)
 
 // The object is in the program's data, without a header.
-- (instancetype)retain {
-  return self;
-}
+GETTER(instancetype, retain, self)
 
 - (oneway void)release {
 }
 
-- (instancetype)autorelease {
-  return self;
-}
-
-- (NSUInteger)retainCount {
-  return NSUIntegerMax;
-}
+GETTER(instancetype, autorelease, self)
+GETTER(NSUInteger, retainCount, NSUIntegerMax)
 
 @end
 

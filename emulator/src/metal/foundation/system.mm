@@ -11,6 +11,8 @@ using mps_emulator::ToNSString;
 
 @implementation NSURL
 
+@synthesize path = _path;
+
 + (NSURL *)fileURLWithPath:(NSString *)path {
   NSURL *url = [[[self alloc] init] autorelease];
   url->_path = [path copy];
@@ -22,13 +24,7 @@ using mps_emulator::ToNSString;
   [super dealloc];
 }
 
-- (NSString *)path {
-  return _path;
-}
-
-- (NSString *)description {
-  return [@"file://" stringByAppendingString:_path];
-}
+GETTER(NSString *, description, [@"file://" stringByAppendingString:_path])
 
 @end
 
@@ -39,18 +35,12 @@ using mps_emulator::ToNSString;
   return info;
 }
 
-- (NSString *)processName {
-  return [NSString stringWithUTF8String:program_invocation_short_name];
-}
-
-- (int)processIdentifier {
-  return getpid();
-}
-
-- (unsigned long long)physicalMemory {
-  return static_cast<unsigned long long>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<unsigned long long>(sysconf(_SC_PAGESIZE));
-}
+GETTER(NSString *, processName,
+       [NSString stringWithUTF8String:program_invocation_short_name])
+GETTER(int, processIdentifier, getpid())
+GETTER(unsigned long long, physicalMemory,
+       static_cast<unsigned long long>(sysconf(_SC_PHYS_PAGES)) *
+           static_cast<unsigned long long>(sysconf(_SC_PAGESIZE)))
 
 - (NSOperatingSystemVersion)operatingSystemVersion {
   return {15, 2, 0};
