@@ -4,7 +4,10 @@
 #include <ATen/native/TypeProperties.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 namespace mps_emulator {
 
@@ -22,67 +25,46 @@ unsigned KindOf(ScalarType type) {
   return c10::isIntegralType(type, /*includeBool=*/false) ? kIntegers : 0;
 }
 
-// From torch's own lists (tests/oracle.py), by the name without overload and
-// without the underscore of an in-place variant.
-const std::unordered_map<std::string_view, unsigned> &Kinds() {
-  static const auto *kinds = new std::unordered_map<std::string_view, unsigned>{
-      {"_cdist_backward", kHalves},
-      {"_cdist_forward", kHalves},
-      {"avg_pool3d", kBool | kHalves},
-      {"avg_pool3d_backward", kHalves},
-      {"bernoulli", kBool},
-      {"ceil", kBool},
-      {"dot", kBool},
-      {"floor", kBool},
-      {"floor_divide", kBool},
-      {"fmod", kBool},
-      {"histc", kIntegers},
-      {"max_pool2d_with_indices", kBool},
-      {"reflection_pad1d", kBool},
-      {"reflection_pad2d", kBool},
-      {"reflection_pad3d", kBool},
-      {"remainder", kBool},
-      {"replication_pad1d", kBool},
-      {"replication_pad2d", kBool},
-      {"replication_pad3d", kBool},
-      {"silu", kBool},
-      {"special_bessel_j0", kHalves},
-      {"special_bessel_j1", kHalves},
-      {"special_bessel_y0", kHalves},
-      {"special_bessel_y1", kHalves},
-      {"special_chebyshev_polynomial_t", kHalves},
-      {"special_chebyshev_polynomial_u", kHalves},
-      {"special_chebyshev_polynomial_v", kHalves},
-      {"special_chebyshev_polynomial_w", kHalves},
-      {"special_erfcx", kHalves},
-      {"special_hermite_polynomial_h", kHalves},
-      {"special_hermite_polynomial_he", kHalves},
-      {"special_modified_bessel_i0", kHalves},
-      {"special_modified_bessel_i1", kHalves},
-      {"special_modified_bessel_k0", kHalves},
-      {"special_modified_bessel_k1", kHalves},
-      {"special_scaled_modified_bessel_k0", kHalves},
-      {"special_scaled_modified_bessel_k1", kHalves},
-      {"special_shifted_chebyshev_polynomial_t", kHalves},
-      {"special_shifted_chebyshev_polynomial_u", kHalves},
-      {"special_shifted_chebyshev_polynomial_v", kHalves},
-      {"special_shifted_chebyshev_polynomial_w", kHalves},
-      {"special_spherical_bessel_j0", kHalves},
-      {"special_zeta", kHalves},
-      {"trunc", kBool},
-      {"vdot", kBool},
-  };
-  return *kinds;
-}
+// The operators, between spaces, without overload and without the underscore of
+// an in-place variant.  From torch's own lists (tests/oracle.py).
+constexpr std::pair<unsigned, std::string_view> kOperators[] = {
+    {kBool,
+     "avg_pool3d bernoulli ceil dot floor floor_divide fmod "
+     "max_pool2d_with_indices reflection_pad1d reflection_pad2d "
+     "reflection_pad3d remainder replication_pad1d replication_pad2d "
+     "replication_pad3d silu trunc vdot"},
+    {kIntegers, "histc"},
+    {kHalves,
+     "_cdist_backward _cdist_forward avg_pool3d avg_pool3d_backward "
+     "special_bessel_j0 special_bessel_j1 special_bessel_y0 "
+     "special_bessel_y1 special_chebyshev_polynomial_t "
+     "special_chebyshev_polynomial_u special_chebyshev_polynomial_v "
+     "special_chebyshev_polynomial_w special_erfcx "
+     "special_hermite_polynomial_h special_hermite_polynomial_he "
+     "special_modified_bessel_i0 special_modified_bessel_i1 "
+     "special_modified_bessel_k0 special_modified_bessel_k1 "
+     "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1 "
+     "special_shifted_chebyshev_polynomial_t "
+     "special_shifted_chebyshev_polynomial_u "
+     "special_shifted_chebyshev_polynomial_v "
+     "special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 "
+     "special_zeta"}};
 
 unsigned KindsOf(std::string_view name) {
+  static const auto *kinds = [] {
+    auto *kinds = new std::unordered_map<std::string, unsigned>;
+    for (const auto &[kind, names] : kOperators) {
+      std::istringstream words{std::string(names)};
+      for (std::string word; words >> word;) (*kinds)[word] |= kind;
+    }
+    return kinds;
+  }();
   constexpr std::string_view kNamespace = "aten::";
-  if (name.substr(0, kNamespace.size()) == kNamespace)
-    name.remove_prefix(kNamespace.size());
+  if (name.starts_with(kNamespace)) name.remove_prefix(kNamespace.size());
   name = name.substr(0, name.find('.'));
-  if (!name.empty() && name.back() == '_') name.remove_suffix(1);
-  auto found = Kinds().find(name);
-  return found == Kinds().end() ? 0 : found->second;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  auto found = kinds->find(std::string(name));
+  return found == kinds->end() ? 0 : found->second;
 }
 
 }  // namespace
