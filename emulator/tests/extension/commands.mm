@@ -1,11 +1,12 @@
-// Mistakes between commands: a race of two dispatches, of two queues or with the
-// host, and uses of freed objects.  Each case also has a right form.
+// Mistakes between commands: a race of two dispatches, of two queues or with
+// the host, and uses of freed objects.  Each case also has a right form.
 // test_commands.py has the emulator's messages.
 #include "extension.h"
 
 #include <ATen/ATen.h>
 #include <torch/mps.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -29,25 +30,14 @@ kernel void through_threadgroup(device float *x, threadgroup float *s,
 }
 )";
 
-id<MTLDevice> Device() {
-  static id<MTLDevice> device = MTLCreateSystemDefaultDevice();
-  return device;
-}
-
 id<MTLComputePipelineState> PipelineOf(NSString *kernel) {
-  static id<MTLLibrary> library =
-      [Device() newLibraryWithSource:[NSString stringWithUTF8String:kSource]
-                             options:nil
-                               error:nil];
-  return [Device()
+  static id<MTLLibrary> library = [MetalDevice()
+      newLibraryWithSource:[NSString stringWithUTF8String:kSource]
+                   options:nil
+                     error:nil];
+  return [MetalDevice()
       newComputePipelineStateWithFunction:[library newFunctionWithName:kernel]
                                     error:nil];
-}
-
-id<MTLCommandQueue> Queue() {
-  static id<MTLCommandQueue> queue = [Device() newCommandQueue];
-  [queue setLabel:@"own"];
-  return queue;
 }
 
 at::Tensor OnMps() {
@@ -98,7 +88,7 @@ void OwnQueueReadsTorch(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
   x.add_(41);
   if (right) torch::mps::synchronize();
-  id<MTLCommandBuffer> buffer = [Queue() commandBuffer];
+  id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
   EncodeOn(buffer, @"reverse", {BufferOf(x), BufferOf(y)});
   [buffer commit];
   [buffer waitUntilCompleted];
@@ -106,7 +96,7 @@ void OwnQueueReadsTorch(bool right) {
 
 void TorchReadsOwnQueue(bool right) {
   at::Tensor x = OnMps();
-  id<MTLCommandBuffer> buffer = [Queue() commandBuffer];
+  id<MTLCommandBuffer> buffer = [MetalQueue() commandBuffer];
   EncodeOn(buffer, @"increment", {BufferOf(x)});
   [buffer commit];
   if (right) [buffer waitUntilCompleted];
@@ -115,12 +105,12 @@ void TorchReadsOwnQueue(bool right) {
 
 void QueuesWithAnEvent(bool right) {
   at::Tensor x = OnMps(), y = OnMps();
-  id<MTLEvent> event = [Device() newEvent];
+  id<MTLEvent> event = [MetalDevice() newEvent];
   id<MTLCommandBuffer> first = torch::mps::get_command_buffer();
   EncodeOn(first, @"increment", {BufferOf(x)});
   [first encodeSignalEvent:event value:1];
   torch::mps::commit();
-  id<MTLCommandBuffer> second = [Queue() commandBuffer];
+  id<MTLCommandBuffer> second = [MetalQueue() commandBuffer];
   if (right) [second encodeWaitForEvent:event value:1];
   EncodeOn(second, @"reverse", {BufferOf(x), BufferOf(y)});
   [second commit];
@@ -160,11 +150,11 @@ void EncoderBesideTorchs(bool right) {
 
 void UnretainedBuffer(bool right) {
   at::Tensor y = OnMps();
-  id<MTLBuffer> buffer = [Device() newBufferWithLength:256 options:0];
+  id<MTLBuffer> buffer = [MetalDevice() newBufferWithLength:256 options:0];
   static_cast<float *>([buffer contents])[0] = 3;
   id<MTLCommandBuffer> commands =
-      right ? [Queue() commandBuffer]
-            : [Queue() commandBufferWithUnretainedReferences];
+      right ? [MetalQueue() commandBuffer]
+            : [MetalQueue() commandBufferWithUnretainedReferences];
   EncodeOn(commands, @"reverse", {buffer, BufferOf(y)});
   [buffer release];
   [commands commit];
@@ -184,12 +174,7 @@ void ContentsOverrun(bool right) {
   contents[right ? 63 : 64] = 5;
 }
 
-struct BothWays {
-  const char *name;
-  void (*run)(bool right);
-};
-
-constexpr BothWays kCases[] = {
+const std::map<std::string, void (*)(bool right)> kCases = {
     {"concurrent dispatches", ConcurrentDispatches},
     {"concurrent dispatches on other buffers", ConcurrentDispatchesOfOthers},
     {"own queue reads what torch wrote", OwnQueueReadsTorch},
@@ -207,8 +192,6 @@ constexpr BothWays kCases[] = {
 
 void BetweenCommands(const std::string &name, bool right) {
   @autoreleasepool {
-    for (const BothWays &c : kCases)
-      if (c.name == name) return c.run(right);
+    kCases.at(name)(right);
   }
-  TORCH_CHECK(false, "no such case: ", name);
 }

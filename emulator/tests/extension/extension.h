@@ -20,6 +20,16 @@ inline NSUInteger OffsetOf(const at::Tensor &tensor) {
   return tensor.storage_offset() * tensor.element_size();
 }
 
+inline id<MTLDevice> MetalDevice() {
+  static id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+  return device;
+}
+inline id<MTLCommandQueue> MetalQueue() {
+  static id<MTLCommandQueue> queue = [MetalDevice() newCommandQueue];
+  [queue setLabel:@"own"];
+  return queue;
+}
+
 // The pipeline of a kernel in kernels.mm, made at its first use.
 id<MTLComputePipelineState> Pipeline(const char *kernel);
 

@@ -76,14 +76,18 @@ kernel void at_most_64_threads(device float *out [[buffer(0)]],
 id<MTLLibrary> Library() {
   static id<MTLLibrary> library = [] {
     NSError *error = nil;
-    id<MTLLibrary> compiled =
-        [MTLCreateSystemDefaultDevice() newLibraryWithSource:kSource
-                                                     options:nil
-                                                       error:&error];
+    id<MTLLibrary> compiled = [MetalDevice() newLibraryWithSource:kSource
+                                                          options:nil
+                                                            error:&error];
     TORCH_CHECK(compiled, [[error localizedDescription] UTF8String]);
     return compiled;
   }();
   return library;
+}
+
+void SetTensor(id<MTLComputeCommandEncoder> encoder, const at::Tensor &tensor,
+               NSUInteger index) {
+  [encoder setBuffer:BufferOf(tensor) offset:OffsetOf(tensor) atIndex:index];
 }
 
 // Runs `fill` on an encoder with the kernel's pipeline, and dispatches.
@@ -120,7 +124,7 @@ id<MTLComputePipelineState> Pipeline(const char *kernel) {
         [[MTLComputePipelineDescriptor alloc] init];
     [descriptor setComputeFunction:function];
     [descriptor setLabel:[NSString stringWithFormat:@"pipeline of %s", kernel]];
-    pipeline = [MTLCreateSystemDefaultDevice()
+    pipeline = [MetalDevice()
         newComputePipelineStateWithDescriptor:descriptor
                                       options:MTLPipelineOptionNone
                                    reflection:nil
@@ -135,8 +139,8 @@ id<MTLComputePipelineState> Pipeline(const char *kernel) {
 void Axpy(const at::Tensor &x, at::Tensor y, double alpha) {
   float factor = static_cast<float>(alpha);
   Encode("axpy", x.numel(), 64, [&](id<MTLComputeCommandEncoder> encoder) {
-    [encoder setBuffer:BufferOf(x) offset:OffsetOf(x) atIndex:0];
-    [encoder setBuffer:BufferOf(y) offset:OffsetOf(y) atIndex:1];
+    SetTensor(encoder, x, 0);
+    SetTensor(encoder, y, 1);
     [encoder setBytes:&factor length:sizeof(factor) atIndex:2];
   });
 }
@@ -144,7 +148,7 @@ void Axpy(const at::Tensor &x, at::Tensor y, double alpha) {
 void FillWithIndex(at::Tensor out) {
   Encode("fill_with_index", out.numel(), 64,
          [&](id<MTLComputeCommandEncoder> encoder) {
-           [encoder setBuffer:BufferOf(out) offset:OffsetOf(out) atIndex:0];
+           SetTensor(encoder, out, 0);
          });
 }
 
@@ -153,8 +157,8 @@ at::Tensor BlockSums(const at::Tensor &x) {
   at::Tensor out = at::empty({(n + 255) / 256}, x.options());
   Encode("block_sums", out.numel() * 256, 256,
          [&](id<MTLComputeCommandEncoder> encoder) {
-           [encoder setBuffer:BufferOf(x) offset:OffsetOf(x) atIndex:0];
-           [encoder setBuffer:BufferOf(out) offset:OffsetOf(out) atIndex:1];
+           SetTensor(encoder, x, 0);
+           SetTensor(encoder, out, 1);
            [encoder setBytes:&n length:sizeof(n) atIndex:2];
            [encoder setThreadgroupMemoryLength:256 * sizeof(float) atIndex:0];
          });
@@ -164,7 +168,7 @@ at::Tensor BlockSums(const at::Tensor &x) {
 void PokeAt(at::Tensor out, int64_t index) {
   int32_t where = static_cast<int32_t>(index);
   Encode("poke_at", 1, 1, [&](id<MTLComputeCommandEncoder> encoder) {
-    [encoder setBuffer:BufferOf(out) offset:OffsetOf(out) atIndex:0];
+    SetTensor(encoder, out, 0);
     [encoder setBytes:&where length:sizeof(where) atIndex:1];
   });
 }
@@ -172,7 +176,7 @@ void PokeAt(at::Tensor out, int64_t index) {
 std::string CompileError(const std::string &source) {
   @autoreleasepool {
     NSError *error = nil;
-    id<MTLLibrary> library = [MTLCreateSystemDefaultDevice()
+    id<MTLLibrary> library = [MetalDevice()
         newLibraryWithSource:[NSString stringWithUTF8String:source.c_str()]
                      options:nil
                        error:&error];

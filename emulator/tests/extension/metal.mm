@@ -13,44 +13,62 @@
 
 namespace {
 
-id<MTLDevice> Device() {
-  static id<MTLDevice> device = MTLCreateSystemDefaultDevice();
-  return device;
-}
-
-id<MTLCommandQueue> Queue() {
-  static id<MTLCommandQueue> queue = [Device() newCommandQueue];
-  return queue;
-}
-
 id<MTLBuffer> BufferWith(const std::vector<float> &values) {
-  return [Device() newBufferWithBytes:values.data()
-                               length:values.size() * sizeof(float)
-                              options:MTLResourceStorageModeShared];
+  return [MetalDevice() newBufferWithBytes:values.data()
+                                    length:values.size() * sizeof(float)
+                                   options:MTLResourceStorageModeShared];
 }
 
 float *Floats(id<MTLBuffer> buffer) {
   return static_cast<float *>([buffer contents]);
 }
 
+void Dispatch(id<MTLComputeCommandEncoder> encoder, NSUInteger threads) {
+  [encoder dispatchThreads:MTLSizeMake(threads, 1, 1)
+      threadsPerThreadgroup:MTLSizeMake(std::max(threads, 1ul), 1, 1)];
+}
+
 // Encodes kernel `scale` of kernels.mm: x *= factor[0], over 4 elements.
-void EncodeScale(id<MTLCommandBuffer> commands, id<MTLBuffer> x,
+void EncodeScale(id<MTLComputeCommandEncoder> encoder, id<MTLBuffer> x,
                  id<MTLBuffer> factor) {
-  id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
-  [encoder setLabel:@"scale four"];
   [encoder setComputePipelineState:Pipeline("scale")];
   [encoder setBuffer:x offset:0 atIndex:0];
   [encoder setBuffer:factor offset:0 atIndex:5];
-  [encoder dispatchThreads:MTLSizeMake(4, 1, 1)
-      threadsPerThreadgroup:MTLSizeMake(4, 1, 1)];
-  [encoder endEncoding];
+  Dispatch(encoder, 4);
+}
+
+// A command buffer that scales x, in an encoder of its own, by each factor.
+id<MTLCommandBuffer> Scaling(id<MTLBuffer> x,
+                             const std::vector<id<MTLBuffer>> &factors) {
+  id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
+  for (id<MTLBuffer> factor : factors) {
+    id<MTLComputeCommandEncoder> encoder = [commands computeCommandEncoder];
+    [encoder setLabel:@"scale four"];
+    EncodeScale(encoder, x, factor);
+    [encoder endEncoding];
+  }
+  return commands;
+}
+
+void Copy(id<MTLBlitCommandEncoder> blit, id<MTLBuffer> from, NSUInteger begin,
+          id<MTLBuffer> to, NSUInteger size) {
+  [blit copyFromBuffer:from
+           sourceOffset:begin
+               toBuffer:to
+      destinationOffset:0
+                   size:size];
+}
+
+void Finish(id<MTLCommandBuffer> commands) {
+  [commands commit];
+  [commands waitUntilCompleted];
 }
 
 id<MTLLibrary> Compile(NSString *source, MTLCompileOptions *options = nil) {
   NSError *error = nil;
-  id<MTLLibrary> library = [Device() newLibraryWithSource:source
-                                                  options:options
-                                                    error:&error];
+  id<MTLLibrary> library = [MetalDevice() newLibraryWithSource:source
+                                                       options:options
+                                                         error:&error];
   TORCH_CHECK(library, [[error localizedDescription] UTF8String]);
   TORCH_CHECK(error == nil);
   return library;
@@ -88,7 +106,7 @@ std::vector<Case> Checks() {
       {"semaphore signalled by a completed handler",
        [] {
          dispatch_semaphore_t semaphore = dispatch_semaphore_create(0);
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
          [commands addCompletedHandler:^(id<MTLCommandBuffer>) {
            dispatch_semaphore_signal(semaphore);
          }];
@@ -117,27 +135,18 @@ std::vector<Case> Checks() {
       {"private buffer",
        [] {
          id<MTLBuffer> hidden =
-             [Device() newBufferWithLength:16
-                                   options:MTLResourceStorageModePrivate];
+             [MetalDevice() newBufferWithLength:16
+                                        options:MTLResourceStorageModePrivate];
          TORCH_CHECK([hidden contents] == nullptr);
          id<MTLBuffer> from = BufferWith({1, 2, 3, 4});
          id<MTLBuffer> to = BufferWith({0, 0, 0, 0});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
          id<MTLBlitCommandEncoder> blit = [commands blitCommandEncoder];
-         [blit copyFromBuffer:from
-                  sourceOffset:0
-                      toBuffer:hidden
-             destinationOffset:0
-                          size:16];
-         [blit copyFromBuffer:hidden
-                  sourceOffset:4
-                      toBuffer:to
-             destinationOffset:0
-                          size:8];
+         Copy(blit, from, 0, hidden, 16);
+         Copy(blit, hidden, 4, to, 8);
          [blit fillBuffer:to range:NSMakeRange(12, 4) value:0];
          [blit endEncoding];
-         [commands commit];
-         [commands waitUntilCompleted];
+         Finish(commands);
          TORCH_CHECK(Floats(to)[0] == 2 && Floats(to)[1] == 3);
        }},
       {"buffer over host memory",
@@ -147,7 +156,7 @@ std::vector<Case> Checks() {
          auto *values = static_cast<float *>(memory);
          std::fill(values, values + 1024, 1.0f);
          __block bool freed = false;
-         id<MTLBuffer> buffer = [Device()
+         id<MTLBuffer> buffer = [MetalDevice()
              newBufferWithBytesNoCopy:memory
                                length:4096
                               options:MTLResourceStorageModeShared
@@ -155,11 +164,7 @@ std::vector<Case> Checks() {
                             freed = pointer == memory && length == 4096;
                           }];
          TORCH_CHECK([buffer contents] == memory);
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
-         id<MTLBuffer> two = BufferWith({2});
-         EncodeScale(commands, buffer, two);
-         [commands commit];
-         [commands waitUntilCompleted];
+         Finish(Scaling(buffer, {BufferWith({2})}));
          TORCH_CHECK(values[0] == 2 && values[3] == 2 && values[4] == 1);
          [buffer release];
          TORCH_CHECK(freed);
@@ -171,9 +176,8 @@ std::vector<Case> Checks() {
        [] {
          id<MTLBuffer> x = BufferWith({1, 2, 3, 4});
          id<MTLBuffer> factor = BufferWith({2});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLCommandBuffer> commands = Scaling(x, {factor});
          TORCH_CHECK([commands status] == MTLCommandBufferStatusNotEnqueued);
-         EncodeScale(commands, x, factor);
          // The kernel must see this write: it comes before the commit.
          Floats(factor)[0] = 10;
          __block int handled = 0;
@@ -191,11 +195,9 @@ std::vector<Case> Checks() {
       {"waiting for one queue does not publish another",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
-         id<MTLBuffer> two = BufferWith({2});
-         id<MTLCommandQueue> other = [Device() newCommandQueue];
-         id<MTLCommandBuffer> first = [Queue() commandBuffer];
-         id<MTLCommandBuffer> second = [other commandBuffer];
-         EncodeScale(first, x, two);
+         id<MTLCommandBuffer> first = Scaling(x, {BufferWith({2})});
+         id<MTLCommandBuffer> second =
+             [[MetalDevice() newCommandQueue] commandBuffer];
          [first commit];
          [second commit];
          [second waitUntilCompleted];
@@ -206,24 +208,19 @@ std::vector<Case> Checks() {
       {"commands run in the order of commits",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
-         id<MTLBuffer> two = BufferWith({2});
-         id<MTLCommandBuffer> scale = [Queue() commandBuffer];
-         id<MTLCommandBuffer> fill = [Queue() commandBuffer];
-         EncodeScale(scale, x, two);
+         id<MTLCommandBuffer> scale = Scaling(x, {BufferWith({2})});
+         id<MTLCommandBuffer> fill = [MetalQueue() commandBuffer];
          id<MTLBlitCommandEncoder> blit = [fill blitCommandEncoder];
          [blit fillBuffer:x range:NSMakeRange(0, 16) value:0];
          [blit endEncoding];
          [fill commit];
-         [scale commit];
-         [scale waitUntilCompleted];
+         Finish(scale);
          TORCH_CHECK(Floats(x)[0] == 0);
        }},
       {"polling the status makes progress",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
-         id<MTLBuffer> two = BufferWith({2});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
-         EncodeScale(commands, x, two);
+         id<MTLCommandBuffer> commands = Scaling(x, {BufferWith({2})});
          [commands commit];
          int polls = 0;
          while ([commands status] != MTLCommandBufferStatusCompleted) ++polls;
@@ -232,9 +229,7 @@ std::vector<Case> Checks() {
       {"CPU and commands write different bytes",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1, 1, 1, 1, 1});
-         id<MTLBuffer> two = BufferWith({2});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
-         EncodeScale(commands, x, two);
+         id<MTLCommandBuffer> commands = Scaling(x, {BufferWith({2})});
          [commands commit];
          Floats(x)[6] = 7;
          [commands waitUntilCompleted];
@@ -246,7 +241,7 @@ std::vector<Case> Checks() {
        [] {
          id<MTLBuffer> x = BufferWith({9, 9, 1, 2, 3, 4});
          id<MTLBuffer> factors = BufferWith({2, 3});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
          id<MTLComputeCommandEncoder> encoder =
              [commands computeCommandEncoder];
          [encoder setComputePipelineState:Pipeline("scale")];
@@ -262,38 +257,27 @@ std::vector<Case> Checks() {
          [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
          // The table keeps its entries from one dispatch to the next.
          [encoder setBufferOffset:0 atIndex:5];
-         [encoder dispatchThreads:MTLSizeMake(1, 1, 1)
-             threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
-         // Nothing to do.
-         [encoder dispatchThreads:MTLSizeMake(0, 1, 1)
-             threadsPerThreadgroup:MTLSizeMake(1, 1, 1)];
+         Dispatch(encoder, 1);
+         Dispatch(encoder, 0);  // nothing to do
          [encoder endEncoding];
-         [commands commit];
-         [commands waitUntilCompleted];
+         Finish(commands);
          TORCH_CHECK(Floats(x)[1] == 9 && Floats(x)[2] == 6 &&
                      Floats(x)[5] == 12);
        }},
       {"shared events order two queues",
        [] {
          id<MTLBuffer> x = BufferWith({1, 1, 1, 1});
-         id<MTLBuffer> two = BufferWith({2});
-         id<MTLBuffer> three = BufferWith({3});
-         id<MTLSharedEvent> event = [Device() newSharedEvent];
-         id<MTLCommandQueue> other = [Device() newCommandQueue];
-         id<MTLCommandBuffer> waits = [other commandBuffer];
+         id<MTLSharedEvent> event = [MetalDevice() newSharedEvent];
+         id<MTLCommandBuffer> waits =
+             [[MetalDevice() newCommandQueue] commandBuffer];
          [waits encodeWaitForEvent:event value:1];
          id<MTLBlitCommandEncoder> blit = [waits blitCommandEncoder];
          id<MTLBuffer> copy = BufferWith({0, 0, 0, 0});
-         [blit copyFromBuffer:x
-                  sourceOffset:0
-                      toBuffer:copy
-             destinationOffset:0
-                          size:16];
+         Copy(blit, x, 0, copy, 16);
          [blit endEncoding];
          [waits commit];
-         id<MTLCommandBuffer> signals = [Queue() commandBuffer];
-         EncodeScale(signals, x, two);
-         EncodeScale(signals, x, three);
+         id<MTLCommandBuffer> signals =
+             Scaling(x, {BufferWith({2}), BufferWith({3})});
          [signals encodeSignalEvent:event value:1];
          [signals commit];
          __block int notified = 0;
@@ -331,8 +315,8 @@ std::vector<Case> Checks() {
              "MTLB", 4, nullptr, DISPATCH_DATA_DESTRUCTOR_DEFAULT);
          TORCH_CHECK(dispatch_data_get_size(data) == 4);
          NSError *error = nil;
-         id<MTLLibrary> library = [Device() newLibraryWithData:data
-                                                         error:&error];
+         id<MTLLibrary> library = [MetalDevice() newLibraryWithData:data
+                                                              error:&error];
          TORCH_CHECK(library == nil);
          TORCH_CHECK([[error domain] isEqualToString:MTLLibraryErrorDomain]);
          dispatch_release(data);
@@ -352,7 +336,7 @@ std::vector<Case> Checks() {
          [descriptor setMaxTotalThreadsPerThreadgroup:128];
          [descriptor setLabel:@"named"];
          NSError *error = nil;
-         id<MTLComputePipelineState> made = [Device()
+         id<MTLComputePipelineState> made = [MetalDevice()
              newComputePipelineStateWithDescriptor:descriptor
                                            options:MTLPipelineOptionNone
                                         reflection:nil
@@ -377,19 +361,17 @@ std::vector<Case> Checks() {
                                                            error:&error];
          TORCH_CHECK(function, [[error localizedDescription] UTF8String]);
          id<MTLComputePipelineState> pipeline =
-             [Device() newComputePipelineStateWithFunction:function
-                                                     error:&error];
+             [MetalDevice() newComputePipelineStateWithFunction:function
+                                                          error:&error];
          id<MTLBuffer> x = BufferWith({1, 2});
-         id<MTLCommandBuffer> commands = [Queue() commandBuffer];
+         id<MTLCommandBuffer> commands = [MetalQueue() commandBuffer];
          id<MTLComputeCommandEncoder> encoder =
              [commands computeCommandEncoder];
          [encoder setComputePipelineState:pipeline];
          [encoder setBuffer:x offset:0 atIndex:0];
-         [encoder dispatchThreads:MTLSizeMake(2, 1, 1)
-             threadsPerThreadgroup:MTLSizeMake(2, 1, 1)];
+         Dispatch(encoder, 2);
          [encoder endEncoding];
-         [commands commit];
-         [commands waitUntilCompleted];
+         Finish(commands);
          TORCH_CHECK(Floats(x)[0] == 5 && Floats(x)[1] == 10);
        }},
       {"libraries compile on any thread",
@@ -404,9 +386,9 @@ std::vector<Case> Checks() {
                                     @"[[buffer(0)]]) { x[0] = %d; }",
                                     i, i];
                NSError *error = nil;
-               good += [Device() newLibraryWithSource:source
-                                              options:nil
-                                                error:&error] != nil;
+               good += [MetalDevice() newLibraryWithSource:source
+                                                   options:nil
+                                                     error:&error] != nil;
              }
            });
          for (std::thread &thread : threads) thread.join();
@@ -435,11 +417,7 @@ std::vector<Case> Checks() {
            // One encoder serves several kernels; the stream ends it later.
            id<MTLComputeCommandEncoder> encoder = stream->commandEncoder();
            TORCH_CHECK(encoder == stream->commandEncoder());
-           [encoder setComputePipelineState:Pipeline("scale")];
-           [encoder setBuffer:x offset:0 atIndex:0];
-           [encoder setBuffer:two offset:0 atIndex:5];
-           [encoder dispatchThreads:MTLSizeMake(4, 1, 1)
-               threadsPerThreadgroup:MTLSizeMake(4, 1, 1)];
+           EncodeScale(encoder, x, two);
          });
          // Another encoder ends the stream's encoder.
          [[torch::mps::get_command_buffer() blitCommandEncoder] endEncoding];
@@ -449,8 +427,9 @@ std::vector<Case> Checks() {
        }},
       {"completed handler that enters torch's queue",
        [] {
-         // The handler runs inside the queue, when an operator needs the results
-         // of the commit; on a Mac a thread of Metal's runs the handler.
+         // The handler runs inside the queue, when an operator needs the
+         // results of the commit; on a Mac a thread of Metal's runs the
+         // handler.
          __block int handled = 0;
          [torch::mps::get_command_buffer()
              addCompletedHandler:^(id<MTLCommandBuffer>) {

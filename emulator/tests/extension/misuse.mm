@@ -1,5 +1,5 @@
 // Each of these is a mistake on a Mac.  The emulator ends the process with one
-// line that names the mistake; test_misuse.py has the lines.
+// line that names the mistake: the text of the case is a part of that line.
 #include "extension.h"
 
 #include <ATen/ATen.h>
@@ -17,6 +17,16 @@ at::Tensor OnMps(int64_t elements) {
 
 id<MTLCommandBuffer> StreamBuffer() { return torch::mps::get_command_buffer(); }
 
+id<MTLCommandBuffer> OwnCommandBuffer() {
+  return [[MetalDevice() newCommandQueue] commandBuffer];
+}
+
+id<MTLCommandBuffer> Committed() {
+  id<MTLCommandBuffer> buffer = OwnCommandBuffer();
+  [buffer commit];
+  return buffer;
+}
+
 // An encoder on torch's stream with a pipeline and a buffer of 64 floats.
 id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "axpy") {
   static at::Tensor tensor = OnMps(64);
@@ -26,233 +36,209 @@ id<MTLComputeCommandEncoder> ReadyEncoder(const char *kernel = "axpy") {
   return encoder;
 }
 
+id<MTLComputeCommandEncoder> EndedEncoder() {
+  id<MTLComputeCommandEncoder> encoder = ReadyEncoder();
+  [encoder endEncoding];
+  return encoder;
+}
+
 id<MTLBuffer> NewBuffer(NSUInteger length) {
-  return [MTLCreateSystemDefaultDevice()
-      newBufferWithLength:length
-                  options:MTLResourceStorageModeShared];
+  return [MetalDevice() newBufferWithLength:length
+                                    options:MTLResourceStorageModeShared];
 }
 
-id<MTLCommandBuffer> OwnCommandBuffer() {
-  return [[MTLCreateSystemDefaultDevice() newCommandQueue] commandBuffer];
+// A view's data pointer, which is inside of an MTLBuffer.
+id<MTLBuffer> InteriorPointer() {
+  static at::Tensor view = OnMps(8).slice(0, 2);
+  return __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());
 }
 
-MTLSize Threads(NSUInteger n) { return MTLSizeMake(n, 1, 1); }
+void Dispatch(id<MTLComputeCommandEncoder> encoder, NSUInteger threads,
+              NSUInteger group) {
+  [encoder dispatchThreads:MTLSizeMake(threads, 1, 1)
+      threadsPerThreadgroup:MTLSizeMake(group, 1, 1)];
+}
+
+void Copy(id<MTLBuffer> from, NSUInteger begin, id<MTLBuffer> to,
+          NSUInteger place, NSUInteger size) {
+  [[StreamBuffer() blitCommandEncoder] copyFromBuffer:from
+                                         sourceOffset:begin
+                                             toBuffer:to
+                                    destinationOffset:place
+                                                 size:size];
+}
+
+// Calls `work` while another thread waits inside torch::mps::synchronize(): the
+// completed handler keeps that thread there.
+void WhileAnotherThreadSynchronizes(void (*work)()) {
+  [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+  }];
+  std::thread other([] { torch::mps::synchronize(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  work();
+}
 
 const std::vector<Case> &Cases() {
   static const std::vector<Case> cases = {
       // ---- encoders
-      {"missing endEncoding",
+      {"commit: the compute command encoder of this command buffer lacks "
+       "endEncoding",
        [] {
          [StreamBuffer() computeCommandEncoder];
          torch::mps::synchronize();
        }},
-      {"missing endEncoding on an own command buffer",
+      {"commit: the blit command encoder of this command buffer lacks "
+       "endEncoding",
        [] {
          id<MTLCommandBuffer> buffer = OwnCommandBuffer();
          [buffer blitCommandEncoder];
          [buffer commit];
        }},
-      {"missing endEncoding before an operator",
+      {"aten::add_: a compute command encoder is already encoding to this "
+       "command buffer",
        [] {
          at::Tensor x = OnMps(4);
          [StreamBuffer() computeCommandEncoder];
          x.add_(1);
        }},
-      {"nested encoders",
+      {"blit command encoder: a compute command encoder is already encoding to "
+       "this command buffer",
        [] {
          id<MTLCommandBuffer> buffer = StreamBuffer();
          [buffer computeCommandEncoder];
          [buffer blitCommandEncoder];
        }},
-      {"encoder after commit",
-       [] {
-         id<MTLCommandBuffer> buffer = OwnCommandBuffer();
-         [buffer commit];
-         [buffer computeCommandEncoder];
-       }},
-      {"encoder after synchronize",
+      {"blit command encoder: the command buffer was committed before",
+       [] { [Committed() blitCommandEncoder]; }},
+      {"compute command encoder: the command buffer was committed before",
        [] {
          id<MTLCommandBuffer> buffer = [StreamBuffer() retain];
          torch::mps::synchronize();
          [buffer computeCommandEncoder];
        }},
-      {"use after endEncoding",
-       [] {
-         id<MTLComputeCommandEncoder> encoder = ReadyEncoder();
-         [encoder endEncoding];
-         [encoder setBytes:"abcd" length:4 atIndex:2];
-       }},
-      {"endEncoding twice",
-       [] {
-         id<MTLComputeCommandEncoder> encoder = ReadyEncoder();
-         [encoder endEncoding];
-         [encoder endEncoding];
-       }},
-      {"encoder released unended",
+      {"setBytes:length:atIndex:: this compute command encoder was ended by "
+       "endEncoding before",
+       [] { [EndedEncoder() setBytes:"abcd" length:4 atIndex:2]; }},
+      {"endEncoding: this compute command encoder was ended",
+       [] { [EndedEncoder() endEncoding]; }},
+      {"a compute command encoder was released without endEncoding",
        [] {
          @autoreleasepool {
            [OwnCommandBuffer() computeCommandEncoder];
          }
        }},
-      {"commit twice",
+      {"commit: the command buffer was committed before",
+       [] { [Committed() commit]; }},
+      {"waitUntilCompleted: the command buffer was not committed",
+       [] { [OwnCommandBuffer() waitUntilCompleted]; }},
+      {"addCompletedHandler:: the command buffer was committed before",
        [] {
-         id<MTLCommandBuffer> buffer = OwnCommandBuffer();
-         [buffer commit];
-         [buffer commit];
-       }},
-      {"wait without commit", [] { [OwnCommandBuffer() waitUntilCompleted]; }},
-      {"handler after commit",
-       [] {
-         id<MTLCommandBuffer> buffer = OwnCommandBuffer();
-         [buffer commit];
-         [buffer addCompletedHandler:^(id<MTLCommandBuffer>){
+         [Committed() addCompletedHandler:^(id<MTLCommandBuffer>){
          }];
        }},
 
       // ---- arguments
-      {"buffer index 31",
+      {"setBuffer:offset:atIndex:: index 31 is not below 31",
        [] { [ReadyEncoder() setBuffer:NewBuffer(16) offset:0 atIndex:31]; }},
-      {"bytes index 31",
+      {"setBytes:length:atIndex:: index 31 is not below 31",
        [] { [ReadyEncoder() setBytes:"abcd" length:4 atIndex:31]; }},
-      {"threadgroup memory index 31",
+      {"setThreadgroupMemoryLength:atIndex:: index 31 is not below 31",
        [] { [ReadyEncoder() setThreadgroupMemoryLength:16 atIndex:31]; }},
-      {"setBytes of 4097 bytes",
+      {"a length of 4097 bytes is over the limit of 4096",
        [] {
          std::string bytes(4097, 'x');
          [ReadyEncoder() setBytes:bytes.data() length:4097 atIndex:2];
        }},
-      {"CPU pointer as a buffer",
+      {"is not an MTLBuffer of the emulated device; is it the data pointer of "
+       "a CPU tensor?",
        [] {
          at::Tensor cpu = at::zeros({4});
          [ReadyEncoder() setBuffer:BufferOf(cpu) offset:0 atIndex:1];
        }},
-      {"view's data pointer as a buffer",
+      {"message -contents: ", [] { [InteriorPointer() contents]; }},
+      {"is byte 8 of MTLBuffer #",
        [] {
-         at::Tensor view = OnMps(8).slice(0, 2);
-         id<MTLBuffer> buffer =
-             __builtin_bit_cast(id<MTLBuffer>, view.data_ptr());
-         [buffer contents];
+         id<MTLBuffer> interior = InteriorPointer();
+         [ReadyEncoder() setBuffer:interior offset:0 atIndex:1];
        }},
-      {"view's data pointer in setBuffer",
-       [] {
-         at::Tensor view = OnMps(8).slice(0, 2);
-         [ReadyEncoder()
-             setBuffer:__builtin_bit_cast(id<MTLBuffer>, view.data_ptr())
-                offset:0
-               atIndex:1];
-       }},
-      {"freed buffer",
+      {"(32 bytes) has been freed",
        [] {
          id<MTLBuffer> buffer = BufferOf(OnMps(8));
          [buffer contents];
        }},
-      {"released buffer",
+      {"(16 bytes) has been freed",
        [] {
          id<MTLBuffer> buffer = NewBuffer(16);
          [buffer release];
          [buffer length];
        }},
-      {"offset beyond the buffer",
+      {"offset 20 is beyond the 16 bytes of MTLBuffer",
        [] { [ReadyEncoder() setBuffer:NewBuffer(16) offset:20 atIndex:1]; }},
-      {"setBufferOffset without a buffer",
+      {"no buffer is set at index 7",
        [] { [ReadyEncoder() setBufferOffset:4 atIndex:7]; }},
-      {"unknown method of a buffer",
+      {"-[MTLBuffer UTF8String]: the emulator's MTLBuffer has no such method",
        [] { [(NSString *)NewBuffer(16) UTF8String]; }},
-      {"unknown method of an object", [] { [(id) @"text" contents]; }},
-      {"unknown method of a class",
+      {"-[NSConstantString contents]: the object has no such method",
+       [] { [(id) @"text" contents]; }},
+      {"+[NSString pipelineNamed:]: the object has no such method",
        [] { [(id)[NSString class] pipelineNamed:@"axpy"]; }},
-      {"nil pipeline", [] { [ReadyEncoder() setComputePipelineState:nil]; }},
-      {"nil function",
+      {"setComputePipelineState: got nil",
+       [] { [ReadyEncoder() setComputePipelineState:nil]; }},
+      {"newComputePipelineStateWithFunction:error: the function is nil",
        [] {
-         NSError *error = nil;
          id<MTLFunction> none = nil;
-         [MTLCreateSystemDefaultDevice()
-             newComputePipelineStateWithFunction:none
-                                           error:&error];
+         [MetalDevice() newComputePipelineStateWithFunction:none error:nil];
        }},
-      {"private contents in newBufferWithBytes",
+      {"private storage cannot be filled by the CPU",
        [] {
-         [MTLCreateSystemDefaultDevice()
-             newBufferWithBytes:"abcd"
-                         length:4
-                        options:MTLResourceStorageModePrivate];
+         [MetalDevice() newBufferWithBytes:"abcd"
+                                    length:4
+                                   options:MTLResourceStorageModePrivate];
        }},
-      {"buffer of no bytes", [] { NewBuffer(0); }},
+      {"a length of 0 bytes is outside 1 .. ", [] { NewBuffer(0); }},
 
       // ---- dispatches
-      {"dispatch without a pipeline",
-       [] {
-         [[StreamBuffer() computeCommandEncoder] dispatchThreads:Threads(4)
-                                           threadsPerThreadgroup:Threads(4)];
-       }},
-      {"1025 threads in a threadgroup",
-       [] {
-         [ReadyEncoder() dispatchThreads:Threads(2048)
-                   threadsPerThreadgroup:Threads(1025)];
-       }},
-      {"no threads in a threadgroup",
-       [] {
-         [ReadyEncoder() dispatchThreads:Threads(4)
-                   threadsPerThreadgroup:Threads(0)];
-       }},
-      {"more threads than the pipeline takes",
-       [] {
-         [ReadyEncoder("at_most_64_threads") dispatchThreads:Threads(128)
-                                       threadsPerThreadgroup:Threads(128)];
-       }},
-      {"too much threadgroup memory",
+      {"no pipeline is set; call setComputePipelineState: first",
+       [] { Dispatch([StreamBuffer() computeCommandEncoder], 4, 4); }},
+      {"a threadgroup of 1025 x 1 x 1 threads is outside 1 .. 1024",
+       [] { Dispatch(ReadyEncoder(), 2048, 1025); }},
+      {"a threadgroup of 0 x 1 x 1 threads is outside 1 .. 1024",
+       [] { Dispatch(ReadyEncoder(), 4, 0); }},
+      {"a threadgroup of 128 x 1 x 1 threads is outside 1 .. 64, the limit of "
+       "kernel at_most_64_threads's pipeline",
+       [] { Dispatch(ReadyEncoder("at_most_64_threads"), 128, 128); }},
+      {"gets 32784 bytes of threadgroup memory (16384 of them its own), over "
+       "the limit of 32768",
        [] {
          id<MTLComputeCommandEncoder> encoder =
              ReadyEncoder("big_threadgroup_memory");
          [encoder setThreadgroupMemoryLength:16400 atIndex:0];
-         [encoder dispatchThreads:Threads(16)
-             threadsPerThreadgroup:Threads(16)];
+         Dispatch(encoder, 16, 16);
        }},
-      {"threadgroup memory not a multiple of 16",
+      {"the length, 20 bytes, must be a multiple of 16",
        [] { [ReadyEncoder() setThreadgroupMemoryLength:20 atIndex:0]; }},
-      {"unbound buffer",
+      {"kernel 'scale': no buffer is bound at index 5 (parameter 'factor')",
        [] {
          id<MTLComputeCommandEncoder> encoder = ReadyEncoder("scale");
-         [encoder dispatchThreads:Threads(4) threadsPerThreadgroup:Threads(4)];
+         Dispatch(encoder, 4, 4);
          [encoder endEncoding];
          torch::mps::synchronize();
        }},
 
       // ---- blits
-      {"blit beyond the source",
-       [] {
-         [[StreamBuffer() blitCommandEncoder] copyFromBuffer:NewBuffer(16)
-                                                sourceOffset:8
-                                                    toBuffer:NewBuffer(64)
-                                           destinationOffset:0
-                                                        size:16];
-       }},
-      {"blit beyond the destination",
-       [] {
-         [[StreamBuffer() blitCommandEncoder] copyFromBuffer:NewBuffer(64)
-                                                sourceOffset:0
-                                                    toBuffer:NewBuffer(16)
-                                           destinationOffset:8
-                                                        size:16];
-       }},
-      {"blit of 6 bytes",
-       [] {
-         [[StreamBuffer() blitCommandEncoder] copyFromBuffer:NewBuffer(64)
-                                                sourceOffset:0
-                                                    toBuffer:NewBuffer(64)
-                                           destinationOffset:0
-                                                        size:6];
-       }},
-      {"overlapping blit",
+      {"bytes 8 + 16 are beyond the source",
+       [] { Copy(NewBuffer(16), 8, NewBuffer(64), 0, 16); }},
+      {"bytes 8 + 16 are beyond the destination",
+       [] { Copy(NewBuffer(64), 0, NewBuffer(16), 8, 16); }},
+      {"size 6 must be multiples of 4",
+       [] { Copy(NewBuffer(64), 0, NewBuffer(64), 0, 6); }},
+      {"source and destination overlap",
        [] {
          id<MTLBuffer> buffer = NewBuffer(64);
-         [[StreamBuffer() blitCommandEncoder] copyFromBuffer:buffer
-                                                sourceOffset:0
-                                                    toBuffer:buffer
-                                           destinationOffset:8
-                                                        size:16];
+         Copy(buffer, 0, buffer, 8, 16);
        }},
-      {"fill beyond the buffer",
+      {"bytes 8 + 16 are beyond MTLBuffer",
        [] {
          [[StreamBuffer() blitCommandEncoder] fillBuffer:NewBuffer(16)
                                                    range:NSMakeRange(8, 16)
@@ -260,7 +246,8 @@ const std::vector<Case> &Cases() {
        }},
 
       // ---- queues and threads
-      {"dispatch_sync on its own queue",
+      {"dispatch_sync on queue \"metal gpu stream\" from work that runs on "
+       "that queue",
        [] {
          dispatch_queue_t queue = torch::mps::get_dispatch_queue();
          dispatch_sync(queue, ^{
@@ -268,100 +255,28 @@ const std::vector<Case> &Cases() {
                          });
          });
        }},
-      {"operator inside dispatch_sync",
+      {"aten::add on an mps tensor inside dispatch_sync on torch's dispatch "
+       "queue",
        [] {
          at::Tensor x = OnMps(4);
          dispatch_sync(torch::mps::get_dispatch_queue(), ^{
            at::Tensor y = x + 1;
          });
        }},
-      {"exception out of dispatch_sync",
+      {"a C++ exception left a block given to queue \"metal gpu stream\" (the "
+       "reason)",
        [] {
          dispatch_sync(torch::mps::get_dispatch_queue(), ^{
            throw std::runtime_error("the reason");
          });
        }},
-      {"synchronize while another thread is in the queue",
-       [] {
-         std::thread other([] { HoldQueue(2000); });
-         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-         torch::mps::synchronize();
-       }},
-      {"commit while another thread is in the queue",
-       [] {
-         std::thread other([] { HoldQueue(2000); });
-         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-         torch::mps::commit();
-       }},
-      {"queue entered while another thread synchronizes",
-       [] {
-         // The completed handler keeps the first thread inside synchronize().
-         [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
-           std::this_thread::sleep_for(std::chrono::milliseconds(2000));
-         }];
-         std::thread other([] { torch::mps::synchronize(); });
-         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-         SynchronizeInQueue();
-       }},
-      {"synchronize on two threads",
-       [] {
-         [StreamBuffer() addCompletedHandler:^(id<MTLCommandBuffer>) {
-           std::this_thread::sleep_for(std::chrono::milliseconds(2000));
-         }];
-         std::thread other([] { torch::mps::synchronize(); });
-         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-         torch::mps::synchronize();
-       }},
-
-      // ---- memory
-      {"kernel writes past the end",
-       [] {
-         PokeAt(OnMps(25), 25);
-         torch::mps::synchronize();
-       }},
-      {"host write to recycled memory in flight",
-       [] {
-         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
-         at::Tensor y = OnMps(64);
-         torch::mps::synchronize();
-         Axpy(x, y, 2.0);
-         x = at::Tensor();
-         at::Tensor recycled = at::empty({64}, y.options());
-         WriteContents(recycled, std::vector<float>(64, 5.0f));
-         torch::mps::synchronize();
-       }},
-      {"host write to recycled memory that is freed again",
-       [] {
-         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
-         torch::mps::synchronize();
-         at::Tensor y = x + 1;
-         x = at::Tensor();
-         WriteContents(at::empty({64}, y.options()),
-                       std::vector<float>(64, 5.0f));
-       }},
-      {"host write to recycled memory, then a kernel on it",
-       [] {
-         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
-         at::Tensor y = OnMps(64);
-         torch::mps::synchronize();
-         Axpy(x, y, 2.0);
-         x = at::Tensor();
-         at::Tensor recycled = at::empty({64}, y.options());
-         WriteContents(recycled, std::vector<float>(64, 5.0f));
-         Axpy(recycled, y, 2.0);
-         recycled = at::Tensor();
-         torch::mps::synchronize();
-       }},
-      {"host write to recycled memory of an operator",
-       [] {
-         at::Tensor x = at::ones({64}, at::TensorOptions().device(at::kMPS));
-         torch::mps::synchronize();
-         at::Tensor y = x + 1;
-         x = at::Tensor();
-         at::Tensor recycled = at::empty({64}, y.options());
-         WriteContents(recycled, std::vector<float>(64, 5.0f));
-         torch::mps::synchronize();
-       }},
+      {"synchronizing torch's stream ran outside the dispatch queue \"metal "
+       "gpu stream\" on one thread while this thread started work in that "
+       "queue",
+       [] { WhileAnotherThreadSynchronizes(&SynchronizeInQueue); }},
+      {"synchronizing torch's stream ran outside the dispatch queue \"metal "
+       "gpu stream\" on one thread while another thread did the same",
+       [] { WhileAnotherThreadSynchronizes(&SynchronizeOutsideQueue); }},
   };
   return cases;
 }
@@ -370,4 +285,4 @@ const std::vector<Case> &Cases() {
 
 std::vector<std::string> Misuses() { return NamesOf(Cases()); }
 
-void Misuse(const std::string &name) { Run(Cases(), name); }
+void Misuse(const std::string &message) { Run(Cases(), message); }
