@@ -104,9 +104,8 @@ class CommandBuffer : public std::enable_shared_from_this<CommandBuffer> {
   const char *coalescing_ = nullptr;
   HostSnapshot committed_contents_;  // if the order of commands is checked
   std::deque<Command> commands_;
-  std::vector<Handler> scheduled_handlers_;
-  std::vector<Handler>
-      completed_handlers_;  // called after the scheduled handlers
+  std::vector<Handler> scheduled_handlers_;  // called before the others
+  std::vector<Handler> completed_handlers_;
   double start_time_ = 0;
   double end_time_ = 0;
 };

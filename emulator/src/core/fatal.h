@@ -20,9 +20,9 @@ std::string Text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern std::atomic<bool> fault_is_described;
 
 // Fatal() calls it with the message, without prefix and newline, before it
-// prints. If the handler returns, Fatal() aborts.  The handler may throw a C++
-// exception if it knows that the caller of Fatal() allows that: destructors and
-// running commands call Fatal() too, and must not throw.
+// prints.  If the handler returns, Fatal() aborts.  The handler may throw a C++
+// exception if the caller of Fatal() allows that: destructors and running
+// commands call Fatal() too, and must not throw.
 using FatalHandler = void (*)(const char *message);
 
 // Installs `handler` (nullptr: none) for the whole process; returns the

@@ -1,22 +1,14 @@
 // Device memory: buffers, their handles, and the separate copies for the host
-// and for commands.
-//
-// THE MEMORY MODEL
-//
-// A Mac has unified memory: host and GPU share one copy.  A program is right if
-// the host accesses it at the right *time*: the GPU's work runs at any time
-// between its commit and the return of a wait.  The emulator gives host and
-// device a copy each. So a program that does not wait sees old or poisoned
-// bytes in every run.
+// and for commands.  README.md describes the memory model.
 //
 // - Buffer: one allocation.  Its *handle* is the value of torch's
-// storage().data()
-//   and of an id<MTLBuffer>: an address in a reservation without access rights.
-//   A use of the handle as host memory faults at once (core/host_fault.h).
+//   storage().data() and of an id<MTLBuffer>: an address in a reservation
+//   without access rights.  A use of the handle as host memory faults at once
+//   (core/host_fault.h).
 // - Block: the memory behind a buffer.  The next allocation of the size class
-// gets a
-//   freed block at once, as with torch's caching allocator, even while commands
-//   that use the block wait to run.  Handles are reused late.
+//   gets a freed block at once, even while commands that use the block wait to
+//   run.  If such a command belongs to the block's former buffer, it sees the
+//   CPU's writes to the new buffer: the write-after-read hazard of a Mac.
 //
 // A block has up to three copies, each made when it is first needed:
 //
@@ -26,28 +18,16 @@
 //
 // Bytes move at two times only:
 //
-//   a command that uses the buffer starts   the CPU wrote the bytes in which
-//   host
-//                                           and published differ: they enter
-//                                           the device copy
-//   a wait returns                          the awaited commands wrote the
-//   words
-//                                           in which device and published
-//                                           differ: they enter host and
-//                                           published
+//   a command starts that uses the buffer   Bytes that differ between host and
+//                                           published, which the CPU wrote,
+//                                           enter the device copy.
+//   a wait returns                          Words that differ between device
+//                                           and published, which the awaited
+//                                           commands wrote, enter host and
+//                                           published.
 //
-// So the CPU's writes between waits reach the next command that uses the
-// buffer, and results reach the CPU only through a wait.  The CPU and commands
-// may write different bytes of one buffer.
-//
-// A buffer has no host copy until the program asks for its contents: a tensor
-// that only aten operators use costs one copy and no comparison.  If the
-// program first asks while the device copy has unpublished results, the whole
-// host copy is poison until the next wait.
-//
-// Fresh memory is full of kPoison on both sides.  If commands of a recycled
-// block's former buffer still wait, they see the CPU's writes to the new
-// buffer: that is the write-after-read hazard of a Mac.
+// So the CPU and commands may write different bytes of one buffer.  A tensor
+// that only aten operators use costs one copy and no comparison.
 #pragma once
 
 #include <atomic>

@@ -14,9 +14,8 @@ class FrontEnd {
   // variables come first:
   //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
   //                         the folder msl beside this library
-  //   MPS_EMULATOR_PYTHON   the interpreter; else the one of this process,
-  //   which
-  //                         the Python package passes; else python3
+  //   MPS_EMULATOR_PYTHON   the interpreter; else this process's, which the
+  //                         Python package passes; else python3
   //   MPS_EMULATOR_CLANG    clang++; else clang++-19 and clang++ in PATH
   FrontEnd();
 

@@ -5,12 +5,10 @@
 // threads, so the checker finds a race under every schedule:
 //
 // - threadgroup_barrier orders the threads of a threadgroup, for the kinds of
-// memory
-//   that its flags name;
+//   memory that its flags name;
 // - simdgroup_barrier orders the threads of a SIMD group;
 // - atomic_thread_fence with memory_order_seq_cst, before an atomic write and
-// behind
-//   an atomic read of the written value, orders threadgroups.
+//   behind an atomic read of the written value, orders threadgroups.
 //
 // The checker also finds reads of unwritten threadgroup memory, and accesses a
 // little before or behind a buffer.
@@ -56,8 +54,8 @@ class RaceChecker {
   // The dispatch has ended.
   void End();
 
-  // A threadgroup has ended.  Calls Fatal() for its first fault; not earlier,
-  // because no exception can leave the kernel's code.
+  // A threadgroup has ended.  Calls Fatal() for its first fault: an exception
+  // could not leave the kernel's code.
   void EndThreadgroup() const;
 
   // Thread number `thread` of the threadgroup is about to access memory.
@@ -98,8 +96,8 @@ class RaceChecker {
     std::string kernel;
   };
 
-  // The accesses of each threadgroup that are known to have happened: all of
-  // earlier epochs, and those of some threads in the epoch itself.
+  // The accesses of a threadgroup that have happened: all accesses of earlier
+  // epochs, and those of some threads in the epoch itself.
   struct Progress {
     uint32_t epoch = 0;
     std::set<uint16_t> threads;
