@@ -441,24 +441,30 @@ void CheckSameType(const Tensor &input, const Tensor &parameter,
 }
 
 Tensor Convolution(const Tensor &input, const Tensor &weight,
-                   const optional<Tensor> &bias, SymIntArrayRef stride,
+                   const optional<Tensor> &optional_bias, SymIntArrayRef stride,
                    SymIntArrayRef padding, SymIntArrayRef dilation,
                    bool transposed, SymIntArrayRef output_padding,
                    SymInt groups) {
-  CheckConvolution(input, transposed);
+  ScalarType type = input.scalar_type();
+  TORCH_CHECK(!transposed || input.dim() != 5 ||
+                  (type != ScalarType::Half && type != ScalarType::BFloat16),
+              "ConvTranspose 3D with BF16 or FP16 types is not supported on "
+              "MPS");
+  TORCH_CHECK(c10::isFloatingType(type),
+              "Convolution is supported only for Floating types");
   CheckSameType(input, weight, "weight");
-  if (bias && bias->defined()) CheckSameType(input, *bias, "bias");
+  Tensor bias = optional_bias.value_or(Tensor());
+  if (bias.defined()) CheckSameType(input, bias, "bias");
   Count(kOperators);
-  HostAliases aliases({input, weight, bias.value_or(Tensor())});
+  HostAliases aliases({input, weight, bias});
   OperatorScope scope("aten::convolution");
   at::AutoDispatchBelowADInplaceOrView guard;
   auto alias = [&](const Tensor &tensor) {
-    return tensor.is_mps() ? aliases.Make(tensor, false) : tensor;
+    return tensor.defined() && tensor.is_mps() ? aliases.Make(tensor, false)
+                                               : tensor;
   };
-  optional<Tensor> host_bias;
-  if (bias && bias->defined()) host_bias = alias(*bias);
   return aliases.ToDevice(at::convolution_symint(
-      alias(input), alias(weight), host_bias, stride, padding, dilation,
+      alias(input), alias(weight), alias(bias), stride, padding, dilation,
       transposed, output_padding, groups));
 }
 

@@ -2,7 +2,6 @@
 // CPU's kernels, which run here, would accept.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
@@ -12,12 +11,6 @@ namespace mps_emulator {
 // `stack` ends with the arguments.
 void CheckRefusals(const c10::OperatorHandle &op,
                    const torch::jit::Stack &stack);
-
-// The part of CheckRefusals() that depends on dtypes alone.
-void CheckDtypes(const c10::OperatorHandle &op, const torch::jit::Stack &stack);
-
-// The same for convolutions.
-void CheckConvolution(const at::Tensor &input, bool transposed);
 
 // The floating-point types that most of a Mac's kernels accept.
 bool IsFloatOrComplexOnMps(c10::ScalarType type);
