@@ -8,27 +8,14 @@ from . import __version__, cmake_dir, include_dir
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m mps_emulator")
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument(
-        "--cmake-dir",
-        action="store_const",
-        const=cmake_dir(),
-        dest="answer",
-        help="print the directory of mps_emulatorConfig.cmake",
-    )
-    group.add_argument(
-        "--include-dir",
-        action="store_const",
-        const=include_dir(),
-        dest="answer",
-        help="print the directory of the Apple-named headers",
-    )
-    group.add_argument(
-        "--version",
-        action="store_const",
-        const=__version__,
-        dest="answer",
-        help="print the version of mps-emulator",
-    )
+    for option, answer, what in (
+        ("--cmake-dir", cmake_dir(), "the directory of mps_emulatorConfig.cmake"),
+        ("--include-dir", include_dir(), "the directory of the Apple-named headers"),
+        ("--version", __version__, "the version of mps-emulator"),
+    ):
+        group.add_argument(
+            option, action="store_const", const=answer, dest="answer", help=f"print {what}"
+        )
     print(parser.parse_args().answer)
 
 

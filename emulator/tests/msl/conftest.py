@@ -35,7 +35,7 @@ def metal(harness_path, _environment):
     return metal_module.Metal(harness_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def evaluate(metal):
     """evaluate(expressions, x, y, declarations): values of float expressions of float4 x and y."""
 

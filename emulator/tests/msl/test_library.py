@@ -6,21 +6,8 @@ import re
 
 import numpy as np
 import pytest
-from metal import floats, uint
+from metal import TYPES, floats, uint
 
-TYPES = {
-    "float": np.float32,
-    "half": np.float16,
-    "bool": np.bool_,
-    "char": np.int8,
-    "uchar": np.uint8,
-    "short": np.int16,
-    "ushort": np.uint16,
-    "int": np.int32,
-    "uint": np.uint32,
-    "long": np.int64,
-    "ulong": np.uint64,
-}
 NAMES = {np.dtype(dtype): name for name, dtype in TYPES.items()}
 
 

@@ -2,19 +2,10 @@
 
 import numpy as np
 import pytest
-from metal import uint
+from metal import TYPES, uint
 
-TYPES = {
-    "float": np.float32,
-    "half": np.float16,
-    "int": np.int32,
-    "uint": np.uint32,
-    "short": np.int16,
-    "ushort": np.uint16,
-    "char": np.int8,
-    "uchar": np.uint8,
-}
-QUAD_TYPES = dict(TYPES, long=np.int64, ulong=np.uint64)
+QUAD_TYPES = {name: dtype for name, dtype in TYPES.items() if name != "bool"}
+SIMD_TYPES = {name: dtype for name, dtype in QUAD_TYPES.items() if name not in ("long", "ulong")}
 INTEGERS = [name for name in QUAD_TYPES if name not in ("float", "half")]
 
 REDUCTIONS = {
@@ -45,7 +36,7 @@ def kernel_name(prefix, function, name):
 def library(metal):
     """A kernel for each function of one argument and each of its types."""
     kernels = []
-    for prefix, types in (("simd", TYPES), ("quad", QUAD_TYPES)):
+    for prefix, types in (("simd", SIMD_TYPES), ("quad", QUAD_TYPES)):
         functions = list(REDUCTIONS) + list(BITWISE)
         functions += [
             f"prefix_{kind}_{what}"
@@ -89,7 +80,7 @@ def group(request):
 
 
 def types_of(prefix):
-    return TYPES if prefix == "simd" else QUAD_TYPES
+    return SIMD_TYPES if prefix == "simd" else QUAD_TYPES
 
 
 def for_all_lanes(operation, start, data, width):
@@ -204,7 +195,7 @@ def test_shuffles(metal, group):
 
 @pytest.mark.parametrize("name", ["float2", "half4", "int3", "uchar4", "float4"])
 def test_vectors(metal, name):
-    element, components = TYPES[name[:-1]], int(name[-1])
+    element, components = SIMD_TYPES[name[:-1]], int(name[-1])
     stored = 4 if components == 3 else components
     data = np.arange(32 * stored).reshape(32, stored) % 11
     data = data.astype(element)

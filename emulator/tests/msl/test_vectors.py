@@ -1,11 +1,46 @@
 """Vectors: constructors, conversions, swizzles, comparisons, layouts."""
 
 import numpy as np
+import pytest
 from metal import floats
 
+# Functions and types of the expressions.
+DECLARATIONS = """
+float4 pick(float4 a, float4 b) {
+  bool4 m = a < b;
+  bool4 n = !m || (a == 1.0f);
+  bool4 o = (m && n) ^ bool4(false, true, false, true);
+  o.x = o.y;
+  o[2] = m.r;
+  return float4(m) + 10 * float4(n) + 100 * float4(o) + 1000 * float4(m == n);
+}
+vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
+typedef float4 Color;
+using Pair = vec<float, 2>;
+template <typename T> using Quad = vec<T, 4>;
+template <typename T> struct Traits { using Vector = vec<T, 3>; };
+template <typename T> T twice(T v) { return T(2) * v; }
+template <typename T> T joined(float a, float b) { return T(a, b); }
+template <typename T> typename Traits<T>::Vector three(T a) {
+  return typename Traits<T>::Vector(a, a, a);
+}
+template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
+float locals() {
+  float4 a(1, 2, 3, 4);
+  const float2 b(a.zw);
+  float3 c(a.xy, 7), d = float3(1);
+  thread float4 *p = &a;
+  (*p).y = 20;
+  float sum = 0;
+  for (float2 v(0, 1); v.x < 3; v += 1) sum += v.y;
+  float4 many[2] = {float4(1), float4(2, 3, 4, 5)};
+  return a.y + b.y + c.z + d.x + sum + many[1].w;
+}
+"""
 
-def test_constructors(evaluate):
-    cases = {
+# {what: {expression of x = (1, 2, 3, 4) and y = (5, 6, 7, 8): value}}
+VALUES = {
+    "constructors": {
         "float4(7).w": 7,
         "float4(x.xy, y.zw).z": 7,
         "float4(x.xyz, 9).w": 9,
@@ -28,12 +63,8 @@ def test_constructors(evaluate):
         "int4(true).w": 1,
         "float2(packed_float2(3, 4)).y": 4,
         "float3().x": 0,
-    }
-    assert evaluate(list(cases)) == list(cases.values())
-
-
-def test_conversions(evaluate):
-    cases = {
+    },
+    "conversions": {
         "((int4)(x * 1.5f)).w": 6,
         "((float4)int4(1, 2, 3, 4)).z": 3,
         "((float4)int4(5).xyxy).x": 5,
@@ -46,12 +77,8 @@ def test_conversions(evaluate):
         "as_type<uchar4>(0x04030201u).w": 4,
         "as_type<half2>(0x3c004000u).x": 2,
         "as_type<float3>(x).z": 3,
-    }
-    assert evaluate(list(cases)) == list(cases.values())
-
-
-def test_components(evaluate):
-    cases = {
+    },
+    "components": {
         "x.wzyx.x": 4,
         "x.xxyy.w": 2,
         "x.rgba.b": 3,
@@ -59,8 +86,65 @@ def test_components(evaluate):
         "x[2]": 3,
         "float4(x)[int(y.x) - 4]": 2,
         "x.yx.y": 1,
-    }
-    assert evaluate(list(cases)) == list(cases.values())
+    },
+    # True is 1, never -1 as in clang's own vectors.
+    "comparisons are boolean": {
+        "float4(x < y - 2).x": 1,
+        "float4(x > y).x": 0,
+        "int4(x == x).z": 1,
+        "uint2(x.xy != y.xy).y": 1,
+        "float4((x < 3) && (y > 5)).y": 1,
+        "float4(!(x < 3)).y": 0,
+        "float4(!(x < 3)).w": 1,
+        "any(x > 3)": 1,
+        "any(x > 4)": 0,
+        "all(x > 0)": 1,
+        "all(x > 1)": 0,
+        "select(x, y, x > 2).z": 7,
+        "select(x, y, x > 2).y": 2,
+        "select(1.0f, 2.0f, true)": 2,
+        "select(int4(1), int4(2), x > 3).w": 2,
+        "float4(isnan(x)).x": 0,
+        "bool4(x > 2).w": 1,
+        "float(bool(x.x > 0))": 1,
+        "bool((x < y).x)": 1,
+    },
+    "boolean vectors": {
+        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1, o.z = 1.
+        "pick(x, float4(2, 3, 3, 5)).x": 1111,
+        "pick(x, float4(2, 3, 3, 5)).y": 101,
+        "pick(x, float4(2, 3, 3, 5)).z": 110,
+        "pick(x, float4(2, 3, 3, 5)).w": 101,
+        "two(bool2(true, false)).y": 1,
+        "any(bool3(false)) ? 1 : 2": 2,
+        "all(bool3(true)) ? 1 : 2": 1,
+    },
+    "type names of programs": {
+        "Color(1, 2, 3, 4).z": 3,
+        "Pair(x.z, 8).y": 8,
+        "Quad<float>(1, 2, 3, 4).w": 4,
+        "twice(x).w": 8,
+        "twice(3.0f)": 6,
+        "joined<Pair>(1, 2).y": 2,
+        "three(4.0f).z": 4,
+        "first(y)": 5,
+        "first(int2(3, 4))": 3,
+        "((Color)int4(1, 2, 3, 4)).y": 2,
+    },
+    "local vectors": {"locals()": 20 + 4 + 7 + 1 + 6 + 5},
+}
+
+
+@pytest.fixture(scope="module")
+def values(evaluate):
+    """The values of all the expressions."""
+    expressions = [text for cases in VALUES.values() for text in cases]
+    return dict(zip(expressions, evaluate(expressions, declarations=DECLARATIONS)))
+
+
+@pytest.mark.parametrize("what", VALUES)
+def test_values(values, what):
+    assert {text: values[text] for text in VALUES[what]} == VALUES[what]
 
 
 def test_assignment_to_components(metal):
@@ -92,57 +176,6 @@ kernel void k(device float4 *out [[buffer(0)]]) {
     assert out[4].tolist() == [0, 4, 3, 2]
 
 
-def test_comparisons_are_boolean(evaluate):
-    """True is 1, never -1 as in clang's own vectors."""
-    cases = {
-        "float4(x < y - 2).x": 1,
-        "float4(x > y).x": 0,
-        "int4(x == x).z": 1,
-        "uint2(x.xy != y.xy).y": 1,
-        "float4((x < 3) && (y > 5)).y": 1,
-        "float4(!(x < 3)).y": 0,
-        "float4(!(x < 3)).w": 1,
-        "any(x > 3)": 1,
-        "any(x > 4)": 0,
-        "all(x > 0)": 1,
-        "all(x > 1)": 0,
-        "select(x, y, x > 2).z": 7,
-        "select(x, y, x > 2).y": 2,
-        "select(1.0f, 2.0f, true)": 2,
-        "select(int4(1), int4(2), x > 3).w": 2,
-        "float4(isnan(x)).x": 0,
-        "bool4(x > 2).w": 1,
-        "float(bool(x.x > 0))": 1,
-        "bool((x < y).x)": 1,
-    }
-    assert evaluate(list(cases)) == list(cases.values())
-
-
-def test_boolean_vectors(evaluate):
-    declarations = """
-float4 pick(float4 a, float4 b) {
-  bool4 m = a < b;
-  bool4 n = !m || (a == 1.0f);
-  bool4 o = (m && n) ^ bool4(false, true, false, true);
-  o.x = o.y;
-  o[2] = m.r;
-  return float4(m) + 10 * float4(n) + 100 * float4(o) + 1000 * float4(m == n);
-}
-vec<bool, 2> two(vec<bool, 2> v) { return vec<bool, 2>(v.y, v.x); }
-"""
-    cases = {
-        # m = 1 1 0 1, n = 1 0 1 0, o = m&&n ^ 0101 = 1 1 0 1, then o.x = 1, o.z = 1.
-        "pick(x, float4(2, 3, 3, 5)).x": 1111,
-        "pick(x, float4(2, 3, 3, 5)).y": 101,
-        "pick(x, float4(2, 3, 3, 5)).z": 110,
-        "pick(x, float4(2, 3, 3, 5)).w": 101,
-        "two(bool2(true, false)).y": 1,
-        "any(bool3(false)) ? 1 : 2": 2,
-        "all(bool3(true)) ? 1 : 2": 1,
-    }
-    assert evaluate(list(cases), declarations=declarations) == list(cases.values())
-
-
 def test_scalars_beside_vectors(metal):
     """A scalar takes the component type of the vector beside it."""
     source = """
@@ -168,51 +201,6 @@ kernel void k(device half4 *a [[buffer(0)]], device short4 *b [[buffer(1)]],
     # 1.5f converts to the component type, int.
     n = np.array([3, 5, 7, 9])
     assert c.tolist() == (n * 2 + 2 * (n - 1)).tolist()
-
-
-def test_type_names_of_programs(evaluate):
-    declarations = """
-typedef float4 Color;
-using Pair = vec<float, 2>;
-template <typename T> using Quad = vec<T, 4>;
-template <typename T> struct Traits { using Vector = vec<T, 3>; };
-template <typename T> T twice(T v) { return T(2) * v; }
-template <typename T> T joined(float a, float b) { return T(a, b); }
-template <typename T> typename Traits<T>::Vector three(T a) {
-  return typename Traits<T>::Vector(a, a, a);
-}
-template <typename T, int N> T first(vec<T, N> v) { return v[0]; }
-"""
-    cases = {
-        "Color(1, 2, 3, 4).z": 3,
-        "Pair(x.z, 8).y": 8,
-        "Quad<float>(1, 2, 3, 4).w": 4,
-        "twice(x).w": 8,
-        "twice(3.0f)": 6,
-        "joined<Pair>(1, 2).y": 2,
-        "three(4.0f).z": 4,
-        "first(y)": 5,
-        "first(int2(3, 4))": 3,
-        "((Color)int4(1, 2, 3, 4)).y": 2,
-    }
-    assert evaluate(list(cases), declarations=declarations) == list(cases.values())
-
-
-def test_local_vectors(evaluate):
-    declarations = """
-float locals() {
-  float4 a(1, 2, 3, 4);
-  const float2 b(a.zw);
-  float3 c(a.xy, 7), d = float3(1);
-  thread float4 *p = &a;
-  (*p).y = 20;
-  float sum = 0;
-  for (float2 v(0, 1); v.x < 3; v += 1) sum += v.y;
-  float4 many[2] = {float4(1), float4(2, 3, 4, 5)};
-  return a.y + b.y + c.z + d.x + sum + many[1].w;
-}
-"""
-    assert evaluate(["locals()"], declarations=declarations) == [20 + 4 + 7 + 1 + 6 + 5]
 
 
 def test_packed_vectors(metal):
