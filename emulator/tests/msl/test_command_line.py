@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
+from metal import HEADER
 
 FRONT_END = pathlib.Path(__file__).parents[2] / "mps_emulator" / "msl"
-HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"
 
 
 @pytest.fixture

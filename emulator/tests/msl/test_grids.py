@@ -6,31 +6,6 @@ import numpy as np
 import pytest
 from metal import uint
 
-THREE = [
-    "thread_position_in_grid",
-    "thread_position_in_threadgroup",
-    "threadgroup_position_in_grid",
-    "threads_per_threadgroup",
-    "dispatch_threads_per_threadgroup",
-    "threads_per_grid",
-    "threadgroups_per_grid",
-    "grid_size",
-    "grid_origin",
-]
-ONE = [
-    "thread_index_in_threadgroup",
-    "thread_index_in_simdgroup",
-    "simdgroup_index_in_threadgroup",
-    "simdgroups_per_threadgroup",
-    "dispatch_simdgroups_per_threadgroup",
-    "threads_per_simdgroup",
-    "thread_execution_width",
-    "thread_index_in_quadgroup",
-    "quadgroup_index_in_threadgroup",
-    "quadgroups_per_threadgroup",
-    "dispatch_quadgroups_per_threadgroup",
-]
-
 
 def reference(grid, threadgroup):
     """The expected values, {position in grid: {attribute: value}}."""
@@ -67,6 +42,10 @@ def reference(grid, threadgroup):
             }
     return places
 
+
+_VALUES = reference((1, 1, 1), (1, 1, 1))[0, 0, 0]
+THREE = [name for name, value in _VALUES.items() if isinstance(value, tuple)]
+ONE = [name for name in _VALUES if name not in THREE]
 
 SHAPES = [
     ((1, 1, 1), (1, 1, 1)),
