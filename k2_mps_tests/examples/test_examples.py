@@ -32,7 +32,10 @@ def error_rates(text):
 
 @pytest.fixture(scope="module")
 def trained(run, tmp_path_factory):
-    """Trains an example once on a device; returns its folder and its output."""
+    """Trains an example once on a device; returns its folder and its output.
+
+    Tests that share a training belong to one xdist_group, and so to one process.
+    """
     done = {}
 
     def train(name, device):
@@ -47,6 +50,7 @@ def trained(run, tmp_path_factory):
     return train
 
 
+@pytest.mark.xdist_group("ctc")
 def test_ctc_learns_on_mps(trained):
     folder, text = trained("ctc", "mps")
     rates = error_rates(text)
@@ -55,6 +59,7 @@ def test_ctc_learns_on_mps(trained):
     assert rates["after"] < 10
 
 
+@pytest.mark.xdist_group("ctc")
 def test_both_devices_learn_the_same(trained, run, tmp_path):
     cpu, mps = (trained("ctc", device)[0] for device in ("cpu", "mps"))
     plot = tmp_path / "curves.png"
@@ -68,6 +73,7 @@ def test_both_devices_learn_the_same(trained, run, tmp_path):
     assert max(differences) < TOLERANCE["ctc"]
 
 
+@pytest.mark.xdist_group("transducer")
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_the_transducer_learns(trained, device):
     curve = losses(trained("transducer", device)[0])
@@ -76,6 +82,7 @@ def test_the_transducer_learns(trained, device):
     assert curve[-1] < 0.7 * curve[0]
 
 
+@pytest.mark.xdist_group("transducer")
 def test_both_devices_learn_the_same_transducer(trained):
     cpu, mps = (losses(trained("transducer", device)[0]) for device in ("cpu", "mps"))
     assert max(abs(a - b) / a for a, b in zip(cpu, mps)) < TOLERANCE["transducer"]
@@ -100,6 +107,7 @@ def test_a_resumed_run_is_the_same_to_the_bit(run, tmp_path, name):
             assert torch.equal(moments[number][key], value), (number, key)
 
 
+@pytest.mark.xdist_group("ctc")
 def test_a_run_with_other_settings_is_not_resumed(trained, run, tmp_path):
     error = run("ctc.py", trained("ctc", "mps")[0], "--steps", 2, "--resume", status=1)
     assert "has other settings" in error
@@ -107,6 +115,7 @@ def test_a_run_with_other_settings_is_not_resumed(trained, run, tmp_path):
     assert "there is no checkpoint.pt" in error
 
 
+@pytest.mark.xdist_group("ctc")
 @pytest.mark.parametrize("device", ["cpu", "mps"])
 def test_words_are_decoded(trained, run, device):
     text = run("decode.py", trained("ctc", "mps")[0], "--device", device)

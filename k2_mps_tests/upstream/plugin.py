@@ -22,6 +22,7 @@ At the end the plugin prints the number of tests that ran on mps, and of tests t
 no choice of a device and ran on the CPU.
 """
 
+import collections
 import sys
 import types
 from pathlib import Path
@@ -82,7 +83,8 @@ _TORCH = _StandIn(
 )
 
 
-_RAN = pytest.StashKey()
+# The property of a test's report that says where the test ran.
+_RAN_ON = "ran on"
 _EXCEPTIONS = pytest.StashKey()
 
 
@@ -94,7 +96,6 @@ def pytest_configure(config):
     assert k2.with_mps, "this k2 was built without K2_WITH_MPS"
     assert torch.backends.mps.is_available(), "torch finds no mps device"
     k2.with_cuda = True
-    config.stash[_RAN] = {"mps": 0, "cpu": 0}
     with open(EXCEPTIONS, "rb") as f:
         config.stash[_EXCEPTIONS] = tomlkit.load(f)
 
@@ -139,7 +140,7 @@ def pytest_runtest_call(item):
     devices = getattr(item.cls, "devices", [])
     on_mps = [d for d in devices if d.type == "mps"]
     asks = item.path.name.startswith("mps_")
-    item.config.stash[_RAN]["mps" if on_mps or asks else "cpu"] += 1
+    item.user_properties.append((_RAN_ON, "mps" if on_mps or asks else "cpu"))
     if _name(item) not in item.config.stash[_EXCEPTIONS]["mps_only"]:
         return (yield)
     item.cls.devices = on_mps
@@ -149,8 +150,15 @@ def pytest_runtest_call(item):
         item.cls.devices = devices
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    ran = config.stash[_RAN]
+def pytest_terminal_summary(terminalreporter):
+    ran = collections.Counter(
+        device
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        if getattr(report, "when", "") == "call"
+        for name, device in report.user_properties
+        if name == _RAN_ON
+    )
     emulated = "" if sys.platform == "darwin" else " (emulated)"
     terminalreporter.write_line(
         f"k2's own tests: {ran['mps']} ran on mps{emulated}, "

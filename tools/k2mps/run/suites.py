@@ -102,6 +102,7 @@ SUITES = (
         "k2_mps_tests/examples",
         marked=True,
         extras=("examples",),
+        spread="loadgroup",
     ),
     Suite(
         "docs",
@@ -128,6 +129,7 @@ SUITES = (
         # Its tests compare k2 with torch's own CTC loss, which has no kernel
         # for mps.  k2 itself needs no such help: parity runs without.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
+        spread="worksteal",
     ),
     Suite(
         "upstream-cpp-cpu",
