@@ -79,17 +79,16 @@ def _run(options):
         if unknown:
             raise LookupError(f"no file of kernels is called {', '.join(sorted(unknown))}")
         return on_mps.run(names=options.names, runs=options.runs)
-    try:
-        runner.Gpu()
-    except runner.NoGpu as error:
-        print(f"no GPU: {error}")
+    if runner.first_gpu() is None:
         return runner.NO_GPU
     with tempfile.TemporaryDirectory() as folder:
         return _prepare(Path(folder), options) or runner.run(Path(folder))
 
 
 def _prepare(folder, options):
-    libdevice = options.libdevice or prepare.find_libdevice()
+    from mps_emulator.replay.prepare import find_libdevice  # on Linux only
+
+    libdevice = options.libdevice or find_libdevice()
     if libdevice is None or not libdevice.exists():
         raise LookupError(
             "CUDA's libdevice.10.bc is not found; give it with --libdevice: "

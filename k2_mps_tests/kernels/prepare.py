@@ -2,28 +2,10 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 
 from k2_mps_tests.kernels import runner, sources
-
-# The places of libdevice in CUDA's toolkits and wheels.
-_TOOLKITS = (
-    "/usr/local/cuda/nvvm/libdevice",
-    "/usr/lib/cuda/nvvm/libdevice",
-    "/usr/lib/nvidia-cuda-toolkit/libdevice",
-)
-_LIBDEVICE = "libdevice.10.bc"
-
-
-def find_libdevice():
-    """The path of CUDA's libdevice, None if it is in no usual place."""
-    for folder in _TOOLKITS:
-        path = Path(folder) / _LIBDEVICE
-        if path.exists():
-            return path
-    return None
 
 
 def prepare(folder, libdevice, gpu):
@@ -39,6 +21,8 @@ def prepare(folder, libdevice, gpu):
       LookupError: a file or a kernel has no check, or takes an argument that
         the checks cannot give.
     """
+    from mps_emulator.replay import driver  # on Linux only
+
     folder.mkdir(parents=True, exist_ok=True)
     manifest = []
     count = 0
@@ -72,7 +56,8 @@ def prepare(folder, libdevice, gpu):
         manifest.append({"ptx": ptx, "cases": entries})
         count += len(entries)
     (folder / "cases.json").write_text(json.dumps(manifest))
-    shutil.copyfile(runner.__file__, folder / "run.py")
+    for module, name in ((runner, "run"), (driver, "driver")):
+        shutil.copyfile(module.__file__, folder / f"{name}.py")
     return count
 
 

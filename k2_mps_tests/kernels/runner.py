@@ -2,7 +2,7 @@
 """Runs prepared checks of kernels on an NVIDIA GPU, by CUDA's driver API.
 
 `k2mps kernels --prepare FOLDER` copies this file into FOLDER, where it needs only
-NumPy and a driver:
+NumPy, a driver, and driver.py beside it:
 
     python FOLDER/run.py
     compute-sanitizer --tool memcheck --error-exitcode 9 python FOLDER/run.py
@@ -19,14 +19,6 @@ from pathlib import Path
 import numpy as np
 
 WRONG, NO_GPU = 1, 3
-
-
-class NoGpu(Exception):
-    """The machine has no GPU that CUDA can use; the text gives the reason."""
-
-
-class CudaError(Exception):
-    """A call of the driver failed."""
 
 
 def values(array):
@@ -71,93 +63,44 @@ def differences(buffers, results):
     return found
 
 
-class Gpu:
-    """The first GPU of this machine.
+def first_gpu(say=print):
+    """The first GPU of this machine, a driver.Driver; None if there is none, and says why."""
+    driver = _driver()
+    try:
+        return driver.Driver()
+    except driver.NoGpu as error:
+        say(f"no GPU: {error}")
+        return None
 
-    Raises:
-      NoGpu: there is none.
-    """
 
-    def __init__(self):
-        try:
-            self._cuda = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            raise NoGpu(f"NVIDIA's driver is not installed ({error})")
-        try:
-            self._call("cuInit", 0)
-            device = ctypes.c_int()
-            self._call("cuDeviceGet", ctypes.byref(device), 0)
-        except CudaError as error:
-            raise NoGpu(str(error))
-        name = ctypes.create_string_buffer(100)
-        self._call("cuDeviceGetName", name, len(name), device)
-        self.name = name.value.decode()
-        context = ctypes.c_void_p()
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self._call("cuCtxSetCurrent", context)
+def _driver():
+    try:
+        import driver  # beside a copy of this file
+    except ImportError:
+        from mps_emulator.replay import driver
+    return driver
 
-    def _call(self, name, *arguments):
-        error = getattr(self._cuda, name)(*arguments)
-        if error:
-            text = ctypes.c_char_p()
-            self._cuda.cuGetErrorString(error, ctypes.byref(text))
-            raise CudaError("{}: {}".format(name, (text.value or b"error %d" % error).decode()))
 
-    def load(self, ptx):
-        """Compiles PTX, bytes; returns a module."""
-        module = ctypes.c_void_p()
-        log = ctypes.create_string_buffer(8192)
-        # CU_JIT_ERROR_LOG_BUFFER, and _SIZE_BYTES, a number in place of a pointer.
-        options = (ctypes.c_int * 2)(5, 6)
-        values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
-        try:
-            self._call("cuModuleLoadDataEx", ctypes.byref(module), ptx + b"\0", 2, options, values)
-        except CudaError as error:
-            raise CudaError(f"{error}\n{log.value.decode()}")
-        return module
-
-    def launch(self, module, kernel, launches, threads, contents):
-        """Launches a kernel on copies of arrays and waits; returns the copies."""
-        function = ctypes.c_void_p()
-        self._call("cuModuleGetFunction", ctypes.byref(function), module, kernel.encode())
-        addresses = []
-        try:
-            for content in contents:
-                address = ctypes.c_uint64()
-                self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(content.nbytes))
-                addresses.append(address)
-                self._call(
-                    "cuMemcpyHtoD_v2",
-                    address,
-                    content.ctypes.data_as(ctypes.c_void_p),
-                    ctypes.c_size_t(content.nbytes),
-                )
-            for groups, arguments in launches:
-                # The last arguments of an entry are the size of the grid in threads.
-                values = [addresses[i] for i in arguments] + [
-                    ctypes.c_uint(n) for n in (groups * threads, 1, 1)
-                ]
-                pointers = (ctypes.c_void_p * len(values))(
-                    *[ctypes.addressof(value) for value in values]
-                )
-                self._call(
-                    "cuLaunchKernel", function, groups, 1, 1, threads, 1, 1, 0, None, pointers, None
-                )
-            self._call("cuCtxSynchronize")
-            results = []
-            for content, address in zip(contents, addresses):
-                result = np.empty_like(content)
-                self._call(
-                    "cuMemcpyDtoH_v2",
-                    result.ctypes.data_as(ctypes.c_void_p),
-                    address,
-                    ctypes.c_size_t(content.nbytes),
-                )
-                results.append(result)
-            return results
-        finally:
-            for address in addresses:
-                self._cuda.cuMemFree_v2(address)
+def _launch(gpu, module, kernel, launches, threads, contents):
+    """Launches a kernel on copies of arrays and waits; returns the copies."""
+    function = gpu.function(module, kernel)
+    addresses = []
+    try:
+        for content in contents:
+            addresses.append(gpu.allocate(content.nbytes))
+            gpu.write(addresses[-1], 0, content)
+        for groups, arguments in launches:
+            values = [ctypes.c_uint64(addresses[i]) for i in arguments]
+            # The last arguments of an entry are the size of the grid in threads.
+            values += [ctypes.c_uint(n) for n in (groups * threads, 1, 1)]
+            gpu.launch(function, (groups, 1, 1), (threads, 1, 1), values)
+        return [
+            gpu.read(address, content.nbytes).view(content.dtype).reshape(content.shape)
+            for content, address in zip(contents, addresses)
+        ]
+    finally:
+        for address in addresses:
+            gpu.free(address)
 
 
 def check(launch, case, buffers, runs=2):
@@ -209,10 +152,8 @@ def report(kernels, say=print):
 
 def run(folder, say=print):
     """Runs the checks in a folder; returns an exit status."""
-    try:
-        gpu = Gpu()
-    except NoGpu as error:
-        say(f"no GPU: {error}")
+    gpu = first_gpu(say)
+    if gpu is None:
         return NO_GPU
     say(f"on {gpu.name}")
     manifest = json.loads((folder / "cases.json").read_text())
@@ -230,12 +171,12 @@ def run(folder, say=print):
                     )
                     for i in range(case["buffers"])
                 ]
-                found = check(lambda *how: gpu.launch(module, *how), case, buffers)
+                found = check(lambda *how: _launch(gpu, module, *how), case, buffers)
                 yield case["kernel"], case["name"], found
 
     try:
         return report(outcomes(), say)
-    except CudaError as error:
+    except _driver().CudaError as error:
         say(f"CUDA: {error}")
         return WRONG
 

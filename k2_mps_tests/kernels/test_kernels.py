@@ -263,7 +263,7 @@ def test_prepared_folder(tmp_path):
             assert f"content_{case['buffers'] - 1}" in arrays
             assert any(name.startswith("expected_") for name in arrays)
     done = subprocess.run(
-        [sys.executable, "-I", folder / "run.py"],
+        [sys.executable, "-E", "-s", folder / "run.py"],
         cwd="/",
         env={**os.environ, **NO_GPU},
         capture_output=True,

@@ -9,7 +9,7 @@ from ..msl import nvptx
 from ..msl.errors import ToolError
 from ..msl.language import NEWEST, Language
 from ..msl.pipeline import Program
-from . import cuda, player
+from . import cuda, driver, player
 from .emulated import constants
 
 _LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
@@ -85,5 +85,5 @@ def prepare(recording, folder, gpu, libdevice, whole_simdgroups):
     (folder / "kernels.json").write_text(json.dumps(programs))
     shutil.copyfile(recording.folder / "manifest.json", folder / "manifest.json")
     (folder / "contents.packed").write_bytes(player.pack(recording.contents))
-    shutil.copyfile(player.__file__, folder / "player.py")
-    shutil.copyfile(cuda.__file__, folder / "replay.py")
+    for module, name in ((cuda, "replay"), (driver, "driver"), (player, "player")):
+        shutil.copyfile(module.__file__, folder / f"{name}.py")
