@@ -130,15 +130,18 @@ def test_build_refuses_macos(tmp_path):
     assert "mps-emulator is for Linux" in done.stderr
 
 
-def test_ending_behind_a_backward(run_python):
+def test_ending_behind_a_backward(run_python, in_threads):
     """At the end autograd's thread may still hold objects of the backward."""
-    for _ in range(5):
+
+    def run():
         done = run_python(
             "import torch\n"
             "x = torch.ones(3, device='mps', requires_grad=True)\n"
             "(x * 2).sum().backward()\n"
         )
         assert done.returncode == 0, done.stderr
+
+    in_threads([run] * 5)
 
 
 def test_exported_symbols():

@@ -3,7 +3,7 @@
 // test_commands.py has the emulator's messages.
 #include "extension.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/zeros.h>
 #include <torch/mps.h>
 
 #include <map>
