@@ -71,7 +71,7 @@ class Machine:
     def report(self):
         environment = Environment(Project(self.root))
         environment.install_group = lambda name: False
-        return mac_report.make(environment, lambda: None, Request(), mac_report.QUICK)
+        return mac_report.make(environment, lambda: None, Request(), mac_report.Plan())
 
 
 @pytest.fixture

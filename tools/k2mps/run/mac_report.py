@@ -28,7 +28,6 @@ VALIDATION = {"MTL_DEBUG_LAYER": "1", "MTL_SHADER_VALIDATION": "1"}
 
 # Tests in which threads, processes and the GPU work on the same memory.
 _RACES = ("test_threads", "test_processes", "test_copies")
-_QUICK_SUITE = ("parity", "test_interop or test_losses")
 
 _MARK = '<script type="application/json" id="k2mps-mac-report">'
 
@@ -41,10 +40,18 @@ class Plan:
     arguments: tuple[str, ...] = ()  # of pytest, for the suites
     rounds: int = 5000  # how often a test of threads repeats what it does
     repeats: int = 5  # how often all tests of races run
+    kernels: str = "*.metal"  # the files of kernels that are measured
     quick: bool = False  # whether the benchmark is short
 
 
-QUICK = Plan(_QUICK_SUITE[:1], ("-k", _QUICK_SUITE[1]), rounds=20, repeats=1, quick=True)
+QUICK = Plan(
+    ("parity",),
+    ("-k", "test_interop or test_losses"),
+    rounds=20,
+    repeats=1,
+    kernels="dense_*.metal",
+    quick=True,
+)
 
 
 def make(
@@ -124,7 +131,7 @@ class _Run:
         """Each file alone, as it is and with Metal's own checks."""
         found, wrong = {}, []
         folder = self.environment.project.root / "patches/files/k2/csrc/mps/kernels"
-        for path in sorted(folder.glob("*.metal")):
+        for path in sorted(folder.glob(self.plan.kernels)):
             found[path.stem] = {}
             for kind, variables in (("plain", {}), ("validated", VALIDATION)):
                 module = "k2_mps_tests.kernels.measure"
