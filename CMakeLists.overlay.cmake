@@ -22,9 +22,9 @@
 #   mps_emulator_DIR    the folder of the emulator's CMake package, only on Linux
 #                       with K2_WITH_MPS=ON
 #   K2_FOR_WHEEL        whether the libraries are for a wheel
-#   K2_UNITY            whether one compiler reads torch's headers for several files
-#                       of `_k2`, which is several times as fast and hides missing
-#                       includes; by default, unless the build is for a wheel
+#   K2_UNITY            whether each processor compiles one file that includes its
+#                       share of `_k2`'s, which is several times as fast and hides
+#                       missing includes; by default, unless for a wheel
 #   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
 #                       allow Python's symbols, and no others, to be undefined
 
@@ -95,7 +95,12 @@ endif()
 if(K2_UNITY)
   # Called at the end of k2's top directory, when its targets exist.
   function(k2_compile_together)
-    set_target_properties(_k2 PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+    get_target_property(sources _k2 SOURCES)
+    list(LENGTH sources count)
+    cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
+    math(EXPR size "(${count} + ${cores} - 1) / ${cores}")
+    set_target_properties(_k2 PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
   endfunction()
   cmake_language(DEFER CALL k2_compile_together)
 endif()

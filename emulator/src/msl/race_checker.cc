@@ -25,6 +25,9 @@ constexpr size_t kMostRecords = 8;
 // The distance up to which an access counts as one to the nearest buffer.
 constexpr uintptr_t kNear = uintptr_t{1} << 24;
 
+// The least size of a page of memory.
+constexpr uintptr_t kPage = 4096;
+
 // "line 12" for an address behind a call, by binutils.  Code of an emulator's
 // header counts for the line that calls it.
 std::string LineOf(const void *place) {
@@ -66,7 +69,10 @@ void RaceChecker::Begin(const Dispatch &dispatch,
                       dispatch.threadgroup[d];
   fences_used_ = false;
   failure_.clear();
-  words_[kDevice].clear();
+  recent_ = Range();
+  std::fill(std::begin(library_pages_), std::end(library_pages_), UINTPTR_MAX);
+  device_words_.clear();
+  threadgroup_words_.resize(threadgroup_bytes / 4);
   told_.clear();
   if (dispatch.concurrent_group == 0 ||
       dispatch.concurrent_group != concurrent_group_)
@@ -76,7 +82,7 @@ void RaceChecker::Begin(const Dispatch &dispatch,
 
 void RaceChecker::End() {
   if (concurrent_group_ == 0) return;
-  for (const auto &[word, records] : words_[kDevice])
+  for (const auto &[word, records] : device_words_)
     for (const Record &record : records)
       former_[word].push_back({record, dispatch_->kernel->name});
 }
@@ -88,8 +94,9 @@ void RaceChecker::BeginThreadgroup(const uint32_t (&position)[3],
   // Epochs begin at 1; an unknown threadgroup's 0 is before all.
   epoch_[kDevice] = epoch_[kThreadgroup] = 1;
   threads_.assign(threads, Thread());
-  initialized_.assign(threadgroup_bytes_, false);
-  words_[kThreadgroup].clear();
+  initialized_.assign(threadgroup_bytes_, 0);
+  for (size_t index : used_words_) threadgroup_words_[index].clear();
+  used_words_.clear();
 }
 
 void RaceChecker::EndThreadgroup() const {
@@ -137,6 +144,16 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
+  const bool is_write = flags & kMpsEmulatorMslWrite;
+  // Most accesses are to the buffer of the access before.
+  if (begin - recent_.begin < recent_.size &&
+      size <= recent_.size - (begin - recent_.begin) &&
+      !(is_write && recent_.may_be_constant))
+    return true;
+  if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
+  const uintptr_t page = begin / kPage;
+  uintptr_t &known = library_pages_[page % std::size(library_pages_)];
+  if (page == known) return false;
   const Parameter *near = nullptr;  // the nearest
   uintptr_t distance = UINTPTR_MAX;
   const Parameter *hit = nullptr;
@@ -159,7 +176,7 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     }
   }
   if (hit != nullptr) {
-    if (constant != nullptr && (flags & kMpsEmulatorMslWrite))
+    if (constant != nullptr && is_write)
       failure_ = Text(
           "%s writes to memory that is buffer %u ('%s') as well, in %s: "
           "nothing "
@@ -169,12 +186,15 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
           "bind another buffer",
           Name(thread, group_).c_str(), constant->index, constant->name.c_str(),
           LineOf(place).c_str());
+    recent_ = RangeOf(*hit);
     return true;
   }
-  if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
   // Constants at program scope are in the kernel's library.
   Dl_info library;
-  if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) return false;
+  if (dladdr(reinterpret_cast<void *>(begin), &library) != 0) {
+    known = page;
+    return false;
+  }
   std::string where = " outside of every buffer of the dispatch";
   if (near != nullptr && distance <= kNear) {
     const Binding &binding = dispatch_->buffers[near->index];
@@ -185,6 +205,24 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
   }
   NoteOutside(thread, size, flags, where, place);
   return false;
+}
+
+RaceChecker::Range RaceChecker::RangeOf(const Parameter &parameter) const {
+  auto range = [this](const Parameter &each) {
+    const Binding &binding = dispatch_->buffers[each.index];
+    return Range{reinterpret_cast<uintptr_t>(binding.data), binding.size};
+  };
+  Range result = range(parameter);
+  for (const Parameter &other : dispatch_->kernel->parameters) {
+    if (other.kind != Parameter::Kind::kBuffer || !other.active ||
+        !other.constant)
+      continue;
+    const Range constant = range(other);
+    if (constant.begin < result.begin + result.size &&
+        result.begin < constant.begin + constant.size)
+      result.may_be_constant = true;
+  }
+  return result;
 }
 
 void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
@@ -226,9 +264,17 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
   }
 }
 
+RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
+  if (memory == kDevice) return device_words_[word];
+  const size_t index = (word - threadgroup_begin_) / 4;
+  Word &found = threadgroup_words_[index];
+  if (found.empty()) used_words_.push_back(index);
+  return found;
+}
+
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
-  Word &records = words_[memory][word];
+  Word &records = WordAt(word, memory);
   bool is_write = record.flags & kMpsEmulatorMslWrite;
   size_t kept = 0;
   bool is_known = false;
@@ -332,22 +378,19 @@ void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
 void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
                                    size_t size, unsigned flags,
                                    const void *place) {
-  size_t first = begin - threadgroup_begin_;
-  size_t last = std::min(first + size, threadgroup_bytes_);
-  if (flags & kMpsEmulatorMslWrite && !(flags & kMpsEmulatorMslAtomic)) {
-    std::fill(initialized_.begin() + first, initialized_.begin() + last, true);
-    return;
-  }
-  bool is_initialized =
-      std::all_of(initialized_.begin() + first, initialized_.begin() + last,
-                  [](bool byte) { return byte; });
-  if (!is_initialized && (flags & kMpsEmulatorMslStore) == 0)
+  const auto first = initialized_.begin() + (begin - threadgroup_begin_);
+  const auto last =
+      first + std::min<ptrdiff_t>(size, initialized_.end() - first);
+  const bool is_plain_write =
+      flags & kMpsEmulatorMslWrite && !(flags & kMpsEmulatorMslAtomic);
+  if (!is_plain_write && (flags & kMpsEmulatorMslStore) == 0 &&
+      std::find(first, last, 0) != last)
     failure_ = Text(
         "%s reads threadgroup memory that no thread has written so far, in %s: "
         "either it is not initialised, or a threadgroup_barrier is missing "
         "before",
         Name(thread, group_).c_str(), LineOf(place).c_str());
-  std::fill(initialized_.begin() + first, initialized_.begin() + last, true);
+  std::fill(first, last, 1);
 }
 
 void RaceChecker::PassThreadgroupBarrier(unsigned mem_flags) {

@@ -111,6 +111,13 @@ class RaceChecker {
     Clock seen;      // what atomic reads received, before the next fence
   };
 
+  // The memory of a buffer.
+  struct Range {
+    uintptr_t begin = 0;
+    size_t size = 0;
+    bool may_be_constant = false;  // a `constant` buffer has some of it
+  };
+
   static void Join(Clock *clock, const Clock &other);
 
   // Accesses of earlier dispatches, and of the host.
@@ -119,6 +126,8 @@ class RaceChecker {
   void AccessWord(unsigned thread, uintptr_t word, const Record &record,
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
+  Word &WordAt(uintptr_t word, Memory memory);
+  Range RangeOf(const Parameter &parameter) const;
   // Whether an access is within a bound buffer; notes an access just outside.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
@@ -148,8 +157,12 @@ class RaceChecker {
   bool fences_used_ = false;
   std::string failure_;  // the first one, which ends the checks
   std::vector<Thread> threads_;
-  std::vector<bool> initialized_;  // bytes of threadgroup memory
-  std::unordered_map<uintptr_t, Word> words_[kMemories];
+  Range recent_;  // the buffer of the last access to device memory
+  uintptr_t library_pages_[8];  // numbers of pages of a kernel's library
+  std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
+  std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
+  std::vector<Word> threadgroup_words_;
+  std::vector<size_t> used_words_;  // those that are not empty
   std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
   uint64_t concurrent_group_ = 0;
   std::unordered_map<uintptr_t, std::vector<Former>> former_;
