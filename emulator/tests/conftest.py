@@ -187,7 +187,6 @@ PLANTED_KINDS = (
     "constant memory that is written",
 )
 
-_planted = {}  # {id of a test: kind}
 _planted_outcomes = {}  # {kind: [whether caught]}
 
 
@@ -195,11 +194,11 @@ def pytest_collection_modifyitems(items):
     for item in items:
         for mark in item.iter_markers("planted"):
             assert mark.args[0] in PLANTED_KINDS, mark.args[0]
-            _planted[item.nodeid] = mark.args[0]
+            item.user_properties.append(("planted", mark.args[0]))
 
 
 def pytest_runtest_logreport(report):
-    kind = _planted.get(report.nodeid)
+    kind = dict(report.user_properties).get("planted")
     if kind is not None and report.when == "call":
         _planted_outcomes.setdefault(kind, []).append(report.passed)
 
