@@ -38,7 +38,7 @@ def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True)
         added.setdefault(hunk.path, set()).update(lines)
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name).resolve()
-        contents = _write(checkout, tip, [*added, ".flake8"], folder)
+        contents = _write(checkout, tip, [*added, ".flake8", "CPPLINT.cfg"], folder)
         cxx = [path for path in contents if with_cpplint and path.endswith(_CXX)]
         python = [path for path in contents if path.endswith(".py")]
         for module, options, paths in (
