@@ -6,6 +6,7 @@ To add or change a suite, edit `SUITES`.
 
 import collections
 import dataclasses
+import os
 import re
 import sys
 import time
@@ -32,6 +33,10 @@ _TEST = re.compile(r"^def test_", re.MULTILINE)
 # What skips the tests that need k2 where it is missing, and its reason.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 _K2_IS_MISSING = "k2 itself is missing"
+
+# Linux's folder in memory, and the bytes that a suite may need there.
+_MEMORY = "/dev/shm"
+_ROOM = 4 << 30
 
 # The longest tests take about a minute; one that hangs ends the run, with the
 # stack of each thread, even if it keeps Python's lock.
@@ -64,6 +69,7 @@ class Suite:
     # On which systems it exists, as `sys.platform` says.
     platforms: tuple[str, ...] = ("linux", "darwin")
     extras: tuple[str, ...] = ()  # groups of pyproject.toml that it needs besides "test"
+    many_files: bool = False  # whether its tests write so many files that the disk is slow
 
     @property
     def title(self) -> str:
@@ -79,6 +85,7 @@ SUITES = (
         device=Device.CPU,
         on_k2=False,
         spread="worksteal",
+        many_files=True,
     ),
     Suite(
         "emulator",
@@ -219,6 +226,8 @@ def run(
     # Measurements of this machine must not influence a suite.  A suite starts
     # thousands of interpreters, which need not all compile our modules.
     variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
+    if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
+        variables["TMPDIR"] = _MEMORY
     if suite.cpp and built:
         variables["K2_TESTS"] = str(built.directory)
     if built:
@@ -270,6 +279,16 @@ def run(
             result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
         )
     return result
+
+
+def _has_room(folder: str) -> bool:
+    """Whether tests may keep programs and gigabytes of files there."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return False
+    room = found.f_bavail * found.f_frsize
+    return room > _ROOM and not found.f_flag & os.ST_NOEXEC and os.access(folder, os.W_OK)
 
 
 def not_run(project: Project, suite: Suite, reason: str) -> Result:
