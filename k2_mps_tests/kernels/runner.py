@@ -65,7 +65,11 @@ def differences(buffers, results):
 
 def first_gpu(say=print):
     """The first GPU of this machine, a driver.Driver; None if there is none, and says why."""
-    driver = _driver()
+    try:
+        driver = _driver()
+    except ImportError:
+        say("no GPU: CUDA's driver is not for this system")
+        return None
     try:
         return driver.Driver()
     except driver.NoGpu as error:
