@@ -69,7 +69,21 @@ void RaceChecker::Begin(const Dispatch &dispatch,
                       dispatch.threadgroup[d];
   fences_used_ = false;
   failure_.clear();
-  recent_ = Range();
+  recent_ = nullptr;
+  buffers_.clear();
+  for (const Parameter &parameter : dispatch.kernel->parameters) {
+    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
+      continue;
+    const Binding &binding = dispatch.buffers[parameter.index];
+    buffers_.push_back({&parameter, reinterpret_cast<uintptr_t>(binding.data),
+                        binding.size, false});
+  }
+  for (Buffer &buffer : buffers_)
+    for (const Buffer &other : buffers_)
+      if (other.parameter->constant &&
+          other.begin < buffer.begin + buffer.size &&
+          buffer.begin < other.begin + other.size)
+        buffer.may_be_constant = true;
   std::fill(std::begin(library_pages_), std::end(library_pages_), UINTPTR_MAX);
   device_words_.clear();
   threadgroup_words_.resize(threadgroup_bytes / 4);
@@ -146,32 +160,28 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
   const bool is_write = flags & kMpsEmulatorMslWrite;
   // Most accesses are to the buffer of the access before.
-  if (begin - recent_.begin < recent_.size &&
-      size <= recent_.size - (begin - recent_.begin) &&
-      !(is_write && recent_.may_be_constant))
+  if (recent_ != nullptr && recent_->Has(begin, size) &&
+      !(is_write && recent_->may_be_constant))
     return true;
   if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
   const uintptr_t page = begin / kPage;
   uintptr_t &known = library_pages_[page % std::size(library_pages_)];
   if (page == known) return false;
-  const Parameter *near = nullptr;  // the nearest
+  const Buffer *near = nullptr;  // the nearest
   uintptr_t distance = UINTPTR_MAX;
-  const Parameter *hit = nullptr;
+  const Buffer *hit = nullptr;
   const Parameter *constant = nullptr;
-  for (const Parameter &parameter : dispatch_->kernel->parameters) {
-    if (parameter.kind != Parameter::Kind::kBuffer || !parameter.active)
-      continue;
-    const Binding &binding = dispatch_->buffers[parameter.index];
-    auto data = reinterpret_cast<uintptr_t>(binding.data);
-    if (begin - data < binding.size && size <= binding.size - (begin - data)) {
-      hit = &parameter;
-      if (parameter.constant) constant = &parameter;
+  for (const Buffer &buffer : buffers_) {
+    if (buffer.Has(begin, size)) {
+      hit = &buffer;
+      if (buffer.parameter->constant) constant = buffer.parameter;
       continue;
     }
-    const uintptr_t away =
-        begin < data ? data - begin : begin + size - (data + binding.size);
+    const uintptr_t away = begin < buffer.begin
+                               ? buffer.begin - begin
+                               : begin + size - (buffer.begin + buffer.size);
     if (away <= distance) {
-      near = &parameter;
+      near = &buffer;
       distance = away;
     }
   }
@@ -179,14 +189,12 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     if (constant != nullptr && is_write)
       failure_ = Text(
           "%s writes to memory that is buffer %u ('%s') as well, in %s: "
-          "nothing "
-          "may write to `constant` memory while a kernel that has it runs, the "
-          "GPU reads it from a cache.  Declare the parameter `device const`, "
-          "or "
-          "bind another buffer",
+          "nothing may write to `constant` memory while a kernel that has it "
+          "runs, the GPU reads it from a cache.  Declare the parameter "
+          "`device const`, or bind another buffer",
           Name(thread, group_).c_str(), constant->index, constant->name.c_str(),
           LineOf(place).c_str());
-    recent_ = RangeOf(*hit);
+    recent_ = hit;
     return true;
   }
   // Constants at program scope are in the kernel's library.
@@ -196,33 +204,13 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     return false;
   }
   std::string where = " outside of every buffer of the dispatch";
-  if (near != nullptr && distance <= kNear) {
-    const Binding &binding = dispatch_->buffers[near->index];
-    where = Text(
-        " at byte %td of buffer %u ('%s'), which has %zu bytes",
-        reinterpret_cast<char *>(begin) - static_cast<char *>(binding.data),
-        near->index, near->name.c_str(), binding.size);
-  }
+  if (near != nullptr && distance <= kNear)
+    where =
+        Text(" at byte %td of buffer %u ('%s'), which has %zu bytes",
+             static_cast<ptrdiff_t>(begin - near->begin),
+             near->parameter->index, near->parameter->name.c_str(), near->size);
   NoteOutside(thread, size, flags, where, place);
   return false;
-}
-
-RaceChecker::Range RaceChecker::RangeOf(const Parameter &parameter) const {
-  auto range = [this](const Parameter &each) {
-    const Binding &binding = dispatch_->buffers[each.index];
-    return Range{reinterpret_cast<uintptr_t>(binding.data), binding.size};
-  };
-  Range result = range(parameter);
-  for (const Parameter &other : dispatch_->kernel->parameters) {
-    if (other.kind != Parameter::Kind::kBuffer || !other.active ||
-        !other.constant)
-      continue;
-    const Range constant = range(other);
-    if (constant.begin < result.begin + result.size &&
-        result.begin < constant.begin + constant.size)
-      result.may_be_constant = true;
-  }
-  return result;
 }
 
 void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
@@ -467,15 +455,12 @@ std::string RaceChecker::Name(unsigned thread, uint32_t group) const {
 std::string RaceChecker::DescribeAddress(uintptr_t address,
                                          Memory memory) const {
   if (memory == kThreadgroup) return "threadgroup memory";
-  for (const Parameter &parameter : dispatch_->kernel->parameters) {
-    if (parameter.kind != Parameter::Kind::kBuffer) continue;
-    const Binding &binding = dispatch_->buffers[parameter.index];
-    auto data = reinterpret_cast<uintptr_t>(binding.data);
+  for (const Buffer &buffer : buffers_) {
     // The word may begin up to 3 bytes before an unaligned buffer.
-    if (binding.data != nullptr && address + 3 - data < binding.size + 3)
+    if (buffer.begin != 0 && address + 3 - buffer.begin < buffer.size + 3)
       return Text("byte %zu of buffer %u ('%s')",
-                  address < data ? size_t{0} : address - data, parameter.index,
-                  parameter.name.c_str());
+                  address < buffer.begin ? size_t{0} : address - buffer.begin,
+                  buffer.parameter->index, buffer.parameter->name.c_str());
   }
   return "device memory";
 }

@@ -111,11 +111,17 @@ class RaceChecker {
     Clock seen;      // what atomic reads received, before the next fence
   };
 
-  // The memory of a buffer.
-  struct Range {
-    uintptr_t begin = 0;
-    size_t size = 0;
-    bool may_be_constant = false;  // a `constant` buffer has some of it
+  // A buffer that the kernel may access.
+  struct Buffer {
+    // Whether all of an access to `extent` bytes is within it.
+    bool Has(uintptr_t address, size_t extent) const {
+      return address - begin < size && extent <= size - (address - begin);
+    }
+
+    const Parameter *parameter;
+    uintptr_t begin;
+    size_t size;
+    bool may_be_constant;  // a `constant` buffer has some of it
   };
 
   static void Join(Clock *clock, const Clock &other);
@@ -127,7 +133,6 @@ class RaceChecker {
                   Memory memory);
   bool IsOrdered(const Record &before, const Record &now) const;
   Word &WordAt(uintptr_t word, Memory memory);
-  Range RangeOf(const Parameter &parameter) const;
   // Whether an access is within a bound buffer; notes an access just outside.
   bool IsInBuffer(unsigned thread, uintptr_t begin, size_t size, unsigned flags,
                   const void *place);
@@ -157,12 +162,13 @@ class RaceChecker {
   bool fences_used_ = false;
   std::string failure_;  // the first one, which ends the checks
   std::vector<Thread> threads_;
-  Range recent_;  // the buffer of the last access to device memory
-  uintptr_t library_pages_[8];  // numbers of pages of a kernel's library
+  std::vector<Buffer> buffers_;
+  const Buffer *recent_ = nullptr;  // that of the last access to device memory
+  uintptr_t library_pages_[8];      // numbers of pages of a kernel's library
   std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
   std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
   std::vector<Word> threadgroup_words_;
-  std::vector<size_t> used_words_;  // those that are not empty
+  std::vector<size_t> used_words_;             // those that are not empty
   std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
   uint64_t concurrent_group_ = 0;
   std::unordered_map<uintptr_t, std::vector<Former>> former_;
