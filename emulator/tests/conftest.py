@@ -25,7 +25,7 @@ def _cmake_build(source, folder, *options):
     """Builds a CMake project of Objective-C++ in a folder, new or of an earlier build."""
     clang = shutil.which(os.environ.get("CXX", "clang++-19"))
     configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *options]
-    configure += ["-DCMAKE_BUILD_TYPE=RelWithDebInfo"]
+    configure += ["-DCMAKE_BUILD_TYPE=Release"]
     configure += [f"-DCMAKE_{language}_COMPILER={clang}" for language in ("CXX", "OBJCXX")]
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Tests may run in several processes: the first one builds, the others wait.

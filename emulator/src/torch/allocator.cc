@@ -25,8 +25,6 @@ void ReleaseContext(void *context) {
 
 void ReleaseNothing(void *) {}
 
-c10::Device MpsDevice() { return c10::Device(c10::DeviceType::MPS, 0); }
-
 // The buffer of torch's allocator with this handle; nullptr for any other
 // address. On a Mac too the allocator knows only its own buffers.
 Buffer *FindTorchBuffer(const void *handle) {

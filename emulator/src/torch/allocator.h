@@ -7,6 +7,9 @@
 
 namespace mps_emulator {
 
+// The only device of its type.
+inline c10::Device MpsDevice() { return {c10::DeviceType::MPS, 0}; }
+
 at::mps::IMPSAllocator &TorchAllocator();
 
 // Whether TORCH_DEVICE_BACKEND_AUTOLOAD=0 turned the device off and

@@ -24,8 +24,6 @@ using c10::DeviceIndex;
 using c10::DeviceType;
 using c10::Stream;
 
-Device MpsDevice() { return Device(DeviceType::MPS, 0); }
-
 double NowInMilliseconds() {
   return std::chrono::duration<double, std::milli>(
              std::chrono::steady_clock::now().time_since_epoch())

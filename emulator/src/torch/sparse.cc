@@ -12,7 +12,7 @@ namespace {
 
 namespace native = at::native;
 
-constexpr OwnKernel kOwnKernels[] = {
+constexpr OwnKernel kSparseKernels[] = {
     {"_sparse_coo_tensor_with_dims", MakeKernel<&native::new_with_dims_sparse>},
     {"_sparse_coo_tensor_with_dims_and_tensors",
      MakeKernel<&native::new_with_dims_and_tensor_sparse_symint>},
@@ -38,7 +38,7 @@ constexpr OwnKernel kOwnKernels[] = {
 };
 
 TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
-  for (const OwnKernel &kernel : kOwnKernels)
+  for (const OwnKernel &kernel : kSparseKernels)
     m.impl(kernel.name.data(), kernel.make());
 }
 
@@ -46,7 +46,7 @@ TORCH_LIBRARY_IMPL(aten, SparseMPS, m) {
 
 bool HasOwnSparseKernel(std::string_view name) {
   return std::any_of(
-      std::begin(kOwnKernels), std::end(kOwnKernels),
+      std::begin(kSparseKernels), std::end(kSparseKernels),
       [name](const OwnKernel &kernel) { return kernel.name == name; });
 }
 

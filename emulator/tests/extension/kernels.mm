@@ -8,7 +8,7 @@
 
 namespace {
 
-NSString *const kSource = @R"(
+NSString *const kKernels = @R"(
 #include <metal_stdlib>
 using namespace metal;
 
@@ -76,7 +76,7 @@ kernel void at_most_64_threads(device float *out [[buffer(0)]],
 id<MTLLibrary> Library() {
   static id<MTLLibrary> library = [] {
     NSError *error = nil;
-    id<MTLLibrary> compiled = [MetalDevice() newLibraryWithSource:kSource
+    id<MTLLibrary> compiled = [MetalDevice() newLibraryWithSource:kKernels
                                                           options:nil
                                                             error:&error];
     TORCH_CHECK(compiled, [[error localizedDescription] UTF8String]);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace at::native::mps;
 
-const char *kSource = R"(
+const char *kShader = R"(
 #include <metal_stdlib>
 using namespace metal;
 kernel void multiply(device float *x [[buffer(0)]],
@@ -23,7 +23,7 @@ kernel void multiply(device float *x [[buffer(0)]],
 
 void MultiplyWithHelpers(at::Tensor x, double factor,
                          std::vector<int64_t> added) {
-  static MetalShaderLibrary library(kSource, 1);
+  static MetalShaderLibrary library(kShader, 1);
   id<MTLComputePipelineState> pipeline =
       library.getPipelineStateForFunc("multiply", {"float"});
   at::mps::MPSStream *stream = at::mps::getCurrentMPSStream();
