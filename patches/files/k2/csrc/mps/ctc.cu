@@ -30,7 +30,7 @@ namespace k2 {
 
 namespace {
 
-constexpr const char *kSource = "ctc";
+constexpr const char *kCtc = "ctc";
 constexpr const char *kBest = "ctc_best";
 
 int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
@@ -62,19 +62,19 @@ int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
 }
 
 // What all kernels read.
-struct Inputs {
+struct CtcInputs {
   CtcParams params;
   torch::Tensor arcs, state_begins, leaving_begins, b_scores, b_begins,
       penalized;
 };
 
-Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
-                 float penalty, bool use_double, bool all_sums) {
+CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
+                    float penalty, bool use_double, bool all_sums) {
   FsaVec &fsas = graphs.fsas;
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   b_begins = dense.shape.RowSplits(1);
-  Inputs ans;
+  CtcInputs ans;
   const int32_t num_fsas = fsas.Dim0(), num_states = leaving_begins.Dim() - 1,
                 num_arcs = fsas.values.Dim(),
                 states_of_fsa = num_states / num_fsas + 1;
@@ -109,7 +109,7 @@ Inputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
 // the host, which would have to wait for it: most are not much larger than the
 // average, and threads go through the states of larger ones.
 uint32_t ThreadsOf(const char *source, const char *kernel,
-                   const Inputs &inputs) {
+                   const CtcInputs &inputs) {
   const int64_t num_fsas = inputs.params.num_fsas,
                 states = int64_t{inputs.params.num_states} * 3 / 2;
   return mps::FitThreads(
@@ -118,7 +118,7 @@ uint32_t ThreadsOf(const char *source, const char *kernel,
 }
 
 // Encodes ctc_best_scores, ctc_best_path and ctc_keep.
-torch::Tensor KeptArcs(CtcGraphs &graphs, const Inputs &inputs) {
+torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options(),
                              ints = inputs.state_begins.options();
@@ -165,7 +165,7 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                                       bool use_double, bool all_sums,
                                       float output_beam) {
   NVTX_RANGE(K2_FUNC);
-  Inputs inputs =
+  CtcInputs inputs =
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   CtcParams &params = inputs.params;
   params.beam = output_beam;
@@ -183,9 +183,9 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                 totals = torch::empty({params.num_fsas, 2}, floats),
                 scores = torch::empty({params.num_fsas}, floats);
   const char *kernel = use_double ? "ctc_sums_double" : "ctc_sums_float";
-  mps::Launch(kSource, kernel,
+  mps::Launch(kCtc, kernel,
               {static_cast<uint32_t>(2 * params.num_fsas),
-               ThreadsOf(kSource, kernel, inputs)},
+               ThreadsOf(kCtc, kernel, inputs)},
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                graphs.entering_begins, graphs.entering, inputs.b_scores,
                inputs.b_begins, kept, inputs.penalized, graphs.is_bad, sums,
@@ -200,7 +200,7 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
                                        torch::Tensor score_grads,
                                        bool need_graphs, bool need_dense) {
   NVTX_RANGE(K2_FUNC);
-  const Inputs inputs =
+  const CtcInputs inputs =
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   const CtcParams &params = inputs.params;
   const torch::TensorOptions floats = inputs.b_scores.options();
@@ -215,7 +215,7 @@ std::vector<torch::Tensor> CtcBackward(CtcGraphs &graphs, DenseFsaVec &dense,
         saved[2],    score_grads,         grad};
     arguments.insert(arguments.end(), more.begin(), more.end());
     arguments.push_back(params);
-    mps::Launch(kSource, kernel, grid, arguments);
+    mps::Launch(kCtc, kernel, grid, arguments);
   };
   torch::Tensor a_grad, b_grad;
   if (need_graphs) {

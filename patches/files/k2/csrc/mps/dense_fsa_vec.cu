@@ -31,7 +31,7 @@ namespace k2 {
 
 namespace {
 
-constexpr const char *kSource = "dense_fsa_vec";
+constexpr const char *kDenseFsaVec = "dense_fsa_vec";
 constexpr uint32_t kMaxThreads = 256;
 
 // One threadgroup for each of `rows`, which have `size` elements.
@@ -75,7 +75,7 @@ DenseFsaVec DenseFsaVecMps(const at::Tensor &log_probs,
       row += segments[i].num_frames + 1;
       params.first_rows[k + 1] = row;
     }
-    mps::Launch(kSource, "dense_fsa_vec",
+    mps::Launch(kDenseFsaVec, "dense_fsa_vec",
                 GridOfRows(row - params.first_rows[0], params.num_symbols + 1),
                 {from, *scores, row_splits, params});
   }
@@ -111,7 +111,7 @@ void DenseFsaVecGradMps(const at::Tensor &scores_grad,
       params.start_frames[k] = segment.start_frame;
       params.end_frames[k] = segment.start_frame + segment.num_frames;
     }
-    mps::Launch(kSource, "dense_fsa_vec_grad",
+    mps::Launch(kDenseFsaVec, "dense_fsa_vec_grad",
                 GridOfRows(grad.size(0) * grad.size(1), params.num_symbols),
                 {scores_grad, grad, params});
   }

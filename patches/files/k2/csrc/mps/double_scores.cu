@@ -27,16 +27,16 @@ namespace k2 {
 
 namespace {
 
-constexpr const char *kSource = "double_scores";
+constexpr const char *kDoubleScores = "double_scores";
 
 // What all kernels read.
-struct Inputs {
+struct DoubleScoresInputs {
   DoubleScoresParams params;
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
       entering_begins, entering;
 };
 
-Inputs GetInputs(BatchedFsas &batched) {
+DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   FsaVec &fsas = batched.fsas;
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
@@ -57,12 +57,12 @@ Inputs GetInputs(BatchedFsas &batched) {
 
 // Threadgroups for each FSA in some directions, of twice the states of an FSA
 // in an average batch, so that one pass is enough for most.
-mps::Grid GetGrid(const char *kernel, const Inputs &inputs,
+mps::Grid GetGrid(const char *kernel, const DoubleScoresInputs &inputs,
                   int32_t num_directions = 1) {
   const DoubleScoresParams &params = inputs.params;
   const int64_t num_parts = int64_t{params.num_fsas} * params.num_batches;
   return {static_cast<uint32_t>(num_directions * params.num_fsas),
-          mps::FitThreads(kSource, kernel, inputs.arcs,
+          mps::FitThreads(kDoubleScores, kernel, inputs.arcs,
                           (2LL * params.num_states + num_parts - 1) / num_parts,
                           kDsSimdWidth)};
 }
@@ -79,7 +79,7 @@ void LaunchBatches(DoubleScoresParams *params, F launch) {
 }
 
 // Memory for the GPU to write.
-torch::Tensor New(const Inputs &inputs, torch::IntArrayRef sizes,
+torch::Tensor New(const DoubleScoresInputs &inputs, torch::IntArrayRef sizes,
                   torch::ScalarType dtype = torch::kFloat) {
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
@@ -106,7 +106,7 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
   K2_CHECK(forward || backward);
   K2_CHECK(!forward || fsas.entering.defined());
   const char *kernel = "double_scores";
-  Inputs inputs = GetInputs(fsas);
+  DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
   params.is_forward = forward;
   const int32_t num_directions = forward + backward;
@@ -119,7 +119,7 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                 torch::kInt);
   const mps::Grid grid = GetGrid(kernel, inputs, num_directions);
   LaunchBatches(&params, [&] {
-    mps::Launch(kSource, kernel, grid,
+    mps::Launch(kDoubleScores, kernel, grid,
                 {inputs.arcs, inputs.state_begins, inputs.batch_begins,
                  inputs.states, inputs.leaving_begins, inputs.entering_begins,
                  inputs.entering, states, totals, best_arcs, params});
@@ -137,7 +137,7 @@ torch::Tensor RoundDoubleScores(const DoubleScores &scores) {
   params.num_states = static_cast<int>(scores.states.size(0));
   torch::Tensor ans =
       torch::empty({params.num_states}, scores.states.options());
-  mps::Launch(kSource, "double_rounded", mps::GridOf(params.num_states),
+  mps::Launch(kDoubleScores, "double_rounded", mps::GridOf(params.num_states),
               {scores.states, ans, params});
   return ans;
 }
@@ -147,7 +147,7 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    torch::Tensor grad, bool of_totals) {
   K2_CHECK(is_forward || fsas.entering.defined());
   const char *kernel = "double_backprop";
-  Inputs inputs = GetInputs(fsas);
+  DoubleScoresInputs inputs = GetInputs(fsas);
   DoubleScoresParams &params = inputs.params;
   params.is_forward = is_forward;
   params.of_totals = of_totals;
@@ -160,13 +160,13 @@ torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                 state_grad = New(inputs, {params.num_states, 2}),
                 ans = New(inputs, {params.num_arcs});
   const mps::Grid arc_grid = GetArcGrid(&params);
-  mps::Launch(kSource, "double_shares", arc_grid,
+  mps::Launch(kDoubleScores, "double_shares", arc_grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                scores.states, scores.best_arcs, shares, params});
   const mps::Grid grid = GetGrid(kernel, inputs);
   LaunchBatches(&params, [&] {
     mps::Launch(
-        kSource, kernel, grid,
+        kDoubleScores, kernel, grid,
         {inputs.arcs, inputs.state_begins, inputs.batch_begins, inputs.states,
          inputs.leaving_begins, inputs.entering_begins, inputs.entering,
          scores.states, shares, grad, state_grad, ans, params});
@@ -178,11 +178,11 @@ torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
                                    const DoubleScores &forward,
                                    const DoubleScores &backward,
                                    torch::Tensor grad) {
-  Inputs inputs = GetInputs(fsas);
+  DoubleScoresInputs inputs = GetInputs(fsas);
   inputs.params.grad_stride = static_cast<int>(grad.stride(0));
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kSource, "double_totals_backprop", grid,
+  mps::Launch(kDoubleScores, "double_totals_backprop", grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                forward.states, backward.states, grad, ans, inputs.params});
   return ans;
@@ -190,10 +190,10 @@ torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
 
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward) {
-  Inputs inputs = GetInputs(fsas);
+  DoubleScoresInputs inputs = GetInputs(fsas);
   torch::Tensor ans = New(inputs, {inputs.params.num_arcs});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kSource, "double_arc_post", grid,
+  mps::Launch(kDoubleScores, "double_arc_post", grid,
               {inputs.arcs, inputs.state_begins, inputs.leaving_begins,
                forward.states, backward.states, ans, inputs.params});
   return ans;
@@ -202,12 +202,12 @@ torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
 std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(
     BatchedFsas &fsas, torch::Tensor grad) {
   K2_CHECK(fsas.entering.defined());
-  Inputs inputs = GetInputs(fsas);
+  DoubleScoresInputs inputs = GetInputs(fsas);
   const int64_t num_states = inputs.params.num_states;
   torch::Tensor forward_grad = New(inputs, {num_states}),
                 backward_grad = New(inputs, {num_states});
   const mps::Grid grid = GetArcGrid(&inputs.params);
-  mps::Launch(kSource, "double_arc_post_backprop", grid,
+  mps::Launch(kDoubleScores, "double_arc_post_backprop", grid,
               {grad.contiguous(), inputs.state_begins, inputs.leaving_begins,
                inputs.entering_begins, inputs.entering, forward_grad,
                backward_grad, inputs.params});

@@ -33,12 +33,12 @@ namespace k2 {
 
 namespace {
 
-constexpr const char *kSource = "intersect_dense";
+constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
 // The inputs of the kernels of lattice.metal, from [[buffer(0)]] on.
-struct Inputs {
+struct IntersectInputs {
   std::vector<mps::Argument> arguments;
   LatticeParams params;
 
@@ -96,24 +96,26 @@ std::unique_ptr<Lattice> IntersectDenseMps(
   // The host does not know the largest FSA without a wait.  Most FSAs are not
   // much larger than the average.
   const uint32_t threads = mps::FitThreads(
-      kSource, kKernel, arcs,
+      kIntersectDense, kKernel, arcs,
       int64_t{num_states} * 3 / 2 * width / num_fsas + width, kIdSimdWidth);
   const int32_t num_scores =
       (b_fsas.scores.Dim0() - 1) * stride + num_columns;
   mps::LaunchInParts(
       int64_t{num_arcs} * num_rows, num_rows, [&](int32_t first, int32_t last) {
         mps::Launch(
-            kSource, kKernel, {static_cast<uint32_t>(2 * num_fsas), threads},
+            kIntersectDense, kKernel,
+            {static_cast<uint32_t>(2 * num_fsas), threads},
             {arcs, state_begins, leaving_begins, entering_begins, entering,
              b_scores, row_begins, a_to_b_map, step_begins, state_scores,
              IntersectDenseParams{stride, num_columns, num_scores, width, first,
                                   last}});
       });
 
-  Inputs inputs{{arcs, state_begins, leaving_begins, entering_begins, entering,
-                 b_scores, row_begins, a_to_b_map, state_scores},
-                {num_fsas, num_states, num_steps, num_words, stride,
-                 num_columns, output_beam, 0}};
+  IntersectInputs inputs{
+      {arcs, state_begins, leaving_begins, entering_begins, entering, b_scores,
+       row_begins, a_to_b_map, state_scores},
+      {num_fsas, num_states, num_steps, num_words, stride, num_columns,
+       output_beam, 0}};
   torch::Tensor words = GpuTensor<int32_t>(2 * int64_t{num_words} * num_steps),
                 counts = GpuTensor<int32_t>(4 * num_frames),
                 frame_states = GpuTensor<int32_t>(num_frames + 1),

@@ -33,7 +33,7 @@ namespace k2 {
 
 namespace {
 
-constexpr const char *kSource = "mutual_information";
+constexpr const char *kMutualInformation = "mutual_information";
 
 using Params = MutualInformationParams;
 
@@ -153,7 +153,8 @@ void LaunchAll(const std::string &kernel, torch::ScalarType type,
                                                           : "");
   auto most_of = [&] {
     return std::min<int64_t>(
-        kMiMaxStrips, mps::MaxUnits(kSource, name, p, kMiThreadsPerStrip));
+        kMiMaxStrips,
+        mps::MaxUnits(kMutualInformation, name, p, kMiThreadsPerStrip));
   };
   const int64_t B = p.size(0), all_strips = params.S / kMiRows + 1;
   int64_t most = most_of();
@@ -169,7 +170,7 @@ void LaunchAll(const std::string &kernel, torch::ScalarType type,
   for (const Params &dispatch : dispatches.params) {
     std::vector<mps::Argument> all = arguments;
     all.push_back(dispatch);
-    mps::Launch(kSource, name,
+    mps::Launch(kMutualInformation, name,
                 {static_cast<uint32_t>(dispatches.threadgroups),
                  static_cast<uint32_t>(dispatches.threads)},
                 all);
