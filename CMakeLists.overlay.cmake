@@ -22,9 +22,10 @@
 #   mps_emulator_DIR    the folder of the emulator's CMake package, only on Linux
 #                       with K2_WITH_MPS=ON
 #   K2_FOR_WHEEL        whether the libraries are for a wheel
-#   K2_UNITY            whether each processor compiles one file that includes its
-#                       share of `_k2`'s, which is several times as fast and hides
-#                       missing includes; by default, unless for a wheel
+#   K2_UNITY            whether files that read torch's headers are compiled
+#                       together, in one file for each processor, which is several
+#                       times as fast and hides missing includes; by default, unless
+#                       for a wheel
 #   K2_PYTHON_SYMBOLS   a build for macOS only: a file of linker options that
 #                       allow Python's symbols, and no others, to be undefined
 
@@ -72,18 +73,40 @@ if(K2_ENABLE_TESTS)
   file(WRITE "${_k2_overlay_modules}/googletest.cmake" "")
 
   # Called at the end of k2's top directory, when its targets exist.
-  set(_k2_tests_header
-    "${CMAKE_CURRENT_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
   function(k2_set_test_options)
-    get_property(targets DIRECTORY "${PROJECT_SOURCE_DIR}/k2/csrc"
+    get_property(host DIRECTORY "${PROJECT_SOURCE_DIR}/k2/csrc/host"
       PROPERTY BUILDSYSTEM_TARGETS)
-    list(FILTER targets INCLUDE REGEX "^cu_.*_test$")
+    list(FILTER host INCLUDE REGEX "_test$")
+    get_property(others DIRECTORY "${PROJECT_SOURCE_DIR}/k2/csrc"
+      PROPERTY BUILDSYSTEM_TARGETS)
+    list(FILTER others INCLUDE REGEX "^cu_.*_test$")
+    set(torch ${others})
+    set(with_torch "^cu_(metal|mps_context|mutual_information)_")
+    list(FILTER torch INCLUDE REGEX "${with_torch}")
+    list(FILTER others EXCLUDE REGEX "${with_torch}")
+    set(gtest <gmock/gmock.h> <gtest/gtest.h>)
+    set(core ${gtest} <k2/csrc/fsa_algo.h> <k2/csrc/ragged_ops.h>
+      <k2/csrc/tensor_ops.h> <k2/csrc/test_utils.h>)
+    if(K2_WITH_MPS)
+      # The first one, since it replaces a name in what follows.
+      list(PREPEND core
+        "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/k2_mps_tests/upstream_cpp/mps_for_cuda.h")
+    endif()
+    k2_compile_tests("${host}" ${gtest} <k2/csrc/host/fsa_util.h>)
+    k2_compile_tests("${others}" ${core})
+    k2_compile_tests("${torch}" ${core} <torch/all.h>)
+  endfunction()
+  # Tests that include the same headers, which are compiled once: reading them
+  # takes most of the time of most tests.
+  function(k2_compile_tests targets)
+    list(POP_FRONT targets first)
+    target_precompile_headers(${first} PRIVATE ${ARGN})
     foreach(target IN LISTS targets)
+      target_precompile_headers(${target} REUSE_FROM ${first})
+    endforeach()
+    foreach(target IN LISTS first targets)
       # Most of the time would go into optimizing what runs once.
       target_compile_options(${target} PRIVATE -O0)
-      if(K2_WITH_MPS)
-        target_compile_options(${target} PRIVATE -include "${_k2_tests_header}")
-      endif()
     endforeach()
   endfunction()
   cmake_language(DEFER CALL k2_set_test_options)
@@ -95,12 +118,26 @@ endif()
 if(K2_UNITY)
   # Called at the end of k2's top directory, when its targets exist.
   function(k2_compile_together)
-    get_target_property(sources _k2 SOURCES)
-    list(LENGTH sources count)
     cmake_host_system_information(RESULT cores QUERY NUMBER_OF_LOGICAL_CORES)
-    math(EXPR size "(${count} + ${cores} - 1) / ${cores}")
-    set_target_properties(_k2 PROPERTIES
-      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
+    k2_share_out(_k2 ".")
+    # The files of the library that include torch's headers.
+    k2_share_out(context "(^|/)(mps/[^/]+|torch_util|pytorch_context)\\.cc$")
+    k2_share_out(context "(^|/)mps/[^/]+\\.mm$")
+  endfunction()
+  # Gives each processor a file that includes its share of a target's sources.
+  function(k2_share_out target pattern)
+    get_target_property(sources ${target} SOURCES)
+    get_target_property(folder ${target} SOURCE_DIR)
+    list(FILTER sources INCLUDE REGEX "${pattern}")
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    set(number 0)
+    foreach(source IN LISTS sources)
+      math(EXPR number "(${number} + 1) % ${cores}")
+      cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}")
+      set_source_files_properties(${source} TARGET_DIRECTORY ${target}
+        PROPERTIES UNITY_GROUP ${number})
+    endforeach()
   endfunction()
   cmake_language(DEFER CALL k2_compile_together)
 endif()
