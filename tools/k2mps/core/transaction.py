@@ -39,6 +39,11 @@ class FileTransaction:
         """The folder of new contents, each at its path."""
         return self._area / "new"
 
+    @property
+    def old(self) -> Path:
+        """The folder of the old files, by their numbers in what `begin` got."""
+        return self._area / "old"
+
     def stage(self, path: str, content: bytes, executable: bool = False):
         """Writes new contents for `path`."""
         target = self.staged / path
@@ -133,7 +138,7 @@ class FileTransaction:
         _remove(self._area)
 
     def _kept(self, number: int) -> Path:
-        return self._area / "old" / str(number)
+        return self.old / str(number)
 
     def _missing_parents(self, folder: str) -> list[str]:
         """The directories of `folder` that do not exist, the deepest first."""

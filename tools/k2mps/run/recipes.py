@@ -6,15 +6,14 @@ network and restores the bytes and the time of each file.  A file that was edite
 
 import contextlib
 import dataclasses
-import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from k2mps.core import errors, interrupts, transaction
 from k2mps.core.git import Git, split_z
+from k2mps.core.pins import sha256
 from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
 from k2mps.run import rewriting
@@ -56,8 +55,10 @@ class Recipes:
                 why=found.stderr or f"that is {lines[0]}",
                 next_command="clone icefall with git, so that its files can be had back",
             )
-        self._state = Path(lines[1]) / _STATE
-        self._area = Path(lines[1]) / f"{_STATE}.new"
+        self._git_directory = Path(lines[1])
+        # What `undo` needs: the original files by their numbers, and the record.
+        self._state = self._git_directory / _STATE
+        self._area = self._git_directory / f"{_STATE}.new"
 
     @property
     def applied(self) -> bool:
@@ -100,13 +101,13 @@ class Recipes:
             restored: dict[str, bytes | Path] = {}
             merged, clashing = [], []
             for number, (path, digest) in enumerate(record.items()):
-                kept = self._state / "original" / str(number)
+                kept = self._state / str(number)
                 try:
                     now = (self._root / path).read_bytes()
                 except FileNotFoundError:
                     continue  # the user's to delete
                 original = kept.read_bytes()
-                if _digest(now) == digest:
+                if sha256(now) == digest:
                     restored[path] = kept
                 elif now != original:
                     rewritten = rewriting.rewrite(original.decode("utf-8")).encode("utf-8")
@@ -124,31 +125,21 @@ class Recipes:
                     f"git -C {self._root} diff shows them",
                 )
             self._replace(restored, remember=False)
-            self._forget(True)
+            # A kill from here on leaves at most what the next run removes.
+            os.replace(self._state, self._area)
+            transaction.leftover(self._area)
         return Result(tuple(restored), tuple(merged))
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
         """Keeps other runs away, and first reverts what a killed run left."""
-        self._state.mkdir(exist_ok=True)
-        with exclusive(self._state, str(self._root)):
+        with exclusive(self._git_directory, str(self._root)):
             stopped = transaction.leftover(self._area)
-            if stopped:
+            if stopped and stopped.note["remember"] and self.applied:
+                stopped.close()  # All but this had been done.
+            elif stopped:
                 stopped.undo()
-                self._forget(stopped.note["remember"])
-            try:
-                yield
-            finally:
-                self._forget(not self.applied)
-                with contextlib.suppress(OSError):  # It has what undo needs.
-                    self._state.rmdir()
-
-    def _forget(self, everything: bool) -> None:
-        """Drops what `undo` needs, the record first, if that is to be."""
-        if everything:
-            (self._state / _RECORD).unlink(missing_ok=True)
-            shutil.rmtree(self._state, ignore_errors=True)
-            self._state.mkdir(exist_ok=True)
+            yield
 
     def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
         """The contents to write, and the reasons of files that stay as they are; by path."""
@@ -179,25 +170,18 @@ class Recipes:
             with interrupts.deferred() as check:
                 files.begin(list(contents), {"remember": remember})
                 try:
-                    if remember:  # What `undo` needs.
-                        for number, path in enumerate(contents):
-                            kept = self._state / "original" / str(number)
-                            transaction.keep(self._root / path, kept)
-                        record = {path: _digest(content) for path, content in contents.items()}
-                        text = json.dumps(record, indent=1)
-                        (self._state / _RECORD).write_text(text, encoding="utf-8")
                     for path in contents:
                         check()
                         files.replace(path)
-                    files.complete()
+                    if remember:
+                        record = {path: sha256(content) for path, content in contents.items()}
+                        text = json.dumps(record, indent=1)
+                        (files.old / _RECORD).write_text(text, encoding="utf-8")
+                        os.replace(files.old, self._state)
                 except BaseException:
                     files.roll_back()
-                    self._forget(remember)
                     raise
+                files.complete()
         finally:
             with interrupts.deferred():
                 files.close()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
