@@ -63,7 +63,7 @@ def run(environment, text, on_k2=False, device=doctor.Device.CPU, **kwargs):
     name = f"suite{len(list(root.glob('suite*')))}"
     if text is not None:
         support.write(root / name, {"test_it.py": text})
-    suite = suites.Suite(name, "this", name, device, on_k2, **kwargs)
+    suite = suites.Suite(name, "this", name, device, on_k2, **{"spread": "", **kwargs})
     return suites.run(environment, suite, None)
 
 

@@ -62,7 +62,7 @@ class Suite:
     cpp: bool = False  # whether that build is k2's C++ tests
     # How its tests are dealt out to a process for each processor, as pytest-xdist's --dist
     # says; where empty, one process runs all.
-    spread: str = ""
+    spread: str = "worksteal"
     arguments: tuple[str, ...] = ()  # further arguments for pytest
     # Environment variables for the run.
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -84,7 +84,6 @@ SUITES = (
         "k2_mps_tests/tooling",
         device=Device.CPU,
         on_k2=False,
-        spread="worksteal",
         many_files=True,
     ),
     Suite(
@@ -93,16 +92,14 @@ SUITES = (
         "emulator/tests",
         on_k2=False,
         platforms=("linux",),
-        spread="worksteal",
     ),
     Suite(
         "kernels",
         "each Metal kernel by itself on mps, against float64; training with one",
         "k2_mps_tests/kernels",
         on_k2=False,
-        spread="worksteal",
     ),
-    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity", spread="worksteal"),
+    Suite("parity", "mps against CPU, on real k2", "k2_mps_tests/parity"),
     Suite(
         "examples",
         "the examples, small, on the CPU and on mps",
@@ -116,6 +113,7 @@ SUITES = (
         "the site's links and tables, the commands and code on its pages",
         "k2_mps_tests/docs",
         marked=True,
+        spread="",
         extras=("docs",),
     ),
     Suite(
@@ -126,7 +124,6 @@ SUITES = (
         arguments=("-p", "k2_mps_tests.upstream.seed"),
         # The mps device must be absent, also the emulated one.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
-        spread="worksteal",
     ),
     Suite(
         "upstream-mps",
@@ -136,7 +133,6 @@ SUITES = (
         # Its tests compare k2 with torch's own CTC loss, which has no kernel
         # for mps.  k2 itself needs no such help: parity runs without.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
-        spread="worksteal",
     ),
     Suite(
         "upstream-cpp-cpu",
@@ -271,14 +267,7 @@ def run(
             on_line=follow,
             log=folder / f"{suite.name}.log",
         )
-    result = _read(suite, report, outcome, time.monotonic() - started)
-    if without_k2:
-        reasons = dict(result.reasons)
-        missed = reasons.pop(_K2_IS_MISSING, 0)
-        result = dataclasses.replace(
-            result, skipped=result.skipped - missed, reasons=reasons, without_k2=True, missed=missed
-        )
-    return result
+    return _read(suite, report, outcome, time.monotonic() - started, without_k2)
 
 
 def _has_room(folder: str) -> bool:
@@ -326,11 +315,10 @@ def summary(results: Sequence[Result]) -> list[str]:
     if slow:
         lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
         lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
-    on_k2, others = [], []
-    for result in results:
-        (on_k2 if result.suite.on_k2 and not result.without_k2 else others).append(result.ran)
+    on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
     lines.append(
-        f"{sum(on_k2)} tests ran against real k2, {sum(others)} needed none,"
+        f"{on_k2} tests ran against real k2,"
+        f" {sum(result.ran for result in results) - on_k2} needed none,"
         f" {sum(result.skipped for result in results)} were skipped"
     )
     away = [result for result in results if result.without_k2]
@@ -371,19 +359,21 @@ def outcome_of(case: ElementTree.Element) -> str:
     return next((tag for tag in ("error", "failure", "skipped") if tag in tags), "passed")
 
 
-def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) -> Result:
+def _read(
+    suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
+) -> Result:
     """Takes the numbers from the JUnit file, and doubts them."""
     cases = read_cases(report)
-    counts = collections.Counter()
-    reasons, failures, times = collections.Counter(), {}, []
+    counts, reasons = collections.Counter(), collections.Counter()
+    failures, times = {}, []
     for case in cases:
-        kinds = {child.tag: child for child in case}
         kind = outcome_of(case)
         counts[kind] += 1
+        found = case.find(kind)
         if kind == "skipped":
-            reasons[kinds[kind].get("message") or "no reason given"] += 1
+            reasons[found.get("message") or "no reason given"] += 1
         elif kind != "passed":
-            why = kinds[kind].get("message") or kinds[kind].text or ""
+            why = found.get("message") or found.text or ""
             failures[f"{case.get('classname')}.{case.get('name')}"] = why.split("\n")[0]
         module = case.get("classname", "").rpartition(".")[2]
         times.append((float(case.get("time", 0)), f"{module}::{case.get('name')}"))
@@ -395,16 +385,19 @@ def _read(suite: Suite, report: Path, outcome: process.Outcome, seconds: float) 
         broken = f"pytest ended with status {outcome.status}"
     elif not counts["passed"] and not bad:
         broken = "every test was skipped"
+    missed = reasons.pop(_K2_IS_MISSING, 0)
     return Result(
         suite,
         passed=counts["passed"],
         failed=counts["failure"],
         errors=counts["error"],
-        skipped=counts["skipped"],
+        skipped=counts["skipped"] - missed,
         seconds=seconds,
         slowest=tuple(sorted(times, reverse=True)[:_SLOWEST]),
         reasons=reasons,
         failures=failures,
         output=outcome.lines[-_SHOWN_LINES:] if broken or bad else (),
+        without_k2=without_k2,
+        missed=missed,
         broken=broken,
     )
