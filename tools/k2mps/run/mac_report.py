@@ -29,6 +29,9 @@ VALIDATION = {"MTL_DEBUG_LAYER": "1", "MTL_SHADER_VALIDATION": "1"}
 # Tests in which threads, processes and the GPU work on the same memory.
 _RACES = ("test_threads", "test_processes", "test_copies")
 
+# The methods of `_Run`, in their order.
+_STEPS = "doctor build machine kernels check suites races bench calibration".split()
+
 _MARK = '<script type="application/json" id="k2mps-mac-report">'
 
 
@@ -64,21 +67,11 @@ def make(
     """
     steps = {}
     run = _Run(environment, obtain, request, plan)
-    for name, step in (
-        ("doctor", run.doctor),
-        ("build", run.build),
-        ("machine", run.machine),
-        ("kernels", run.kernels),
-        ("check", run.check),
-        ("suites", run.suites),
-        ("races", run.races),
-        ("bench", run.bench),
-        ("calibration", run.calibration),
-    ):
+    for name in _STEPS:
         environment.reporter.info(f"{name} ...")
         began, found, error = time.monotonic(), {}, ""
         try:
-            found = step()
+            found = getattr(run, name)()
         except (errors.K2mpsError, OSError, ValueError) as failure:
             error = str(failure)
         seconds = round(time.monotonic() - began, 1)
@@ -177,8 +170,8 @@ class _Run:
             raise errors.K2mpsError("k2 is not built", next_command="k2mps build")
         return self.built
 
-    def _run(self, module: str, *words: str, variables: Mapping[str, str] | None = None):
-        """Runs a program on the build; its outcome, and an error if it failed."""
+    def _lines(self, module: str, *words: str, variables: Mapping[str, str] | None = None) -> dict:
+        """All lines that a program prints, which runs on the build."""
         outcome = program.run(
             self.environment,
             module,
@@ -187,25 +180,19 @@ class _Run:
             variables=variables,
             on_line=lambda line: None,
         )
-        if outcome.status == 0:
-            return outcome, None
-        return outcome, errors.K2mpsError(
-            f"python -m {module} ended with status {outcome.status}",
-            why="\n".join(outcome.lines[-30:]),
-            next_command=f".venv/bin/python -m {' '.join([module, *words])}",
-        )
+        wrong = f"python -m {module} ended with status {outcome.status}" if outcome.status else ""
+        return {"wrong": wrong, "lines": list(outcome.lines)}
 
     def _json(self, module: str, *words: str, **how) -> dict:
         """The last line that a program prints."""
-        outcome, failure = self._run(module, *words, **how)
-        if failure:
-            raise failure
-        return json.loads(outcome.lines[-1])
-
-    def _lines(self, module: str, *words: str, **how) -> dict:
-        """All lines that a program prints."""
-        outcome, failure = self._run(module, *words, **how)
-        return {"wrong": failure.what if failure else "", "lines": list(outcome.lines)}
+        found = self._lines(module, *words, **how)
+        if found["wrong"]:
+            raise errors.K2mpsError(
+                found["wrong"],
+                why="\n".join(found["lines"][-30:]),
+                next_command=f".venv/bin/python -m {' '.join([module, *words])}",
+            )
+        return json.loads(found["lines"][-1])
 
     def _test(self, names: tuple[str, ...], arguments: tuple[str, ...]) -> dict:
         results = testing.run_all(self.environment, self.obtain, self.request, names, arguments)
@@ -232,9 +219,7 @@ def _without_names(value, names: Mapping[str, str]):
             value = value.replace(name, names[name])
         return value
     if isinstance(value, dict):
-        return {
-            _without_names(key, names): _without_names(each, names) for key, each in value.items()
-        }
+        return dict(_without_names(list(value.items()), names))
     if isinstance(value, (list, tuple)):
         return [_without_names(each, names) for each in value]
     return value
@@ -245,16 +230,15 @@ def page(report: dict) -> str:
     facts = report["steps"]["machine"].get("facts", {})
     where = "emulated" if facts.get("emulated", True) else facts.get("processor", "")
     text = html.escape
-    rows = "".join(
-        f"<tr><td>{text(name)}</td><td>{'ok' if step['ok'] else 'WRONG'}</td>"
-        f"<td>{step['seconds']}</td><td><pre>{text(step['wrong'])}</pre></td></tr>\n"
-        for name, step in report["steps"].items()
-    )
-    details = "".join(
-        f"<details><summary>{text(name)}</summary>"
-        f"<pre>{text(json.dumps(step, indent=1))}</pre></details>\n"
-        for name, step in report["steps"].items()
-    )
+    rows = details = ""
+    for name, step in report["steps"].items():
+        verdict = "ok" if step["ok"] else "WRONG"
+        rows += (
+            f"<tr><td>{text(name)}</td><td>{verdict}</td><td>{step['seconds']}</td>"
+            f"<td><pre>{text(step['wrong'])}</pre></td></tr>\n"
+        )
+        inside = text(json.dumps(step, indent=1))
+        details += f"<details><summary>{text(name)}</summary><pre>{inside}</pre></details>\n"
     inside = json.dumps(report).replace("<", "\\u003c")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
