@@ -130,25 +130,25 @@ def test_a_source_tree_is_installed_when_it_changes(made, tmp_path):
         },
     )
     install = made.install_tree
-    assert install("it", source, {})
+    assert install(source, {})
     assert made.version_of("small-package") == "1.0"
-    assert not install("it", source, {})
+    assert not install(source, {})
     (source / "version").write_text("2.0\n")
-    assert install("it", source, {})
+    assert install(source, {})
     assert made.version_of("small-package") == "2.0"
-    assert install("it", source, {"FLAVOUR": "sweet"})
-    assert not install("it", source, {"FLAVOUR": "sweet"})
+    assert install(source, {"FLAVOUR": "sweet"})
+    assert not install(source, {"FLAVOUR": "sweet"})
     # Tests and tools' caches do not count: pip does not install them.
     support.write(
         source, {"tests/test_x.py": "", "__pycache__/x.pyc": "x", ".cache/x": "", "build/x": "x"}
     )
-    assert not install("it", source, {"FLAVOUR": "sweet"})
+    assert not install(source, {"FLAVOUR": "sweet"})
     # After a failure the tree does not count as installed.
     (source / "version").unlink()
     with pytest.raises(errors.RequirementMissingError):
-        install("it", source, {"FLAVOUR": "sweet"})
+        install(source, {"FLAVOUR": "sweet"})
     (source / "version").write_text("2.0\n")
-    assert install("it", source, {"FLAVOUR": "sweet"})
+    assert install(source, {"FLAVOUR": "sweet"})
 
 
 def test_the_torch_that_is_asked_for(made):
@@ -177,13 +177,13 @@ def test_every_dependency_is_pinned_to_one_version():
 
 
 def test_what_is_registered_is_what_python_imports(made, tmp_path):
-    from k2mps.build import builder, doctor
+    from k2mps.build import builder
 
     python, library = tmp_path / "größe/k2/python", tmp_path / "tree/lib"
     support.write(python, {"k2/__init__.py": "from _k2 import x\n"})
     support.write(library, {"_k2.py": "x = 'found'\n"})
     version = "1.24.4+cpu.torch2.13.0"
-    built = builder.Built(doctor.Device.CPU, tmp_path, tmp_path, (python, library), 0, version)
+    built = builder.Built(tmp_path, tmp_path, (python, library), 0, version)
     builder.register(made, dataclasses.replace(built, version="1.24.3"))
     builder.register(made, built)
     target = made.site_packages / "k2mps-build.pth"

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from k2mps.build import doctor, front_end, toolchain
+from k2mps.build import doctor, toolchain
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.project import Project
@@ -465,7 +465,7 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
     kernel = (
         f"#include <metal_stdlib>\nkernel void f(device {type_} *x [[buffer(0)]]) {{ *x = 1; }}\n"
     )
-    refused, unchecked = front_end.refusals(Environment(Project(ROOT)), {"f.metal": kernel})
+    refused, unchecked = expectations.refusals(Environment(Project(ROOT)), {"f.metal": kernel})
     assert not unchecked
     case.files[CONTEXT] = workshop.context(kernel=kernel)
     case.reference = dataclasses.replace(
@@ -477,7 +477,7 @@ def test_a_kernel_that_metal_would_refuse(case, workshop, type_, found):
 
 
 def test_kernels_are_not_called_checked_where_they_are_not(tmp_path):
-    found = front_end.refusals(Environment(Project(tmp_path)), {})
+    found = expectations.refusals(Environment(Project(tmp_path)), {})
     assert found == ({}, "emulator/mps_emulator/msl is not there")
 
 

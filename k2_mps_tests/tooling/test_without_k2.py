@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from k2mps.build import builder, doctor, environment
+from k2mps.build import builder, environment
 from k2mps.core import project
 
 from k2_mps_tests.tooling import support
@@ -32,7 +32,7 @@ def away(empty):
         },
     )
     # The stamp says that the emulator is installed.
-    settings = builder.emulator_settings(here, doctor.Device.MPS)
+    settings = builder.emulator_settings(here)
     key = environment.tree_hash(
         empty.root / "emulator", *sorted(map("=".join, settings.items())), f"torch {torch}"
     )

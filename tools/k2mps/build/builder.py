@@ -8,6 +8,7 @@ one tree, keyed "edited", that follows the edits.
 import contextlib
 import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from pathlib import Path
 from k2mps.build import doctor, provenance
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
-from k2mps.build.toolchain import Toolchain
+from k2mps.build.toolchain import LABEL, Toolchain
 from k2mps.core import errors, process, transaction
 from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
@@ -35,6 +36,7 @@ TESTS_TARGET = "k2/csrc/all"
 # Names the build tree of a checkout with edits.
 _EDITED = "edited"
 
+_KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
 # Step 0 is ninja looking whether there is anything to do.
@@ -65,11 +67,6 @@ class Request:
         return self.device.emulated and not self.crossed
 
     @property
-    def built_device(self) -> str:
-        """The device of the build; says where it is emulated."""
-        return self.device.value if self.crossed else self.device.label
-
-    @property
     def label(self) -> str:
         """The first part of the name of the build tree."""
         label = f"{self.device.value}-macos-arm64" if self.crossed else self.device.label
@@ -80,7 +77,6 @@ class Request:
 
 @dataclasses.dataclass(frozen=True)
 class Built:
-    device: Device  # what for
     checkout: Path  # the k2 that was built
     directory: Path  # its build tree
     python_path: tuple[Path, Path]  # what makes `import k2` work, in order
@@ -89,20 +85,14 @@ class Built:
     # Where it comes from, see provenance.py.
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0  # how long they took
-    # hits, misses: how many compilations ccache had, and had not; both 0 where there is no ccache
-    hits: int = 0
-    misses: int = 0
+    cached: str = ""  # how many compilations ccache had, in words; empty without ccache
 
     @property
     def done(self) -> str:
         """The steps, time and cache hits of the build, in words."""
-        if not self.steps:
-            return "nothing to do"
         minutes, seconds = divmod(round(self.seconds), 60)
-        text = f"{self.steps} steps in {minutes}:{seconds:02}"
-        if self.hits or self.misses:
-            text += f", {self.hits} of {self.hits + self.misses} compilations from ccache"
-        return text
+        text = f"{self.steps} steps in {minutes}:{seconds:02}{self.cached}"
+        return text if self.steps else "nothing to do"
 
 
 def build(environment: Environment, checkout: Checkout, request: Request) -> Built:
@@ -124,19 +114,10 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         began = time.monotonic()
         steps = plan.compile(lock)
         seconds = time.monotonic() - began
-        origin = provenance.of_build(
-            environment,
-            checkout,
-            plan.directory,
-            device=request.built_device,
-            patched_tree=None if tree == _EDITED else tree,
-            torch=plan.torch,
-            toolchain=request.toolchain,
-        )
+        origin = plan.origin(None if tree == _EDITED else tree)
         (plan.directory / "lib").mkdir(exist_ok=True)
         (plan.directory / "lib" / provenance.FILE).write_bytes(provenance.as_bytes(origin))
     return Built(
-        request.device,
         checkout.directory,
         plan.directory,
         (checkout.directory / "k2" / "python", plan.directory / "lib"),
@@ -144,7 +125,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         f"{environment.upstream.pin.version}+{plan.label}.torch{plan.torch}",
         origin,
         seconds,
-        *_cache_use(plan.cache_log),
+        plan.cached(),
     )
 
 
@@ -194,16 +175,15 @@ def prepare(environment: Environment, request: Request) -> None:
         environment.require_usable_torch()
     if request.emulated:
         project = environment.project
-        settings = emulator_settings(project, request.device)
         environment.install_tree(
-            "the mps emulator", _emulator(project), settings, _shared_objects(project)
+            _emulator(project), emulator_settings(project), _shared_objects(project)
         )
 
 
-def emulator_settings(project: Project, device: Device) -> dict[str, str]:
+def emulator_settings(project: Project) -> dict[str, str]:
     """The variables that the emulator's build depends on."""
     # CMake's first run reads the compilers from CC, CXX, OBJC, OBJCXX.
-    compilers = doctor.compilers(device).items()
+    compilers = doctor.compilers(Device.MPS).items()
     settings = {"CC" if name == "C" else name: program for name, program in compilers}
     settings["SKBUILD_BUILD_DIR"] = str(project.build_root / "emulator")
     return settings
@@ -237,29 +217,6 @@ def register(environment: Environment, built: Built) -> None:
             transaction.rewrite(target, text)
 
 
-def demonstrate(environment: Environment) -> None:
-    """Runs the demonstration on the build that is registered.
-
-    Raises:
-      RequirementMissingError: there is no build.
-      CheckFailedError: the demonstration fails.
-    """
-    if environment.project.registered is None:
-        raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
-    outcome = process.run(
-        [environment.python, "-m", "k2mps.build.demo"],
-        reporter=environment.reporter,
-        environment={"PYTHONPATH": str(environment.project.root / "tools")},
-        on_line=environment.reporter.info,
-    )
-    if outcome.status != 0:
-        raise errors.CheckFailedError(
-            "the demonstration failed",
-            why=f"python -m k2mps.build.demo ended with status {outcome.status}",
-            next_command="k2mps test, to see which tests fail",
-        )
-
-
 class _Plan:
     """The directory of one build and the commands that make it."""
 
@@ -290,15 +247,11 @@ class _Plan:
         # A part of a version, for pip.
         self.label = request.label.replace("-", ".")
         # ccache writes what it had of this run.
-        self.cache_log = self.directory / "ccache.log"
+        self._cache_log = self.directory / "ccache.log"
         self._stamp = self.directory / _STAMP
 
     def configure(self, lock: int) -> None:
-        """Runs cmake.
-
-        Args:
-          lock: a file descriptor for its processes to inherit.
-        """
+        """Runs cmake, whose processes inherit the lock."""
         settings = self._settings()
         if self._request.emulated:
             settings["mps_emulator_DIR"] = self._emulator_package()
@@ -330,7 +283,7 @@ class _Plan:
             TESTS_TARGET if self._request.tests else TARGET,
         ]
         log = self.directory / "build.log"
-        self.cache_log.unlink(missing_ok=True)
+        self._cache_log.unlink(missing_ok=True)
         steps, shown = 0, None
         with contextlib.ExitStack() as stack:
 
@@ -354,12 +307,59 @@ class _Plan:
             )
         return steps
 
+    def cached(self) -> str:
+        """How many of the last compilations ccache had, in words."""
+        if not self._cache_log.exists():
+            return ""
+        lines = self._cache_log.read_text(encoding="utf-8").splitlines()
+        hits = sum(map(lines.count, ("direct_cache_hit", "preprocessed_cache_hit")))
+        total = hits + lines.count("cache_miss")
+        return f", {hits} of {total} compilations from ccache" if total else ""
+
+    def origin(self, patched_tree: str | None) -> dict[str, object]:
+        """Where the build comes from; that does not depend on where or when it was made.
+
+        Args:
+          patched_tree: what the locked patches gave; None where the checkout is something else.
+        """
+        environment, request = self._environment, self._request
+        upstream = environment.upstream
+        kernels = {}
+        if request.device is Device.MPS:
+            for path in sorted((self._checkout.directory / _KERNELS).glob("*.metal")):
+                kernels[_KERNELS + path.name] = sha256(path.read_bytes())
+        headers = {"pybind11": environment.version_of("pybind11") or ""}
+        if request.toolchain:
+            headers["libc++"] = request.toolchain.parts["libc++"]
+        dirty = provenance.edits(environment.project)
+        return {
+            "built": LABEL if request.toolchain else provenance.NATIVE,
+            "compiler": self._compiler(),
+            "device": request.device.value if request.crossed else request.device.label,
+            # None where it is not known.
+            "dirty": patched_tree is None or (None if dirty is None else bool(dirty)),
+            "headers": headers,
+            "kernels": kernels,
+            "patched_tree": patched_tree,
+            "series": patched_tree and provenance.series_hash(upstream.lock),
+            "torch": self.torch,
+            "upstream": {"url": upstream.pin.url, "commit": upstream.pin.commit},
+        }
+
+    def _compiler(self) -> str:
+        """The compiler, as CMake identified it."""
+        for path in self.directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
+            text = path.read_text(encoding="utf-8")
+            pattern = r'set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "([^"]*)"\)'
+            return " ".join(re.findall(pattern, text))
+        return "unknown"
+
     def _run(self, command, lock: int, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
             # CMake asks torch where it lies; no device is needed for that.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
-            "CCACHE_STATSLOG": str(self.cache_log),
+            "CCACHE_STATSLOG": str(self._cache_log),
         }
         # One object serves all build trees, whose paths differ only below
         # the project's directory.  But a wheel must not show whether ccache
@@ -413,7 +413,7 @@ class _Plan:
             "cmake": environment.version_of("cmake"),
         }
         if request.toolchain:
-            inputs["toolchain"] = request.toolchain.key
+            inputs["toolchain"] = request.toolchain.parts["key"]
         if request.emulated:
             inputs["emulator"] = environment.tree_key(_emulator(environment.project))
         return inputs
@@ -480,36 +480,24 @@ def fitting_jobs() -> int:
     return min(processors, max(1, memory // doctor.MEMORY_BYTES_PER_JOB))
 
 
-def _cache_use(log: Path) -> tuple[int, int]:
-    """The numbers of ccache's hits and misses, by its log."""
-    if not log.exists():
-        return 0, 0
-    lines = log.read_text(encoding="utf-8").splitlines()
-    hits = sum(map(lines.count, ("direct_cache_hit", "preprocessed_cache_hit")))
-    return hits, lines.count("cache_miss")
-
-
 def _first_failure(log: Path) -> str:
     """The output of the first failing step, from its first error on.
 
     The command and the warnings before the error are left out: k2 has
     hundreds of warnings, and the log has them all.
     """
-    lines: list[str] = []
-    with log.open(encoding="utf-8", errors="replace") as stream:
-        for line in stream:
-            if line.startswith("FAILED:"):
-                lines.append(line.rstrip("\n"))
-                next(stream, None)  # the command
-            elif lines and (_PROGRESS.match(line) or line.startswith("ninja: ")):
-                break
-            elif lines:
-                lines.append(line.rstrip("\n"))
-    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 1)
-    while first > 1 and lines[first - 1].startswith("In file included from"):
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    failed = next((at for at, line in enumerate(lines) if line.startswith("FAILED:")), len(lines))
+    # After the line with "FAILED:" comes the command.
+    after = itertools.takewhile(
+        lambda line: not (_PROGRESS.match(line) or line.startswith("ninja: ")), lines[failed + 2 :]
+    )
+    found = list(after)
+    first = next((at for at, line in enumerate(found) if _ERROR.search(line)), 0)
+    while first > 0 and found[first - 1].startswith("In file included from"):
         first -= 1
-    shown = [*lines[:1], *lines[first : first + _SHOWN_LINES]]
-    more = len(lines) - first - _SHOWN_LINES
+    shown = [*lines[failed : failed + 1], *found[first : first + _SHOWN_LINES]]
+    more = len(found) - first - _SHOWN_LINES
     if more > 0:
         shown.append(f"... {more} more lines")
     return "\n".join(shown)

@@ -36,22 +36,16 @@ def _check_no_work(checkout: Checkout, pin: Pin) -> None:
         held.append("stashed changes")
     if checkout.git.text("worktree", "list", "--porcelain").count("worktree ") > 1:
         held.append("linked worktrees")
-    held += [f"commits on {branch}" for branch in _branches_with_work(checkout, pin)]
+    names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
+    base = checkout.base()
+    known = ["--not", "--remotes", "--tags", pin.commit, *([base] if base else [])]
+    for name in [*names, "HEAD"]:
+        # Commits that upstream, the tool and patches/ do not have.
+        if not all(commit.ours for commit in checkout.commits(name, *known)):
+            held.append(f"commits on {name.removeprefix('refs/heads/')}")
     if held:
         raise errors.K2mpsError(
             f"{checkout.directory} holds work: {'; '.join(held)}",
             why="deleting it would lose this work",
             next_command=f"k2mps export, push or move it; or delete {checkout.directory} yourself",
         )
-
-
-def _branches_with_work(checkout: Checkout, pin: Pin) -> list[str]:
-    """Branches, and HEAD, with commits that upstream, the tool and patches/ do not have."""
-    names = checkout.git.text("for-each-ref", "--format=%(refname)", "refs/heads").splitlines()
-    base = checkout.base()
-    known = ["--not", "--remotes", "--tags", pin.commit, *([base] if base else [])]
-    return [
-        name.removeprefix("refs/heads/")
-        for name in [*names, "HEAD"]
-        if not all(commit.ours for commit in checkout.commits(name, *known))
-    ]

@@ -46,17 +46,21 @@ class Device(enum.Enum):
         return f"{self.value}-emulated" if self.emulated else self.value
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Check:
     """One requirement of the build, or something that helps it."""
 
     name: str  # of the requirement
     wanted: str  # the least that will do, in words
     found: str  # what this machine has, or an empty text
-    ok: bool  # whether `found` will do
-    fix: str  # the command that provides the requirement
     package: str = ""  # the Debian package that provides it, or an empty text
+    fix: str = ""  # the command that provides the requirement; by default, apt-get's
+    ok: bool = True  # whether `found` will do; never where it is empty
     needed: bool = True  # whether the build fails without it
+
+    def __post_init__(self) -> None:
+        self.fix = self.fix or f"sudo apt-get install {self.package}"
+        self.ok = self.ok and bool(self.found)
 
     @property
     def verdict(self) -> str:
@@ -83,13 +87,16 @@ def system_checks(device: Device, reporter: Reporter = Reporter()) -> list[Check
         own = _emulated(reporter)
     else:
         own = [_any_compiler(reporter)]
-    header = Path(sysconfig.get_path("include"), "Python.h")
+    least, version = git.MINIMUM_VERSION, git.version()
+    git_is_from = {"fix": _XCODE} if _MAC else {"package": "git"}
+    header = f"{sysconfig.get_path('include')}/Python.h"
     package = f"python{sys.version_info.major}.{sys.version_info.minor}-dev"
     ccache, gain = shutil.which("ccache") or "", "any; makes later builds quick"
     return [
-        _git(),
-        _python(),
-        _there("Python headers", "Python.h", str(header), package),
+        Check("git", f">= {_dotted(least)}", _dotted(version), ok=version >= least, **git_is_from),
+        # An older Python cannot run the tool.
+        Check("Python", ">= 3.10", platform.python_version(), fix="make build PYTHON=python3.12"),
+        _there("Python headers", "Python.h", header, package),
         *own,
         _there("ccache", gain, ccache, "ccache", "ccache", needed=False),
     ]
@@ -120,7 +127,7 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     others = [check.fix for check in needed if not check.package]
     prefix = _privilege(reporter) if packages and not others else None
     if prefix is None:
-        apt = [_apt(" ".join(packages))] if packages else []
+        apt = [f"sudo apt-get install {' '.join(packages)}"] if packages else []
         raise errors.RequirementMissingError(
             "the build needs " + ", ".join(f"{check.name} ({check.wanted})" for check in needed),
             why="; ".join(f"{check.name}: found {check.found or 'nothing'}" for check in needed),
@@ -156,38 +163,11 @@ def compilers(device: Device) -> dict[str, str]:
 def _there(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
-    """A check that a file exists.
-
-    Args:
-      pattern: an absolute path, with wildcards; empty where nothing is found.
-      package, formula: what Debian and Homebrew call the package that has it.
-    """
+    """A check that a file of a package of Debian or Homebrew exists; `pattern` may be empty."""
     found = next(map(str, sorted(Path("/").glob(pattern.lstrip("/")))), "") if pattern else ""
     if _MAC and formula:
-        return Check(name, wanted, found, bool(found), f"brew install {formula}", "", needed)
-    return Check(name, wanted, found, bool(found), _apt(package), package, needed)
-
-
-def _git() -> Check:
-    version = git.version() if shutil.which("git") else ()
-    return Check(
-        "git",
-        f">= {'.'.join(map(str, git.MINIMUM_VERSION))}",
-        ".".join(map(str, version)),
-        version >= git.MINIMUM_VERSION,
-        _XCODE if _MAC else _apt("git"),
-        "" if _MAC else "git",
-    )
-
-
-def _python() -> Check:
-    return Check(
-        "Python",
-        ">= 3.10",
-        platform.python_version(),
-        sys.version_info >= (3, 10),
-        "make build PYTHON=python3.12, or any Python >= 3.10",
-    )
+        return Check(name, wanted, found, fix=f"brew install {formula}", needed=needed)
+    return Check(name, wanted, found, package, needed=needed)
 
 
 def _apple(reporter: Reporter) -> list[Check]:
@@ -195,18 +175,12 @@ def _apple(reporter: Reporter) -> list[Check]:
     tools = process.output(["xcode-select", "-p"], reporter)
     clang = process.output(["xcrun", "clang++", "--version"], reporter).split("\n")[0]
     new_enough = bool(system) and int(system.split(".")[0]) >= 14
-    arm = machine == "arm64"
+    arm, of_homebrew = machine == "arm64", "make build PYTHON=/opt/homebrew/bin/python3"
     return [
-        Check("macOS", ">= 14", system, new_enough, "softwareupdate --list"),
-        Check(
-            "processor",
-            "arm64, and an arm64 Python",
-            machine,
-            arm,
-            "make build PYTHON=/opt/homebrew/bin/python3",
-        ),
-        Check("Xcode command line tools", "any", tools, bool(tools), _XCODE),
-        Check("C++ compiler", "with C++20", clang, bool(clang), _XCODE),
+        Check("macOS", ">= 14", system, fix="softwareupdate --list", ok=new_enough),
+        Check("processor", "arm64, and an arm64 Python", machine, fix=of_homebrew, ok=arm),
+        Check("Xcode command line tools", "any", tools, fix=_XCODE),
+        Check("C++ compiler", "with C++20", clang, fix=_XCODE),
     ]
 
 
@@ -233,8 +207,7 @@ def _clang(reporter: Reporter) -> Check:
     program, package = f"clang++-{CLANG}", f"clang-{CLANG}"
     version = re.search(r"\d+\.\d+\.\d+", process.output([program, "--version"], reporter))
     found = version[0] if version else ""
-    name = f"C++ compiler {program}"
-    return Check(name, "with C++20", found, bool(found), _apt(package), package)
+    return Check(f"C++ compiler {program}", "with C++20", found, package)
 
 
 def _any_compiler(reporter: Reporter) -> Check:
@@ -245,7 +218,7 @@ def _any_compiler(reporter: Reporter) -> Check:
     version = re.search(r"(\d+)\.\d+\.\d+", text)
     ok = bool(version) and int(version[1]) >= (14 if "clang" in text else 11)
     wanted = "with C++20: GCC >= 11 or clang >= 14"
-    return Check("C++ compiler", wanted, text, ok, _apt("g++"), "g++")
+    return Check("C++ compiler", wanted, text, "g++", ok=ok)
 
 
 def room_checks(environment: Environment) -> list[Check]:
@@ -253,13 +226,13 @@ def room_checks(environment: Environment) -> list[Check]:
     free = shutil.disk_usage(environment.project.root).free
     filled = environment.version_of("torch") is not None
     wanted = DISK_BYTES // 6 if filled else DISK_BYTES
-    fix = "k2mps clean, or free some space"
-    checks = [Check("disk space", f">= {_gib(wanted)}", f"{_gib(free)} free", free >= wanted, fix)]
+    fix, ok = "k2mps clean, or free some space", free >= wanted
+    checks = [Check("disk space", f">= {_gib(wanted)}", f"{_gib(free)} free", fix=fix, ok=ok)]
     memory = available_memory()
     if memory is not None:
         least, found = f">= {_gib(MEMORY_BYTES_PER_JOB)} a job", f"{_gib(memory)} available"
-        ok = memory >= MEMORY_BYTES_PER_JOB
-        checks.append(Check("memory", least, found, ok, "close other programs", needed=False))
+        fix, ok = "close other programs", memory >= MEMORY_BYTES_PER_JOB
+        checks.append(Check("memory", least, found, fix=fix, ok=ok, needed=False))
     return checks
 
 
@@ -274,23 +247,19 @@ def available_memory() -> int | None:
 
 def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
     if not environment.exists:
-        return [Check(".venv", "a virtual environment", "", False, "make build", needed=False)]
+        return [Check(".venv", "a virtual environment", "", fix="make build", needed=False)]
     chosen = torch_requirement(environment.upstream.torch, torch)
     return [
         Check(
             entry.name,
             str(entry.specifier),
             environment.version_of(entry.name) or "",
-            not environment.missing([entry]),
-            "k2mps build installs it into .venv",
+            fix="k2mps build installs it into .venv",
+            ok=not environment.missing([entry]),
             needed=False,
         )
         for entry in [chosen, *environment.requirements("build", "test")]
     ]
-
-
-def _apt(package: str) -> str:
-    return f"sudo apt-get install {package}"
 
 
 def _privilege(reporter: Reporter) -> list[str] | None:
@@ -306,3 +275,7 @@ def _privilege(reporter: Reporter) -> list[str] | None:
 
 def _gib(size: int) -> str:
     return f"{size / _GIB:.1f} GiB"
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))

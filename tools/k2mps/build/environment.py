@@ -14,7 +14,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from k2mps.core import errors, process
-from k2mps.core.pins import Torch, Upstream, tomllib
+from k2mps.core.pins import Torch, Upstream, sha256, tomllib
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
 
@@ -23,6 +23,7 @@ TORCH_WITHOUT_CUDA = "https://download.pytorch.org/whl/cpu"
 
 _CONFIGURED_INDEX = re.compile(r"[^=]*\.(index-url|extra-index-url|find-links|no-index)=")
 _TORCH_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([^']+)'", re.MULTILINE)
+_NOT_INSTALLED = re.compile(r"(^|/)(__pycache__|build|tests|\.[^/]*|[^/]*\.egg-info)/")
 _UNREACHABLE = re.compile(
     r"connection|timed out|temporary failure|name or service not known"
     r"|max retries|network is unreachable|ssl",
@@ -148,9 +149,10 @@ class Environment:
             )
         return bool(missing)
 
-    def install_group(self, name: str) -> bool:
-        """Installs what is missing of a group in pyproject.toml; whether anything was."""
-        return self.install(self.requirements(name))
+    def install_group(self, name: str) -> None:
+        """Installs what is missing of a group in pyproject.toml, for this process too."""
+        if self.install(self.requirements(name)):
+            importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
         """pip's options to find torch without CUDA, which pip then prefers.
@@ -210,11 +212,7 @@ class Environment:
         return next(directory.glob("*.whl"))
 
     def install_tree(
-        self,
-        title: str,
-        source: Path,
-        settings: Mapping[str, str],
-        variables: Mapping[str, str] | None = None,
+        self, source: Path, settings: Mapping[str, str], variables: Mapping[str, str] | None = None
     ) -> bool:
         """Installs a package from its source tree if that has changed since.
 
@@ -230,7 +228,7 @@ class Environment:
             return False
         stamp.unlink(missing_ok=True)
         self._pip(
-            f"building {title}",
+            f"building the mps {source.name}",
             ["install", "--no-build-isolation", str(source)],
             {**settings, **(variables or {})},
         )
@@ -300,18 +298,10 @@ def tree_hash(source: Path, *more: str) -> str:
     Left out are what Python and build tools leave in a tree, and its tests: they are not installed.
     """
     digest = hashlib.sha256()
-    for folder, folders, files in os.walk(source):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if name not in ("__pycache__", "build", "tests")
-            and not name.startswith(".")
-            and not name.endswith(".egg-info")
-        )
-        for name in sorted(files):
-            path = Path(folder, name)
-            digest.update(path.relative_to(source).as_posix().encode() + b"\0")
-            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source).as_posix()
+        if path.is_file() and not _NOT_INSTALLED.search(name):
+            digest.update(f"{name}\0{sha256(path.read_bytes())}\0".encode())
     for text in more:
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()

@@ -36,7 +36,6 @@ _EMULATOR_HEADERS = {
     "Metal/Metal.h": "System/Library/Frameworks/Metal.framework/Headers/Metal.h",
     "os/signpost.h": "usr/include/os/signpost.h",
 }
-_STAMP = "complete"
 _PARTS = "parts.json"
 _TORCH_PARTS = ("torch/include/", "torch/lib/", "torch/share/cmake/")
 _ZIG_PARTS = ("ziglang/lib/libc/include/any-macos-any/", "ziglang/lib/libc/darwin/")
@@ -105,15 +104,11 @@ class Toolchain:
     directory: Path  # where all of it lies
 
     @property
-    def key(self) -> str:
-        """A hash of what the toolchain was made from; empty where it is not complete."""
-        stamp = self.directory / _STAMP
-        return stamp.read_text() if stamp.exists() else ""
-
-    @property
     def parts(self) -> dict[str, str]:
-        """The versions of "torch" and "libc++", and the tag of "python" in wheels."""
-        return json.loads((self.directory / _PARTS).read_text())
+        """The versions of "torch" and "libc++", the tag of "python" in wheels, and the "key", a
+        hash of what the toolchain was made from; nothing where there is no toolchain."""
+        file = self.directory / _PARTS
+        return json.loads(file.read_text()) if file.exists() else {}
 
     def settings(self) -> dict[str, str]:
         """CMake variables that make a build one for macOS."""
@@ -154,12 +149,13 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         *(header.read_text() for header in headers),
     )
     found = Toolchain(_root(environment) / f"toolchain-{name}")
-    if found.key == key:
+    if found.parts.get("key") == key:
         return found
     parts = {
         "torch": version_in(torch),
         "libc++": libcxx.name.removeprefix("libcxx-"),
         "python": python.tag,
+        "key": key,
     }
 
     def fill(draft: Path) -> None:
@@ -169,7 +165,6 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         shutil.copytree(torch_package, site, copy_function=os.link)
         (site / "__init__.py").write_text(f'__version__ = "{parts["torch"]}"\n')
         (draft / _PARTS).write_text(json.dumps(parts))
-        (draft / _STAMP).write_text(key)
 
     _made(found.directory, fill)
     return found
@@ -185,13 +180,6 @@ def fetch_zig(environment: Environment) -> Path:
     """The part of zig's package that is about macOS; downloaded once."""
     [zig] = environment.requirements("cross")
     return _fetch(environment, zig, f"{zig.name}-{version_in(zig)}", _ZIG_PARTS)
-
-
-def exports(library: Path) -> set[str]:
-    """The names of the symbols that a dylib for arm64 exports."""
-    # What lief hands out is valid only while the file's object lives.
-    binary = parse(library)
-    return {symbol.name for symbol in binary.exported_symbols}
 
 
 def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
@@ -270,8 +258,8 @@ def checks() -> list[doctor.Check]:
     result = [doctor.libclang()]
     for program, package in (("clang++", "clang"), ("ld64.lld", "lld")):
         name, package = f"{program}-{_CLANG}", f"{package}-{_CLANG}"
-        found, fix = shutil.which(name) or "", f"sudo apt-get install {package}"
-        result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, bool(found), fix, package))
+        found = shutil.which(name) or ""
+        result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, package))
     return result
 
 

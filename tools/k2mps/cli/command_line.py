@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from k2mps import __version__
-from k2mps.cli import completion, patches, wheels
+from k2mps.cli import patches, wheels
 from k2mps.cli.session import (
     EXISTING_FILE,
     EXISTING_FOLDER,
@@ -170,16 +171,18 @@ def build_command(
     builder.register(session.environment, built)
     session.console.info(f"built {built.directory.name}: {built.done}")
     if demo:
-        builder.demonstrate(session.environment)
+        program.DEMONSTRATION.run(session.environment, {})
         session.console.info("next: make test, or train something: examples/README.md")
 
 
 @command(main, "demo")
 def demo_command(session: Session) -> None:
     """Run the demonstration on the build that `k2mps build` made last."""
-    from k2mps.build import builder
+    from k2mps.run import program
 
-    builder.demonstrate(session.environment)
+    if session.project.registered is None:
+        raise errors.RequirementMissingError("k2 is not built", next_command="k2mps build")
+    program.DEMONSTRATION.run(session.environment, {})
 
 
 @command(main, "doctor", device_option, torch_option, json_option)
@@ -212,17 +215,23 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
         )
 
 
+def _complete_suite(context, parameter, incomplete: str) -> list[CompletionItem]:
+    from k2mps.run import suites
+
+    found = [suite for suite in suites.choose(()) if suite.name.startswith(incomplete)]
+    return [CompletionItem(suite.name, help=suite.covers) for suite in found]
+
+
 @command(main, "test", build_options)
 @click.option("--list", "only_list", is_flag=True, help="list the suites")
 @click.option(
     "--source",
     type=EXISTING_FILE,
-    metavar="FILE",
     help="for `k2mps test pytorch [NAME]...`: PyTorch's own test/test_mps.py, which judges"
     " the emulator",
 )
 @click.argument(
-    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=completion.suites
+    "words", metavar="[SUITE]... [-- PYTEST_ARGUMENTS]", nargs=-1, shell_complete=_complete_suite
 )
 def test_command(
     session: Session, only_list: bool, source: Path | None, words: tuple[str, ...]
@@ -281,10 +290,7 @@ def fuzz_command(session: Session, **options: object) -> None:
 @command(main, "bench", build_options)
 @click.option("--output", type=FOLDER, metavar="DIR", help="default build/bench")
 @click.option(
-    "--compare",
-    type=EXISTING_FILE,
-    metavar="FILE",
-    help="a bench.json of an earlier run on this machine",
+    "--compare", type=EXISTING_FILE, help="a bench.json of an earlier run on this machine"
 )
 @click.option("--quick", is_flag=True, help="two small sizes only")
 def bench_command(session: Session, output: Path | None, **options: object) -> None:
@@ -317,7 +323,6 @@ def bench_command(session: Session, output: Path | None, **options: object) -> N
 @click.option("--run", metavar="DIR", type=EXISTING_FOLDER, help="run a folder that --prepare made")
 @click.option(
     "--libdevice",
-    metavar="FILE",
     type=EXISTING_FILE,
     help="CUDA's libdevice.10.bc; default: the installed toolkit's",
 )
@@ -335,13 +340,9 @@ def kernels_command(session: Session, **options: object) -> None:
 
 @command(main, "mac-report", k2_option, jobs_option)
 @click.option("--quick", is_flag=True, help="do a little of each step")
-@click.option("--output", metavar="FILE", type=FILE, help="default build/mac-report.html")
+@click.option("--output", type=FILE, help="default build/mac-report.html")
 @click.option(
-    "--read",
-    "to_read",
-    metavar="FILE",
-    type=FILE,
-    help="list the differences of this report and the one made here",
+    "--read", "to_read", type=FILE, help="list the differences of this report and the one made here"
 )
 def mac_report_command(
     session: Session, quick: bool, output: Path | None, to_read: Path | None
@@ -442,7 +443,7 @@ def docs_command(session: Session) -> None:
 
 
 @command(main, "completion")
-@click.argument("shell", type=click.Choice(completion.SHELLS))
+@click.argument("shell", type=click.Choice(("bash", "fish", "zsh")))
 def completion_command(session: Session, shell: str) -> None:
     """Print the script with which SHELL completes k2mps's commands.
 
@@ -451,7 +452,8 @@ def completion_command(session: Session, shell: str) -> None:
     zsh:   eval "$(k2mps completion zsh)"                 in ~/.zshrc
     fish:  k2mps completion fish > ~/.config/fish/completions/k2mps.fish
     """
-    session.console.info(completion.script(main, shell))
+    completion = get_completion_class(shell)(main, {}, "k2mps", "_K2MPS_COMPLETE")
+    session.console.info(completion.source())
 
 
 @command(main, "clean")

@@ -4,15 +4,24 @@ from pathlib import Path
 
 import click
 
-from k2mps.cli import completion
 from k2mps.cli.session import FILE, Session, command, json_option, k2_option
 from k2mps.core import errors
 
 COMMANDS = click.Group()
 
 
+def _complete_patch(context, parameter, incomplete: str) -> list[str]:
+    from k2mps.core import project
+
+    try:
+        names = (project.find().patches / "series").read_text(encoding="utf-8").split()
+    except (errors.K2mpsError, OSError):
+        return []  # A completion must not print errors.
+    return [name.removesuffix(".patch") for name in names if name.startswith(incomplete)]
+
+
 def _patch_argument(name: str = "patch", **options):
-    return click.argument(name, shell_complete=completion.patches, **options)
+    return click.argument(name, shell_complete=_complete_patch, **options)
 
 
 _paths_argument = click.argument("paths", metavar="[FILE]...", nargs=-1)
@@ -25,8 +34,8 @@ def _words_options(function):
             "--date", metavar="DATE", help="the author's date, as 'Tue, 14 Nov 2023 23:13:20 +0100'"
         ),
         click.option("--author", metavar="'NAME <EMAIL>'", help="the author of the patch"),
-        click.option("--status", metavar="TEXT", help="the Upstream-Status of the patch"),
-        click.option("--why", "body", metavar="TEXT", help="the body of the message"),
+        click.option("--status", help="the Upstream-Status of the patch"),
+        click.option("--why", "body", help="the body of the message"),
     ):
         function = option(function)
     return function
@@ -208,7 +217,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
 
 @command(COMMANDS, "edit", k2_option)
-@click.option("--subject", metavar="TEXT", help="the first line of the message")
+@click.option("--subject", help="the first line of the message")
 @_words_options
 @_patch_argument()
 def edit_command(session: Session, patch: str, **words: str | None) -> None:
@@ -245,7 +254,7 @@ def _anchor_option(name: str):
         name,
         metavar="PATCH",
         help=f"move PATCH to the place {name[2:]} this patch",
-        shell_complete=completion.patches,
+        shell_complete=_complete_patch,
     )
 
 
@@ -301,9 +310,7 @@ def lock_command(session: Session) -> None:
     "--group", metavar="NAME", help="a group of patches/series, on top of the groups before it"
 )
 @click.option("--branch", metavar="NAME", help="write the commits to this branch")
-@click.option(
-    "--mailbox", type=FILE, metavar="FILE", help="write the commits as mail, the cover letter first"
-)
+@click.option("--mailbox", type=FILE, help="write the commits as mail, the cover letter first")
 @click.option(
     "--check",
     is_flag=True,

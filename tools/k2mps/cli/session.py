@@ -1,7 +1,6 @@
 """The state that all commands share: the project, upstream.toml, the checkout, common options."""
 
 import functools
-import importlib
 import os
 from pathlib import Path
 
@@ -106,11 +105,6 @@ class Session:
         from k2mps.build import builder
 
         return builder.build(self.environment, self.obtain(), request)
-
-    def prepare_wheels(self) -> None:
-        """Installs the packages that read wheels."""
-        if self.environment.install_group("wheels"):
-            importlib.invalidate_caches()
 
 
 def command(group: click.Group, name: str, *options):

@@ -78,7 +78,7 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
     from k2mps.core import errors
     from k2mps.wheel import differences
 
-    session.prepare_wheels()
+    session.environment.install_group("wheels")
     found = list(differences.differences(first, second))
     if found:
         raise errors.CheckFailedError(
@@ -93,7 +93,7 @@ def compare_command(session: Session, first: Path, second: Path) -> None:
 @_wheel_argument("wheel")
 def sbom_command(session: Session, wheel: Path) -> None:
     """Write a wheel's bill of materials (CycloneDX) beside it."""
-    session.prepare_wheels()
+    session.environment.install_group("wheels")
     from k2mps.wheel import sbom
 
     session.console.info(str(sbom.write(wheel)))

@@ -3,21 +3,23 @@
 import dataclasses
 import posixpath
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from k2mps.build import front_end, toolchain
+from k2mps.build import doctor, toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
-from k2mps.core import errors
+from k2mps.core import errors, process
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
 
 # The local part of a version: torch, and whether anything was edited.
-LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
+_LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
 
 # The libraries of k2 in a wheel.
 LIBRARY = re.compile(
@@ -28,6 +30,8 @@ LIBRARY = re.compile(
 _INCLUDE = re.compile(r'(^|\n)#include "([^"\n]+)"[^\n]*')
 _PACKAGE = "k2/python/"
 _KERNELS = "k2/csrc/mps/kernels/"
+# The emulator's front end for Metal, which this tool runs as a program.
+_FRONT_END = "emulator/mps_emulator/msl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +77,7 @@ def gather(
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
-    _, version, _, tags = parsed(wheel)
+    _, tags, version_of_torch, _ = parsed(wheel)
     found = find(program or environment.python)
     if {tag.interpreter for tag in tags} != {found.tag}:
         raise errors.CheckFailedError(
@@ -94,8 +98,7 @@ def gather(
     python = {name.removeprefix(_PACKAGE): content(name) for name in files(_PACKAGE + "k2", ".py")}
     torch, system, kernels = None, {}, {}
     if any(tag.platform.startswith("macosx") for tag in tags):
-        match = LOCAL.fullmatch(version.local or "")
-        wanted = torch_requirement(upstream.torch, match and match[1])
+        wanted = torch_requirement(upstream.torch, version_of_torch)
         torch = toolchain.fetch_torch(environment, wanted, found)
         system = toolchain.system_symbols(torch, toolchain.fetch_zig(environment))
         kernels = {
@@ -109,7 +112,7 @@ def gather(
         (str(project.root), str(checkout.directory)),
         torch,
         system,
-        *front_end.refusals(environment, kernels),
+        *refusals(environment, kernels),
         found,
     )
 
@@ -127,12 +130,48 @@ def _with_includes(name: str, content: Callable[[str], bytes]) -> str:
     return text
 
 
+def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict[str, str], str]:
+    """Has the emulator's front end read kernels: it refuses what Metal's compiler would refuse, as
+    far as it knows that.
+
+    Args:
+      kernels: the text of each source by its name, e.g. "add.metal".
+    Returns:
+      Its messages about the sources that it refuses, by name; and why it cannot run, or "".
+    """
+    program = environment.project.root / _FRONT_END
+    clang = f"clang++-{doctor.CLANG}"
+    for what, there in (
+        (f"{_FRONT_END} is", program.is_dir()),
+        ("the Python package clang is", environment.version_of("clang") is not None),
+        (f"{clang} is", shutil.which(clang) is not None),
+        (f"libclang-{doctor.CLANG}-dev is", doctor.libclang().ok),
+    ):
+        if not there:
+            return {}, f"{what} not there"
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in kernels.items():
+            path = Path(folder, name)
+            path.write_text(text, encoding="utf-8")
+            # As k2 has them compiled.
+            check = [environment.python, program, "check", "--no-fast-math", path]
+            outcome = process.run(check)
+            if outcome.status != 0:
+                lines = [line.replace(f"{folder}/", "") for line in outcome.lines]
+                found[name] = "\n".join(lines[-8:])
+    return found, ""
+
+
 def parsed(wheel: Path):
+    """A wheel's name: version and tags; which torch it is for, or None; whether it is "dirty"."""
     try:
-        return parse_wheel_filename(wheel.name)
+        _, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
         raise errors.CheckFailedError(
             f"{wheel.name} is not the name of a wheel",
             why=str(error),
             next_command="ls build/wheels",
         ) from None
+    match = _LOCAL.fullmatch(version.local or "")
+    return version, tags, match and match[1], bool(match and match[2])

@@ -20,12 +20,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and what is beside them once it is installed.
-
-    Args:
-      wheel: the wheel, whose name has the tag.
-      reference: what they are checked with.
-    """
+    """The libraries of a macOS wheel, and what is beside them once it is installed."""
 
     def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
@@ -38,7 +33,6 @@ class Images:
         self._minimum = [int(match[1]), int(match[2]), 0]
         self._machine = match[3]
         self._binaries = {}
-        self._exports: dict[str, set[str]] = {}
 
     def problems(self) -> Iterator[Problem]:
         """All that is wrong with the libraries."""
@@ -100,19 +94,14 @@ class Images:
                     " torch, nor known of macOS",
                 )
         everywhere = self._exports_of(name).union(*filter(None, known.values()))
-        anywhere = []
         for symbol, library in sorted(set(_bound(binary))):
             if library in known:
-                found = known[library]
-                if found is not None and symbol not in found:
+                if known[library] is not None and symbol not in known[library]:
                     yield Problem("symbols", name, f"{library} does not export {symbol}")
-            elif library != "weak":
-                anywhere.append(symbol)
-            elif symbol not in everywhere:
-                yield Problem("symbols", name, f"no library exports {symbol}")
-        # Python's symbols are looked for anywhere.
-        for symbol in anywhere:
-            if symbol not in self._pythons:
+            elif library == "weak":
+                if symbol not in everywhere:
+                    yield Problem("symbols", name, f"no library exports {symbol}")
+            elif symbol not in self._pythons:
                 told = f"{symbol} is looked for anywhere and is not Python's"
                 yield Problem("symbols", name, told)
 
@@ -130,21 +119,17 @@ class Images:
         for entry in binary.rpaths:
             folder = entry.path.replace("@loader_path", posixpath.dirname(name) or ".")
             path = posixpath.normpath(posixpath.join(folder, library.removeprefix("@rpath/")))
-            if path in self._contents:
+            of_torch = torch and path.startswith("torch/") and (torch.parent / path).is_file()
+            if path in self._contents or of_torch:
                 return self._exports_of(path)
-            if torch and path.startswith("torch/") and (torch.parent / path).is_file():
-                if path not in self._exports:
-                    self._exports[path] = toolchain.exports(torch.parent / path)
-                return self._exports[path]
         return None
 
-    def _exports_of(self, name: str) -> set[str]:
-        """The symbols that a library of the wheel exports."""
-        if name not in self._exports:
-            binary = self._binaries[name]
-            symbols = binary.exported_symbols if binary else ()
-            self._exports[name] = {entry.name for entry in symbols}
-        return self._exports[name]
+    @functools.cache
+    def _exports_of(self, path: str) -> set[str]:
+        """The symbols that a library of the wheel or of torch exports."""
+        own, torch = path in self._contents, self._reference.torch
+        binary = self._binaries[path] if own else toolchain.parse(torch.parent / path)
+        return {symbol.name for symbol in binary.exported_symbols} if binary else set()
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
         if not binary.has_code_signature:
@@ -167,25 +152,18 @@ class Images:
 def _bound(binary) -> Iterator[tuple[str, str]]:
     """Each symbol that a Mach-O file binds, with the library that it names,
     "weak" where any library's will do first come, or "anywhere"."""
-    special = {0: "own", -2 & 0xFF: "anywhere", -3 & 0xFF: "weak"}
+    own, weak = 0, -3 & 0xFF
     for entry in binary.bindings:
-        if not entry.has_symbol:
-            continue
-        if entry.has_library:
+        ordinal = entry.library_ordinal & 0xFF
+        if entry.has_symbol and entry.has_library:
             yield entry.symbol.name, entry.library.name
-            continue
-        kind = special.get(entry.library_ordinal & 0xFF, "anywhere")
-        if kind != "own":
-            yield entry.symbol.name, kind
+        elif entry.has_symbol and ordinal != own:
+            yield entry.symbol.name, "weak" if ordinal == weak else "anywhere"
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """The fault of a Mach-O file's code signature; empty where its hashes
-    are those of the file's pages.
-
-    Args:
-      offset: where its signature begins.
-    """
+    """The fault of the code signature at an offset of a Mach-O file; empty where its hashes are
+    those of the file's pages."""
     try:
         magic, _, count = struct.unpack_from(">III", content, offset)
         if magic != _EMBEDDED_SIGNATURE:

@@ -58,7 +58,7 @@ def text(path: Path) -> str:
         *max(entry.date_time for entry in wheel.entries), tzinfo=datetime.timezone.utc
     )
     tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
-    needed = [*_required(wheel), *_compiled_in(wheel)]
+    needed = list(_packages(wheel))
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"sha256:{digest}"),
         metadata=BomMetaData(
@@ -100,34 +100,27 @@ def _subject(wheel: WheelFile, digest: str) -> Component:
     )
 
 
-def _required(wheel: WheelFile) -> Iterator[Component]:
-    """The packages that pip installs with the wheel."""
+def _packages(wheel: WheelFile) -> Iterator[Component]:
+    """The packages that pip installs with the wheel, and those whose headers are compiled in."""
     for line in wheel.metadata.get_all("Requires-Dist", []):
         wanted = Requirement(line)
         exact = re.fullmatch(r"==([\w.]+)", str(wanted.specifier))
         version = exact[1] if exact else None
-        yield Component(
-            name=wanted.name,
-            version=version,
-            type=ComponentType.LIBRARY,
-            bom_ref=f"required-{wanted.name}",
-            purl=PackageURL("pypi", None, wanted.name, version),
-            description="required, not contained",
-        )
-
-
-def _compiled_in(wheel: WheelFile) -> Iterator[Component]:
-    """The packages whose headers are compiled into its libraries."""
+        yield _package("required", wanted.name, version, "required, not contained")
     for name, version in sorted(wheel.origin["headers"].items()):
-        kind = ("deb", "debian") if name == "libc++" else ("pypi", None)
-        yield Component(
-            name=name,
-            version=version,
-            type=ComponentType.LIBRARY,
-            bom_ref=f"compiled-in-{name}",
-            purl=PackageURL(*kind, name, version),
-            description="headers, compiled in",
-        )
+        yield _package("compiled-in", name, version, "headers, compiled in")
+
+
+def _package(how: str, name: str, version: str | None, description: str) -> Component:
+    kind = ("deb", "debian") if name == "libc++" else ("pypi", None)
+    return Component(
+        name=name,
+        version=version,
+        type=ComponentType.LIBRARY,
+        bom_ref=f"{how}-{name}",
+        purl=PackageURL(*kind, name, version),
+        description=description,
+    )
 
 
 def _files(wheel: WheelFile) -> Iterator[Component]:

@@ -20,7 +20,7 @@ from k2mps.core import errors
 from k2mps.stack.checkout import Checkout
 from k2mps.wheel.archive import WheelFile
 from k2mps.wheel.contents import record_hash
-from k2mps.wheel.expectations import LIBRARY, LOCAL, Problem, Reference, gather, parsed
+from k2mps.wheel.expectations import LIBRARY, Problem, Reference, gather, parsed
 from k2mps.wheel.images import Images
 
 _INFO = {"LICENSE", "METADATA", "RECORD", "WHEEL", "top_level.txt", provenance.FILE}
@@ -111,13 +111,12 @@ def _record(wheel: WheelFile) -> Iterator[Problem]:
 def _metadata(wheel: WheelFile) -> Iterator[Problem]:
     metadata, wheel_file = f"{wheel.info}/METADATA", f"{wheel.info}/WHEEL"
     facts = email.message_from_bytes(wheel.files.get(metadata, b""))
-    _, version, _, tags = parsed(wheel.path)
+    version, tags, version_of_torch, _ = parsed(wheel.path)
     if facts["Name"] != "k2" or facts["Version"] != str(version):
         yield Problem("metadata", metadata, f"describes {facts['Name']} {facts['Version']}")
     needs = [Requirement(line) for line in facts.get_all("Requires-Dist", [])]
     torch = [str(entry) for entry in needs if entry.name == "torch"]
-    match = LOCAL.fullmatch(version.local or "")
-    if not match or torch != [f"torch=={match[1]}"]:
+    if torch != [f"torch=={version_of_torch}"]:
         told = f"requires {torch or 'no torch'}; its version says {version.local}"
         yield Problem("metadata", metadata, told)
     about = email.message_from_bytes(wheel.files[wheel_file])
@@ -136,9 +135,8 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
         return
     if origin.get("patched_tree") != reference.origin:
         yield Problem("origin", name, f"not made of the patched tree {reference.origin[:12]}")
-    _, version, _, _ = parsed(wheel.path)
-    match = LOCAL.fullmatch(version.local or "")
-    if bool(origin.get("dirty")) != bool(match and match[2]):
+    version, _, _, dirty = parsed(wheel.path)
+    if bool(origin.get("dirty")) != dirty:
         yield Problem("origin", name, f"dirty is {origin.get('dirty')}; the version is {version}")
 
 
