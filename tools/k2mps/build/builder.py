@@ -18,10 +18,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from k2mps.build import doctor, provenance
+from k2mps.build import doctor, interpreter, provenance, toolchain
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment, torch_requirement, version_in
-from k2mps.build.toolchain import LABEL, Toolchain
 from k2mps.core import errors, process, transaction
 from k2mps.core.pins import sha256
 from k2mps.core.project import REGISTER, Project, exclusive
@@ -57,7 +56,7 @@ class Request:
     # expect torch beside them.
     for_wheel: bool = False
     crossed: bool = False  # whether to build for macOS elsewhere than there
-    toolchain: Toolchain | None = None  # what a crossed build is made with; `prepare` needs none
+    python: str | None = None  # the Python that a crossed build is for; default .venv's
     as_is: bool = False  # whether to build the checkout as it is, without applying the series
     tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
@@ -82,6 +81,7 @@ class Built:
     python_path: tuple[Path, Path]  # what makes `import k2` work, in order
     steps: int  # how many build steps ran; 0 where nothing had changed
     version: str = "0"  # what pip calls it
+    python_tag: str = ""  # the Python that it is for, as wheels call it
     # Where it comes from, see provenance.py.
     origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0  # how long they took
@@ -123,6 +123,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         (checkout.directory / "k2" / "python", plan.directory / "lib"),
         steps,
         f"{environment.upstream.pin.version}+{plan.label}.torch{plan.torch}",
+        plan.python_tag,
         origin,
         seconds,
         plan.cached(),
@@ -224,12 +225,15 @@ class _Plan:
         self._environment = environment
         self._checkout = checkout
         self._request = request
+        self._toolchain = None
         self._compilers = {} if request.crossed else doctor.compilers(request.device)
         installed = environment.version_of("torch")
-        python_tag = environment.python_tag
-        if request.toolchain:
-            installed = request.toolchain.parts["torch"]
-            python_tag = request.toolchain.parts["python"]
+        self.python_tag = environment.python_tag
+        if request.crossed:
+            torch = torch_requirement(environment.upstream.torch, request.torch)
+            python = interpreter.find(request.python or environment.python)
+            self._toolchain = toolchain.assemble(environment, torch, python)
+            installed, self.python_tag = version_in(torch), python.tag
         # Whether torch is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         # What CMake bakes in: paths, compilers and the user's own arguments.
@@ -242,7 +246,7 @@ class _Plan:
             ]
         )
         key = hashlib.sha256(flags.encode()).hexdigest()[:8]
-        self.name = "-".join((request.label, f"torch{installed}", python_tag, tree, key))
+        self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
         # A part of a version, for pip.
         self.label = request.label.replace("-", ".")
@@ -329,11 +333,11 @@ class _Plan:
             for path in sorted((self._checkout.directory / _KERNELS).glob("*.metal")):
                 kernels[_KERNELS + path.name] = sha256(path.read_bytes())
         headers = {"pybind11": environment.version_of("pybind11") or ""}
-        if request.toolchain:
-            headers["libc++"] = request.toolchain.parts["libc++"]
+        if self._toolchain:
+            headers["libc++"] = self._toolchain.parts["libc++"]
         dirty = provenance.edits(environment.project)
         return {
-            "built": LABEL if request.toolchain else provenance.NATIVE,
+            "built": toolchain.LABEL if self._toolchain else provenance.NATIVE,
             "compiler": self._compiler(),
             "device": request.device.value if request.crossed else request.device.label,
             # None where it is not known.
@@ -366,8 +370,8 @@ class _Plan:
         # was there: it makes the paths that the compiler sees relative.
         if not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
-        if self._request.toolchain:
-            variables.update(self._request.toolchain.variables())
+        if self._toolchain:
+            variables.update(self._toolchain.variables())
         outcome = process.run(
             command,
             reporter=self._environment.reporter,
@@ -412,8 +416,8 @@ class _Plan:
             "pybind11": environment.version_of("pybind11"),
             "cmake": environment.version_of("cmake"),
         }
-        if request.toolchain:
-            inputs["toolchain"] = request.toolchain.parts["key"]
+        if self._toolchain:
+            inputs["toolchain"] = self._toolchain.parts["key"]
         if request.emulated:
             inputs["emulator"] = environment.tree_key(_emulator(environment.project))
         return inputs
@@ -443,8 +447,8 @@ class _Plan:
             settings["K2_FOR_WHEEL"] = "ON"
             if sys.platform == "darwin":
                 settings["CMAKE_OSX_DEPLOYMENT_TARGET"] = "14.0"
-        if request.toolchain:
-            settings.update(request.toolchain.settings())
+        if self._toolchain:
+            settings.update(self._toolchain.settings())
         return settings
 
     def _emulator_package(self) -> str:

@@ -10,6 +10,7 @@ other libraries export what torch's libraries import from them, wherever this to
 import collections
 import dataclasses
 import hashlib
+import io
 import json
 import os
 import re
@@ -221,12 +222,12 @@ def imports(binary) -> dict[str, set[str]]:
     return dict(found)
 
 
-def parse(library: Path):
+def parse(library: Path | io.BytesIO):
     """A Mach-O file for arm64, or None where it is not one."""
     import lief
 
     lief.logging.disable()
-    binaries = lief.MachO.parse(str(library))
+    binaries = lief.MachO.parse(library)
     if binaries is None:
         return None
     return binaries.take(lief.MachO.Header.CPU_TYPE.ARM64)

@@ -141,7 +141,7 @@ def test_pytorch(
             "this machine does not emulate mps",
             next_command=f"{environment.python} {source}, which runs the tests on the real device",
         )
-    builder.prepare(environment, dataclasses.replace(request, device=Device.MPS))
+    builder.prepare(environment, request)
     folder = environment.project.root / "emulator"
     outcome = process.run(
         [environment.python, "tests/pytorch_suite.py", source.absolute(), *names],

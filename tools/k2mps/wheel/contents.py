@@ -98,9 +98,7 @@ class Description:
         return f"k2-{self.version}.dist-info"
 
 
-def describe(
-    upstream: Upstream, checkout: Checkout, built: Built, target: Target, python_tag: str
-) -> Description:
+def describe(upstream: Upstream, checkout: Checkout, built: Built, target: Target) -> Description:
     """The metadata of a wheel of this build."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
@@ -110,7 +108,7 @@ def describe(
         version += ".dirty"
     return Description(
         version=version,
-        tag=f"{python_tag}-{python_tag}-{target.platform}",
+        tag=f"{built.python_tag}-{built.python_tag}-{target.platform}",
         torch=torch,
         origin={**built.origin, "version": version},
         time=int(os.environ.get("SOURCE_DATE_EPOCH", pinned)),

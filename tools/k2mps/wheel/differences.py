@@ -3,8 +3,8 @@
 Two builds of the same input have none.
 """
 
+import io
 import itertools
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,12 +85,9 @@ def _sections(content: bytes) -> dict[str, bytes]:
     lief.logging.disable()
     if not content.startswith((b"\x7fELF", b"\xcf\xfa\xed\xfe")):
         return {}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "library")
-        path.write_bytes(content)
-        binary = lief.parse(str(path))
-        sections = binary.sections if binary else ()
-        return {section.name: bytes(section.content) for section in sections}
+    binary = lief.parse(io.BytesIO(content))
+    sections = binary.sections if binary else ()
+    return {section.name: bytes(section.content) for section in sections}
 
 
 def _first_difference(a: bytes, b: bytes) -> int:

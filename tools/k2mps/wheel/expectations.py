@@ -5,7 +5,7 @@ import posixpath
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -14,6 +14,7 @@ from k2mps.build import doctor, toolchain
 from k2mps.build.environment import Environment, torch_requirement
 from k2mps.build.interpreter import Interpreter, find
 from k2mps.core import errors, process
+from k2mps.core.objects import File
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
@@ -29,7 +30,6 @@ LIBRARY = re.compile(
 
 _INCLUDE = re.compile(r'(^|\n)#include "([^"\n]+)"[^\n]*')
 _PACKAGE = "k2/python/"
-_KERNELS = "k2/csrc/mps/kernels/"
 # The emulator's front end for Metal, which this tool runs as a program.
 _FRONT_END = "emulator/mps_emulator/msl"
 
@@ -87,23 +87,21 @@ def gather(
             " the Python that it is for",
         )
     tree = commit_series(checkout, upstream.pin, patch_folder.load(project.patches)).tree
-
-    def content(name: str) -> bytes:
-        return checkout.git.bytes("cat-file", "blob", f"{tree}:{name}")
-
-    def files(folder: str, suffix: str) -> list[str]:
-        listing = checkout.git.text("ls-tree", "-r", "--name-only", tree, "--", folder)
-        return [name for name in listing.splitlines() if name.endswith(suffix)]
-
-    python = {name.removeprefix(_PACKAGE): content(name) for name in files(_PACKAGE + "k2", ".py")}
+    files = checkout.files(tree, ["k2/csrc", f"{_PACKAGE}k2"])
+    python = {
+        name.removeprefix(_PACKAGE): file.content
+        for name, file in files.items()
+        if name.endswith(".py")
+    }
     torch, system, kernels = None, {}, {}
     if any(tag.platform.startswith("macosx") for tag in tags):
         wanted = torch_requirement(upstream.torch, version_of_torch)
         torch = toolchain.fetch_torch(environment, wanted, found)
         system = toolchain.system_symbols(torch, toolchain.fetch_zig(environment))
         kernels = {
-            posixpath.basename(name): _with_includes(name, content)
-            for name in files(_KERNELS, ".metal")
+            posixpath.basename(name): _with_includes(name, files)
+            for name in files
+            if name.endswith(".metal")
         }
     return Reference(
         python,
@@ -117,14 +115,14 @@ def gather(
     )
 
 
-def _with_includes(name: str, content: Callable[[str], bytes]) -> str:
+def _with_includes(name: str, files: Mapping[str, File]) -> str:
     """A kernel's text as Metal gets it: each file of k2 that it includes is in
     the place of its first `#include`."""
-    text = content(name).decode()
+    text = files[name].content.decode()
     seen = set()
     while match := _INCLUDE.search(text):
         line, header = match[0], match[2]
-        body = "" if header in seen else content(header).decode()
+        body = "" if header in seen else files[header].content.decode()
         seen.add(header)
         text = text.replace(line, "\n" + body)
     return text

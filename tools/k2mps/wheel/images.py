@@ -2,12 +2,11 @@
 
 import functools
 import hashlib
+import io
 import posixpath
 import re
 import struct
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from k2mps.build import toolchain
 from k2mps.wheel.archive import WheelFile
@@ -32,23 +31,20 @@ class Images:
         match = re.search(r"macosx_(\d+)_(\d+)_(\w+)\.whl", wheel.path.name)
         self._minimum = [int(match[1]), int(match[2]), 0]
         self._machine = match[3]
-        self._binaries = {}
+        self._binaries = {
+            name: toolchain.parse(io.BytesIO(content)) for name, content in self._contents.items()
+        }
 
     def problems(self) -> Iterator[Problem]:
         """All that is wrong with the libraries."""
-        with tempfile.TemporaryDirectory() as folder:
-            for number, (name, content) in enumerate(self._contents.items()):
-                path = Path(folder, str(number))
-                path.write_bytes(content)
-                self._binaries[name] = toolchain.parse(path)
-            for name, binary in self._binaries.items():
-                if binary is None:
-                    yield Problem("machine", name, "not Mach-O for arm64")
-                    continue
-                yield from self._kind(name, binary)
-                yield from self._rpaths(name, binary)
-                yield from self._symbols(name, binary)
-                yield from self._signature(name, binary)
+        for name, binary in self._binaries.items():
+            if binary is None:
+                yield Problem("machine", name, "not Mach-O for arm64")
+                continue
+            yield from self._kind(name, binary)
+            yield from self._rpaths(name, binary)
+            yield from self._symbols(name, binary)
+            yield from self._signature(name, binary)
         yield from self._kernels()
 
     def _kind(self, name: str, binary) -> Iterator[Problem]:

@@ -1,12 +1,11 @@
 """A page of links to wheels that `pip --find-links` reads."""
 
-import hashlib
 import html
 import urllib.parse
-from collections.abc import Iterable
 from pathlib import Path
 
 from k2mps.core import errors, transaction
+from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile
 
 NAME = "index.html"
@@ -30,7 +29,7 @@ _ITEM = (
 
 
 def write(directory: Path, base_url: str = "") -> Path:
-    """Writes the page for the wheels of a directory into it.
+    """Writes the page for the wheels of a directory into it; the same wheels give the same page.
 
     Args:
       base_url: where the wheels are, as a URL; default beside the page.
@@ -43,13 +42,6 @@ def write(directory: Path, base_url: str = "") -> Path:
             f"there is no wheel in {directory}",
             next_command="k2mps wheel makes one in build/wheels",
         )
-    page = directory / NAME
-    transaction.rewrite(page, text(wheels, base_url))
-    return page
-
-
-def text(wheels: Iterable[Path], base_url: str = "") -> str:
-    """The page; the same wheels give the same text."""
     base = base_url and base_url.rstrip("/") + "/"
     items = ""
     for path in wheels:
@@ -57,10 +49,12 @@ def text(wheels: Iterable[Path], base_url: str = "") -> str:
         facts = {
             # A "+" is a space to some servers.
             "link": base + urllib.parse.quote(path.name),
-            "digest": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "digest": sha256(path.read_bytes()),
             "python": wheel.metadata["Requires-Python"],
             "name": path.name,
             "built": wheel.origin["built"],
         }
         items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
-    return _PAGE.format(items=items)
+    page = directory / NAME
+    transaction.rewrite(page, _PAGE.format(items=items))
+    return page

@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from k2mps.build import builder, interpreter, provenance, toolchain
-from k2mps.build.environment import Environment, torch_requirement
+from k2mps.build import builder, provenance
+from k2mps.build.environment import Environment
 from k2mps.core import errors, process
 from k2mps.core.project import Project
 from k2mps.stack import status
@@ -48,18 +48,11 @@ def make(
     _refuse_edits(environment, checkout)
     if release:
         _refuse_dirt(project)
-    wanted = torch_requirement(environment.upstream.torch, request.torch)
-    request = dataclasses.replace(request, for_wheel=True, crossed=target.crossed)
-    if target.crossed:
-        builder.prepare(environment, request)
-        found = interpreter.find(python or environment.python)
-        tools = toolchain.assemble(environment, wanted, found)
-        request = dataclasses.replace(request, toolchain=tools)
+    request = dataclasses.replace(request, for_wheel=True, crossed=target.crossed, python=python)
     built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
         _refuse_dirt(project)
-    tag = request.toolchain.parts["python"] if request.toolchain else environment.python_tag
-    description = describe(environment.upstream, checkout, built, target, tag)
+    description = describe(environment.upstream, checkout, built, target)
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
