@@ -12,7 +12,7 @@ from k2mps.build.builder import Request
 from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.project import Project
-from k2mps.run import mac_report, program, suites, testing
+from k2mps.run import mac_report, program, suites
 
 from k2_mps_tests.tooling import support
 
@@ -51,7 +51,7 @@ class Machine:
         monkeypatch.setattr(mac_report.builder, "build", lambda *args: self.build())
         monkeypatch.setattr(mac_report.builder, "register", lambda *args: None)
         monkeypatch.setattr(program, "run", self._run)
-        monkeypatch.setattr(testing, "run_all", self._test)
+        monkeypatch.setattr(suites, "run_all", self._test)
 
     def _run(self, environment, module, words, *, built, variables=None, on_line=None):
         if module == "k2_mps_tests.kernels.measure":

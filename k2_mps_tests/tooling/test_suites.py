@@ -11,7 +11,7 @@ from k2mps.build.environment import Environment
 from k2mps.core import errors
 from k2mps.core.progress import Reporter
 from k2mps.core.project import Project
-from k2mps.run import suites, testing
+from k2mps.run import suites
 
 from k2_mps_tests.tooling import support
 
@@ -262,8 +262,8 @@ def test_report_fails_where_anything_did():
     suite = suites.Suite("tooling", "", "", doctor.Device.CPU, on_k2=False)
     good = suites.Result(suite, passed=1)
     away = suites.Result(suite, not_run="unreachable")
-    testing.report([good], Lines())
-    testing.report([good, away], Lines())
+    suites.report([good], Lines())
+    suites.report([good, away], Lines())
     for bad in (
         [good, suites.Result(suite, failed=1)],
         [good, suites.Result(suite, errors=1)],
@@ -271,7 +271,7 @@ def test_report_fails_where_anything_did():
         [away],
     ):
         with pytest.raises(errors.CheckFailedError):
-            testing.report(bad, Lines())
+            suites.report(bad, Lines())
 
 
 def test_the_suites_are_listed(empty):

@@ -240,7 +240,7 @@ def test_command(
 
     Arguments after `--` go to pytest.
     """
-    from k2mps.run import program, suites, testing
+    from k2mps.run import program, suites
 
     if (words[:1] == ("pytorch",)) != (source is not None):
         raise click.UsageError(
@@ -256,10 +256,10 @@ def test_command(
         for entry in suites.choose(names):
             session.console.info(f"{entry.name}\t{entry.covers}")
         return
-    results = testing.run_all(
+    results = suites.run_all(
         session.environment, session.obtain, session.request(), names, words[len(names) :]
     )
-    testing.report(results, session.console)
+    suites.report(results, session.console)
 
 
 @command(main, "fuzz", build_options)

@@ -18,7 +18,7 @@ from k2mps.build.builder import Built, Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.core import errors, transaction
-from k2mps.run import program, testing
+from k2mps.run import program, suites
 from k2mps.stack.checkout import Checkout
 
 SCHEMA = 1
@@ -195,7 +195,7 @@ class _Run:
         return json.loads(found["lines"][-1])
 
     def _test(self, names: tuple[str, ...], arguments: tuple[str, ...]) -> dict:
-        results = testing.run_all(self.environment, self.obtain, self.request, names, arguments)
+        results = suites.run_all(self.environment, self.obtain, self.request, names, arguments)
         found = {
             result.suite.name: {
                 "ok": result.ok and not result.not_run,

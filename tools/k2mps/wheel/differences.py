@@ -32,10 +32,8 @@ def differences(first: Path, second: Path) -> Iterator[str]:
 
 
 def _of_archives(one: WheelFile, two: WheelFile) -> Iterator[str]:
-    for name in sorted(one.files.keys() - two.files.keys()):
-        yield f"{name}: only in the first"
-    for name in sorted(two.files.keys() - one.files.keys()):
-        yield f"{name}: only in the second"
+    for name in sorted(one.files.keys() ^ two.files.keys()):
+        yield f"{name}: only in the {'first' if name in one.files else 'second'}"
     common = one.files.keys() & two.files.keys()
     first, second = (
         {entry.filename: entry for entry in wheel.entries if entry.filename in common}
