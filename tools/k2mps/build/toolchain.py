@@ -9,7 +9,6 @@ other libraries export what torch's libraries import from them, wherever this to
 
 import collections
 import dataclasses
-import hashlib
 import io
 import json
 import os
@@ -22,7 +21,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from k2mps.build import doctor
-from k2mps.build.environment import Environment, version_in
+from k2mps.build.environment import Environment, tree_hash, version_in
 from k2mps.build.interpreter import Interpreter
 from k2mps.core import errors, process
 
@@ -145,7 +144,9 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
         for source, place in _EMULATOR_HEADERS.items()
     }
     name = torch_package.parent.name
-    key = _key(
+    key = tree_hash(
+        FILES,
+        json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER]),
         *(name, zig.name, libcxx.name, python.number, str(python.include), python.program),
         *(header.read_text() for header in headers),
     )
@@ -262,16 +263,6 @@ def checks() -> list[doctor.Check]:
         found = shutil.which(name) or ""
         result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, package))
     return result
-
-
-def _key(*parts: str) -> str:
-    """A hash of the parts of a toolchain, and of the files beside this module."""
-    further = json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER, _PARTS])
-    digest = hashlib.sha256("\0".join([*parts, further]).encode())
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:

@@ -78,8 +78,7 @@ class Console(Reporter):
     @contextlib.contextmanager
     def task(self, title: str) -> Iterator[Task]:
         if not self.shows_progress:
-            with super().task(title) as silent:
-                yield silent
+            yield Task()
             return
         if not self.on_terminal:
             self.info(f"{title} ...")

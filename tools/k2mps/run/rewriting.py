@@ -24,9 +24,7 @@ _DEVICE = (
     # Where nothing but the device depends on CUDA.
     (
         rf"if torch\.cuda\.is_available\(\):(?P<between>\s+(?:[\w.]+ = )){_CUDA}",
-        lambda match: (
-            f"if gpu.is_available():{match['between']}gpu.pick_device({match['index'] or ''})"
-        ),
+        r"if gpu.is_available():\g<between>gpu.pick_device(\g<index>)",
     ),
     (
         rf"torch\.device\(\s*{_NAME} if torch\.cuda\.is_available\(\) else [\"']cpu[\"']\s*\)",
@@ -75,7 +73,7 @@ def rewrite(source: str) -> str:
     return _substitute(*_FROM_AMP, ans)[0]
 
 
-def _substitute(pattern: str, replacement, text: str) -> tuple[str, int]:
+def _substitute(pattern: str, replacement: str, text: str) -> tuple[str, int]:
     """As re.subn, but in code only."""
     expression = re.compile(pattern, re.MULTILINE)
     if not expression.search(text):
@@ -87,7 +85,7 @@ def _substitute(pattern: str, replacement, text: str) -> tuple[str, int]:
         if any(begin <= match.start() < end for begin, end in hidden):
             return match[0]
         count += 1
-        return match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+        return match.expand(replacement)
 
     return expression.sub(replace, text), count
 
