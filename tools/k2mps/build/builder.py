@@ -56,7 +56,8 @@ class Request:
     # expect torch beside them.
     for_wheel: bool = False
     crossed: bool = False  # whether to build for macOS elsewhere than there
-    python: str | None = None  # the Python that a crossed build is for; default .venv's
+    # The Python that a crossed build is for, by name or path; default .venv's.
+    python: str | None = None
     as_is: bool = False  # whether to build the checkout as it is, without applying the series
     tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
@@ -122,7 +123,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
         plan.directory,
         (checkout.directory / "k2" / "python", plan.directory / "lib"),
         steps,
-        f"{environment.upstream.pin.version}+{plan.label}.torch{plan.torch}",
+        f"{environment.upstream.pin.version}+{request.label.replace('-', '.')}.torch{plan.torch}",
         plan.python_tag,
         origin,
         seconds,
@@ -248,8 +249,6 @@ class _Plan:
         key = hashlib.sha256(flags.encode()).hexdigest()[:8]
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
-        # A part of a version, for pip.
-        self.label = request.label.replace("-", ".")
         # ccache writes what it had of this run.
         self._cache_log = self.directory / "ccache.log"
         self._stamp = self.directory / _STAMP

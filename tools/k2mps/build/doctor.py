@@ -190,7 +190,7 @@ def _emulated(reporter: Reporter) -> list[Check]:
     gcc = max(found, default=12)
     header = f"/usr/lib/gcc/*/{gcc}/include/objc/objc.h"
     return [
-        _clang(reporter),
+        clang(reporter),
         _there("Objective-C runtime", "objc/objc.h of GCC", header, f"libobjc-{gcc}-dev"),
         _there("Blocks runtime", "Block.h", "/usr/include/Block.h", "libblocksruntime-dev"),
         libclang(),
@@ -203,7 +203,8 @@ def libclang() -> Check:
     return _there("libclang", f"of LLVM {CLANG}", header, f"libclang-{CLANG}-dev")
 
 
-def _clang(reporter: Reporter) -> Check:
+def clang(reporter: Reporter = Reporter()) -> Check:
+    """A check of the compiler for Objective-C++, for Metal and for macOS."""
     program, package = f"clang++-{CLANG}", f"clang-{CLANG}"
     version = re.search(r"\d+\.\d+\.\d+", process.output([program, "--version"], reporter))
     found = version[0] if version else ""
@@ -211,9 +212,9 @@ def _clang(reporter: Reporter) -> Check:
 
 
 def _any_compiler(reporter: Reporter) -> Check:
-    clang = _clang(reporter)
-    if clang.ok:
-        return clang
+    newest = clang(reporter)
+    if newest.ok:
+        return newest
     text = process.output(["c++", "--version"], reporter).split("\n")[0]
     version = re.search(r"(\d+)\.\d+\.\d+", text)
     ok = bool(version) and int(version[1]) >= (14 if "clang" in text else 11)

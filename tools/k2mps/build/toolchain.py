@@ -257,12 +257,9 @@ def checks() -> list[doctor.Check]:
 
     libclang is for the front end that checks the kernels.
     """
-    result = [doctor.libclang()]
-    for program, package in (("clang++", "clang"), ("ld64.lld", "lld")):
-        name, package = f"{program}-{_CLANG}", f"{package}-{_CLANG}"
-        found = shutil.which(name) or ""
-        result.append(doctor.Check(name, f"of LLVM {_CLANG}", found, package))
-    return result
+    name = f"ld64.lld-{_CLANG}"
+    linker = doctor.Check(name, f"of LLVM {_CLANG}", shutil.which(name) or "", f"lld-{_CLANG}")
+    return [doctor.libclang(), doctor.clang(), linker]
 
 
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:

@@ -54,8 +54,10 @@ def wheel_command(context: click.Context, target: str, python: str | None, relea
             "--python is for cross-built wheels; one for this machine is for"
             " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
         )
-    request = session.request(chosen.device.value)
-    path = make.make(session.environment, session.obtain(), chosen, request, release, python)
+    request = session.request(
+        chosen.device.value, for_wheel=True, crossed=chosen.crossed, python=python
+    )
+    path = make.make(session.environment, session.obtain(), chosen, request, release)
     checked = "verified, imported in a clean environment"
     session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
 

@@ -3,7 +3,6 @@
 import dataclasses
 import posixpath
 import re
-import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -138,15 +137,13 @@ def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict
       Its messages about the sources that it refuses, by name; and why it cannot run, or "".
     """
     program = environment.project.root / _FRONT_END
-    clang = f"clang++-{doctor.CLANG}"
     for what, there in (
-        (f"{_FRONT_END} is", program.is_dir()),
-        ("the Python package clang is", environment.version_of("clang") is not None),
-        (f"{clang} is", shutil.which(clang) is not None),
-        (f"libclang-{doctor.CLANG}-dev is", doctor.libclang().ok),
+        (_FRONT_END, program.is_dir()),
+        ("the Python package clang", environment.version_of("clang") is not None),
+        *((check.package, check.ok) for check in (doctor.clang(), doctor.libclang())),
     ):
         if not there:
-            return {}, f"{what} not there"
+            return {}, f"{what} is not there"
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, text in kernels.items():

@@ -1,6 +1,5 @@
 """Making wheels: building k2 for one, packing it, checking it."""
 
-import dataclasses
 import os
 import re
 import subprocess
@@ -31,16 +30,14 @@ def make(
     checkout: Checkout,
     target: Target,
     request: builder.Request,
-    release: bool = False,
-    python: str | None = None,
+    release: bool,
 ) -> Path:
     """Makes a wheel and checks it; a good one lies in build/wheels.
 
     Args:
-      request: for the device of the target; which torch, and how many compilers.
+      request: a build for a wheel for the target.
       release: whether the wheel is meant for others: then this clone of k2-mps must be as
         committed.
-      python: the Python that a wheel for another system is for, by name or path; default .venv's.
     Raises:
       CheckFailedError: the wheel is not what it should be, or cannot be installed or imported here.
     """
@@ -48,7 +45,6 @@ def make(
     _refuse_edits(environment, checkout)
     if release:
         _refuse_dirt(project)
-    request = dataclasses.replace(request, for_wheel=True, crossed=target.crossed, python=python)
     built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
         _refuse_dirt(project)
@@ -58,8 +54,8 @@ def make(
     unchecked.mkdir(parents=True, exist_ok=True)
     draft = unchecked / description.file_name
     pack(draft, description, contents(checkout, built, description))
-    verify.check(draft, environment, checkout, python)
-    if not target.crossed:
+    verify.check(draft, environment, checkout, request.python)
+    if not request.crossed:
         _try_import(environment, draft, built.origin["patched_tree"])
     wheel = directory / draft.name
     os.replace(draft, wheel)
