@@ -1,5 +1,6 @@
 """`k2mps wheel`, which makes a wheel, and its commands, which look into one."""
 
+import sys
 from pathlib import Path
 
 import click
@@ -46,20 +47,19 @@ def wheel_command(context: click.Context, target: str, python: str | None, relea
     session: Session = context.obj
     from k2mps.build.toolchain import LABEL
     from k2mps.wheel import make
-    from k2mps.wheel.contents import Target
 
-    chosen = Target(target)
-    if python and not chosen.crossed:
+    on_mac = sys.platform == "darwin"
+    crossed = target == "macos-arm64" and not on_mac
+    if python and not crossed:
         raise click.UsageError(
             "--python is for cross-built wheels; one for this machine is for"
             " the Python of .venv: make PYTHON=PROGRAM in a clone of its own"
         )
-    request = session.request(
-        chosen.device.value, for_wheel=True, crossed=chosen.crossed, python=python
-    )
-    path = make.make(session.environment, session.obtain(), chosen, request, release)
+    device = "mps" if crossed or on_mac else "cpu"
+    request = session.request(device, for_wheel=True, crossed=crossed, python=python)
+    path = make.make(session.environment, session.obtain(), request, release)
     checked = "verified, imported in a clean environment"
-    session.console.info(f"{path}: {LABEL if chosen.crossed else checked}")
+    session.console.info(f"{path}: {LABEL if crossed else checked}")
 
 
 @command(wheel_command, "verify", k2_option, _python_option)

@@ -9,11 +9,9 @@ on nothing else.
 import base64
 import dataclasses
 import datetime
-import enum
 import hashlib
 import os
 import re
-import sys
 import sysconfig
 import zipfile
 from collections.abc import Mapping
@@ -53,31 +51,6 @@ Tag: {tag}
 """
 
 
-class Target(enum.Enum):
-    """The system that a wheel is for."""
-
-    NATIVE = "native"
-    MACOS_ARM64 = "macos-arm64"
-
-    @property
-    def crossed(self) -> bool:
-        """Whether it is another one than this machine's."""
-        return self is Target.MACOS_ARM64 and sys.platform != "darwin"
-
-    @property
-    def device(self) -> Device:
-        """The device of a wheel for it, besides the CPU."""
-        on_mac = self is Target.MACOS_ARM64 or sys.platform == "darwin"
-        return Device.MPS if on_mac else Device.CPU
-
-    @property
-    def platform(self) -> str:
-        """The platform tag of a wheel for it."""
-        if self.device is Device.MPS:
-            return toolchain.PLATFORM
-        return re.sub(r"[-.]", "_", sysconfig.get_platform())
-
-
 @dataclasses.dataclass(frozen=True)
 class Description:
     """The metadata of a wheel."""
@@ -98,17 +71,19 @@ class Description:
         return f"k2-{self.version}.dist-info"
 
 
-def describe(upstream: Upstream, checkout: Checkout, built: Built, target: Target) -> Description:
-    """The metadata of a wheel of this build."""
+def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Device) -> Description:
+    """The metadata of a wheel of this build for a device."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
     torch = str(built.origin["torch"])
-    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{target.device.value}.torch{torch}"
+    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{device.value}.torch{torch}"
     if built.origin["dirty"]:
         version += ".dirty"
+    here = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    platform = toolchain.PLATFORM if device is Device.MPS else here
     return Description(
         version=version,
-        tag=f"{built.python_tag}-{built.python_tag}-{target.platform}",
+        tag=f"{built.python_tag}-{built.python_tag}-{platform}",
         torch=torch,
         origin={**built.origin, "version": version},
         time=int(os.environ.get("SOURCE_DATE_EPOCH", pinned)),

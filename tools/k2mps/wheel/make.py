@@ -14,7 +14,7 @@ from k2mps.stack import status
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
 from k2mps.wheel import verify
-from k2mps.wheel.contents import Target, contents, describe, pack
+from k2mps.wheel.contents import contents, describe, pack
 
 _CHECK = """
 import torch
@@ -26,16 +26,12 @@ assert info["patched_tree"] == {tree!r}, info
 
 
 def make(
-    environment: Environment,
-    checkout: Checkout,
-    target: Target,
-    request: builder.Request,
-    release: bool,
+    environment: Environment, checkout: Checkout, request: builder.Request, release: bool
 ) -> Path:
     """Makes a wheel and checks it; a good one lies in build/wheels.
 
     Args:
-      request: a build for a wheel for the target.
+      request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
       release: whether the wheel is meant for others: then this clone of k2-mps must be as
         committed.
     Raises:
@@ -48,7 +44,7 @@ def make(
     built = builder.build(environment, checkout, request)
     if release:  # It may have been edited meanwhile.
         _refuse_dirt(project)
-    description = describe(environment.upstream, checkout, built, target)
+    description = describe(environment.upstream, checkout, built, request.device)
     directory = project.build_root / "wheels"
     unchecked = directory / "unchecked"
     unchecked.mkdir(parents=True, exist_ok=True)
