@@ -370,7 +370,8 @@ class _Plan:
         if not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
-            variables.update(self._toolchain.variables())
+            programs = str(self._toolchain.directory / "bin")
+            variables["PATH"] = os.pathsep.join([programs, os.environ["PATH"]])
         outcome = process.run(
             command,
             reporter=self._environment.reporter,
@@ -473,10 +474,8 @@ def _shared_objects(project: Project) -> dict[str, str]:
 
 def fitting_jobs() -> int:
     """As many compilers as there are processors and memory for."""
-    if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
-    else:
-        processors = os.cpu_count() or 1
+    on_linux = hasattr(os, "sched_getaffinity")
+    processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     memory = doctor.available_memory()
     if memory is None:
         return processors

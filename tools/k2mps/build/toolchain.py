@@ -124,9 +124,6 @@ class Toolchain:
             "Python_INCLUDE_DIR": str(self.directory / "python"),
         }
 
-    def variables(self) -> dict[str, str]:
-        return {"PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ['PATH']}"}
-
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
     """Puts the toolchain for a torch version and a Python together, unless it is there.
@@ -274,18 +271,13 @@ def _made(target: Path, fill: Callable[[Path], None]) -> Path:
 
 
 def _fetch(
-    environment: Environment,
-    wanted: Requirement,
-    name: str,
-    parts: tuple[str, ...],
-    platform: str = "",
-    python_version: str = "",
+    environment: Environment, wanted: Requirement, name: str, parts: tuple[str, ...], *system: str
 ) -> Path:
-    """Parts of a wheel, unpacked below build/; downloaded once."""
+    """Parts of a wheel for a platform and a Python, unpacked below build/; downloaded once."""
     target = _root(environment) / name
 
     def fill(draft: Path) -> None:
-        wheel = environment.download(wanted, draft, platform, python_version)
+        wheel = environment.download(wanted, draft, *system)
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(draft, [one for one in archive.namelist() if one.startswith(parts)])
         wheel.unlink()

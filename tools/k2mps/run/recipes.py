@@ -101,12 +101,10 @@ class Recipes:
             restored: dict[str, bytes | Path] = {}
             merged, clashing = [], []
             for number, (path, digest) in enumerate(record.items()):
-                kept = self._state / str(number)
-                try:
-                    now = (self._root / path).read_bytes()
-                except FileNotFoundError:
+                kept, file = self._state / str(number), self._root / path
+                if not file.exists():
                     continue  # the user's to delete
-                original = kept.read_bytes()
+                now, original = file.read_bytes(), kept.read_bytes()
                 if sha256(now) == digest:
                     restored[path] = kept
                 elif now != original:
