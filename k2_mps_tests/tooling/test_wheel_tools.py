@@ -68,7 +68,7 @@ def case(torch: str = "2.13.0", **told) -> Case:
         "upstream": {"url": "https://example.org/k2.git", "commit": COMMIT},
         **told,
     }
-    description = contents.Description(version, "py3-none-any", torch, origin, 1700000000)
+    description = contents.Description(version, "py3-none-any", origin, 1700000000)
     return Case(description, {"k2/__init__.py": b"answer = 42\n"})
 
 

@@ -177,10 +177,11 @@ def case(tmp_path, workshop, parts) -> Case:
         "patched_tree": TREE,
         "compiler": "Clang 19",
         "dirty": False,
+        "torch": "2.13.0",
     }
     version = "1.0.dev20231114+mps.torch2.13.0"
     description = contents.Description(
-        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", "2.13.0", origin, 1700000000
+        version, f"{TAG}-{TAG}-{toolchain.PLATFORM}", origin, 1700000000
     )
     python = {INIT: b"from _k2 import answer\n", "k2/fsa.py": b"pass\n"}
     files = {

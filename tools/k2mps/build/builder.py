@@ -257,7 +257,14 @@ class _Plan:
         """Runs cmake, whose processes inherit the lock."""
         settings = self._settings()
         if self._request.emulated:
-            settings["mps_emulator_DIR"] = self._emulator_package()
+            ask = [self._environment.python, "-m", "mps_emulator", "--cmake-dir"]
+            settings["mps_emulator_DIR"] = process.output(ask)
+            if not settings["mps_emulator_DIR"]:
+                raise errors.CompileError(
+                    "the emulator does not say where its CMake package is",
+                    why=" ".join(map(str, ask)) + " failed",
+                    next_command="run that command",
+                )
         command = [
             *(self._environment.program("cmake"), "-G", "Ninja"),
             *("-S", self._checkout.directory, "-B", self.directory),
@@ -450,17 +457,6 @@ class _Plan:
         if self._toolchain:
             settings.update(self._toolchain.settings())
         return settings
-
-    def _emulator_package(self) -> str:
-        command = [self._environment.python, "-m", "mps_emulator", "--cmake-dir"]
-        found = process.output(command)
-        if not found:
-            raise errors.CompileError(
-                "the emulator does not say where its CMake package is",
-                why=" ".join(map(str, command)) + " failed",
-                next_command="run that command",
-            )
-        return found
 
 
 def _emulator(project: Project) -> Path:

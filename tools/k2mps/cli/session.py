@@ -8,8 +8,6 @@ import click
 
 from k2mps.cli.console import Console
 
-_DEVICES = ("mps", "cpu")
-
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -149,7 +147,7 @@ jobs_option = _kept(
 )
 device_option = click.option(
     "--device",
-    type=click.Choice(_DEVICES),
+    type=click.Choice(("mps", "cpu")),
     default="mps",
     help="the device to build for; on Linux mps is emulated",
 )

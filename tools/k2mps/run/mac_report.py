@@ -69,13 +69,13 @@ def make(
     run = _Run(environment, obtain, request, plan)
     for name in _STEPS:
         environment.reporter.info(f"{name} ...")
-        began, found, error = time.monotonic(), {}, ""
+        began = time.monotonic()
         try:
             found = getattr(run, name)()
         except (errors.K2mpsError, OSError, ValueError) as failure:
-            error = str(failure)
+            found = {"wrong": str(failure)}
         seconds = round(time.monotonic() - began, 1)
-        wrong = error or found.pop("wrong", "")
+        wrong = found.pop("wrong", "")
         steps[name] = {"ok": not wrong, "wrong": wrong, "seconds": seconds, **found}
     report = {"schema": SCHEMA, "quick": plan.quick, "steps": steps}
     return _without_names(report, _names(environment.project.root))

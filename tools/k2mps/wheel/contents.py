@@ -57,8 +57,7 @@ class Description:
 
     version: str  # k2's version, as wheels write it
     tag: str  # for which Python and system it is
-    torch: str  # the torch version that it needs
-    origin: Mapping[str, object]  # where it comes from, see provenance.py
+    origin: Mapping[str, object]  # where it comes from, see provenance.py; with the version
     time: int  # of all its files, in seconds since 1970
 
     @property
@@ -75,8 +74,8 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     """The metadata of a wheel of this build for a device."""
     pinned = int(checkout.git.text("show", "-s", "--format=%ct", upstream.pin.commit))
     day = datetime.datetime.fromtimestamp(pinned, datetime.timezone.utc)
-    torch = str(built.origin["torch"])
-    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{device.value}.torch{torch}"
+    local = f"{device.value}.torch{built.origin['torch']}"
+    version = f"{upstream.pin.version}.dev{day:%Y%m%d}+{local}"
     if built.origin["dirty"]:
         version += ".dirty"
     here = re.sub(r"[-.]", "_", sysconfig.get_platform())
@@ -84,7 +83,6 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
     return Description(
         version=version,
         tag=f"{built.python_tag}-{built.python_tag}-{platform}",
-        torch=torch,
         origin={**built.origin, "version": version},
         time=int(os.environ.get("SOURCE_DATE_EPOCH", pinned)),
     )

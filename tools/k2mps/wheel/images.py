@@ -128,10 +128,9 @@ class Images:
         return {symbol.name for symbol in binary.exported_symbols} if binary else set()
 
     def _signature(self, name: str, binary) -> Iterator[Problem]:
-        if not binary.has_code_signature:
-            yield Problem("signature", name, "not signed; arm64 demands it")
-            return
-        wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
+        wrong = "not signed; arm64 demands it"
+        if binary.has_code_signature:
+            wrong = signature_fault(self._contents[name], binary.code_signature.data_offset)
         if wrong:
             yield Problem("signature", name, wrong)
 

@@ -8,8 +8,6 @@ from k2mps.core import errors, transaction
 from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile
 
-NAME = "index.html"
-
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -55,6 +53,6 @@ def write(directory: Path, base_url: str = "") -> Path:
             "built": wheel.origin["built"],
         }
         items += _ITEM.format_map({key: html.escape(value) for key, value in facts.items()})
-    page = directory / NAME
+    page = directory / "index.html"
     transaction.rewrite(page, _PAGE.format(items=items))
     return page

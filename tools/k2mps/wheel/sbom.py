@@ -29,21 +29,17 @@ from packaging.requirements import Requirement
 from k2mps import __version__
 from k2mps.wheel.archive import WheelFile
 
-SUFFIX = ".cdx.json"
-
 _LIBRARY = re.compile(r"_k2\..*\.so|k2/lib/.*\.(dylib|so)")
 _TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series", "torch")
 
 
 def write(path: Path) -> Path:
-    """Writes the bill of a wheel beside it.
+    """Writes the bill of a wheel beside it; returns the bill's path.
 
-    Returns:
-      The bill's path, the wheel's with SUFFIX.
     Raises:
       CheckFailedError: it is not a wheel of k2-mps.
     """
-    bill = path.with_name(path.name + SUFFIX)
+    bill = path.with_name(f"{path.name}.cdx.json")
     bill.write_text(text(path), encoding="utf-8")
     return bill
 
