@@ -81,33 +81,26 @@ def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Find
       files: the bytes of each new file, by path in k2's tree.
     """
     brought = [list(texts(patch, files)) for patch in patches]
+    # By file, and by function as `_k2.f`.
     owners = {path: number for number, patch in enumerate(patches) for path in patch.new_files}
-    bindings: dict[str, int] = {}
     for number, own in enumerate(brought):
         for text in own:
             if text.path.endswith(_CXX):
                 whole = "\n".join(line for _, line in text.lines)
                 for name in _DEFINES.findall(whole):
-                    bindings.setdefault(name, number)
+                    owners.setdefault(f"_k2.{name}", number)
     for number, own in enumerate(brought):
         for text in own:
-            seen: set[tuple[int, str]] = set()
-            for line, name in _names(text):
-                owner = owners.get(name)
-                what = name
-                if name.startswith("_k2."):
-                    owner = bindings.get(name.split(".")[1])
-                    what = ".".join(name.split(".")[:2])
-                if owner is None or owner <= number or (line, what) in seen:
-                    continue
-                seen.add((line, what))
-                yield Finding(
-                    text.place,
-                    line,
-                    "order",
-                    f"{what} comes with {patches[owner].name}, which is later"
-                    f" than {patches[number].name}",
-                )
+            for line, name in dict.fromkeys(_names(text)):
+                owner = owners.get(name, number)
+                if owner > number:
+                    yield Finding(
+                        text.place,
+                        line,
+                        "order",
+                        f"{name} comes with {patches[owner].name}, which is later"
+                        f" than {patches[number].name}",
+                    )
 
 
 def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
@@ -170,30 +163,26 @@ def _names(text: Text) -> Iterator[tuple[int, str]]:
 
 def _python(text: Text) -> Iterator[tuple[int, str]]:
     package = posixpath.dirname(text.path)
-    for number, dots, module, names in _imports(text):
-        base = package
+    for number, dots, module, names in _modules(text):
+        base = package if dots else _PACKAGES
         for _ in dots[1:]:
             base = posixpath.dirname(base)
-        base = base if dots else _PACKAGES
-        path = "/".join([base, *module.split(".")] if module else [base])
-        if not dots and module == "_k2":
-            yield from ((number, f"_k2.{name}") for name in names)
-        for found in (path, *(f"{path}/{name}" for name in names)):
-            yield number, f"{found}.py"
-            yield number, f"{found}/__init__.py"
-    for number, dotted in _attributes(text):
-        if dotted.startswith("_k2."):
-            yield number, dotted
-        parts = dotted.split(".")
-        for end in range(2, len(parts) + 1):
-            path = "/".join([_PACKAGES, *parts[:end]])
+        parts = [part for part in module.split(".") if part]
+        if not dots and parts[:1] == ["_k2"]:
+            yield from ((number, f"_k2.{name}") for name in (*parts[1:2], *names))
+        paths = ["/".join([base, *parts[:end]]) for end in range(len(parts) + 1)]
+        for path in (*paths, *(f"{paths[-1]}/{name}" for name in names)):
             yield number, f"{path}.py"
             yield number, f"{path}/__init__.py"
 
 
-def _imports(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
-    """Each import: its line, leading dots, module and names."""
-    tree = _tree(text)
+def _modules(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
+    """Each import, and each `k2.x.y` and `_k2.x` in the code: its line, leading dots, module and
+    names."""
+    try:
+        tree = ast.parse("\n".join(line for _, line in text.lines)) if text.whole else None
+    except SyntaxError:
+        tree = None
     if tree is None:
         for number, line in text.lines:
             match = _FROM.match(line)
@@ -202,6 +191,8 @@ def _imports(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
                 yield number, match[1], match[2], names
             elif _IMPORT.match(line):
                 yield number, "", _IMPORT.match(line)[1], ()
+            for dotted in _DOTTED.findall(line.partition("#")[0]):
+                yield number, "", dotted, ()
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -210,28 +201,7 @@ def _imports(text: Text) -> Iterator[tuple[int, str, str, tuple[str, ...]]]:
         elif isinstance(node, ast.ImportFrom):
             names = tuple(one.name for one in node.names)
             yield node.lineno, "." * node.level, node.module or "", names
-
-
-def _attributes(text: Text) -> Iterator[tuple[int, str]]:
-    """Each `k2.x.y` and `_k2.x` in the code."""
-    tree = _tree(text)
-    if tree is None:
-        for number, line in text.lines:
-            for dotted in _DOTTED.findall(line.partition("#")[0]):
-                yield number, dotted
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+        elif isinstance(node, ast.Attribute):
             dotted = ast.unparse(node)
             if _DOTTED.fullmatch(dotted):
-                yield node.lineno, dotted
-
-
-def _tree(text: Text) -> ast.Module | None:
-    """The syntax of a whole Python file; None for lines of one."""
-    if not text.whole:
-        return None
-    try:
-        return ast.parse("\n".join(line for _, line in text.lines))
-    except SyntaxError:
-        return None
+                yield node.lineno, "", dotted, ()
