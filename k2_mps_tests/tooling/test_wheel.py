@@ -1,7 +1,6 @@
 """`k2mps wheel` for this machine, on the small stand-in for k2."""
 
 import copy
-import dataclasses
 import json
 import re
 import shutil
@@ -134,11 +133,10 @@ def test_the_series_hash_is_of_all_that_is_locked(ready):
     digest = provenance.series_hash(lock)
     for change in (
         {"series": "0" * 64},
-        {"patches": {**lock.patches, "answer-42.patch": "0" * 64}},
-        {"files": {"k2/new.h": "0" * 64}},
+        {"answer-42.patch": "0" * 64},
+        {"files/k2/new.h": "0" * 64},
     ):
-        other = dataclasses.replace(lock, **change)
-        assert provenance.series_hash(other) != digest
+        assert provenance.series_hash({**lock, **change}) != digest
 
 
 def test_edits_are_what_git_does_not_have(tmp_path):

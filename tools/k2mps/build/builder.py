@@ -146,7 +146,7 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
         return _EDITED
     tip, written = apply.apply(project, upstream, checkout)
     if written is not None:
-        reporter.info(f"applied {len(upstream.lock.patches)} patches to {checkout.directory}")
+        reporter.info(f"applied {len(upstream.patches)} patches to {checkout.directory}")
     return checkout.tree_of(tip)
 
 

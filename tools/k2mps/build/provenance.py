@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 
 from k2mps.core.git import Git
-from k2mps.core.pins import Lock, sha256
+from k2mps.core.pins import sha256
 from k2mps.core.project import Project
 
 FILE = "k2mps.json"
@@ -19,10 +19,9 @@ def as_bytes(origin: Mapping[str, object]) -> bytes:
     return (json.dumps(origin, indent=2, sort_keys=True) + "\n").encode()
 
 
-def series_hash(lock: Lock) -> str:
+def series_hash(lock: Mapping[str, str]) -> str:
     """One SHA-256 for all patches and new files, by the lock's own ones."""
-    facts = [lock.series, dict(lock.patches), dict(lock.files)]
-    return sha256(json.dumps(facts, sort_keys=True).encode())
+    return sha256(json.dumps(dict(lock), sort_keys=True).encode())
 
 
 def edits(project: Project) -> list[str] | None:

@@ -80,7 +80,7 @@ def _show_status(session: Session) -> None:
     found = status.of_checkout(session.project, upstream, session.existing_if_any())
     built = session.project.registered
     show = session.console.info
-    show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.lock.patches)} patches")
+    show(f"k2: {pin.version}, {pin.commit[:12]}, {len(upstream.patches)} patches")
     show(f"checkout: {found.state.value} ({session.directory})")
     for line in (*found.details, *found.user_commits):
         show(f"  {line}")
@@ -127,7 +127,7 @@ def apply_command(session: Session) -> None:
         session.console.info(f"{found.directory}: already applied")
         return
     session.console.info(
-        f"{found.directory}: applied {len(session.upstream.lock.patches)} patches, changed"
+        f"{found.directory}: applied {len(session.upstream.patches)} patches, changed"
         f" {len(written)} files; branch k2-mps at {tip[:12]}"
     )
 

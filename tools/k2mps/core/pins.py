@@ -72,40 +72,31 @@ class Torch:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lock:
-    """The hashes of patches/ when it was last locked."""
-
-    series: str  # sha256 of patches/series
-    patches: Mapping[str, str]  # file name of a patch to its sha256
-    files: Mapping[str, str]  # path of a new file in k2's tree to what `digest` says of it
-
-    def differences(self, other: "Lock") -> list[str]:
-        """Lists the differences of `other`, one short line each."""
-        lines = []
-        if self.series != other.series:
-            lines.append("series: changed")
-        for kind, mine, theirs in (
-            ("", self.patches, other.patches),
-            ("files/", self.files, other.files),
-        ):
-            for name in sorted(mine.keys() | theirs.keys()):
-                if name not in theirs:
-                    lines.append(f"{kind}{name}: missing")
-                elif name not in mine:
-                    lines.append(f"{kind}{name}: not in the lock")
-                elif mine[name] != theirs[name]:
-                    lines.append(f"{kind}{name}: changed")
-        return lines
-
-
-@dataclasses.dataclass(frozen=True)
 class Upstream:
     """All of upstream.toml."""
 
     pin: Pin
     torch: Torch
-    lock: Lock
+    lock: Mapping[str, str]  # the hashes of patches/ when it was last locked, by path in it
     budget: int | None = None  # the lines that patches may touch in upstream's files, or None
+
+    @property
+    def patches(self) -> list[str]:
+        """The names of the locked patches."""
+        return [path for path in self.lock if path.endswith(".patch") and "/" not in path]
+
+
+def differences(lock: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """How patches/ differs from its lock, one short line for each file."""
+    lines = []
+    for path in {**lock, **now}:
+        if path not in now:
+            lines.append(f"{path}: missing")
+        elif path not in lock:
+            lines.append(f"{path}: not in the lock")
+        elif lock[path] != now[path]:
+            lines.append(f"{path}: changed")
+    return lines
 
 
 def sha256(content: bytes) -> str:
@@ -132,6 +123,7 @@ def load(path: Path, locked: bool = True) -> Upstream:
             f"{path.name} is not valid TOML", why=str(error), next_command=_CORRECT
         ) from None
     read = functools.partial(_value, path.name, document)
+    table = functools.partial(read, "lock", fits=_is_table, kind="a table of texts", default={})
     id_ = (_is_id, "a full object id, 40 hexadecimal digits")
     default = read("torch", "default")
     torch = Torch(
@@ -152,11 +144,11 @@ def load(path: Path, locked: bool = True) -> Upstream:
             version=read("upstream", "version"),
         ),
         torch=torch,
-        lock=Lock(
-            series=read("lock", "series"),
-            patches=read("lock", "patches", _is_table, "a table of texts", {}),
-            files=read("lock", "files", _is_table, "a table of texts", {}),
-        ),
+        lock={
+            "series": read("lock", "series"),
+            **table("patches"),
+            **{f"files/{path}": digest for path, digest in table("files").items()},
+        },
         budget=read("budget", "lines", lambda value: type(value) is int, "a number")
         if "budget" in document
         else None,
@@ -190,17 +182,16 @@ def without_lock(text: str) -> str:
     return "".join(kept)
 
 
-def with_lock(text: str, lock: Lock) -> str:
+def with_lock(text: str, lock: Mapping[str, str]) -> str:
     """upstream.toml's text with another lock; all else stays as written."""
-    entries = [
-        f"[lock.{name}]\n"
-        + "\n".join(
-            f'{json.dumps(key, ensure_ascii=False)} = "{content[key]}"\n' for key in sorted(content)
-        )
-        for name, content in (("patches", lock.patches), ("files", lock.files))
-    ]
-    tables = [f'[lock]\nseries = "{lock.series}"\n', *entries]
-    return without_lock(text).rstrip("\n") + "\n\n" + "\n".join(tables)
+    tables: dict[str, list[str]] = {"patches": [], "files": []}
+    for path in sorted(lock.keys() - {"series"}):
+        name = json.dumps(path.removeprefix("files/"), ensure_ascii=False)
+        table = "files" if path.startswith("files/") else "patches"
+        tables[table].append(f'{name} = "{lock[path]}"\n')
+    parts = [f'[lock]\nseries = "{lock["series"]}"\n']
+    parts += [f"[lock.{name}]\n" + "\n".join(entries) for name, entries in tables.items()]
+    return without_lock(text).rstrip("\n") + "\n\n" + "\n".join(parts)
 
 
 def with_pin(text: str, pin: Pin) -> str:

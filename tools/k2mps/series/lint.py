@@ -7,10 +7,10 @@ lists all findings with file and line, as text, JSON or annotations of GitHub's.
 import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from k2mps.core import errors
-from k2mps.core.pins import Lock, Upstream
+from k2mps.core import errors, pins
+from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series import dependencies, hunks, patch_folder
 from k2mps.series.dependencies import Finding
@@ -40,7 +40,7 @@ def lint(project: Project) -> list[Finding]:
     files = {path: file.content for path, file in found.files.items()}
     for path, content in files.items():
         findings += _new_file(path, content)
-    findings += _collisions([*found.lock.patches, *files])
+    findings += _collisions(found.lock)
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
     findings += _fixes(found, files)
@@ -168,7 +168,7 @@ def _new_file(path: str, content: bytes) -> Iterator[Finding]:
         yield Finding(where, len(lines) - 1, "whitespace", "an empty line at the end")
 
 
-def _collisions(paths: Sequence[str]) -> Iterator[Finding]:
+def _collisions(paths: Iterable[str]) -> Iterator[Finding]:
     """Names that are the same file on a system that ignores case."""
     known: dict[str, str] = {}
     for path in paths:
@@ -197,13 +197,14 @@ def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
                     )
 
 
-def _lock(lock: Lock, found: Series) -> Iterator[Finding]:
+def _lock(lock: Mapping[str, str], found: Series) -> Iterator[Finding]:
     """Compares the hashes, also of patches that are malformed."""
     now = found.lock
     if not found.complete:
         # A file that only an unreadable patch names is not missing.
-        now = dataclasses.replace(now, files={**lock.files, **now.files})
-    for difference in lock.differences(now):
+        kept = {path: digest for path, digest in lock.items() if path.startswith("files/")}
+        now = {**kept, **now}
+    for difference in pins.differences(lock, now):
         yield Finding(
             f"patches/{difference.split(': ')[0]}",
             1,

@@ -24,7 +24,7 @@ class Series:
     files: dict[str, File]  # the new files, by path in k2's tree
     # The group of each patch by its name; empty where the order file has none.
     groups: dict[str, str]
-    lock: pins.Lock  # the lock of these files
+    lock: dict[str, str]  # the lock of these files, as in `Upstream`
     complete: bool = True  # whether the new files of all patches are known
 
     def new_lines(self, patch: patch_text.Patch) -> int:
@@ -70,78 +70,77 @@ def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
             problems.append((f"patches/{place}", error))
             return None
 
-    order = attempt("series", read, directory / "series") or b""
+    def contents(wanted: Iterable[str]) -> dict[str, File]:
+        found = {place: attempt(place, read, directory, place) for place in wanted}
+        return {place: file for place, file in found.items() if file}
+
+    order = contents(["series"]).get("series", File(b"")).content
     names = attempt("series", series_file.parse_order, order)
     if names is None:
         lines = map(str.strip, order.decode("utf-8", "replace").split("\n"))
         names = list(dict.fromkeys(filter(series_file.PATCH_NAME.fullmatch, lines)))
     groups = attempt("series", series_file.parse_groups, order) or {}
-    raw = {name: attempt(name, read, directory / name) for name in names}
-    raw = {name: content for name, content in raw.items() if content is not None}
+    raw = {name: file.content for name, file in contents(names).items()}
     parsed = [attempt(name, patch_text.parse, name, content) for name, content in raw.items()]
     patches = tuple(filter(None, parsed))
     owned = attempt("series", owners, patches, groups)
-    files = {}
-    for path in sorted(owned or ()):
-        file = attempt(f"files/{path}", read_new_file, directory / "files", path)
-        if file:
-            files[path] = file
+    new = contents(f"files/{path}" for path in sorted(owned or ()))
     # The new files of an unreadable patch are unknown.
     complete = owned is not None and len(patches) == len(names)
     if complete:
         attempt("series", check_nothing_unowned, directory, set(names), set(owned))
-    lock = pins.Lock(
-        series=pins.sha256(order),
-        patches={name: pins.sha256(content) for name, content in raw.items()},
-        files={path: file.digest for path, file in files.items()},
-    )
+    lock = {
+        "series": pins.sha256(order),
+        **{name: pins.sha256(content) for name, content in raw.items()},
+        **{place: file.digest for place, file in new.items()},
+    }
+    files = {place.removeprefix("files/"): file for place, file in new.items()}
     return Series(patches, files, groups, lock, complete), problems
 
 
 def folded(paths: Iterable[str]) -> dict[str, str]:
     """Files and the directories above them, by their names without case, which a Mac ignores."""
-    found = {}
-    for path in paths:
-        parts = path.split("/")
-        for end in range(1, len(parts) + 1):
-            place = "/".join(parts[:end])
-            found[_fold(place)] = place
-    return found
+    return {_fold(place): place for path in paths for place in places(path)}
 
 
 def same_elsewhere(known: dict[str, str], path: str) -> str:
     """The file or directory that a new file collides with where case is ignored; empty if there is
     none."""
+    others = ((known.get(_fold(place), place), place) for place in places(path))
+    return next((other for other, place in others if other != place), "")
+
+
+def places(path: str) -> list[str]:
+    """The directories above a file, then the file."""
     parts = path.split("/")
-    for end in range(1, len(parts) + 1):
-        place = "/".join(parts[:end])
-        other = known.get(_fold(place), place)
-        if other != place:
-            return other
-    return ""
+    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _fold(path: str) -> str:
     return unicodedata.normalize("NFC", path).casefold()
 
 
-def read(path: Path) -> bytes:
-    where = f"patches/{path.name}"
-    try:
-        status = path.lstat()
-        if not stat.S_ISREG(status.st_mode):
+def read(directory: Path, place: str) -> File:
+    """A file of patches/, by its path in it."""
+    target = str(directory)
+    for part in place.split("/"):
+        target = os.path.join(target, part)
+        if os.path.islink(target):
             raise errors.UnsafePathError(
-                f"{where} is not a regular file",
+                f"patches/{place} is, or goes through, a symbolic link",
                 why="a symbolic link could lead anywhere",
                 next_command="put the file itself there",
             )
-        return path.read_bytes()
-    except FileNotFoundError:
+    if not os.path.isfile(target):
         raise errors.SeriesError(
-            f"{where} does not exist",
-            why="patches/series names it, or is itself missing",
-            next_command="git status patches",
-        ) from None
+            f"patches/{place} does not exist",
+            why="a patch names it under New-files"
+            if place.startswith("files/")
+            else "patches/series names it, or is itself missing",
+            next_command="git status patches; or delete the line that names it, then k2mps lock",
+        )
+    with open(target, "rb") as file:
+        return File(file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR))
 
 
 def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[str, str]:
@@ -165,26 +164,6 @@ def owners(patches: Sequence[patch_text.Patch], groups: dict[str, str]) -> dict[
                 )
             owned[path] = patch.name
     return owned
-
-
-def read_new_file(files: Path, path: str) -> File:
-    target = files
-    for part in path.split("/"):
-        target = target / part
-        if target.is_symlink():
-            raise errors.UnsafePathError(
-                f"patches/files/{path} is, or goes through, a symbolic link",
-                why="a symbolic link could lead anywhere",
-                next_command="put the file itself there",
-            )
-    try:
-        return File(target.read_bytes(), bool(target.stat().st_mode & stat.S_IXUSR))
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise errors.SeriesError(
-            f"patches/files/{path} does not exist",
-            why="a patch names it under New-files",
-            next_command="git status patches; or take it out of New-files, then k2mps lock",
-        ) from None
 
 
 def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> None:

@@ -4,7 +4,7 @@ First every patch becomes a commit, which changes no file and no ref (see
 commits.py).  Then the checkout moves to the last one in one transaction.
 """
 
-from k2mps.core import errors
+from k2mps.core import errors, pins
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series.patch_folder import Series, load
@@ -44,7 +44,7 @@ def apply(project: Project, upstream: Upstream, checkout: Checkout) -> tuple[str
 def locked(project: Project, upstream: Upstream) -> Series:
     """patches/, which must be what upstream.toml locks."""
     found = load(project.patches)
-    differences = upstream.lock.differences(found.lock)
+    differences = pins.differences(upstream.lock, found.lock)
     if differences:
         raise errors.K2mpsError(
             "patches/ is not what upstream.toml locks",

@@ -17,7 +17,7 @@ from k2mps.core.objects import EXECUTABLE_MODE, File
 from k2mps.core.pins import Pin, sha256
 from k2mps.core.project import Project
 from k2mps.series import hunks
-from k2mps.series.patch_folder import Series, folded, same_elsewhere
+from k2mps.series.patch_folder import Series, folded, places, same_elsewhere
 from k2mps.series.patch_text import FROM, Edit, Patch
 from k2mps.stack.checkout import Checkout, Commit
 
@@ -217,9 +217,8 @@ def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping
             next_command=f"rename patches/files/{path}, and in"
             f" patches/{patch.name}, then k2mps lock",
         )
-    parts = path.split("/")
-    above = ("/".join(parts[:end]) for end in range(1, len(parts)))
-    taken = path if path in names.values() else next(filter(entries.__contains__, above), "")
+    above = filter(entries.__contains__, places(path)[:-1])
+    taken = path if path in names.values() else next(above, "")
     if taken:
         raise errors.ConflictError(
             f"patches/{patch.name} adds {path}, but k2 has {taken}",

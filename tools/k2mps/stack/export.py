@@ -27,7 +27,9 @@ def export(
     with operations.at_work(project, checkout):
         pinned = project.upstream()
         tip = _tip(pinned, checkout)
-        _check_base(project, pinned, checkout)
+        found, changes = status.read(project, pinned)
+        if found and not changes:
+            _check_base(project, pinned, checkout, found)
         commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
         if not commits:
             raise errors.K2mpsError(
@@ -36,7 +38,6 @@ def export(
                 next_command="k2mps apply",
             )
         made = extraction.plan(project, checkout, commits)
-        changes = status.patch_changes(project, pinned)
         if changes and (made.written or made.removed) and not overwrite:
             raise errors.K2mpsError(
                 "export would overwrite edits of patches/ that are not locked",
@@ -112,16 +113,18 @@ def _tip(pinned: Upstream, checkout: Checkout) -> str:
     return tip
 
 
-def _check_base(project: Project, pinned: Upstream, checkout: Checkout) -> None:
+def _check_base(
+    project: Project, pinned: Upstream, checkout: Checkout, found: patch_folder.Series
+) -> None:
     """Refuses where patches/ has changed since it was applied here.
 
     The branch lacks that change, and exporting the branch would revert it.  An
     unlocked patches/ cannot tell.
     """
     base = checkout.base()
-    if not base or status.patch_changes(project, pinned):
+    if not base:
         return
-    tip = commit_series(checkout, pinned.pin, patch_folder.load(project.patches)).tip
+    tip = commit_series(checkout, pinned.pin, found).tip
     if checkout.tree_of(base) != checkout.tree_of(tip) or not say_series(
         project, checkout, pinned.pin, base, tip
     ):

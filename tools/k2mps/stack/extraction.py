@@ -7,11 +7,11 @@ commit, so that patches/ changes only where commits did.
 import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from k2mps.core import errors, objects, pins
 from k2mps.core.objects import EXECUTABLE_MODE, File
-from k2mps.core.pins import Lock, Pin
+from k2mps.core.pins import Pin
 from k2mps.core.project import Project
 from k2mps.series import patch_folder, patch_text, series_file
 from k2mps.series.patch_text import Patch
@@ -27,7 +27,6 @@ class Plan:
     """The files to write."""
 
     patches: tuple[str, ...]  # names of all patches, in order
-    lock: Lock  # the lock of these patches
     # Files of the project to write, by path, upstream.toml included if the lock or the pin changes.
     changed: dict[str, File]
     removed: tuple[str, ...]  # files of the project to remove
@@ -56,19 +55,18 @@ def plan(
     }
     exporter = _Exporter(checkout, base, old, commits)
     contents = exporter.contents
-    fresh = _lock_of(contents)
+    fresh = {name: file.digest for name, file in contents.items()}
     changed = {f"patches/{name}": file for name, file in contents.items() if old.get(name) != file}
     if fresh != now.lock or (pin and pin != now.pin):
         changed["upstream.toml"] = config_with(project, fresh, pin)
     return Plan(
         tuple(patch.name for patch in exporter.patches),
-        fresh,
         changed,
         tuple(f"patches/{name}" for name in old if name not in contents),
     )
 
 
-def config_with(project: Project, lock: Lock, pin: Pin | None = None) -> File:
+def config_with(project: Project, lock: Mapping[str, str], pin: Pin | None = None) -> File:
     """upstream.toml with another lock and, if given, another pin."""
     text = project.config_file.read_text(encoding="utf-8")
     if pin:
@@ -104,8 +102,9 @@ class _Exporter:
     ):
         for commit in commits:
             if len(commit.parents) != 1:
-                raise errors.K2mpsError(
-                    f"commit {commit.id[:12]} ({commit.subject}) is a merge",
+                raise _refused(
+                    commit,
+                    "is a merge",
                     why="a series is a line of commits",
                     next_command="git rebase, to make it one",
                 )
@@ -133,10 +132,7 @@ class _Exporter:
         """Makes the next patch from a commit."""
         changes = self._changes[commit.id]
         if not changes:
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes nothing",
-                next_command="git rebase -i, and drop it",
-            )
+            raise _refused(commit, "changes nothing", next_command="git rebase -i, and drop it")
         for change in changes:
             self._check(commit, change)
         added = [change for change in changes if change.kind == "A"]
@@ -145,8 +141,9 @@ class _Exporter:
         known = self._known.get(name)
         diff = self._diffs.get(commit.id, b"")
         if b"\0" in diff:
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes a binary file of k2's",
+            raise _refused(
+                commit,
+                "changes a binary file of k2's",
                 why="patches are text",
                 next_command="git rebase -i, and take it out of the commit",
             )
@@ -175,9 +172,9 @@ class _Exporter:
         patch_text.check_path(change.path, f"commit {commit.id[:12]}")
         regular = (*objects.MODES, "000000")
         if change.old_mode not in regular or change.new_mode not in regular:
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes"
-                f" {change.path}, which is a symbolic link or a submodule",
+            raise _refused(
+                commit,
+                f"changes {change.path}, which is a symbolic link or a submodule",
                 why="patches touch regular files only",
                 next_command="git rebase -i, and take it out of the commit",
             )
@@ -185,9 +182,9 @@ class _Exporter:
         if owner and not series_file.may_edit(
             self._groups, self._names[commit.id], self._names[owner.id]
         ):
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) changes {change.path}, which commit"
-                f" {owner.id[:12]} ({owner.subject}) adds",
+            raise _refused(
+                commit,
+                f"changes {change.path}, which commit {owner.id[:12]} ({owner.subject}) adds",
                 why="a new file lies under patches/files in one state, which the patch that adds it"
                 " owns; only one of a later group may edit it",
                 next_command=f"git commit --fixup={owner.id[:12]} that part,"
@@ -195,16 +192,16 @@ class _Exporter:
             )
         other = patch_folder.same_elsewhere(self._folded, change.path)
         if change.kind == "A" and other:
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) adds"
-                f" {change.path}, but k2 has {other}",
+            raise _refused(
+                commit,
+                f"adds {change.path}, but k2 has {other}",
                 why="they are one file where upper and lower case are the same, as on a Mac",
                 next_command="give the new file another name",
             )
         if change.kind == "A" and change.path in self._upstream:
-            raise errors.K2mpsError(
-                f"commit {commit.id[:12]} ({commit.subject}) adds"
-                f" {change.path}, which an earlier commit deletes",
+            raise _refused(
+                commit,
+                f"adds {change.path}, which an earlier commit deletes",
                 next_command="git rebase -i, and make one commit of the two",
             )
 
@@ -226,6 +223,11 @@ class _Exporter:
                 " --amend --author there; or k2mps edit",
             )
         return raw
+
+
+def _refused(commit: Commit, what: str, *, why: str = "", next_command: str) -> errors.K2mpsError:
+    title = f"commit {commit.id[:12]} ({commit.subject}) {what}"
+    return errors.K2mpsError(title, why=why, next_command=next_command)
 
 
 def _names(commits: Sequence[Commit], old: dict[str, Patch]) -> dict[str, str]:
@@ -294,20 +296,3 @@ def _diffs(checkout: Checkout, commits: Sequence[Commit]) -> dict[str, bytes]:
     return {
         id_.decode(): _HUNK_TITLE.sub(rb"\1", diff) for id_, diff in zip(parts[0::2], parts[1::2])
     }
-
-
-def _lock_of(contents: dict[str, File]) -> Lock:
-    hashes = {name: file.digest for name, file in contents.items()}
-    return Lock(
-        series=hashes["series"],
-        patches={
-            name: digest
-            for name, digest in hashes.items()
-            if name.endswith(".patch") and "/" not in name
-        },
-        files={
-            name[len("files/") :]: digest
-            for name, digest in hashes.items()
-            if name.startswith("files/")
-        },
-    )

@@ -9,7 +9,7 @@ import dataclasses
 import enum
 import itertools
 
-from k2mps.core import errors
+from k2mps.core import errors, pins
 from k2mps.core.pins import Upstream
 from k2mps.core.project import Project
 from k2mps.series import patch_folder
@@ -30,6 +30,14 @@ class State(str, enum.Enum):
     OTHER_COMMIT = "other commit"
 
 
+_ADVICE = {
+    State.PRISTINE: APPLY,
+    State.OTHER_SERIES: APPLY,
+    State.EDITED: "k2mps export",
+    State.OTHER_COMMIT: "git checkout the pinned commit there, then k2mps apply",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Status:
     """What `k2mps status` tells."""
@@ -45,18 +53,13 @@ class Status:
     rebase: str = ""  # a sentence about the rebase in progress; empty where none is
 
 
-def patch_changes(project: Project, upstream: Upstream) -> tuple[str, ...]:
-    """How patches/ differs from the lock; a malformed patches/ differs."""
-    return _read(project, upstream)[1]
-
-
-def _read(project: Project, upstream: Upstream) -> tuple[Series | None, tuple[str, ...]]:
-    """patches/, and how it differs from the lock."""
+def read(project: Project, upstream: Upstream) -> tuple[Series | None, tuple[str, ...]]:
+    """patches/, None if it is malformed; and how it differs from the lock."""
     try:
         found = patch_folder.load(project.patches)
     except errors.SeriesError as error:
         return None, (error.what,)
-    return found, tuple(upstream.lock.differences(found.lock))
+    return found, tuple(pins.differences(upstream.lock, found.lock))
 
 
 def of_checkout(
@@ -70,7 +73,7 @@ def of_checkout(
     Args:
       made: the commits of the locked series, where they are known.
     """
-    found, changes = (None, ()) if made else _read(project, upstream)
+    found, changes = (None, ()) if made else read(project, upstream)
     stopped = operations.rebase_under_way(project)
     if checkout is None:
         advice = _OF_REBASE if stopped else APPLY
@@ -154,14 +157,8 @@ def _next_command(state: State, edited, changes, on_pin: bool) -> str:
             "k2mps lock, if the change of patches/ is meant; else"
             " git checkout patches upstream.toml"
         )
-    if state in (State.ABSENT, State.PRISTINE, State.OTHER_SERIES):
-        return APPLY
-    if state is State.EDITED and edited and on_pin:
-        return "stash or commit the edits, then k2mps apply"
     if state is State.EDITED and edited:
+        if on_pin:
+            return "stash or commit the edits, then k2mps apply"
         return f"commit on branch {BRANCH}, then k2mps export"
-    if state is State.EDITED:
-        return "k2mps export"
-    if state is State.OTHER_COMMIT:
-        return "git checkout the pinned commit there, then k2mps apply"
-    return ""
+    return _ADVICE.get(state, "")
