@@ -50,10 +50,11 @@ def _show_written(session: Session, result) -> None:
 
 
 def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
-    """Does what `authoring` calls so, and shows what it wrote."""
+    """Does what `CommittedSeries` calls so, and shows what it wrote."""
     from k2mps.stack import authoring
 
-    plan = getattr(authoring, action)(session.project, checkout, *arguments, **options)
+    with authoring.at_work(session.project, checkout) as series:
+        plan = getattr(series, action)(*arguments, **options)
     _show_written(session, plan)
     if not plan.changed and not plan.removed:
         session.console.info("nothing has changed")
@@ -196,10 +197,8 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    from k2mps.stack.authoring import Words
-
     checkout = session.existing()
-    _change(session, checkout, "new", Words(**words), paths)
+    _change(session, checkout, "new", words, paths)
     _show_untracked(session, checkout)
 
 
@@ -226,12 +225,11 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
     from k2mps.stack import authoring
 
     session.tidy()
-    said = authoring.Words(**words)
-    if said == authoring.Words():
+    if all(value is None for value in words.values()):
         old = patch_folder.load(session.project.patches).named(patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
-        said = authoring.parse_words(text) if text else said
-    _change(session, session.existing(), "edit", patch, said)
+        words = authoring.parse_words(text) if text else words
+    _change(session, session.existing(), "edit", patch, words)
 
 
 @command(COMMANDS, "drop", k2_option)

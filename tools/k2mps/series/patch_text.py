@@ -37,10 +37,8 @@ through a symbolic link, before git sees it.
 
 import dataclasses
 import functools
-import itertools
 import os
 import re
-from collections.abc import Sequence
 
 from k2mps.core import errors, git
 from k2mps.series.hunks import Hunk, split
@@ -92,7 +90,7 @@ class Patch:
     date: str = ""  # the author's date, as in mail; empty for the project's own patches
 
     def render(self) -> bytes:
-        return self._head() + self.diff
+        return os.fsencode(self._head()) + self.diff
 
     @functools.cached_property
     def hunks(self) -> list[Hunk]:
@@ -107,9 +105,9 @@ class Patch:
     @property
     def diff_line(self) -> int:
         """The first line of the diff in the patch file, from 1."""
-        return self._head().count(b"\n") + 1
+        return self._head().count("\n") + 1
 
-    def _head(self) -> bytes:
+    def _head(self) -> str:
         lines = [
             f"From: {self.author}",
             *([f"Date: {self.date}"] if self.date else ()),
@@ -123,7 +121,7 @@ class Patch:
         if self.body:
             lines += [self.body, ""]
         lines.append("---\n")
-        return os.fsencode("\n".join(lines))
+        return "\n".join(lines)
 
     def commit_message(self) -> str:
         """The message of the commit that the patch becomes."""
@@ -133,20 +131,16 @@ class Patch:
 
 
 def mail_date(text: str) -> str:
-    """A date as git writes it in mail; empty if the text is not a date of mail with a time zone."""
+    """A date as git writes it in mail; empty if the text is not a date of mail."""
     # Few patches have a date, and these take time to import.
     import datetime
     import email.utils
 
-    parsed = email.utils.parsedate_tz(text)
-    if not parsed or parsed[9] is None:
-        return ""
-    seconds = parsed[9]
     try:
-        zone = datetime.timezone(datetime.timedelta(seconds=seconds))
-        moment = datetime.datetime.fromtimestamp(email.utils.mktime_tz(parsed), zone)
+        moment = email.utils.parsedate_to_datetime(text)
     except (OverflowError, ValueError):
         return ""
+    moment = moment.replace(tzinfo=moment.tzinfo or datetime.timezone.utc)
     # git gives the day no leading zero.
     words = email.utils.format_datetime(moment).split(" ")
     return " ".join([words[0], str(int(words[1])), *words[2:]])
@@ -161,14 +155,44 @@ def check_path(path: str, where: str) -> None:
     Raises:
       UnsafePathError: the path is refused.
     """
-    reason = _unsafe(path)
-    if reason:
-        raise errors.UnsafePathError(
-            f"{where} names the path {path!r}, which is refused",
-            why=reason,
-            next_command="do not apply patches from a source you do not"
-            " trust; if it is yours, correct the path",
-        )
+    parts = path.split("/")
+    # Case-insensitive and Windows file systems take these for .git as well.
+    plain = [part.lower().rstrip(" .") for part in parts]
+    for refused, reason in (
+        (not path or path.startswith("/"), "it is not relative to k2's tree"),
+        (not {"", ".", ".."}.isdisjoint(parts), "it does not stay inside k2's tree"),
+        (not path.isprintable(), "it has control or invisible characters"),
+        (set(path) & set('\\":'), "it has a backslash, a colon or a quotation mark"),
+        (
+            any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain),
+            "it reaches into git's own files",
+        ),
+    ):
+        if refused:
+            raise errors.UnsafePathError(
+                f"{where} names the path {path!r}, which is refused",
+                why=reason,
+                next_command="do not apply patches from a source you do not"
+                " trust; if it is yours, correct the path",
+            )
+
+
+def flaw(patch: Patch) -> tuple[int, str] | None:
+    """A value in the header of a patch that is refused: its line and the reason; None if there is
+    no such value."""
+    if not AUTHOR.fullmatch(patch.author):
+        return 1, f"{patch.author!r} is not 'NAME <EMAIL>'"
+    if (patch.author == FROM) == bool(patch.date):
+        return 1, f"a date needs an author, and an author other than {FROM} needs a date"
+    if patch.date and mail_date(patch.date) != patch.date:
+        example = "Tue, 14 Nov 2023 23:13:20 +0100"
+        return 2, f"{patch.date!r} is not a date as in mail, {example!r}"
+    if not patch.subject:
+        return patch.subject_line, "a patch needs a subject"
+    if patch.status.split(" ")[0] not in STATUSES:
+        known = ", ".join(STATUSES)
+        return patch.subject_line + 1, f"Upstream-Status is one of {known}, not {patch.status!r}"
+    return None
 
 
 def parse(name: str, raw: bytes) -> Patch:
@@ -182,48 +206,23 @@ def parse(name: str, raw: bytes) -> Patch:
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
     try:
-        head.decode("utf-8")
+        text = head.decode("utf-8")
     except UnicodeDecodeError:
         raise _malformed(name, 1, "the text is not UTF-8") from None
-    lines = os.fsdecode(head).split("\n")
-    if lines[-1] != "":
-        raise _malformed(name, len(lines), "an empty line must come before '---'")
-    fields, new_files, body = _header(name, lines)
-    author, date = fields["From"], fields.get("Date", "")
-    subject, status = fields["Subject"], fields["Upstream-Status"]
-    if not AUTHOR.fullmatch(author) or (author == FROM) != (not date):
-        raise _malformed(
-            name,
-            1,
-            f"the first line must be 'From: {FROM}', or 'From: NAME"
-            " <EMAIL>' with a line 'Date: ...' after it",
-        )
-    if date and mail_date(date) != date:
-        raise _malformed(name, 2, "Date must be as in 'Tue, 14 Nov 2023 23:13:20 +0100'")
-    subject_line = 3 if date else 2
-    if not subject:
-        raise _malformed(name, subject_line, "the subject is empty")
-    if status.split(" ")[0] not in STATUSES:
-        raise _malformed(
-            name, subject_line + 1, f"Upstream-Status must start with one of {STATUSES}"
-        )
-    for path in new_files:
-        check_path(path, f"patches/{name}")
-    if list(new_files) != sorted(set(new_files)):
-        raise _malformed(name, subject_line + 2, "New-files must be sorted, each path once")
-    edits = parse_diff(name, diff, first_line=len(lines) + 2)
+    patch = _header(name, text)
+    edits = parse_diff(name, diff, first_line=patch.diff_line)
     for edit in edits:
-        if edit.path in new_files:
+        if edit.path in patch.new_files:
             raise errors.SeriesError(
                 f"patches/{name} both adds and edits {edit.path}",
                 next_command=f"edit patches/files/{edit.path}, and take it out of the diff",
             )
-    if not new_files and not edits:
+    if not patch.new_files and not edits:
         raise errors.SeriesError(
             f"patches/{name} changes nothing",
             next_command="delete it and its line in patches/series, then k2mps lock",
         )
-    return Patch(name, subject, status, body, new_files, diff, edits, author, date)
+    return dataclasses.replace(patch, diff=diff, edits=edits)
 
 
 def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
@@ -257,32 +256,30 @@ def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
     return tuple(edits)
 
 
-def _header(name: str, lines: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...], str]:
-    """The fields of a patch file's header, its new files and its text."""
-    fields = {}
-    at = 0
-    for key in ("From", "Date", "Subject", "Upstream-Status"):
-        found, _, value = lines[at].partition(": ")
-        if found == key:
-            if value != value.strip():
-                raise _malformed(name, at + 1, f"{key} has spaces around its value")
-            fields[key] = value
-            at += 1
-        elif key != "Date":
-            raise _malformed(name, at + 1, f"'{key}: ...' is expected here")
-    new_files: tuple[str, ...] = ()
-    if lines[at] == "New-files:":
-        listed = itertools.takewhile(lambda line: line.startswith("\t"), lines[at + 1 :])
-        new_files = tuple(line[1:] for line in listed)
-        if not new_files:
-            raise _malformed(name, at + 1, "New-files has no entries")
-        at += 1 + len(new_files)
-    if lines[at] != "":
-        raise _malformed(name, at + 1, "an empty line must end the header")
-    body = "\n".join(lines[at + 1 : -1])
-    if body != body.strip("\n"):
-        raise _malformed(name, at + 2, "the text must not begin or end with an empty line")
-    return fields, new_files, body
+def _header(name: str, text: str) -> Patch:
+    """The patch of what stands above the line "---", without its diff."""
+    header, _, body = text.partition("\n\n")
+    fields: dict[str, str] = {}
+    for line in header.split("\n"):
+        key, _, value = line.partition(": ")
+        fields.setdefault(key, value.strip())
+    files = tuple(sorted({line[1:] for line in header.split("\n") if line.startswith("\t")}))
+    for path in files:
+        check_path(path, f"patches/{name}")
+    author, date, subject, status = (
+        fields.get(key, "") for key in ("From", "Date", "Subject", "Upstream-Status")
+    )
+    patch = Patch(name, subject, status, body.strip("\n"), files, b"", (), author, date)
+    # There is one text for a patch, which this is or is not.
+    lines = zip(f"{text}\n---\n".split("\n"), patch._head().split("\n"))
+    for number, (given, wanted) in enumerate(lines, start=1):
+        if given != wanted:
+            what = repr(wanted) if wanted else "an empty line"
+            raise _malformed(name, number, f"{what} is expected here")
+    refused = flaw(patch)
+    if refused:
+        raise _malformed(name, *refused)
+    return patch
 
 
 def _edit(name: str, match: re.Match, line: int) -> Edit:
@@ -323,21 +320,3 @@ def _malformed(name: str, line: int, reason: str) -> errors.SeriesError:
         next_command="correct it; or git checkout patches upstream.toml; or"
         " k2mps export --overwrite, where the checkout has the commits",
     )
-
-
-def _unsafe(path: str) -> str:
-    """Why a path is refused, or an empty text."""
-    parts = path.split("/")
-    if not path or path.startswith("/"):
-        return "it is not relative to k2's tree"
-    if any(part in ("", ".", "..") for part in parts):
-        return "it does not stay inside k2's tree"
-    if not path.isprintable():
-        return "it has control or invisible characters"
-    if set(path) & set('\\":'):
-        return "it has a backslash, a colon or a quotation mark"
-    # Case-insensitive and Windows file systems take these for .git as well.
-    plain = [part.lower().rstrip(" .") for part in parts]
-    if any(part in (".git", ".gitmodules") or part.startswith("git~") for part in plain):
-        return "it reaches into git's own files"
-    return ""
