@@ -139,7 +139,7 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
     With OPERATION, an id that --list shows, undo that command and all later
     ones.  Undoing is an operation too: a second `k2mps undo` reverts it.
     """
-    from k2mps.stack import operations, undo
+    from k2mps.stack import operations
 
     checkout = session.existing()
     if only_list:
@@ -148,7 +148,7 @@ def undo_command(session: Session, only_list: bool, operation: str | None) -> No
             [(entry.id[:12], entry.time, entry.command) for entry in operations.log(checkout)],
         )
         return
-    entry = undo.undo(session.project, checkout, operation)
+    entry = operations.undo(session.project, checkout, operation)
     session.console.info(f"as before `k2mps {entry.command}` of {entry.time}")
 
 
