@@ -109,7 +109,7 @@ class Explainer:
         return [
             self._place(commit, hunk, text)
             for hunk in self._hunks(commit.parents[0], commit.id, path, 1)
-            if self._checkout.git.merge(text, old, hunks.apply_one(old, hunk)) is None
+            if self._checkout.git.merge(text, old, hunks.apply_all(old, [hunk])) is None
         ]
 
     def _place(self, commit: Commit, hunk: Hunk, text: bytes) -> Place:

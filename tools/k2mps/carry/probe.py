@@ -8,7 +8,6 @@ others, so that it blames the patch that breaks.
 """
 
 import collections
-import dataclasses
 import functools
 import os
 import re
@@ -34,60 +33,55 @@ def probe(
         checkout.recover()
         tip = commit_series(checkout, pinned.pin, found).tip
         commits = checkout.commits(f"{pinned.pin.commit}..{tip}")
-        way = _Way.between(checkout, start, end)
-        prober = _Prober(checkout, pinned.pin.commit, commits, way)
+        way, forward = _way(checkout, start, end)
+        prober = _Prober(checkout, commits)
         patches = []
         with reporter.task("probing") as task:
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
                 task.update(number, len(commits), name)
-                facts = {"builds_on": prober.builds_on[name], "broken": prober.find(name)}
+                facts = {
+                    "builds_on": prober.builds_on[name],
+                    "broken": prober.find(name, way, forward),
+                }
                 patches.append({"name": name, **facts})
     return {
-        "start": _culprit(checkout, way.commits[0]),
-        "end": _culprit(checkout, way.commits[-1]),
-        "steps": len(way.commits) - 1,
-        "forward": way.forward,
+        "start": _culprit(checkout, way[0]),
+        "end": _culprit(checkout, way[-1]),
+        "steps": len(way) - 1,
+        "forward": forward,
         "patches": patches,
     }
 
 
 def needs(checkout: Checkout, commits: Sequence[Commit], name: str) -> tuple[str, ...]:
     """The earlier patches that a patch needs."""
-    pin = commits[0].parents[0]
-    return _Prober(checkout, pin, commits, _Way((pin,), True)).builds_on[name]
+    return _Prober(checkout, commits).builds_on[name]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Way:
-    """The commits from start to end, both included."""
-
-    commits: tuple[str, ...]
-    forward: bool
-
-    @staticmethod
-    def between(checkout: Checkout, start: str, end: str) -> "_Way":
-        ids = []
-        for name in (start, end):
-            commit = checkout.commit_of(name)
-            if not commit:
-                raise errors.K2mpsError(
-                    f"{checkout.directory} has no commit {name}",
-                    next_command=f"git -C {checkout.directory} fetch",
-                )
-            ids.append(commit)
-        first, last = ids
-        forward = checkout.is_ancestor(first, last)
-        if not forward and not checkout.is_ancestor(last, first):
+def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]:
+    """The commits from start to end, both included; and whether they go forward."""
+    ids = []
+    for name in (start, end):
+        commit = checkout.commit_of(name)
+        if not commit:
             raise errors.K2mpsError(
-                f"neither of {start} and {end} is an ancestor of the other",
-                why="probe follows one line of commits",
-                next_command="probe to their common ancestor, then from there on",
+                f"{checkout.directory} has no commit {name}",
+                next_command=f"git -C {checkout.directory} fetch",
             )
-        old, new = (first, last) if forward else (last, first)
-        output = checkout.git.text("rev-list", "--first-parent", "--reverse", f"{old}..{new}")
-        line = (old, *output.split())
-        return _Way(line if forward else line[::-1], forward)
+        ids.append(commit)
+    first, last = ids
+    forward = checkout.is_ancestor(first, last)
+    if not forward and not checkout.is_ancestor(last, first):
+        raise errors.K2mpsError(
+            f"neither of {start} and {end} is an ancestor of the other",
+            why="probe follows one line of commits",
+            next_command="probe to their common ancestor, then from there on",
+        )
+    old, new = (first, last) if forward else (last, first)
+    output = checkout.git.text("rev-list", "--first-parent", "--reverse", f"{old}..{new}")
+    line = (old, *output.split())
+    return line if forward else line[::-1], forward
 
 
 class _Prober:
@@ -97,19 +91,15 @@ class _Prober:
       builds_on: the earlier patches without which a patch does not apply at the pin.
     """
 
-    def __init__(self, checkout: Checkout, pin: str, commits: Sequence[Commit], way: _Way):
+    def __init__(self, checkout: Checkout, commits: Sequence[Commit]):
         self._checkout = checkout
-        self._pin = pin
-        self._way = way
+        self._pin = commits[0].parents[0] if commits else ""
         self._commits = {extraction.name_of(one): one for one in commits}
         self._diffs = {
             name: checkout.diff(one.parents[0], one.id) for name, one in self._commits.items()
         }
         changes = checkout.changes_of(commits)
-        self._paths, self._deleted = {}, {}
-        for name, one in self._commits.items():
-            self._paths[name] = [change.path for change in changes[one.id]]
-            self._deleted[name] = [change.path for change in changes[one.id] if not change.new_id]
+        self._changes = {name: changes[one.id] for name, one in self._commits.items()}
         self._renames = functools.cache(checkout.renames)
         self.builds_on: dict[str, tuple[str, ...]] = {}
         for name in self._commits:
@@ -120,7 +110,7 @@ class _Prober:
         needed: set[str] = set()
         for path in self._conflicts([name], self._pin):
             for other in order:
-                if path in self._paths[other]:
+                if path in self._paths(other):
                     needed |= {other, *self.builds_on[other]}
         for other in reversed(order):
             fewer = sorted(needed - {other}, key=order.index)
@@ -139,12 +129,13 @@ class _Prober:
         with self._checkout.scratch_index() as index:
             index.bytes("read-tree", target)
             for name in names:
-                moved = {old: renames[old] for old in self._paths[name] if old in renames}
+                moved = {old: renames[old] for old in self._paths(name) if old in renames}
                 # As for cherry-pick, what is gone already need not be deleted.
                 some = [
-                    f"--exclude={old}"
-                    for old in self._deleted[name]
-                    if not index.bytes("ls-files", "-z", "--", moved.get(old, old))
+                    f"--exclude={change.path}"
+                    for change in self._changes[name]
+                    if not change.new_id
+                    and not index.bytes("ls-files", "--", moved.get(change.path, change.path))
                 ]
                 if path and name == names[-1]:
                     some.append(f"--include={moved.get(path, path)}")
@@ -157,9 +148,12 @@ class _Prober:
         """The files in which the last of these patches conflicts; the others do not."""
         if not self._fails(names, target):
             return []
-        return [path for path in self._paths[names[-1]] if self._fails(names, target, path)]
+        return [path for path in self._paths(names[-1]) if self._fails(names, target, path)]
 
-    def find(self, name: str) -> dict | None:
+    def _paths(self, name: str) -> list[str]:
+        return [change.path for change in self._changes[name]]
+
+    def find(self, name: str, commits: Sequence[str], forward: bool) -> dict | None:
         """Where a patch breaks; None if it applies all the way.
 
         The result has the upstream commit that breaks it; the number of commits from the start to
@@ -167,7 +161,6 @@ class _Prober:
         and that this patch builds on, if any; and the hunks that conflict.
         """
         names = [*self.builds_on[name], name]
-        commits = self._way.commits
         good, bad = 0, len(commits) - 1
         if self._fails(names, commits[good]):
             good, bad = -1, 0
@@ -184,7 +177,7 @@ class _Prober:
         explainer = Explainer(self._checkout, self._pin, commits[bad])
         return {
             # On the way back, a patch breaks where a commit that it needs is missing.
-            "commit": _culprit(self._checkout, commits[bad - (bad > 0 and not self._way.forward)]),
+            "commit": _culprit(self._checkout, commits[bad - (bad > 0 and not forward)]),
             "step": bad,
             "because_of": "" if culprit == name else culprit,
             "places": explainer.explain(self._commits[culprit], paths),

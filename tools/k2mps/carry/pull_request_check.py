@@ -11,10 +11,9 @@ include: the last commit's build finds it.  A quick check runs k2's suite on the
 The check keeps its results by the commits' trees, so that a later run continues.
 """
 
-import dataclasses
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build import builder
@@ -47,25 +46,16 @@ print("import k2 and an FSA on " + ", ".join(devices))
 """
 
 
-@dataclasses.dataclass(frozen=True)
-class Checked:
-    """How one commit went."""
-
-    commit: str  # its id
-    subject: str  # its first line
-    off: str  # the result with K2_WITH_MPS off, in words
-    on: str  # the result with K2_WITH_MPS on; "-" where k2 lacks the option
-    style: str  # what k2's style checkers found
-    ok: bool  # whether all of that is well
-
-
 def check(
     environment: Environment, checkout: Checkout, made: Submission, quick: bool = False
-) -> Iterator[Checked]:
+) -> Iterator[tuple[Commit, Sequence[tuple[str, bool]]]]:
     """Builds and tests the commits of a pull request in their order.
 
     Args:
       quick: whether to run k2's suite on the last commit only.
+    Returns:
+      Each commit with three results, in words, and whether they are good: with K2_WITH_MPS off;
+      with K2_WITH_MPS on, "-" where k2 lacks the option; and of k2's style checkers.
     """
     project, reporter = environment.project, environment.reporter
     folder = project.build_root / "upstream"
@@ -98,12 +88,7 @@ def check(
                     )
                     known[tree + kinds[-1]] = found
                     transaction.rewrite(file, json.dumps(known, indent=1) + "\n")
-                yield Checked(
-                    commit.id,
-                    commit.subject,
-                    *(text for text, _ in found),
-                    ok=all(ok for _, ok in found),
-                )
+                yield commit, found
         finally:
             checkout.remove_worktree(folder)
 

@@ -7,10 +7,11 @@ so that no conflict is in the user's checkout.  At a conflict the rebase stops a
 
 import dataclasses
 import json
+import os
 import re
 import shlex
-import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.carry import resolutions
@@ -46,12 +47,9 @@ class Rebased:
     """What a rebase did."""
 
     pin: Pin  # the new pin
-    patches: tuple[str, ...]  # names of the patches, in order
-    # written, removed: paths under patches/ and resolutions/ that changed
-    written: tuple[str, ...]
-    removed: tuple[str, ...]
-    dropped: tuple[tuple[str, str], ...]  # names of dropped patches, each with the reason
-    resolved: tuple[str, ...]  # conflicts that resolutions/ resolved, as "patch: path"
+    plan: extraction.Plan  # what it wrote, resolutions/ included
+    dropped: Sequence[tuple[str, str]]  # names of dropped patches, each with the reason
+    resolved: Sequence[str]  # conflicts that resolutions/ resolved, as "patch: path"
 
 
 @dataclasses.dataclass
@@ -70,8 +68,8 @@ class _State:
     # dropped, resolved: as in `Rebased`
     dropped: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     resolved: list[str] = dataclasses.field(default_factory=list)
-    # Files with conflicts, and the copies of their text as git left it.
-    conflicts: dict[str, str] = dataclasses.field(default_factory=dict)
+    # Files with conflicts, and their text as git left it; empty where it has no markers.
+    unresolved: dict[str, str] = dataclasses.field(default_factory=dict)
     # Why the patch at which the rebase stopped changes nothing any more; empty where it
     # stopped for another reason.
     empty: str = ""
@@ -230,56 +228,44 @@ class _Rebase:
                 " command; or k2mps rebase --abort",
             )
         name = extraction.name_of(commit)
-        store = resolutions.Store(self._project.resolutions, name)
-        self._state.conflicts = {}
+        self._state.unresolved = {}
         self._replayed = bool(unmerged)
         for path in unmerged:
-            if not self._replay(store, path):
-                self._keep(path)
-        if self._state.conflicts:
+            text = self._conflicting(path)
+            known = self._project.resolutions / name
+            resolved = resolutions.resolve(known, text) if text else None
+            if resolved is None:
+                self._state.unresolved[path] = os.fsdecode(text)
+            else:
+                (self._project.rebase / path).write_bytes(resolved)
+                self._git.bytes("add", "--", path, work_tree=True)
+        if self._state.unresolved:
             self.save()
-            raise self._stopped(commit, list(self._state.conflicts))
+            raise self._stopped(commit, list(self._state.unresolved))
         self._state.resolved += [f"{name}: {path}" for path in unmerged]
 
     def _unmerged(self) -> list[str]:
         output = self._git.bytes("diff", "--name-only", "--diff-filter=U", "-z", work_tree=True)
         return list(dict.fromkeys(git.split_z(output)))
 
-    def _replay(self, store: resolutions.Store, path: str) -> bool:
-        """Resolves a file as resolutions/ says; whether it could."""
+    def _conflicting(self, path: str) -> bytes:
+        """The text of a file with conflict markers; empty where it has none."""
         file = self._project.rebase / path
-        if not file.is_file():
-            return False
-        text = file.read_bytes()
-        resolved = store.resolve(text)
-        if resolved is None or not resolutions.has_markers(text):
-            return False
-        file.write_bytes(resolved)
-        self._git.bytes("add", "--", path, work_tree=True)
-        return True
-
-    def _keep(self, path: str) -> None:
-        """Copies the conflicting text, which tells the resolution later."""
-        file = self._project.rebase / path
-        kept = ""
-        if self._has_markers(path):
-            kept = f"k2mps-conflict-{len(self._state.conflicts)}"
-            shutil.copy(file, _git_dir(self._project) / kept)
-        self._state.conflicts[path] = kept
+        text = file.read_bytes() if file.is_file() else b""
+        return text if resolutions.has_markers(text) else b""
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
         """Commits the user's version of the patch at which the rebase stopped, and keeps how
         conflicts were resolved."""
-        if not self._state.conflicts and not self._state.empty:
+        if not self._state.unresolved and not self._state.empty:
             return
         self._check_untracked()
         unmerged = self._unmerged()
         left = [
             path
-            for path in self._state.conflicts
-            if self._has_markers(path)
+            for path, text in self._state.unresolved.items()
             # Only the user knows whether a file without markers stays.
-            or (path in unmerged and not self._state.conflicts[path])
+            if self._conflicting(path) or (path in unmerged and not text)
         ]
         if left:
             raise errors.ConflictError(
@@ -288,13 +274,11 @@ class _Rebase:
                 " or git rm them there, then k2mps rebase --continue",
             )
         (commit,) = self._checkout.commits("-1", self._state.todo[0])
-        store = resolutions.Store(
-            _git_dir(self._project) / _RESOLUTIONS, extraction.name_of(commit)
-        )
-        for path, kept in self._state.conflicts.items():
+        learnt = _git_dir(self._project) / _RESOLUTIONS / extraction.name_of(commit)
+        for path, text in self._state.unresolved.items():
             file = self._project.rebase / path
-            if kept and file.is_file():
-                store.remember((_git_dir(self._project) / kept).read_bytes(), file.read_bytes())
+            if text and file.is_file():
+                resolutions.remember(learnt, os.fsencode(text), file.read_bytes())
         self._git.bytes("add", "--update", work_tree=True)
         self._commit(commit, drop_upstreamed)
 
@@ -310,22 +294,18 @@ class _Rebase:
                 f" add {names}, or delete it; then k2mps rebase --continue",
             )
 
-    def _has_markers(self, path: str) -> bool:
-        file = self._project.rebase / path
-        return file.is_file() and resolutions.has_markers(file.read_bytes())
-
     def _commit(self, commit: Commit, drop_upstreamed: bool) -> None:
         """Commits the worktree's index as the next patch."""
         tree = self._checkout.tree_of(self._state.head)
         new = self._git.text("write-tree")
         reason = self._state.empty or (
             "its resolution leaves nothing of it"
-            if self._state.conflicts or self._replayed
+            if self._state.unresolved or self._replayed
             else "upstream has it already"
         )
         if new == tree and not drop_upstreamed:
             self._state.empty = reason
-            self._state.conflicts = {}
+            self._state.unresolved = {}
             self.save()
             raise self._became_empty(commit)
         if new == tree:
@@ -336,7 +316,7 @@ class _Rebase:
                 new, self._state.head, commit.message, commit.author.variables()
             )
         del self._state.todo[0]
-        self._state.conflicts = {}
+        self._state.unresolved = {}
         self._state.empty = ""
         self.save()
 
@@ -345,24 +325,17 @@ class _Rebase:
         commits = self._checkout.commits(f"{onto}..{self._state.head}")
         pin = _pin(self._checkout, self._project.upstream().pin, onto)
         plan = extraction.plan(self._project, self._checkout, commits, pin)
-        learnt = self._learnt()
-        if plan.changed or plan.removed or learnt:
+        plan = dataclasses.replace(plan, changed={**plan.changed, **self._learnt()})
+        if plan.changed or plan.removed:
             operations.carry_out(
                 self._project,
                 self._checkout,
                 self._state.command,
-                changed={**plan.changed, **learnt},
+                changed=plan.changed,
                 removed=plan.removed,
             )
         self._checkout.remove_worktree(self._project.rebase)
-        return Rebased(
-            pin,
-            plan.patches,
-            (*plan.written, *learnt),
-            plan.removed,
-            tuple(map(tuple, self._state.dropped)),
-            tuple(self._state.resolved),
-        )
+        return Rebased(pin, plan, self._state.dropped, self._state.resolved)
 
     def _learnt(self) -> dict[str, File]:
         """The resolutions of this rebase, by their path in the project."""

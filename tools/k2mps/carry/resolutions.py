@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from k2mps.core import errors
-
 _CONFLICT = re.compile(
     rb"^<{7}[^\n]*\n(?P<ours>.*?)^\|{7}[^\n]*\n(?P<base>.*?)^={7}\r?\n"
     rb"(?P<theirs>.*?)^>{7}[^\n]*\n",
@@ -23,50 +21,36 @@ def has_markers(text: bytes) -> bool:
     return _CONFLICT.search(text) is not None
 
 
-class Store:
-    """The resolutions of one patch.
+def resolve(folder: Path, text: bytes) -> bytes | None:
+    """A text with all its conflicts resolved; None if one is unknown.
 
     Args:
-      directory: `resolutions/` of the project.
+      folder: the resolutions of the text's patch.
     """
+    known = True
 
-    def __init__(self, directory: Path, patch: str):
-        self._directory = directory / patch
+    def replace(match: re.Match) -> bytes:
+        nonlocal known
+        try:
+            return (folder / _key(match)).read_bytes()
+        except FileNotFoundError:
+            known = False
+            return b""
 
-    def resolve(self, text: bytes) -> bytes | None:
-        """A text with all its conflicts resolved; None if one is unknown."""
-        known = True
+    resolved = _CONFLICT.sub(replace, text)
+    return resolved if known else None
 
-        def replace(match: re.Match) -> bytes:
-            nonlocal known
-            try:
-                return (self._directory / _key(match)).read_bytes()
-            except FileNotFoundError:
-                known = False
-                return b""
 
-        resolved = _CONFLICT.sub(replace, text)
-        return resolved if known else None
-
-    def remember(self, conflicting: bytes, resolved: bytes) -> None:
-        """Keeps how the conflicts of a text were resolved, unless the text between
-        them was edited too."""
-        matches = list(_CONFLICT.finditer(conflicting))
-        starts = [0, *(match.end() for match in matches)]
-        ends = [*(match.start() for match in matches), len(conflicting)]
-        between = [conflicting[a:b] for a, b in zip(starts, ends)]
-        for match, part in zip(matches, _parts(between, resolved)):
-            path = self._directory / _key(match)
-            if path.exists() and path.read_bytes() == part:
-                continue
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(part)
-            except OSError as error:
-                raise errors.K2mpsError(
-                    f"{path}: {error.strerror or error}",
-                    next_command="make the file writable, then run the same command again",
-                ) from None
+def remember(folder: Path, conflicting: bytes, resolved: bytes) -> None:
+    """Keeps how the conflicts of a text were resolved, unless the text between
+    them was edited too."""
+    matches = list(_CONFLICT.finditer(conflicting))
+    starts = [0, *(match.end() for match in matches)]
+    ends = [*(match.start() for match in matches), len(conflicting)]
+    between = [conflicting[a:b] for a, b in zip(starts, ends)]
+    for match, part in zip(matches, _parts(between, resolved)):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _key(match)).write_bytes(part)
 
 
 def _key(match: re.Match) -> str:

@@ -183,8 +183,8 @@ def rebase_command(
         show(f"resolved as before: {line}")
     for name, reason in result.dropped:
         show(f"dropped {name}: {reason}")
-    _show_written(session, result)
-    show(f"{len(result.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
+    _show_written(session, result.plan)
+    show(f"{len(result.plan.patches)} patches on k2 {result.pin.version}, {result.pin.commit[:12]}")
     show("next: k2mps apply; k2mps undo takes it back")
 
 
@@ -192,7 +192,7 @@ def rebase_command(
 @_words_options
 @click.argument("subject")
 @_paths_argument
-def new_command(session: Session, paths: tuple[str, ...], **words: str) -> None:
+def new_command(session: Session, paths: tuple[str, ...], **words: str | None) -> None:
     """Make a patch of the edits in the checkout.
 
     Of new files, those that git tracks or that are named as FILE.
@@ -340,10 +340,11 @@ def upstream_command(
     made = pull_request.make(session.project, checkout, patches, group or "")
     if check:
         rows, bad = [], []
-        for one in pull_request_check.check(session.environment, checkout, made, quick):
-            rows.append((one.commit[:12], one.subject, one.off, one.on, one.style))
-            bad += [] if one.ok else [one.subject]
-            session.console.info(f"{one.commit[:12]} {one.off}; {one.on}; style: {one.style}")
+        for commit, results in pull_request_check.check(session.environment, checkout, made, quick):
+            off, on, style = (text for text, _ in results)
+            rows.append((commit.id[:12], commit.subject, off, on, style))
+            bad += [] if all(ok for _, ok in results) else [commit.subject]
+            session.console.info(f"{commit.id[:12]} {off}; {on}; style: {style}")
         session.console.table(
             ("commit", "subject", "K2_WITH_MPS=OFF, k2's tests", "K2_WITH_MPS=ON", "style"), rows
         )

@@ -17,7 +17,6 @@ _PART = re.compile(
 )
 # bytes.splitlines would also split at other line ends than "\n".
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
-NO_NEWLINE = b"\\ No newline at end of file"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,24 +94,11 @@ def apply_all(text: bytes, found: Sequence[Hunk]) -> bytes | None:
     return b"".join(lines)
 
 
-def apply_one(text: bytes, hunk: Hunk) -> bytes:
-    """A text with one hunk applied at the line of its header."""
-    lines = _LINE.findall(text)
-    before = b"".join(lines[: hunk.first])
-    after = b"".join(lines[hunk.first + hunk.old_count :])
-    return before + hunk.new + after
-
-
 def _text(body: tuple[bytes, ...], without: bytes) -> bytes:
     """The lines of a hunk without those of one sign, as a text."""
     text = b""
-    kept = False
-    for line in body:
-        if line == NO_NEWLINE:
-            if kept:
-                text = text[:-1]
-            continue
-        kept = line[:1] != without
-        if kept:
-            text += line[1:] + b"\n"
+    for line, after in zip(body, (*body[1:], b"")):
+        if line[:1] not in (without, b"\\"):
+            # What follows a line without newline is "\ No newline at end of file".
+            text += line[1:] + (b"" if after[:1] == b"\\" else b"\n")
     return text
