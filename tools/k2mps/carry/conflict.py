@@ -58,12 +58,7 @@ class Place:
 
 
 class Explainer:
-    """Explains conflicts between the series at `base` and `target`.
-
-    Args:
-      base: the upstream commit that the series was made for.
-      target: the upstream commit that the series is carried to.
-    """
+    """Explains conflicts of the series, made for the upstream commit `base`, with `target`."""
 
     def __init__(self, checkout: Checkout, base: str, target: str):
         self._checkout = checkout
@@ -75,11 +70,7 @@ class Explainer:
         self._route = ((f"{start}..{base}", True), (f"{start}..{target}", False))
 
     def explain(self, commit: Commit, paths: Sequence[str] | None = None) -> list[Place]:
-        """The places at which a commit of the series conflicts.
-
-        Args:
-          paths: the files to explain; default all that the commit changes.
-        """
+        """The places at which a commit of the series conflicts, in these files or in all."""
         found = []
         for change in self._checkout.changes(commit.parents[0], commit.id):
             if paths is None or change.path in paths:
@@ -171,12 +162,8 @@ class Explainer:
         return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
 
     def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:
-        """The commits that change a file, the nearest to the base first, each
-        with its diff in the direction from the base.
-
-        Args:
-          only: as `git log --diff-filter`.
-        """
+        """The commits that change a file, the nearest to the base first, each with its diff in the
+        direction from the base; `only` is as `git log --diff-filter`."""
         options = "log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text"
         for range_, back in self._route:
             output = self._checkout.git.bytes(
@@ -194,23 +181,15 @@ class Explainer:
 
 
 class _Lines:
-    """A range of lines, followed through the history of its file.
-
-    Args:
-      first, end: indexes from 0; `end` is the one after the last.
-    """
+    """A range of lines, from 0 and without `end`, followed through the history of its file."""
 
     def __init__(self, first: int, end: int):
         self._first = first
         self._end = end
 
     def follow(self, steps: Sequence[Hunk]) -> bool:
-        """Follows the range through one change of the file.
-
-        Returns:
-          Whether the change touches the range or a line next to it: git does
-          not merge adjoining changes.
-        """
+        """Follows the range through a change of the file; whether that touches the range or a line
+        next to it: git does not merge adjoining changes."""
         before = within = 0
         touched = False
         for hunk in steps:

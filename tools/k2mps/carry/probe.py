@@ -85,11 +85,7 @@ def _way(checkout: Checkout, start: str, end: str) -> tuple[Sequence[str], bool]
 
 
 class _Prober:
-    """Tries patches at commits.
-
-    Attributes:
-      builds_on: the earlier patches without which a patch does not apply at the pin.
-    """
+    """Tries patches at commits."""
 
     def __init__(self, checkout: Checkout, commits: Sequence[Commit]):
         self._checkout = checkout
@@ -101,6 +97,7 @@ class _Prober:
         changes = checkout.changes_of(commits)
         self._changes = {name: changes[one.id] for name, one in self._commits.items()}
         self._renames = functools.cache(checkout.renames)
+        # The earlier patches without which a patch does not apply at the pin.
         self.builds_on: dict[str, tuple[str, ...]] = {}
         for name in self._commits:
             self.builds_on[name] = self._find_builds_on(name)
@@ -119,12 +116,8 @@ class _Prober:
         return tuple(sorted(needed, key=order.index))
 
     def _fails(self, names: Sequence[str], target: str, path: str = "") -> str:
-        """The first of these patches that git cannot merge into a commit; empty if it can
-        merge all.
-
-        Args:
-          path: the file of the last patch that counts; empty for all its files.
-        """
+        """The first of these patches that git cannot merge into a commit; empty if it can.
+        Of the last patch, only the file `path` counts, if given."""
         renames = self._renames(self._pin, target)
         with self._checkout.scratch_index() as index:
             index.bytes("read-tree", target)

@@ -42,7 +42,6 @@ class Submission:
     # base, tip: the commit before the first one, and the last one
     base: str
     tip: str
-    patches: tuple[Patch, ...]  # its patches, in order
     cover: str  # the cover letter, subject first
     notes: tuple[str, ...]  # offences against k2's conventions, and checks that cannot run
 
@@ -88,7 +87,6 @@ def make(
     return Submission(
         base,
         tip,
-        chosen,
         _cover(project, found, chosen, group),
         (
             *style.conventions(checkout, tip, new_files),

@@ -123,12 +123,7 @@ def start(
 
 
 def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False) -> Rebased:
-    """Continues a rebase.
-
-    Raises:
-      ConflictError: conflicts are left, the next patch stops too,
-        patches/ has changed since the start, or no rebase is in progress.
-    """
+    """Continues a rebase; a `ConflictError` says why it stops, or cannot go on."""
     with operations.at_work(project, checkout, rebasing=True):
         rebase = _Rebase.under_way(project, checkout)
         rebase.check_unchanged()
@@ -137,11 +132,7 @@ def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
-    """Ends a rebase; all is as before it, and its resolutions are forgotten.
-
-    Raises:
-      ConflictError: no rebase is in progress.
-    """
+    """Ends a rebase; all is as before it, and its resolutions are forgotten."""
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()

@@ -66,11 +66,7 @@ def _figures(found: patch_folder.Series, patch: patch_text.Patch) -> dict:
 
 
 def fetch_tip(pin: Pin, checkout: Checkout) -> str:
-    """Fetches upstream's default branch; the id of its last commit.
-
-    Raises:
-      UnreachableError: upstream does not answer.
-    """
+    """Fetches upstream's default branch; the id of its last commit."""
     options = "fetch --no-tags --no-write-fetch-head"
     checkout.git.network("asking upstream", *options.split(), pin.url, f"+HEAD:{TIP_REF}")
     return checkout.git.text("rev-parse", TIP_REF)

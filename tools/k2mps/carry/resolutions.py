@@ -22,11 +22,7 @@ def has_markers(text: bytes) -> bool:
 
 
 def resolve(folder: Path, text: bytes) -> bytes | None:
-    """A text with all its conflicts resolved; None if one is unknown.
-
-    Args:
-      folder: the resolutions of the text's patch.
-    """
+    """A text with its conflicts resolved as in the folder of its patch; None if one is unknown."""
     known = True
 
     def replace(match: re.Match) -> bytes:

@@ -25,12 +25,8 @@ _FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 
 
 def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True) -> Iterator[str]:
-    """What flake8 and cpplint say of the lines that lead from one commit to
-    another, as path:line: text.
-
-    Args:
-      with_cpplint: cpplint takes 20 s for the whole series.
-    """
+    """What flake8 and cpplint say of the lines that lead from one commit to another, as path:line:
+    text; cpplint takes 20 s for the whole series."""
     added: dict[str, set[int]] = {}
     options = "diff-tree -r -p -U0 --no-renames --diff-filter=AM"
     for hunk in hunks.split(checkout.git.bytes(*options.split(), base, tip)):
@@ -62,12 +58,8 @@ def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True)
 
 
 def conventions(checkout: Checkout, tip: str, paths: Sequence[str]) -> Iterator[str]:
-    """What new files lack that k2's own have: a copyright header, and the form
-    that clang-format gives C++.
-
-    Args:
-      tip: a commit that has these files.
-    """
+    """What new files of commit `tip` lack that k2's own have: a copyright header, and the form that
+    clang-format gives C++."""
     # The clang-format of the tool's environment, whose version is pinned.
     program = Path(sys.executable).parent / "clang-format"
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:

@@ -5,11 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 
 class Task:
-    """One long piece of work whose end is in sight.
-
-    Args:
-      update: reports that so many units are finished, how many there are, and what is being done.
-    """
+    """One long piece of work whose end is in sight."""
 
     def __init__(self, update: Callable[[int, int, str], None] = lambda *progress: None):
         self._update = update

@@ -75,11 +75,7 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
 
 
 def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Finding]:
-    """Names in patches that only later patches provide.
-
-    Args:
-      files: the bytes of each new file, by path in k2's tree.
-    """
+    """Names in patches that only later patches provide; `files` are the new files' contents."""
     brought = [list(texts(patch, files)) for patch in patches]
     # By file, and by function as `_k2.f`.
     owners = {path: number for number, patch in enumerate(patches) for path in patch.new_files}

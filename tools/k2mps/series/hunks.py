@@ -70,11 +70,7 @@ def split(diff: bytes) -> list[Hunk]:
 
 
 def count(diff: bytes, without: Container[str] = ()) -> tuple[int, int]:
-    """How many lines a diff adds and removes.
-
-    Args:
-      without: files that do not count.
-    """
+    """How many lines a diff adds and removes in files that are not in `without`."""
     found = [hunk for hunk in split(diff) if hunk.path not in without]
     return (
         sum(len(hunk.changes(b"+")) for hunk in found),

@@ -51,11 +51,7 @@ def lint(project: Project) -> list[Finding]:
 
 
 def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
-    """The findings as lines.
-
-    Args:
-      form: "text", "json", or "github" for workflow commands.
-    """
+    """The findings as lines; `form` is "text", "json", or "github" for workflow commands."""
 
     def escaped(text: str, more: str = "") -> str:
         letters = "%\r\n" + more

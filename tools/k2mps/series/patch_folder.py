@@ -43,12 +43,7 @@ class Series:
 
 
 def load(directory: Path) -> Series:
-    """Reads patches/ and checks that it is sound.
-
-    Raises:
-      SeriesError: a file is missing, malformed or belongs to no patch.
-      UnsafePathError: a path is one that a patch must not touch.
-    """
+    """Reads patches/; a `SeriesError` says which file is missing, malformed or in no patch."""
     found, problems = examine(directory)
     for _, error in problems:
         raise error
@@ -56,11 +51,7 @@ def load(directory: Path) -> Series:
 
 
 def examine(directory: Path) -> tuple[Series, list[tuple[str, Exception]]]:
-    """Reads as much of patches/ as can be read.
-
-    Returns:
-      The series; and each error with the file that it is about.
-    """
+    """Reads as much of patches/ as can be read; and each error, with the file that it is about."""
     problems: list[tuple[str, Exception]] = []
 
     def attempt(place: str, function: Callable, *args):

@@ -147,14 +147,7 @@ def mail_date(text: str) -> str:
 
 
 def check_path(path: str, where: str) -> None:
-    """Refuses a path that a patch must not touch.
-
-    Args:
-      path: the path, relative to the top of k2's tree.
-      where: the file that names the path, for the message.
-    Raises:
-      UnsafePathError: the path is refused.
-    """
+    """Refuses a path in k2's tree that a patch must not touch; `where` is the file that has it."""
     parts = path.split("/")
     # Case-insensitive and Windows file systems take these for .git as well.
     plain = [part.lower().rstrip(" .") for part in parts]
@@ -196,12 +189,7 @@ def flaw(patch: Patch) -> tuple[int, str] | None:
 
 
 def parse(name: str, raw: bytes) -> Patch:
-    """Reads one patch file.
-
-    Raises:
-      SeriesError: the file has not the form that this module describes.
-      UnsafePathError: the file names a path that a patch must not touch.
-    """
+    """Reads one patch file; a `SeriesError` tells where it has not the form described above."""
     head, separator, diff = raw.partition(b"\n---\n")
     if not separator:
         raise _malformed(name, 1, "there is no line '---'")
@@ -226,12 +214,8 @@ def parse(name: str, raw: bytes) -> Patch:
 
 
 def parse_diff(name: str, diff: bytes, first_line: int = 1) -> tuple:
-    """Reads a diff strictly, so that git applies what was checked: every line must
-    be one that git would write.
-
-    Args:
-      first_line: the first line of the diff in the patch file.
-    """
+    """Reads a diff, whose first line has a number in the patch file, strictly: each line must be
+    one that git would write, so that git applies what was checked."""
     if not diff:
         return ()
     if not diff.endswith(b"\n"):

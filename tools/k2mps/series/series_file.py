@@ -20,11 +20,7 @@ PATCH_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.patch")
 
 
 def parse_order(order: bytes) -> list[str]:
-    """The patch names in patches/series.
-
-    Raises:
-      SeriesError: a name is not one of a patch file, or is listed twice.
-    """
+    """The patch names in patches/series, which are valid and listed once."""
     names: list[str] = []
     for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
         name = line.strip()
@@ -41,11 +37,7 @@ def parse_order(order: bytes) -> list[str]:
 
 
 def parse_groups(order: bytes) -> dict[str, str]:
-    """The group of each patch in patches/series; empty where it has none.
-
-    Raises:
-      SeriesError: the groups are not in their order, or a patch is in none of them.
-    """
+    """The group of each patch in patches/series; empty where there are no groups."""
     groups: dict[str, str] = {}
     current = ""
     for number, line in enumerate(os.fsdecode(order).split("\n"), start=1):
@@ -94,11 +86,7 @@ def regroup(old: dict[str, str], names: Sequence[str]) -> dict[str, str]:
 
 
 def check_name(name: str, where: str) -> None:
-    """Checks the file name of a patch.
-
-    Raises:
-      SeriesError: the name is not valid.
-    """
+    """Refuses what is no file name of a patch."""
     if re.match(r"[<=>|]{7}", name):
         raise errors.SeriesError(
             f"{where}: {name!r} is not a patch name",

@@ -109,11 +109,7 @@ class CommittedSeries:
         return self._finish(f"edit {old.name}", self._remade(at, _worded(old, words)))
 
     def rename(self, name: str, to: str) -> extraction.Plan:
-        """Gives a patch another file name.
-
-        Raises:
-          SeriesError: the name is not valid.
-        """
+        """Gives a patch another file name."""
         to = f"{to.removesuffix('.patch')}.patch"
         series_file.check_name(to, "rename")
         at = self._find(name)

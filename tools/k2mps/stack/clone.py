@@ -20,11 +20,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]*://|[^/\s]+@[^/\s]+:")
 
 
 def locate(project: Project, choice: str | None) -> Path:
-    """The directory of the checkout that `choice` names; it may not exist yet.
-
-    Args:
-      choice: a directory, a git URL, or None for the default.
-    """
+    """The directory of the checkout that `choice` names, if any; it may not exist yet."""
     if not choice:
         return project.default_checkout
     if is_url(choice):

@@ -43,11 +43,7 @@ def recall(checkout: Checkout, pin: Pin, found: Series) -> Made | None:
 
 
 def commit_series(checkout: Checkout, pin: Pin, found: Series) -> Made:
-    """Makes the commits of the series; changes no ref and no file.
-
-    Raises:
-      ConflictError: names the patch, the file and the hunk.
-    """
+    """Makes the commits of the series; a `ConflictError` names the patch, the file and the hunk."""
     known = recall(checkout, pin, found)
     if known and checkout.has(known.tip):
         return known

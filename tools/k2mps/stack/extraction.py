@@ -90,12 +90,7 @@ def _parsed(files: dict[str, File]) -> dict[str, Patch]:
 
 
 class _Exporter:
-    """Turns commits into patches.
-
-    Attributes:
-      patches: the patches, in order.
-      contents: all of patches/, by path in it.
-    """
+    """Turns commits into patches, and into all of patches/, by path in it."""
 
     def __init__(
         self, checkout: Checkout, pin: str, old: dict[str, File], commits: Sequence[Commit]

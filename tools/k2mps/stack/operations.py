@@ -250,11 +250,7 @@ def at_work(project: Project, checkout: Checkout, rebasing: bool = False) -> Ite
 
 
 def check_no_rebase(project: Project) -> None:
-    """Refuses to change patches/ during a rebase, whose end would overwrite the change.
-
-    Raises:
-      ConflictError: a rebase is in progress.
-    """
+    """Refuses to change patches/ during a rebase, whose end would overwrite the change."""
     stopped = rebase_under_way(project)
     if stopped:
         raise errors.ConflictError(

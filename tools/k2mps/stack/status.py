@@ -68,11 +68,7 @@ def of_checkout(
     checkout: Checkout | None,
     made: commits.Made | None = None,
 ) -> Status:
-    """The status of a checkout, or of its absence.
-
-    Args:
-      made: the commits of the locked series, where they are known.
-    """
+    """The status of a checkout, or of its absence; `made` is the locked series, if known."""
     found, changes = (None, ()) if made else read(project, upstream)
     stopped = operations.rebase_under_way(project)
     if checkout is None:
@@ -112,11 +108,8 @@ def _judge(
     edited: tuple[str, ...],
     made: commits.Made | None,
 ) -> tuple[State, tuple[str, ...], list[str]]:
-    """The state, the user's commits and the details.
-
-    Args:
-      made: None where patches/ is not what is locked, or does not apply.
-    """
+    """The state, the user's commits and the details; `made` is None if patches/ is not as locked,
+    or does not apply."""
     pin = upstream.pin
     if head.commit == pin.commit:
         return State.EDITED if edited else State.PRISTINE, (), []
