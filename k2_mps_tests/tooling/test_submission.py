@@ -114,8 +114,8 @@ def test_the_checkout_stays(sandbox, k2):
     sandbox.ok("upstream")
     assert (snapshot(k2), patches(sandbox)) == before
     sandbox.ok("upstream", "--branch", "for-k2")
-    assert "a branch for-k2 already" in sandbox.fails(1, "upstream", "--branch", "for-k2")
-    assert "not a name for a branch" in sandbox.fails(1, "upstream", "--branch", "no..name")
+    assert "already exists" in sandbox.fails(1, "upstream", "--branch", "for-k2")
+    assert "not a valid branch name" in sandbox.fails(1, "upstream", "--branch", "no..name")
     assert "there is no patch nope" in sandbox.fails(1, "upstream", "nope")
 
 

@@ -3,9 +3,10 @@ conflict and the upstream commits that touched its lines."""
 
 import dataclasses
 import enum
+import os
 from collections.abc import Iterator, Sequence
 
-from k2mps.core import objects
+from k2mps.core import git, objects
 from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
 from k2mps.stack.checkout import Change, Checkout, Commit
@@ -135,13 +136,9 @@ class Explainer:
 
     def _grep(self, line: bytes, commit: str) -> list[str]:
         result = self._checkout.git.run(
-            *"grep --name-only --fixed-strings -z -e".split(),
-            line.decode("utf-8", "surrogateescape"),
-            commit,
-            "--",
+            *"grep --name-only --fixed-strings -z -e".split(), os.fsdecode(line), commit, "--"
         )
-        names = result.stdout.decode("utf-8", "surrogateescape").split("\0")
-        return [name.partition(":")[2] for name in names if name]
+        return [name.partition(":")[2] for name in git.split_z(result.stdout)]
 
     def _touched(self, commit: Commit, hunk: Hunk) -> tuple[Culprit, ...]:
         """The upstream commits that changed a hunk's lines, or lines next to them."""

@@ -131,17 +131,13 @@ def _commit(
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
     """Makes a branch of a submission."""
-    ref = f"refs/heads/{name}"
-    if not checkout.git.succeeds("check-ref-format", "--branch", name):
+    result = checkout.git.run("branch", "--no-track", "--", name, made.tip)
+    if result.status != 0:
         raise errors.K2mpsError(
-            f"{name!r} is not a name for a branch", next_command="choose another name"
+            f"git makes no branch {name} in {checkout.directory}",
+            why=result.stderr,
+            next_command=f"choose another name; or git -C {checkout.directory} branch -D {name}",
         )
-    if checkout.commit_of(ref):
-        raise errors.K2mpsError(
-            f"{checkout.directory} has a branch {name} already",
-            next_command=f"git -C {checkout.directory} branch -D {name}, or choose another name",
-        )
-    checkout.set_refs({ref: made.tip}, "upstream")
 
 
 def mailbox(checkout: Checkout, made: Submission) -> bytes:

@@ -182,10 +182,8 @@ class _Rebase:
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
-        before, now = self._state.files, _hashes(self._project)
-        changed = sorted(
-            path for path in before.keys() | now.keys() if before.get(path) != now.get(path)
-        )
+        differences = self._state.files.items() ^ _hashes(self._project).items()
+        changed = sorted({path for path, _ in differences})
         if changed:
             raise errors.ConflictError(
                 f"{', '.join(changed[:5])} changed since the rebase began",

@@ -115,8 +115,18 @@ def load(path: Path, locked: bool = True) -> Upstream:
         rest = without_lock(text)
         if not locked:
             text = rest + "\n[lock]\nseries = '-'\n"
+        if _CONFLICT.search(rest):
+            raise errors.K2mpsError(
+                f"{path.name} has a merge conflict",
+                why="the pin or the torch versions were changed on both sides",
+                next_command=f"resolve it in {path.name} above [lock], then k2mps lock",
+            )
         if _CONFLICT.search(text):
-            raise _conflict(path.name, above=bool(_CONFLICT.search(rest)))
+            raise errors.K2mpsError(
+                f"the lock in {path.name} has a merge conflict",
+                why="patches were added, or the same one was changed, on both sides",
+                next_command="resolve conflicts in patches/, then k2mps lock",
+            )
         document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise errors.K2mpsError(
@@ -152,21 +162,6 @@ def load(path: Path, locked: bool = True) -> Upstream:
         budget=read("budget", "lines", lambda value: type(value) is int, "a number")
         if "budget" in document
         else None,
-    )
-
-
-def _conflict(name: str, above: bool) -> errors.K2mpsError:
-    """git has left a conflict in the file."""
-    if above:
-        return errors.K2mpsError(
-            f"{name} has a merge conflict",
-            why="the pin or the torch versions were changed on both sides",
-            next_command=f"resolve it in {name} above [lock], then k2mps lock",
-        )
-    return errors.K2mpsError(
-        f"the lock in {name} has a merge conflict",
-        why="patches were added, or the same one was changed, on both sides",
-        next_command="resolve conflicts in patches/, then k2mps lock",
     )
 
 

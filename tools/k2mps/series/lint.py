@@ -36,10 +36,10 @@ def lint(project: Project) -> list[Finding]:
         findings.append(Finding("upstream.toml", 1, "config", error.what))
     findings += [_refusal(path, error) for path, error in problems]
     for patch in found.patches:
-        findings += _patch(patch)
+        findings += [Finding(f"patches/{patch.name}", *what) for what in _patch(patch)]
     files = {path: file.content for path, file in found.files.items()}
     for path, content in files.items():
-        findings += _new_file(path, content)
+        findings += [Finding(f"patches/files/{path}", *what) for what in _new_file(content)]
     findings += _collisions(found.lock)
     findings += dependencies.lacks(found.patches, files)
     findings += dependencies.misnamed(files)
@@ -83,36 +83,25 @@ def _refusal(path: str, error: Exception) -> Finding:
     return Finding(match[1] if match else path, line, check, message)
 
 
-def _patch(patch: Patch) -> Iterator[Finding]:
-    path = f"patches/{patch.name}"
-    if len(patch.subject) > _SUBJECT_LENGTH:
-        yield Finding(
-            path,
-            patch.subject_line,
-            "header",
-            f"the subject has {len(patch.subject)} letters; {_SUBJECT_LENGTH}"
-            " are shown by most tools",
-        )
+def _patch(patch: Patch) -> Iterator[tuple[int, str, str]]:
+    """The findings of a patch file: line, check and message."""
+    length = len(patch.subject)
+    if length > _SUBJECT_LENGTH:
+        shown = f"{_SUBJECT_LENGTH} are shown by most tools"
+        yield patch.subject_line, "header", f"the subject has {length} letters; {shown}"
     word = patch.status.split(" ")[0]
     if word in _STATUSES_WITH_LINK and "://" not in patch.status:
-        yield Finding(
-            path, patch.subject_line + 1, "header", f"Upstream-Status: {word} needs a link to where"
-        )
-    first = patch.diff_line - 2 - len(patch.body.split("\n"))
-    for number, line in enumerate(patch.body.split("\n"), start=first):
+        yield patch.subject_line + 1, "header", f"Upstream-Status: {word} needs a link to where"
+    body = patch.body.split("\n")
+    for number, line in enumerate(body, start=patch.diff_line - 2 - len(body)):
         if len(line) > _BODY_LENGTH and " " in line.strip():
-            yield Finding(
-                path,
-                number,
-                "header",
-                f"the line has {len(line)} letters, more than {_BODY_LENGTH}",
-            )
+            yield number, "header", f"the line has {len(line)} letters, more than {_BODY_LENGTH}"
         if line != line.rstrip():
-            yield Finding(path, number, "whitespace", "trailing white space")
+            yield number, "whitespace", "trailing white space"
     for hunk in patch.hunks:
         at = patch.diff_line + hunk.line - 1
         for offset, check, message in (*_context(hunk), *_added(hunk)):
-            yield Finding(path, at + offset, check, message)
+            yield at + offset, check, message
 
 
 def _context(hunk: hunks.Hunk) -> Iterator[tuple[int, str, str]]:
@@ -149,19 +138,19 @@ def _line(text: bytes) -> Iterator[tuple[str, str]]:
         yield "binary", "a NUL byte: patches are text"
 
 
-def _new_file(path: str, content: bytes) -> Iterator[Finding]:
-    where = f"patches/files/{path}"
+def _new_file(content: bytes) -> Iterator[tuple[int, str, str]]:
+    """As `_patch`, of a file in patches/files."""
     if b"\0" in content:
-        yield Finding(where, 1, "binary", "binary: patches are text")
+        yield 1, "binary", "binary: patches are text"
         return
     lines = content.split(b"\n")
     for number, line in enumerate(lines, start=1):
         for check, message in _line(line):
-            yield Finding(where, number, check, message)
+            yield number, check, message
     if content and lines[-1]:
-        yield Finding(where, len(lines), "whitespace", "the last line is not ended")
+        yield len(lines), "whitespace", "the last line is not ended"
     if content.endswith(b"\n\n"):
-        yield Finding(where, len(lines) - 1, "whitespace", "an empty line at the end")
+        yield len(lines) - 1, "whitespace", "an empty line at the end"
 
 
 def _collisions(paths: Iterable[str]) -> Iterator[Finding]:

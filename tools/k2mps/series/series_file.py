@@ -123,16 +123,10 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
         groups = regroup(parse_groups(old), names)
     except errors.SeriesError:
         pass
-    lines = []
-    titles = {}
     text = os.fsdecode(old).splitlines()
-    for line in itertools.takewhile(lambda line: line.startswith("#"), text):
-        if not _GROUP.fullmatch(line.strip()):
-            lines.append(line)
-    for line in text:
-        match = _GROUP.fullmatch(line.strip())
-        if match:
-            titles[match[1]] = line
+    titles = {match[1]: match[0] for line in text if (match := _GROUP.fullmatch(line.strip()))}
+    top = itertools.takewhile(lambda line: line.startswith("#"), text)
+    lines = [line for line in top if not _GROUP.fullmatch(line.strip())]
     for group in dict.fromkeys(groups.values()) or ("",):
         if group:
             lines += [*([""] if lines else []), titles[group]]

@@ -86,18 +86,11 @@ class CommittedSeries:
         patch = self._patches[at]
         tree = self._edited_tree(paths)
         folded = changed(self._checkout, self._commits[at].id, self._tip, tree)
-        if folded is None:
+        tip = folded and self._remade(at, patch, folded)
+        if not tip or self._checkout.tree_of(tip) != tree:
             raise errors.K2mpsError(
                 f"the edits cannot become part of {patch.name}",
-                why="they are in lines or files that a later patch changes or adds",
-                next_command="k2mps fold into that patch, or k2mps new",
-            )
-        tip = self._remade(at, patch, folded)
-        if self._checkout.tree_of(tip) != tree:
-            raise errors.K2mpsError(
-                f"with the edits in {patch.name} the series"
-                " gives other files than those of the checkout",
-                why="a later patch changes lines next to them",
+                why="a later patch changes or adds these lines or files, or lines next to them",
                 next_command="k2mps fold into that patch, or k2mps new",
             )
         return self._finish(f"fold {patch.name}", tip, stage=paths)

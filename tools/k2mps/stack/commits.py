@@ -206,20 +206,16 @@ def _read_back(path: Path) -> File | None:
 def _check_free(patch: Patch, path: str, entries: Container[str], names: Mapping[str, str]) -> None:
     """Refuses a new file where upstream has a file, a directory or a link."""
     other = same_elsewhere(names, path)
-    if other:
-        raise errors.ConflictError(
-            f"patches/{patch.name} adds {path}, but k2 has {other}",
-            why="they are one file where upper and lower case are the same, as on a Mac",
-            next_command=f"rename patches/files/{path}, and in"
-            f" patches/{patch.name}, then k2mps lock",
-        )
     above = filter(entries.__contains__, places(path)[:-1])
     taken = path if path in names.values() else next(above, "")
-    if taken:
+    if other or taken:
         raise errors.ConflictError(
-            f"patches/{patch.name} adds {path}, but k2 has {taken}",
-            why="upstream has added it, or a patch adds what it should edit",
-            next_command=f"rename patches/files/{path}, or make it an edit",
+            f"patches/{patch.name} adds {path}, but k2 has {other or taken}",
+            why="they are one file where upper and lower case are the same, as on a Mac"
+            if other
+            else "upstream has added it, or a patch adds what it should edit",
+            next_command=f"rename patches/files/{path}, and in patches/{patch.name}, then k2mps"
+            " lock; or make it an edit, if it is the same file",
         )
 
 
