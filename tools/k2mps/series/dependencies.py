@@ -76,44 +76,33 @@ def texts(patch: Patch, files: Mapping[str, bytes]) -> Iterator[Text]:
 
 def lacks(patches: Sequence[Patch], files: Mapping[str, bytes]) -> Iterator[Finding]:
     """Names in patches that only later patches provide; `files` are the new files' contents."""
-    brought = [list(texts(patch, files)) for patch in patches]
+    added = [(at, text) for at, patch in enumerate(patches) for text in texts(patch, files)]
     # By file, and by function as `_k2.f`.
-    owners = {path: number for number, patch in enumerate(patches) for path in patch.new_files}
-    for number, own in enumerate(brought):
-        for text in own:
-            if text.path.endswith(_CXX):
-                whole = "\n".join(line for _, line in text.lines)
-                for name in _DEFINES.findall(whole):
-                    owners.setdefault(f"_k2.{name}", number)
-    for number, own in enumerate(brought):
-        for text in own:
-            for line, name in dict.fromkeys(_names(text)):
-                owner = owners.get(name, number)
-                if owner > number:
-                    yield Finding(
-                        text.place,
-                        line,
-                        "order",
-                        f"{name} comes with {patches[owner].name}, which is later"
-                        f" than {patches[number].name}",
-                    )
+    owners = {path: at for at, patch in enumerate(patches) for path in patch.new_files}
+    for at, text in added:
+        if text.path.endswith(_CXX):
+            whole = "\n".join(line for _, line in text.lines)
+            for name in _DEFINES.findall(whole):
+                owners.setdefault(f"_k2.{name}", at)
+    for at, text in added:
+        for line, name in dict.fromkeys(_names(text)):
+            owner = owners.get(name, at)
+            if owner > at:
+                later = f"comes with {patches[owner].name}, which is later than {patches[at].name}"
+                yield Finding(text.place, line, "order", f"{name} {later}")
 
 
 def misnamed(files: Mapping[str, bytes]) -> Iterator[Finding]:
     """New `.cc` files with a header that needs nvcc: k2's CUDA build would compile them without."""
     for path in files:
-        if path.endswith(".cc"):
-            for line, name in _included(_lines(files[path])):
-                header = _core(name, files, set())
-                if header:
-                    yield Finding(
-                        f"patches/files/{path}",
-                        line,
-                        "cuda",
-                        f"it includes {header}, which nvcc compiles where"
-                        " there is CUDA: k2 calls such a file .cu",
-                    )
-                    break
+        included = _included(_lines(files[path])) if path.endswith(".cc") else ()
+        for line, name in included:
+            header = _core(name, files, set())
+            if header:
+                why = "nvcc compiles where there is CUDA: k2 calls such a file .cu"
+                what = f"it includes {header}, which {why}"
+                yield Finding(f"patches/files/{path}", line, "cuda", what)
+                break
 
 
 def _core(name: str, files: Mapping[str, bytes], seen: set[str]) -> str | None:

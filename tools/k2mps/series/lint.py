@@ -159,9 +159,8 @@ def _collisions(paths: Iterable[str]) -> Iterator[Finding]:
     for path in paths:
         other = known.setdefault(path.casefold(), path)
         if other != path:
-            yield Finding(
-                "patches/series", 1, "path", f"{path} and {other} are one file on many systems"
-            )
+            what = f"{path} and {other} are one file on many systems"
+            yield Finding("patches/series", 1, "path", what)
 
 
 def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
@@ -173,13 +172,8 @@ def _fixes(found: Series, files: Mapping[str, bytes]) -> Iterator[Finding]:
             for number, line in text.lines:
                 match = _DEVICE.search(line)
                 if match:
-                    yield Finding(
-                        text.place,
-                        number,
-                        "group",
-                        f"{match[0]} does not belong in the fixes, which k2"
-                        " can take without the mps device",
-                    )
+                    why = "does not belong in the fixes, which k2 can take without the mps device"
+                    yield Finding(text.place, number, "group", f"{match[0]} {why}")
 
 
 def _lock(lock: Mapping[str, str], found: Series) -> Iterator[Finding]:
@@ -190,22 +184,13 @@ def _lock(lock: Mapping[str, str], found: Series) -> Iterator[Finding]:
         kept = {path: digest for path, digest in lock.items() if path.startswith("files/")}
         now = {**kept, **now}
     for difference in pins.differences(lock, now):
-        yield Finding(
-            f"patches/{difference.split(': ')[0]}",
-            1,
-            "lock",
-            f"upstream.toml locks something else ({difference});"
-            " k2mps lock, if the change is meant",
-        )
+        path = f"patches/{difference.split(': ')[0]}"
+        what = f"upstream.toml locks something else ({difference})"
+        yield Finding(path, 1, "lock", f"{what}; k2mps lock, if the change is meant")
 
 
 def _budget(pinned: Upstream, found: Series) -> Iterator[Finding]:
     touched = sum(sum(hunks.count(patch.diff, without=found.files)) for patch in found.patches)
     if pinned.budget is not None and touched > pinned.budget:
-        yield Finding(
-            "upstream.toml",
-            1,
-            "budget",
-            f"the patches touch {touched} lines of upstream's files;"
-            f" [budget] allows {pinned.budget}",
-        )
+        what = f"the patches touch {touched} lines of upstream's files; [budget] allows"
+        yield Finding("upstream.toml", 1, "budget", f"{what} {pinned.budget}")

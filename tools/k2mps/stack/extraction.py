@@ -60,7 +60,7 @@ def plan(
     if fresh != now.lock or (pin and pin != now.pin):
         changed["upstream.toml"] = config_with(project, fresh, pin)
     return Plan(
-        tuple(patch.name for patch in exporter.patches),
+        tuple(exporter.names),
         changed,
         tuple(f"patches/{name}" for name in old if name not in contents),
     )
@@ -108,18 +108,16 @@ class _Exporter:
         self._names = _names(commits, self._known)
         self._upstream = checkout.entries(pin)
         self._folded = patch_folder.folded(self._upstream)
-        self._order = series_file.render_order(
-            old["series"].content if "series" in old else b"",
-            [self._names[commit.id] for commit in commits],
-        )
-        self._groups = series_file.parse_groups(self._order)
+        self.names = [self._names[commit.id] for commit in commits]
+        order = old["series"].content if "series" in old else b""
+        order = series_file.render_order(order, self.names)
+        self._groups = series_file.parse_groups(order)
         self._changes = checkout.changes_of(commits)
         self._diffs = _diffs(checkout, commits)
         added = [one for changes in self._changes.values() for one in changes if one.kind == "A"]
         self._blobs = objects.read(checkout.git, (one.new_id for one in added))
         self._owners: dict[str, Commit] = {}
-        self.contents = {"series": File(self._order)}
-        self.patches: list[Patch] = []
+        self.contents = {"series": File(order)}
         for commit in commits:
             self._add(commit)
 
@@ -154,7 +152,6 @@ class _Exporter:
             author=commit.author.who,
             date="" if commit.author.who == patch_text.FROM else commit.author.date,
         )
-        self.patches.append(patch)
         self.contents[name] = File(self._bytes_of(patch, known))
         for change in added:
             self._owners[change.path] = commit
