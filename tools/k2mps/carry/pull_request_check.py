@@ -23,7 +23,6 @@ from k2mps.build.environment import Environment
 from k2mps.carry import style
 from k2mps.carry.pull_request import Submission
 from k2mps.core import errors, process, transaction
-from k2mps.core.progress import Reporter
 from k2mps.core.project import exclusive
 from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
@@ -77,8 +76,8 @@ def check(
                 results = (known.get(tree + kind) for kind in kinds)
                 found = next((one for one in results if one and all(ok for _, ok in one)), None)
                 if found is None:
-                    _check_out(checkout, folder, commit, reporter)
-                    worktree = Checkout(folder, reporter)
+                    reporter.info(f"{commit.id[:12]} {commit.subject}")
+                    worktree = _worktree(checkout, folder, commit.id)
                     arguments = _EACH_ALONE if last else _QUICK
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
@@ -148,10 +147,10 @@ def _import(
     return "\n".join(outcome.lines[-8:]), outcome.status == 0
 
 
-def _check_out(checkout: Checkout, folder: Path, commit: Commit, reporter: Reporter) -> None:
-    reporter.info(f"{commit.id[:12]} {commit.subject}")
-    if folder.exists():
-        git = Checkout(folder, reporter).git
-        git.bytes("checkout", "--quiet", "--detach", commit.id)
-    else:
-        checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit.id)
+def _worktree(checkout: Checkout, folder: Path, commit: str) -> Checkout:
+    """The worktree, with a commit checked out."""
+    if not folder.exists():
+        checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit)
+    worktree = Checkout(folder, checkout.reporter)
+    worktree.git.bytes("checkout", "--quiet", "--detach", commit)
+    return worktree

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from k2mps.carry import resolutions
-from k2mps.carry.conflict import Explainer, Place
+from k2mps.carry.conflict import Explainer
 from k2mps.core import errors, git, interrupts, transaction
 from k2mps.core.objects import File
 from k2mps.core.pins import Pin
@@ -146,7 +146,7 @@ class _Rebase:
         self._state = state
         # The files are the blobs' bytes, whatever the user's line ends are.
         self._git = git.Git(project.rebase, literal=True, reporter=checkout.reporter)
-        self._file = _git_dir(project) / _STATE
+        self._git_dir = _git_dir(project)
         # Whether resolutions/ resolved conflicts of the present patch.
         self._replayed = False
 
@@ -178,7 +178,7 @@ class _Rebase:
 
     def save(self) -> None:
         """Writes the state; a kill leaves the old or the new one."""
-        transaction.rewrite(self._file, json.dumps(dataclasses.asdict(self._state)))
+        transaction.rewrite(self._git_dir / _STATE, json.dumps(dataclasses.asdict(self._state)))
 
     def check_unchanged(self) -> None:
         """Refuses to continue where patches/ has changed since the start."""
@@ -230,7 +230,7 @@ class _Rebase:
                 self._git.bytes("add", "--", path, work_tree=True)
         if self._state.unresolved:
             self.save()
-            raise self._stopped(commit, list(self._state.unresolved))
+            raise self._stopped(commit)
         self._state.resolved += [f"{name}: {path}" for path in unmerged]
 
     def _unmerged(self) -> list[str]:
@@ -263,7 +263,7 @@ class _Rebase:
                 " or git rm them there, then k2mps rebase --continue",
             )
         (commit,) = self._checkout.commits("-1", self._state.todo[0])
-        learnt = _git_dir(self._project) / _RESOLUTIONS / extraction.name_of(commit)
+        learnt = self._git_dir / _RESOLUTIONS / extraction.name_of(commit)
         for path, text in self._state.unresolved.items():
             file = self._project.rebase / path
             if text and file.is_file():
@@ -273,14 +273,15 @@ class _Rebase:
 
     def _check_untracked(self) -> None:
         """Refuses untracked files, which the patch would lack."""
-        untracked = Checkout(self._project.rebase, self._checkout.reporter).untracked_files()
+        where = self._project.rebase
+        untracked = Checkout(where, self._checkout.reporter).untracked_files()
         if untracked:
             names = " ".join(shlex.quote(path) for path in untracked)
             raise errors.ConflictError(
-                f"{', '.join(untracked[:5])} in {self._project.rebase} is not part of the patch",
+                f"{', '.join(untracked[:5])} in {where} is not part of the patch",
                 why="git does not track it there, and --continue would delete it",
-                next_command=f"git -C {shlex.quote(str(self._project.rebase))}"
-                f" add {names}, or delete it; then k2mps rebase --continue",
+                next_command=f"git -C {shlex.quote(str(where))} add {names}, or delete it;"
+                " then k2mps rebase --continue",
             )
 
     def _commit(self, commit: Commit, drop_upstreamed: bool) -> None:
@@ -296,7 +297,7 @@ class _Rebase:
             self._state.empty = reason
             self._state.unresolved = {}
             self.save()
-            raise self._became_empty(commit)
+            raise self._stopped(commit)
         if new == tree:
             self._state.dropped.append((extraction.name_of(commit), reason))
         else:
@@ -328,7 +329,7 @@ class _Rebase:
 
     def _learnt(self) -> dict[str, File]:
         """The resolutions of this rebase, by their path in the project."""
-        kept = _git_dir(self._project) / _RESOLUTIONS
+        kept = self._git_dir / _RESOLUTIONS
         into = self._project.resolutions.relative_to(self._project.root)
         return {
             (into / path.relative_to(kept)).as_posix(): File(path.read_bytes())
@@ -336,33 +337,28 @@ class _Rebase:
             if path.is_file()
         }
 
-    def _place(self, commit: Commit) -> str:
-        """A patch and its number, for a message."""
-        number = self._state.count - len(self._state.todo) + 1
-        return f"patch {number} of {self._state.count}, patches/{extraction.name_of(commit)},"
-
-    def _stopped(self, commit: Commit, paths: list[str]) -> errors.ConflictError:
-        places = self._explain(commit, paths)
-        lines = [line for place in places for line in place.lines()]
+    def _stopped(self, commit: Commit) -> errors.ConflictError:
+        """Tells what the user has to decide about a patch."""
+        state, where = self._state, self._project.rebase
+        number = state.count - len(state.todo) + 1
+        patch = f"patch {number} of {state.count}, patches/{extraction.name_of(commit)},"
+        explainer = Explainer(self._checkout, state.old_pin, state.onto)
+        if state.empty:
+            places = explainer.explain(commit)
+            culprits = dict.fromkeys(str(one) for place in places for one in place.commits)
+            return errors.ConflictError(
+                f"{patch} no longer changes anything on {state.onto[:12]}",
+                why="\n".join([state.empty, *culprits]),
+                next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
+                f" {where} and k2mps rebase --continue; or k2mps rebase --abort",
+            )
+        places = explainer.explain(commit, list(state.unresolved))
         return errors.ConflictError(
-            f"{self._place(commit)} conflicts with {self._state.onto[:12]} in {', '.join(paths)}",
-            why="\n".join(lines),
-            next_command=f"edit the files in {self._project.rebase}, then"
-            " k2mps rebase --continue; or k2mps rebase --abort",
+            f"{patch} conflicts with {state.onto[:12]} in {', '.join(state.unresolved)}",
+            why="\n".join(line for place in places for line in place.lines()),
+            next_command=f"edit the files in {where}, then k2mps rebase --continue;"
+            " or k2mps rebase --abort",
         )
-
-    def _became_empty(self, commit: Commit) -> errors.ConflictError:
-        lines = [str(culprit) for place in self._explain(commit) for culprit in place.commits]
-        return errors.ConflictError(
-            f"{self._place(commit)} no longer changes anything on {self._state.onto[:12]}",
-            why="\n".join([self._state.empty, *dict.fromkeys(lines)]),
-            next_command="k2mps rebase --continue --drop-upstreamed, to drop it; or edit"
-            f" {self._project.rebase} and k2mps rebase --continue; or k2mps rebase --abort",
-        )
-
-    def _explain(self, commit: Commit, paths: list[str] | None = None) -> list[Place]:
-        explainer = Explainer(self._checkout, self._state.old_pin, self._state.onto)
-        return explainer.explain(commit, paths)
 
 
 def _hashes(project: Project) -> dict[str, str]:

@@ -13,6 +13,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from k2mps.core import errors
+
 
 class FileTransaction:
     """One replacement of files.
@@ -91,10 +93,9 @@ class FileTransaction:
             for parent in list(Path(path).parents)[:-1]:
                 (self._root / parent).rmdir()
 
-    def edited_since(self) -> list[str]:
-        """Paths that are neither as before nor as the transaction left them, so
-        that undoing would lose an edit."""
-        edited = []
+    def check_unedited(self) -> None:
+        """Refuses where undoing would lose an edit: a file is neither as before nor as the
+        transaction left it."""
         for number, entry in enumerate(self._entries):
             target = self._root / entry["path"]
             as_before = (
@@ -103,8 +104,11 @@ class FileTransaction:
                 else not os.path.lexists(target)
             )
             if not as_before and _fingerprint(target) not in (None, entry["new"]):
-                edited.append(entry["path"])
-        return edited
+                raise errors.K2mpsError(
+                    f"{target} was edited after a run of k2mps was killed amid its work",
+                    why="undoing that run's changes would lose the edit",
+                    next_command=f"move {target} away, then run the same command again",
+                )
 
     def roll_back(self) -> None:
         """Restores all files as they were at `begin`."""

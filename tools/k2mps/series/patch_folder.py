@@ -162,9 +162,7 @@ def check_nothing_unowned(directory: Path, names: set[str], owned: set[str]) -> 
     unlisted = sorted(
         entry.name
         for entry in directory.iterdir()
-        if entry.name not in names
-        and entry.name not in ("series", "files")
-        and not entry.name.startswith(".")
+        if entry.name not in {"series", "files", *names} and not entry.name.startswith(".")
     )
     if unlisted:
         raise errors.SeriesError(

@@ -111,15 +111,9 @@ def render_order(old: bytes, names: Sequence[str]) -> bytes:
     groups: dict[str, str] = {}
     try:
         known = parse_order(old)
-        if known == list(names):
-            return old
-        renamed = [pair for pair in zip(known, names) if pair[0] != pair[1]]
-        if len(known) == len(names) and len(renamed) == 1:
-            ((before, after),) = renamed
-            return b"\n".join(
-                os.fsencode(after) if line.strip() == os.fsencode(before) else line
-                for line in old.split(b"\n")
-            )
+        renamed = {os.fsencode(a): os.fsencode(b) for a, b in zip(known, names) if a != b}
+        if len(known) == len(names) and len(renamed) <= 1:
+            return b"\n".join(renamed.get(line.strip(), line) for line in old.split(b"\n"))
         groups = regroup(parse_groups(old), names)
     except errors.SeriesError:
         pass

@@ -415,14 +415,7 @@ class Checkout:
             self._index.forget()  # the last step of the move has been done
             leftover.close()
             return
-        edited = leftover.edited_since()
-        if edited:
-            raise errors.K2mpsError(
-                f"{self.directory / edited[0]} was edited after a run of"
-                " k2mps was killed amid its work",
-                why="undoing that run's changes would lose the edit",
-                next_command=f"move {edited[0]} away, then run the same command again",
-            )
+        leftover.check_unedited()
         with interrupts.deferred():
             self._restore_refs(leftover.note)
             self._index.restore()

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from k2mps.core import errors, git, interrupts, objects
+from k2mps.core import errors, interrupts, objects
 from k2mps.core.objects import File
 from k2mps.core.project import Project, exclusive
 from k2mps.core.transaction import FileTransaction, leftover
@@ -90,21 +90,18 @@ def project_files(project: Project) -> dict[str, File]:
 
 def log(checkout: Checkout) -> list[Operation]:
     """All entries, the last first."""
+    import email.utils  # It takes time to import, and `k2mps apply` does without.
+
     last = checkout.commit_of(LOG_REF)
-    if not last:
-        return []
-    output = checkout.git.bytes(
-        "log", "-z", "--first-parent", "--no-decorate", "--format=%H%x00%cI%x00%B", last, "--"
-    )
-    fields = git.split_z(output)
     found: list[Operation] = []
-    for id_, when, message in zip(*[iter(fields)] * 3):
-        command, _, body = message.partition("\n\n")
+    for commit in reversed(checkout.commits(last) if last else ()):
+        command, _, body = commit.message.partition("\n\n")
         try:
             facts = json.loads(body)
         except json.JSONDecodeError:
             break  # where the log begins, its first parent is no entry
-        found.append(Operation(id=id_, command=command, time=when, **facts))
+        when = email.utils.parsedate_to_datetime(commit.author.date).isoformat()
+        found.append(Operation(id=commit.id, command=command, time=when, **facts))
     return found
 
 
@@ -282,12 +279,7 @@ def recover(project: Project) -> None:
     if _took_effect(left.note):
         left.close()
         return
-    edited = left.edited_since()
-    if edited:
-        raise errors.K2mpsError(
-            f"{edited[0]} was edited after a run of k2mps was killed while it wrote patches/",
-            next_command=f"move {edited[0]} away, then run the same command again",
-        )
+    left.check_unedited()
     with interrupts.deferred():
         left.undo()
 
