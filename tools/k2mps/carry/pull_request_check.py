@@ -13,11 +13,11 @@ The check keeps its results by the commits' trees, so that a later run continues
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from k2mps.build import builder
-from k2mps.build.builder import Built, Request
+from k2mps.build.builder import Request
 from k2mps.build.doctor import Device
 from k2mps.build.environment import Environment
 from k2mps.carry import style
@@ -81,8 +81,10 @@ def check(
                     arguments = _EACH_ALONE if last else _QUICK
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))
                     found = (
-                        _off(environment, worktree, arguments, fast),
-                        _on(environment, worktree, arguments),
+                        _try(environment, worktree, Device.CPU, arguments, tests=not fast),
+                        _try(environment, worktree, Device.MPS, arguments)
+                        if (folder / _OPTION).is_file()
+                        else ("-", True),
                         ("\n".join(offences) or "well", not offences),
                     )
                     known[tree + kinds[-1]] = found
@@ -92,59 +94,39 @@ def check(
             checkout.remove_worktree(folder)
 
 
-def _off(
-    environment: Environment, worktree: Checkout, arguments: tuple[str, ...], fast: bool
+def _try(
+    environment: Environment,
+    worktree: Checkout,
+    device: Device,
+    arguments: tuple[str, ...],
+    tests: bool = False,
 ) -> tuple[str, bool]:
+    """Builds the worktree as it is, and imports k2 or runs its suite."""
+    request = Request(device, as_is=True, cmake_arguments=arguments)
+    try:
+        built = builder.build(environment, worktree, request)
+    except errors.CompileError as error:
+        return f"does not build: {error.why}", False
     (suite,) = suites.choose([_SUITE])
-    built = _build(environment, worktree, Device.CPU, arguments)
-    if isinstance(built, str):
-        return built, False
-    if fast:
-        return _import(environment, built, suite.variables)
+    if not tests:
+        # On the CPU, the mps device must be absent, also the emulated one.
+        variables = suite.variables if device is Device.CPU else {}
+        path = os.pathsep.join(map(str, built.python_path))
+        outcome = process.run(
+            [environment.python, "-c", _FSA],
+            reporter=environment.reporter,
+            cwd=environment.project.build_root,
+            environment={**variables, "PYTHONPATH": path},
+        )
+        return "\n".join(outcome.lines[-8:]), outcome.status == 0
     result = suites.run(environment, suite, built)
-    text = f"{result.passed} passed"
-    for number, what in (
-        (result.failed, "failed"),
-        (result.errors, "errors"),
-        (result.skipped, "skipped"),
-    ):
-        text += f", {number} {what}" if number else ""
+    others = {"failed": result.failed, "errors": result.errors, "skipped": result.skipped}
+    told = [f"{number} {what}" for what, number in others.items() if number]
+    text = ", ".join([f"{result.passed} passed", *told])
     if not result.ok:
         text += "".join(f"\n{line}" for line in result.output[-20:])
         text += result.broken
     return text, result.ok
-
-
-def _on(
-    environment: Environment, worktree: Checkout, arguments: tuple[str, ...]
-) -> tuple[str, bool]:
-    if not (worktree.directory / _OPTION).is_file():
-        return "-", True
-    built = _build(environment, worktree, Device.MPS, arguments)
-    return (built, False) if isinstance(built, str) else _import(environment, built, {})
-
-
-def _build(
-    environment: Environment, worktree: Checkout, device: Device, arguments: tuple[str, ...]
-) -> Built | str:
-    """Builds the worktree as it is; where that fails, what to say."""
-    request = Request(device, as_is=True, cmake_arguments=arguments)
-    try:
-        return builder.build(environment, worktree, request)
-    except errors.CompileError as error:
-        return f"does not build: {error.why}"
-
-
-def _import(
-    environment: Environment, built: Built, variables: Mapping[str, str]
-) -> tuple[str, bool]:
-    outcome = process.run(
-        [environment.python, "-c", _FSA],
-        reporter=environment.reporter,
-        cwd=environment.project.build_root,
-        environment={**variables, "PYTHONPATH": os.pathsep.join(map(str, built.python_path))},
-    )
-    return "\n".join(outcome.lines[-8:]), outcome.status == 0
 
 
 def _worktree(checkout: Checkout, folder: Path, commit: str) -> Checkout:

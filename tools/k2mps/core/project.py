@@ -43,10 +43,9 @@ class Project:
         return pins.load(self.config_file)
 
 
-def find(start: Path | None = None) -> Project:
-    """The project that `start` (default: the current directory) is in, else the one that this very
-    file belongs to."""
-    here = Path(start or os.getcwd()).resolve()
+def find() -> Project:
+    """The project that the current directory is in, else the one that this file belongs to."""
+    here = Path.cwd().resolve()
     own = Path(__file__).resolve().parent
     for directory in (here, *here.parents, *own.parents):
         if (directory / "upstream.toml").is_file():
