@@ -40,11 +40,9 @@ def probe(
             for number, commit in enumerate(commits):
                 name = extraction.name_of(commit)
                 task.update(number, len(commits), name)
-                facts = {
-                    "builds_on": prober.builds_on[name],
-                    "broken": prober.find(name, way, forward),
-                }
-                patches.append({"name": name, **facts})
+                broken = prober.find(name, way, forward)
+                builds_on = prober.builds_on[name]
+                patches.append({"name": name, "builds_on": builds_on, "broken": broken})
     return {
         "start": _culprit(checkout, way[0]),
         "end": _culprit(checkout, way[-1]),

@@ -31,12 +31,8 @@ class K2mpsError(Exception):
         self.next_command = next_command
 
     def __str__(self) -> str:
-        lines = [self.what]
-        if self.why:
-            lines.append(f"why: {self.why}")
-        if self.next_command:
-            lines.append(f"next: {self.next_command}")
-        return "\n".join(lines)
+        more = {"why": self.why, "next": self.next_command}
+        return "\n".join([self.what, *(f"{key}: {text}" for key, text in more.items() if text)])
 
 
 class SeriesError(K2mpsError):

@@ -266,9 +266,8 @@ def rebase_under_way(project: Project) -> str:
 
 def tidy(project: Project) -> None:
     """As `recover`, for callers that do not hold the project's lock."""
-    if project.staging.exists():
-        with exclusive(project.root, str(project.root)):
-            recover(project)
+    with exclusive(project.root, str(project.root)):
+        recover(project)
 
 
 def recover(project: Project) -> None:
@@ -286,8 +285,6 @@ def recover(project: Project) -> None:
 
 def _took_effect(note: dict) -> bool:
     """Whether the killed run had changed the checkout."""
-    if not note:
-        return False
     try:
         checkout = Checkout(Path(note["checkout"]))
     except errors.CheckoutMissingError:
