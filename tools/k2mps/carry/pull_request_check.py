@@ -76,7 +76,7 @@ def check(
                 results = (known.get(tree + kind) for kind in kinds)
                 found = next((one for one in results if one and all(ok for _, ok in one)), None)
                 if found is None:
-                    reporter.info(f"{commit.id[:12]} {commit.subject}")
+                    reporter.info(str(commit))
                     worktree = _worktree(checkout, folder, commit.id)
                     arguments = _EACH_ALONE if last else _QUICK
                     offences = list(style.findings(worktree, commit.parents[0], commit.id))

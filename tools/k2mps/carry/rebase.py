@@ -78,15 +78,10 @@ class _State:
 def start(
     project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
 ) -> Rebased:
-    """Begins a rebase.
+    """Begins a rebase onto a name that upstream, or the checkout's git, has for a commit.
 
-    Args:
-      onto: a name that upstream, or the checkout's git, has for the commit.
-      drop_upstreamed: whether to drop patches that change nothing any more.
-    Raises:
-      ConflictError: the user must decide; `advance` or `abort` next.
-        After any other error all is as before.
-      UnreachableError: upstream does not answer.
+    After a `ConflictError` the user must decide: `advance` or `abort` is next.  After any other
+    error all is as before.
     """
     with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
@@ -405,8 +400,7 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
     if users:
         raise errors.K2mpsError(
             f"branch k2-mps of {checkout.directory} has commits that are not in patches/",
-            why="a rebase would leave them on the old pin: "
-            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
+            why=f"a rebase would leave them on the old pin: {'; '.join(map(str, users))}",
             next_command="k2mps export, then run the same command again",
         )
 

@@ -26,14 +26,7 @@ _SHOWN = 10
 def report(
     project: Project, upstream: Upstream, checkout: Checkout | None, offline: bool = False
 ) -> dict:
-    """Gathers the figures, as JSON has them.
-
-    Args:
-      checkout: has upstream's history; None where there is none.
-      offline: whether upstream must not be asked.
-    Raises:
-      SeriesError: patches/ is malformed.
-    """
+    """Gathers the figures, as JSON has them; the checkout, if any, has upstream's history."""
     found = patch_folder.load(project.patches)
     figures = [_figures(found, patch) for patch in found.patches]
     if checkout is not None and not checkout.has(upstream.pin.commit):

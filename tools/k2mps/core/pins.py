@@ -104,12 +104,8 @@ def sha256(content: bytes) -> str:
 
 
 def load(path: Path, locked: bool = True) -> Upstream:
-    """Reads upstream.toml.
-
-    Args:
-      locked: whether to read the lock; else the lock is empty, and a merge
-        conflict in it does not matter.
-    """
+    """Reads upstream.toml; unless `locked`, the lock is empty, and a merge conflict in it does not
+    matter."""
     try:
         text = path.read_text(encoding="utf-8")
         rest = without_lock(text)

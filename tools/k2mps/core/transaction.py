@@ -55,12 +55,8 @@ class FileTransaction:
             target.chmod(target.stat().st_mode | 0o111)
 
     def begin(self, paths: Sequence[str], note: dict) -> None:
-        """Writes the journal; from here on `roll_back` is possible.
-
-        Args:
-          paths: all files that will be replaced, added or removed.
-          note: what the caller needs to undo its other changes.
-        """
+        """Writes the journal of all files that will be replaced, added or removed, with what the
+        caller needs to undo its other changes; from here on `roll_back` is possible."""
         entries = []
         missing = functools.cache(self._missing_parents)
         for number, path in enumerate(paths):

@@ -85,8 +85,7 @@ def _check_movable(upstream: Upstream, checkout: Checkout, now: Status, tip: str
     if users:
         raise errors.K2mpsError(
             f"branch {BRANCH} of {checkout.directory} has commits of yours",
-            why="moving the branch would leave them without a name: "
-            + "; ".join(f"{commit.id[:12]} {commit.subject}" for commit in users),
+            why=f"moving the branch would leave them without a name: {'; '.join(map(str, users))}",
             next_command=f"git -C {checkout.directory} branch -m {BRANCH}"
             f" my-{BRANCH}; or check the branch out and k2mps export",
         )

@@ -115,11 +115,7 @@ class CommittedSeries:
         return self._finish(f"rename {old.name} {to}", tip)
 
     def move(self, name: str, anchor: str, after: bool = False) -> extraction.Plan:
-        """Gives a patch another place in the series, next to another patch.
-
-        Args:
-          anchor: the patch before which, or with `after` behind which, it goes.
-        """
+        """Gives a patch the place before another one or, with `after`, behind it."""
         at, other = self._find(name), self._find(anchor)
         if at == other:
             raise errors.K2mpsError(

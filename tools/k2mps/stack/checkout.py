@@ -68,6 +68,9 @@ class Commit:
         """Whether the tool made the commit: a user who amends it is its committer."""
         return self.committer == f"{git.IDENTITY_NAME} {git.IDENTITY_EMAIL}"
 
+    def __str__(self) -> str:
+        return f"{self.id[:12]} {self.subject}"
+
     @property
     def subject(self) -> str:
         return self.message.split("\n", 1)[0]

@@ -40,10 +40,6 @@ def obtain(
     """The checkout that `choice` names, cloned if need be.
 
     A clone of the tool's fetches the pin if it lacks it; a directory of the user's is only read.
-
-    Raises:
-      CheckoutMissingError: the user's directory is not a checkout.
-      UnreachableError, K2mpsError: cloning failed.
     """
     directory = locate(project, choice)
     managed = not choice or is_url(choice)

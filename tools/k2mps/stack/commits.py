@@ -91,11 +91,7 @@ def changed(checkout: Checkout, commit: str, old: str, new: str) -> str | None:
 
 def say_series(project: Project, checkout: Checkout, pin: Pin, commit: str, tip: str) -> bool:
     """Whether the commits up to `commit` say what patches/ says: the same patches in the same order
-    under the same names, each with the same words and changes.
-
-    Args:
-      tip: the last commit that `commit_series` has made.
-    """
+    under the same names, each with the same words and changes.  `commit_series` has made `tip`."""
     if commit == tip:
         return True
     if not checkout.is_ancestor(pin.commit, commit):

@@ -69,12 +69,10 @@ def export(
 def lock(project: Project, checkout: Checkout) -> tuple[int, str, bool]:
     """Writes the hashes of patches/ to upstream.toml, which resolves a merge conflict in the lock.
 
-    Args:
-      checkout: any checkout that has the pin; the command does not change it.
+    The checkout has the pin, and does not change.
+
     Returns:
       The number of patches, the tree that they give, and whether upstream.toml was written.
-    Raises:
-      SeriesError, ConflictError: the series is malformed or does not apply.
     """
     with operations.at_work(project, checkout):
         pin = pins.load(project.config_file, locked=False).pin

@@ -40,12 +40,7 @@ class Plan:
 def plan(
     project: Project, checkout: Checkout, commits: Sequence[Commit], pin: Pin | None = None
 ) -> Plan:
-    """Makes patches of commits; writes nothing.
-
-    Args:
-      commits: the series, oldest first, on top of the pin.
-      pin: the new pin, if it changes.
-    """
+    """Makes patches of commits, oldest first, on top of the pin or a new one; writes nothing."""
     now = project.upstream()
     base = (pin or now.pin).commit
     old = {

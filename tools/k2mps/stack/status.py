@@ -124,10 +124,7 @@ def _judge(
     newest_first = reversed(checkout.commits(head.commit))
     ours = [*itertools.takewhile(lambda commit: commit.ours, newest_first)]
     if checkout.is_ancestor(pin.commit, head.commit):
-        users = tuple(
-            f"{commit.id[:12]} {commit.subject}"
-            for commit in checkout.unexported(pin.commit, head.commit)
-        )
+        users = tuple(map(str, checkout.unexported(pin.commit, head.commit)))
         if users:
             return State.EDITED, users, [f"{len(users)} commit(s) of yours on top of the pin"]
         if ours or checkout.base() == head.commit:
