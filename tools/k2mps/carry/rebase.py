@@ -310,7 +310,7 @@ class _Rebase:
         commits = self._checkout.commits(f"{onto}..{self._state.head}")
         pin = _pin(self._checkout, self._project.upstream().pin, onto)
         plan = extraction.plan(self._project, self._checkout, commits, pin)
-        plan = dataclasses.replace(plan, changed={**plan.changed, **self._learnt()})
+        plan = plan._replace(changed={**plan.changed, **self._learnt()})
         if plan.changed or plan.removed:
             operations.carry_out(
                 self._project,

@@ -13,7 +13,6 @@ filters, so that a CRLF checkout stays one; the tool compares and commits blobs 
 """
 
 import contextlib
-import dataclasses
 import errno
 import os
 import re
@@ -21,6 +20,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, process
 from k2mps.core.progress import Reporter
@@ -135,8 +135,7 @@ def scrub_environment() -> None:
             del os.environ[name]
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """How a command ended: its exit status, what it wrote, and its messages."""
 
     status: int

@@ -4,11 +4,11 @@ One process makes all commits of a series: a process for each patch, tree and
 commit would take most of the time of an apply.
 """
 
-import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, git
 
@@ -19,8 +19,7 @@ MODES = (FILE_MODE, EXECUTABLE_MODE)
 _REF = b"refs/k2mps/import"
 
 
-@dataclasses.dataclass(frozen=True)
-class File:
+class File(NamedTuple):
     """A regular file: its bytes, and whether it is executable."""
 
     content: bytes

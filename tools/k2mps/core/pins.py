@@ -22,7 +22,6 @@ Only the tool writes the lock.  git merges changes of different patches without 
 conflict: they change different lines of the lock, which do not adjoin.
 """
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -30,6 +29,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors
 
@@ -47,8 +47,7 @@ _CONFLICT = re.compile(r"^(<{7}|={7}|>{7}|\|{7})( |$)", re.MULTILINE)
 _CORRECT = "correct it in upstream.toml; git checkout upstream.toml brings the committed file back"
 
 
-@dataclasses.dataclass(frozen=True)
-class Pin:
+class Pin(NamedTuple):
     """The upstream commit that the series starts from."""
 
     url: str
@@ -57,8 +56,7 @@ class Pin:
     version: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Torch:
+class Torch(NamedTuple):
     """The torch versions that a build may use."""
 
     default: str
@@ -71,8 +69,7 @@ class Torch:
         return tuple(version for version in self.supported if version not in self.tested)
 
 
-@dataclasses.dataclass(frozen=True)
-class Upstream:
+class Upstream(NamedTuple):
     """All of upstream.toml."""
 
     pin: Pin

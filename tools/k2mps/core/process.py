@@ -1,13 +1,13 @@
 """Running long commands: their output followed, their children ended."""
 
 import contextlib
-import dataclasses
 import functools
 import os
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import interrupts
 from k2mps.core.progress import Reporter
@@ -16,8 +16,7 @@ _GRACE_SECONDS = 15.0
 _TAIL_LINES = 400
 
 
-@dataclasses.dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a command ended."""
 
     status: int  # its exit status

@@ -12,10 +12,10 @@ Objective-C++, which no CUDA build has.
 """
 
 import ast
-import dataclasses
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from k2mps.series.patch_text import Patch
 
@@ -35,8 +35,7 @@ _DOTTED = re.compile(r"(?<![\w.'\"])(_?k2(?:\.\w+)+)")
 _PLAIN = ("k2/csrc/log.h", "k2/csrc/nvtx.h", "k2/csrc/version.h")
 
 
-@dataclasses.dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """Lines that a patch adds to a file."""
 
     path: str  # the file of k2's tree
@@ -45,8 +44,7 @@ class Text:
     whole: bool  # whether they are all of the file
 
 
-@dataclasses.dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing to correct."""
 
     path: str  # the file, relative to the project

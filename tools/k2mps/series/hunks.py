@@ -5,10 +5,10 @@ cores: all commits of the series take 0.04 s of processor time and 0.08 s in all
 for each patch in its place, 0.14 s and 0.25 s.  lint places no hunks, and fold lets git merge.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 # A file's first line, or a hunk; no line but a hunk's own starts with one of these signs there.
 _PART = re.compile(
@@ -19,8 +19,7 @@ _PART = re.compile(
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
-@dataclasses.dataclass(frozen=True)
-class Hunk:
+class Hunk(NamedTuple):
     path: str  # the file it is for, in k2's tree
     line: int  # the line of its header in the diff, from 1
     # old_start, old_count: the lines that it replaces, context included; a hunk whose count

@@ -4,7 +4,6 @@ lint finds what reading patches/ refuses, and what a reviewer would ask for.  It
 lists all findings with file and line, as text, JSON or annotations of GitHub's.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -58,7 +57,7 @@ def render(findings: Sequence[Finding], form: str) -> Iterator[str]:
         return "".join(f"%{ord(one):02X}" if one in letters else one for one in text)
 
     if form == "json":
-        facts = [dataclasses.asdict(finding) for finding in findings]
+        facts = [finding._asdict() for finding in findings]
         yield json.dumps(facts, indent=2, ensure_ascii=False)
         return
     for finding in findings:

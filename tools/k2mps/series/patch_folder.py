@@ -4,20 +4,19 @@
 k2's files (patch_text.py), and patches/files has new files at their place in k2's tree.
 """
 
-import dataclasses
 import os
 import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, pins
 from k2mps.core.objects import File
 from k2mps.series import patch_text, series_file
 
 
-@dataclasses.dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """patches/ as a whole."""
 
     patches: tuple[patch_text.Patch, ...]  # the patches, in order

@@ -39,6 +39,7 @@ import dataclasses
 import functools
 import os
 import re
+from typing import NamedTuple
 
 from k2mps.core import errors, git
 from k2mps.series.hunks import Hunk, split
@@ -62,8 +63,7 @@ _ZERO_ID = "0" * 40
 AUTHOR = re.compile(r"[^<>\n\0]*[^<>\n\0 ] <[^<>\n\0 ]*>")
 
 
-@dataclasses.dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """What a patch's diff does to one file."""
 
     path: str  # the file, in k2's tree

@@ -10,6 +10,7 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, git, interrupts, objects, transaction
 from k2mps.core.progress import Reporter
@@ -42,8 +43,7 @@ _IN_PROGRESS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Author:
+class Author(NamedTuple):
     """Who wrote a commit, and when."""
 
     who: str  # "NAME <EMAIL>"
@@ -55,8 +55,7 @@ class Author:
         return {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": self.date}
 
 
-@dataclasses.dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     id: str
     parents: tuple[str, ...]
     committer: str
@@ -76,8 +75,7 @@ class Commit:
         return self.message.split("\n", 1)[0]
 
 
-@dataclasses.dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """What differs in one file between two commits."""
 
     kind: str  # A, M, D or T
@@ -105,8 +103,7 @@ class Head:
         return self.branch or self.commit
 
 
-@dataclasses.dataclass(frozen=True)
-class Move:
+class Move(NamedTuple):
     """The destination of a checkout."""
 
     refs: Mapping[str, str | None]  # refs to set, the branch of `head` among them; None deletes one

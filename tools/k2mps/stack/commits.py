@@ -6,11 +6,11 @@ exported, whose blob ids tell that each hunk fits to the byte; git places all ot
 cannot.  hunks.py has the measurement.
 """
 
-import dataclasses
 import os
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, git, objects
 from k2mps.core.objects import EXECUTABLE_MODE, File
@@ -25,8 +25,7 @@ from k2mps.stack.checkout import Checkout, Commit
 _NOTE = "k2mps-series"
 
 
-@dataclasses.dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """The commits of a series."""
 
     tip: str  # the id of the last commit; the pin where the series is empty

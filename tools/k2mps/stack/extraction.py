@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from k2mps.core import errors, objects, pins
 from k2mps.core.objects import EXECUTABLE_MODE, File
@@ -22,8 +23,7 @@ _TRAILER = re.compile(r"(Upstream-Status|Patch-Filename): *(.*)")
 _HUNK_TITLE = re.compile(rb"^(@@ [-+,0-9 ]+ @@).*$", re.MULTILINE)
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """The files to write."""
 
     patches: tuple[str, ...]  # names of all patches, in order

@@ -10,11 +10,11 @@ next run completes the command if the ref is set, and undoes it if not.
 """
 
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from k2mps.core import errors, interrupts, objects
 from k2mps.core.objects import File
@@ -24,8 +24,7 @@ from k2mps.series import patch_text
 from k2mps.stack.checkout import BASE_REF, BRANCH, BRANCH_REF, LOG_REF, Checkout, Head, Move
 
 
-@dataclasses.dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One entry of the log."""
 
     id: str  # its commit
@@ -132,7 +131,7 @@ def carry_out(
     if stage:
         stage()
     refs = {**move.refs, LOG_REF: operation}
-    move = dataclasses.replace(move, refs=refs)
+    move = move._replace(refs=refs)
     files = FileTransaction(project.staging, project.root)
     try:
         for path, file in changed.items():
