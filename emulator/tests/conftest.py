@@ -17,6 +17,8 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 # Tests import the programs beside them.
 sys.path.insert(0, str(HERE))
+# cmake and ninja of this Python's environment; the system's can be old, or missing.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 # Builds stay here: a later run compiles only the changes.
 BUILD = HERE.parent / "build"
 
