@@ -129,8 +129,9 @@ if(K2_UNITY)
     get_target_property(sources ${target} SOURCES)
     get_target_property(folder ${target} SOURCE_DIR)
     list(FILTER sources INCLUDE REGEX "${pattern}")
+    # With relative paths ccache has the files for another build tree.
     set_target_properties(${target} PROPERTIES
-      UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+      UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_RELOCATABLE ON)
     set(number 0)
     foreach(source IN LISTS sources)
       math(EXPR number "(${number} + 1) % ${cores}")
