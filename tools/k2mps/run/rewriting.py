@@ -73,8 +73,8 @@ def rewrite(source: str) -> str:
     return _substitute(*_FROM_AMP, ans)[0]
 
 
-def _substitute(pattern: str, replacement: str, text: str) -> tuple[str, int]:
-    """As re.subn, but in code only."""
+def _substitute(pattern: str, replacement: str, text: str, most: int = -1) -> tuple[str, int]:
+    """As re.subn, but in code only, and `most` times."""
     expression = re.compile(pattern, re.MULTILINE)
     if not expression.search(text):
         return text, 0
@@ -82,7 +82,7 @@ def _substitute(pattern: str, replacement: str, text: str) -> tuple[str, int]:
 
     def replace(match: re.Match) -> str:
         nonlocal count
-        if any(begin <= match.start() < end for begin, end in hidden):
+        if count == most or any(begin <= match.start() < end for begin, end in hidden):
             return match[0]
         count += 1
         return match.expand(replacement)
@@ -125,9 +125,8 @@ def _names(text: str) -> list[tokenize.TokenInfo]:
 def _with_import(text: str) -> str:
     """Imports `gpu` behind the first import of torch, or of anything."""
     end = "\r\n" if "\r\n" in text else "\n"
-    for pattern in (r"^import torch\r?$", r"^import [\w.]+(?: as \w+)?\r?$"):
-        for match in re.finditer(pattern, text, re.MULTILINE):
-            if not any(begin <= match.start() < stop for begin, stop in _hidden(text)):
-                stop = match.end() - match[0].endswith("\r")
-                return f"{text[:stop]}{end}{_IMPORT}{text[stop:]}"
+    for pattern in (r"^import torch(?=\r?$)", r"^import [\w.]+(?: as \w+)?(?=\r?$)"):
+        found, count = _substitute(pattern, rf"\g<0>{end}{_IMPORT}", text, 1)
+        if count:
+            return found
     raise ValueError("it imports nothing")
