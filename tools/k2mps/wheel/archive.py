@@ -30,11 +30,7 @@ class WheelFile:
                 self.entries = archive.infolist()
                 self.files = {entry.filename: archive.read(entry) for entry in self.entries}
         except (zipfile.BadZipFile, OSError) as error:
-            raise errors.CheckFailedError(
-                f"{path.name} is not a wheel",
-                why=f"not a zip file that can be read: {error}",
-                next_command="ls build/wheels",
-            ) from None
+            raise refusal(path, "a wheel", f"not a zip file that can be read: {error}") from None
 
     @property
     def info(self) -> str:
@@ -62,8 +58,11 @@ class WheelFile:
         for path, content in self.files.items():
             if path.endswith(f".dist-info/{name}"):
                 return content
-        raise errors.CheckFailedError(
-            f"{self.path.name} is not a wheel of k2-mps",
-            why=f"it has no .dist-info/{name}",
-            next_command="ls build/wheels",
-        )
+        raise refusal(self.path, "a wheel of k2-mps", f"it has no .dist-info/{name}")
+
+
+def refusal(wheel: Path, what: str, why: str) -> errors.CheckFailedError:
+    """The error about a file that is not what it should be."""
+    return errors.CheckFailedError(
+        f"{wheel.name} is not {what}", why=why, next_command="ls build/wheels"
+    )

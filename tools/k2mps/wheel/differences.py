@@ -5,6 +5,7 @@ Two builds of the same input have none.
 
 import io
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,11 +15,7 @@ _ENTRY_FACTS = ("date_time", "external_attr", "compress_type", "create_system", 
 
 
 def differences(first: Path, second: Path) -> Iterator[str]:
-    """The differences, one a line; none where the two are the same to the byte.
-
-    Raises:
-      CheckFailedError: one of them is not a wheel.
-    """
+    """The differences, one a line; none where the two are the same to the byte."""
     if first.read_bytes() == second.read_bytes():
         return
     one, two = WheelFile(first), WheelFile(second)
@@ -57,7 +54,7 @@ def _of_contents(a: bytes, b: bytes) -> str:
             a.decode().splitlines(True), b.decode().splitlines(True), fillvalue=""
         )
     except UnicodeDecodeError:
-        return f"other bytes from {_first_difference(a, b)} on"
+        return f"other bytes from {len(os.path.commonprefix([a, b]))} on"
     number, (left, right) = next(
         (number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1]
     )
@@ -72,7 +69,7 @@ def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:
             sizes = f"{len(left)} bytes"
             if len(left) != len(right):
                 sizes = f"{len(left)} and {len(right)} bytes"
-            found.append(f"{name} ({sizes}, from {_first_difference(left, right)} on)")
+            found.append(f"{name} ({sizes}, from {len(os.path.commonprefix([left, right]))} on)")
     return "sections " + ", ".join(found) if found else "outside of all sections"
 
 
@@ -86,8 +83,3 @@ def _sections(content: bytes) -> dict[str, bytes]:
     binary = lief.parse(io.BytesIO(content))
     sections = binary.sections if binary else ()
     return {section.name: bytes(section.content) for section in sections}
-
-
-def _first_difference(a: bytes, b: bytes) -> int:
-    differing = (position for position, (x, y) in enumerate(zip(a, b)) if x != y)
-    return next(differing, min(len(a), len(b)))

@@ -17,6 +17,7 @@ from k2mps.core.objects import File
 from k2mps.series import patch_folder
 from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
+from k2mps.wheel.archive import refusal
 
 # The local part of a version: torch, and whether anything was edited.
 _LOCAL = re.compile(r"\w+\.torch(\d+(?:\.\d+)*)(\.dirty)?")
@@ -71,8 +72,6 @@ def gather(
 
     Args:
       program: the Python that the wheel is for, by name or path; default .venv's.
-    Raises:
-      CheckFailedError: the wheel is for another Python, or no wheel at all.
     """
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
@@ -102,16 +101,9 @@ def gather(
             for name in files
             if name.endswith(".metal")
         }
-    return Reference(
-        python,
-        kernels,
-        tree,
-        (str(project.root), str(checkout.directory)),
-        torch,
-        system,
-        *refusals(environment, kernels),
-        found,
-    )
+    paths = (str(project.root), str(checkout.directory))
+    refused, unchecked = refusals(environment, kernels)
+    return Reference(python, kernels, tree, paths, torch, system, refused, unchecked, found)
 
 
 def _with_includes(name: str, files: Mapping[str, File]) -> str:
@@ -163,10 +155,6 @@ def parsed(wheel: Path):
     try:
         _, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:
-        raise errors.CheckFailedError(
-            f"{wheel.name} is not the name of a wheel",
-            why=str(error),
-            next_command="ls build/wheels",
-        ) from None
+        raise refusal(wheel, "the name of a wheel", str(error)) from None
     match = _LOCAL.fullmatch(version.local or "")
     return version, tags, match and match[1], bool(match and match[2])

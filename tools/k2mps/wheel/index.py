@@ -31,8 +31,6 @@ def write(directory: Path, base_url: str = "") -> Path:
 
     Args:
       base_url: where the wheels are, as a URL; default beside the page.
-    Raises:
-      CheckFailedError: there is no wheel, or one is not k2-mps's.
     """
     wheels = sorted(directory.glob("*.whl"))
     if not wheels:

@@ -34,8 +34,6 @@ def make(
       request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
       release: whether the wheel is meant for others: then this clone of k2-mps must be as
         committed.
-    Raises:
-      CheckFailedError: the wheel is not what it should be, or cannot be installed or imported here.
     """
     project = environment.project
     _refuse_edits(environment, checkout)
@@ -102,10 +100,8 @@ def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
         clean = _clean_environment(Path(folder), environment)
         pip = [environment.python, "-m", "pip", "--python", clean, "install"]
         options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
-        for command in (
-            [*pip, *options, wheel],
-            [clean, "-c", _CHECK.format(version=version, tree=tree)],
-        ):
+        check = [clean, "-c", _CHECK.format(version=version, tree=tree)]
+        for command in ([*pip, *options, wheel], check):
             outcome = process.run(
                 command, reporter=reporter, cwd=Path(folder), environment=variables
             )

@@ -34,11 +34,7 @@ _TOLD = ("built", "compiler", "device", "dirty", "patched_tree", "series", "torc
 
 
 def write(path: Path) -> Path:
-    """Writes the bill of a wheel beside it; returns the bill's path.
-
-    Raises:
-      CheckFailedError: it is not a wheel of k2-mps.
-    """
+    """Writes the bill of a wheel of k2-mps beside it; returns the bill's path."""
     bill = path.with_name(f"{path.name}.cdx.json")
     bill.write_text(text(path), encoding="utf-8")
     return bill

@@ -36,13 +36,11 @@ _BUILD_PATH = re.compile(
 def check(
     wheel: Path, environment: Environment, checkout: Checkout, python: str | None = None
 ) -> None:
-    """Verifies a wheel.
+    """Refuses a wheel that is not what it should be.
 
     Args:
       checkout: a k2 that the series has been applied to.
       python: the Python that the wheel is for, by name or path; default .venv's.
-    Raises:
-      CheckFailedError: the wheel is not what it should be.
     """
     reporter = environment.reporter
     with reporter.task(f"verifying {wheel.name}"):
@@ -142,10 +140,10 @@ def _origin(wheel: WheelFile, reference: Reference) -> Iterator[Problem]:
 
 def _python(files, reference: Reference) -> Iterator[Problem]:
     for name, content in sorted(reference.python.items()):
-        found = files.get(name)
-        if found is not None and name == "k2/__init__.py":
+        found = files.get(name, content)
+        if name == "k2/__init__.py":
             found = _VERSION_LINE.sub(b"", found)
-        if found is not None and found != content:
+        if found != content:
             yield Problem("python", name, "not as in the patched tree")
 
 
