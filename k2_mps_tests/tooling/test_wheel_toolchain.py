@@ -189,7 +189,7 @@ def test_a_wheel_is_downloaded_for_a_platform(made, tmp_path):  # noqa: F811
     wanted = Requirement("Small.Package==1.2")
     for number, platform in enumerate(("", toolchain.PLATFORM)):
         folder = tmp_path / str(number)
-        found = made.download(wanted, folder, platform)
+        found = made.download(wanted, folder, platform, made.python_version)
         assert found.parent == folder
         assert found.name == "small_package-1.2-py3-none-any.whl"
     assert made.version_of("small-package") is None

@@ -7,7 +7,6 @@ one tree, keyed "edited", that follows the edits.
 
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import os
@@ -15,7 +14,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from k2mps.build import doctor, interpreter, provenance, toolchain
@@ -154,9 +153,6 @@ def prepare(environment: Environment, request: Request) -> None:
     """Brings .venv to what a build and its tests need.
 
     A build for another system has a torch of its own.
-
-    Raises:
-      RequirementMissingError, IndexUnreachableError: something cannot be had.
     """
     torch = environment.upstream.torch
     chosen = torch_requirement(torch, request.torch)
@@ -177,9 +173,8 @@ def prepare(environment: Environment, request: Request) -> None:
         environment.require_usable_torch()
     if request.emulated:
         project = environment.project
-        environment.install_tree(
-            _emulator(project), emulator_settings(project), _shared_objects(project)
-        )
+        settings, shared = emulator_settings(project), _shared_objects(project)
+        environment.install_tree(project.root / "emulator", settings, shared)
 
 
 def emulator_settings(project: Project) -> dict[str, str]:
@@ -238,15 +233,9 @@ class _Plan:
         # Whether torch is the build for CUDA or for CPUs makes no difference.
         self.torch = str(installed).split("+")[0]
         # What CMake bakes in: paths, compilers and the user's own arguments.
-        flags = json.dumps(
-            [
-                str(environment.project.root),
-                str(checkout.directory),
-                self._compilers,
-                request.cmake_arguments,
-            ]
-        )
-        key = hashlib.sha256(flags.encode()).hexdigest()[:8]
+        paths = str(environment.project.root), str(checkout.directory)
+        flags = json.dumps([*paths, self._compilers, request.cmake_arguments])
+        key = sha256(flags.encode())[:8]
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
         # ccache writes what it had of this run.
@@ -276,11 +265,10 @@ class _Plan:
             outcome = self._run(command, lock, log)
         if outcome.status != 0:
             # CMake's own messages, without the rest of its output.
-            lines = outcome.lines
-            starts = [at for at, line in enumerate(lines) if line.startswith("CMake Error")]
+            lines = _from("CMake Error", outcome.lines) or outcome.lines
             raise errors.CompileError(
                 "cmake could not configure k2",
-                why="\n".join((lines[starts[0] :] if starts else lines)[:_SHOWN_LINES]),
+                why="\n".join(lines[:_SHOWN_LINES]),
                 next_command=f"read {log}; k2mps doctor lists missing parts",
             )
         self._stamp.write_text(json.dumps(self._inputs(), indent=2))
@@ -426,7 +414,7 @@ class _Plan:
         if self._toolchain:
             inputs["toolchain"] = self._toolchain.parts["key"]
         if request.emulated:
-            inputs["emulator"] = environment.tree_key(_emulator(environment.project))
+            inputs["emulator"] = environment.tree_key(environment.project.root / "emulator")
         return inputs
 
     def _settings(self) -> dict[str, str]:
@@ -459,10 +447,6 @@ class _Plan:
         return settings
 
 
-def _emulator(project: Project) -> Path:
-    return project.root / "emulator"
-
-
 def _shared_objects(project: Project) -> dict[str, str]:
     """The variables with which ccache takes an object from below another directory."""
     return {"CCACHE_BASEDIR": str(project.root), "CCACHE_NOHASHDIR": "true"}
@@ -478,23 +462,27 @@ def fitting_jobs() -> int:
     return min(processors, max(1, memory // doctor.MEMORY_BYTES_PER_JOB))
 
 
+def _from(start: str, lines: Sequence[str]) -> list[str]:
+    """The lines from the first on that starts so; none where there is no such line."""
+    return list(itertools.dropwhile(lambda line: not line.startswith(start), lines))
+
+
 def _first_failure(log: Path) -> str:
     """The output of the first failing step, from its first error on.
 
     The command and the warnings before the error are left out: k2 has
     hundreds of warnings, and the log has them all.
     """
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    failed = next((at for at, line in enumerate(lines) if line.startswith("FAILED:")), len(lines))
+    lines = _from("FAILED:", log.read_text(encoding="utf-8", errors="replace").splitlines())
     # After the line with "FAILED:" comes the command.
     after = itertools.takewhile(
-        lambda line: not (_PROGRESS.match(line) or line.startswith("ninja: ")), lines[failed + 2 :]
+        lambda line: not (_PROGRESS.match(line) or line.startswith("ninja: ")), lines[2:]
     )
     found = list(after)
     first = next((at for at, line in enumerate(found) if _ERROR.search(line)), 0)
     while first > 0 and found[first - 1].startswith("In file included from"):
         first -= 1
-    shown = [*lines[failed : failed + 1], *found[first : first + _SHOWN_LINES]]
+    shown = [*lines[:1], *found[first : first + _SHOWN_LINES]]
     more = len(found) - first - _SHOWN_LINES
     if more > 0:
         shown.append(f"... {more} more lines")

@@ -5,6 +5,7 @@
 
 import dataclasses
 import enum
+import glob
 import os
 import platform
 import re
@@ -116,9 +117,7 @@ def googletest() -> Check:
 def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     """Installs with apt what is needed and missing, where that needs no password.
 
-    Raises:
-      RequirementMissingError: something cannot be installed here; the message
-        names all of it and the one command.
+    Elsewhere the error names all of it and the one command.
     """
     needed = lacking(checks)
     if not needed:
@@ -164,7 +163,7 @@ def _there(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
     """A check that a file of a package of Debian or Homebrew exists; `pattern` may be empty."""
-    found = next(map(str, sorted(Path("/").glob(pattern.lstrip("/")))), "") if pattern else ""
+    found = min(glob.glob(pattern), default="")
     if _MAC and formula:
         return Check(name, wanted, found, fix=f"brew install {formula}", needed=needed)
     return Check(name, wanted, found, package, needed=needed)
@@ -250,17 +249,12 @@ def _package_checks(environment: Environment, torch: str | None) -> list[Check]:
     if not environment.exists:
         return [Check(".venv", "a virtual environment", "", fix="make build", needed=False)]
     chosen = torch_requirement(environment.upstream.torch, torch)
-    return [
-        Check(
-            entry.name,
-            str(entry.specifier),
-            environment.version_of(entry.name) or "",
-            fix="k2mps build installs it into .venv",
-            ok=not environment.missing([entry]),
-            needed=False,
-        )
-        for entry in [chosen, *environment.requirements("build", "test")]
-    ]
+    checks, fix = [], "k2mps build installs it into .venv"
+    for entry in [chosen, *environment.requirements("build", "test")]:
+        wanted, found = str(entry.specifier), environment.version_of(entry.name) or ""
+        ok = not environment.missing([entry])
+        checks.append(Check(entry.name, wanted, found, fix=fix, ok=ok, needed=False))
+    return checks
 
 
 def _privilege(reporter: Reporter) -> list[str] | None:

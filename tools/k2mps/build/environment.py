@@ -76,11 +76,7 @@ class Environment:
         return found[-1]
 
     def create(self) -> None:
-        """Makes the environment if there is none.
-
-        Raises:
-          RequirementMissingError: Python cannot make one.
-        """
+        """Makes the environment if there is none."""
         if self.exists:
             return
         outcome = process.run(
@@ -151,8 +147,8 @@ class Environment:
 
     def install_group(self, name: str) -> None:
         """Installs what is missing of a group in pyproject.toml, for this process too."""
-        if self.install(self.requirements(name)):
-            importlib.invalidate_caches()
+        self.install(self.requirements(name))
+        importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
         """pip's options to find torch without CUDA, which pip then prefers.
@@ -167,12 +163,7 @@ class Environment:
         return ["--extra-index-url", TORCH_WITHOUT_CUDA]
 
     def require_usable_torch(self) -> None:
-        """Refuses a torch that k2 cannot be configured with.
-
-        Raises:
-          RequirementMissingError: torch is built for CUDA, so CMake will look
-            for CUDA's toolkit, and there is none.
-        """
+        """Refuses a torch for CUDA without CUDA's toolkit, for which CMake would look."""
         path = self.site_packages / "torch" / "version.py"
         found = _TORCH_CUDA.search(path.read_text(encoding="utf-8")) if path.exists() else None
         home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
@@ -196,17 +187,12 @@ class Environment:
           wanted: which, in one version.
           directory: where to; without a wheel so far, made if need be.
           platform: the wheel's platform tag; default this machine's.
-          python_version: like "3.12", with a platform: the wheel's Python;
-            default this environment's.
-        Raises:
-          IndexUnreachableError: the package index does not answer.
-          RequirementMissingError: the index has no such wheel.
+          python_version: like "3.12", with a platform: the wheel's Python.
         """
         title = f"downloading {wanted.name}"
         options = ["--no-deps", "--only-binary=:all:", "--dest", str(directory)]
         if platform:
             title += f" for {platform}"
-            python_version = python_version or self.python_version
             options += ["--platform", platform, "--python-version", python_version]
         self._pip(title, ["download", *options, f"{wanted.name}{wanted.specifier}"])
         return next(directory.glob("*.whl"))

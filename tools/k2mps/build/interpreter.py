@@ -45,11 +45,7 @@ class Interpreter:
         return "cp" + self.version.replace(".", "")
 
     def check_headers(self) -> None:
-        """Refuses a Python that nothing can be compiled for.
-
-        Raises:
-          RequirementMissingError: its headers are not there.
-        """
+        """Refuses a Python that nothing can be compiled for."""
         header = self.include / "Python.h"
         if not header.exists():
             raise errors.RequirementMissingError(
@@ -62,11 +58,7 @@ class Interpreter:
             )
 
     def symbols(self) -> set[str]:
-        """The symbols of Python's that it exports to extensions, as C names them.
-
-        Raises:
-          RequirementMissingError: it exports none.
-        """
+        """The symbols of Python's that it exports to extensions, as C names them."""
         import lief
 
         lief.logging.disable()
@@ -86,8 +78,6 @@ def find(program: str | Path = sys.executable) -> Interpreter:
 
     Args:
       program: its name or path; default the one that runs this.
-    Raises:
-      RequirementMissingError: wheels of k2 cannot be for this program.
     """
     path = shutil.which(program)
     if not path:

@@ -61,18 +61,17 @@ _CORE_FOUNDATION = _framework("CoreFoundation", "A")
 _FOUNDATION = _framework("Foundation", "C")
 _METAL = _framework("Metal", "A")
 
-# The libraries of the system that a build may link: where the linker looks
-# for each, below the SDK, and what each one exports of others.
-_STUBS: dict[str, tuple[str, tuple[str, ...]]] = {
-    _CXX: ("usr/lib/libc++", ()),
-    _OBJC: ("usr/lib/libobjc.A", ()),
-    _CORE_FOUNDATION: (_CORE_FOUNDATION.lstrip("/"), ()),
-    _FOUNDATION: (
-        "System/Library/Frameworks/Foundation.framework/Foundation",
-        (_CORE_FOUNDATION, _OBJC),
-    ),
-    _METAL: ("System/Library/Frameworks/Metal.framework/Metal", ()),
+# The libraries of the system that a build may link, and where the linker looks
+# for each, below the SDK.
+_STUBS = {
+    _CXX: "usr/lib/libc++",
+    _OBJC: "usr/lib/libobjc.A",
+    _CORE_FOUNDATION: _CORE_FOUNDATION.lstrip("/"),
+    _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
+    _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
+# What one of them exports of others.
+_REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
 # What k2 needs of these libraries and torch does not: of libc++ all of it in the first that macOS
 # had (uncaught_exceptions: since 10.12; std::future: since 10.7), of Metal since 10.11.
@@ -126,11 +125,7 @@ class Toolchain:
 
 
 def assemble(environment: Environment, torch: Requirement, python: Interpreter) -> Toolchain:
-    """Puts the toolchain for a torch version and a Python together, unless it is there.
-
-    Raises:
-      RequirementMissingError, IndexUnreachableError: a part cannot be had.
-    """
+    """Puts the toolchain for a torch version and a Python together, unless it is there."""
     python.check_headers()
     doctor.provide(checks(), environment.reporter)
     torch_package = fetch_torch(environment, torch, python)
@@ -143,7 +138,7 @@ def assemble(environment: Environment, torch: Requirement, python: Interpreter) 
     name = torch_package.parent.name
     key = tree_hash(
         FILES,
-        json.dumps([_SDK_SETTINGS, _STUBS, _FURTHER]),
+        json.dumps([_SDK_SETTINGS, _STUBS, _REEXPORTED, _FURTHER]),
         *(name, zig.name, libcxx.name, python.number, str(python.include), python.program),
         *(header.read_text() for header in headers),
     )
@@ -299,12 +294,8 @@ def _fetch_libcxx(environment: Environment) -> Path:
         return target
 
     def fill(draft: Path) -> None:
-        outcome = process.run(["apt-get", "download", _LIBCXX], cwd=draft, reporter=reporter)
-        if outcome.status == 0:
-            [package] = draft.glob("*.deb")
-            extract = ["dpkg-deb", "--extract", package, draft]
-            outcome = process.run(extract, reporter=reporter)
-            package.unlink()
+        command = f"apt-get download {_LIBCXX} && dpkg-deb --extract *.deb . && rm *.deb"
+        outcome = process.run(["sh", "-c", command], cwd=draft, reporter=reporter)
         if outcome.status != 0:
             raise errors.RequirementMissingError(
                 f"{_LIBCXX} could not be downloaded",
@@ -331,10 +322,10 @@ def _fill_sdk(
         (sdk / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, sdk / place)
     symbols = system_symbols(torch_package, zig)
-    for library, (place, reexported) in _STUBS.items():
+    for library, place in _STUBS.items():
         file = sdk / f"{place}.tbd"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(stub(library, symbols[library], reexported))
+        file.write_text(stub(library, symbols[library], _REEXPORTED.get(library, ())))
     shutil.copy(_system_stub(zig), sdk / "usr" / "lib" / "libSystem.tbd")
 
 
