@@ -194,19 +194,11 @@ def doctor_command(session: Session, device: str, as_json: bool) -> None:
     if as_json:
         session.console.result(checks)
     else:
-        session.console.table(
-            ("", "what", "found", "wanted", "how to install it"),
-            [
-                (
-                    check.verdict,
-                    check.name,
-                    check.found or "nothing",
-                    check.wanted,
-                    "" if check.ok else check.fix,
-                )
-                for check in checks
-            ],
-        )
+        rows = []
+        for check in checks:
+            fix = "" if check.ok else check.fix
+            rows.append((check.verdict, check.name, check.found or "nothing", check.wanted, fix))
+        session.console.table(("", "what", "found", "wanted", "how to install it"), rows)
     lacking = doctor.lacking(checks)
     if lacking:
         raise errors.RequirementMissingError(
@@ -362,12 +354,8 @@ def mac_report_command(
         for line in lines or ["nothing differs"]:
             show(line)
         return
-    made = mac_report.make(
-        session.environment,
-        session.obtain,
-        session.request(),
-        mac_report.QUICK if quick else mac_report.Plan(),
-    )
+    plan = mac_report.QUICK if quick else mac_report.Plan()
+    made = mac_report.make(session.environment, session.obtain, session.request(), plan)
     mac_report.write(made, target)
     wrong = [name for name, step in made["steps"].items() if not step["ok"]]
     for name in wrong:

@@ -33,8 +33,6 @@ def prepare(
       checkout: any checkout that has the pin; it is not changed.
       moderngpu: a folder with moderngpu's src/moderngpu.
       folder: does not exist, or is empty.
-    Raises:
-      RequirementMissingError: `moderngpu` has no moderngpu.
     """
     if not (moderngpu / "src/moderngpu").is_dir():
         raise errors.RequirementMissingError(

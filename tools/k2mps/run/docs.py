@@ -65,18 +65,13 @@ def write(project: Project) -> list[Path]:
 
 
 def build(environment: Environment) -> Path:
-    """Builds the site, and takes each warning for an error.
-
-    Raises:
-      RequirementMissingError, IndexUnreachableError: mkdocs cannot be had.
-      CheckFailedError: mkdocs has a complaint.
-    """
+    """Builds the site, and takes each warning for an error."""
     environment.create()
     environment.install_group("docs")
     site = environment.project.build_root / "site"
     options = ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site]
     with environment.reporter.task("building the site"):
-        outcome = program.run(environment, "mkdocs", options, on_line=lambda line: None)
+        outcome = program.run(environment, "mkdocs", options)
     if outcome.status != 0:
         raise errors.CheckFailedError(
             "mkdocs could not build docs/",
@@ -93,28 +88,16 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [first, "|" + "---|" * len(head), *others]
 
 
-def _read(path: Path) -> dict:
-    return tomllib.loads(path.read_text(encoding="utf-8"))
-
-
-def operations(project: Project) -> list[dict]:
-    return _read(project.root / "docs" / "operations.toml")["operation"]
-
-
-def budgets(project: Project) -> list[dict]:
-    return _read(project.root / "docs" / "budgets.toml")["budget"]
+def _read(project: Project, name: str) -> dict:
+    return tomllib.loads((project.root / name).read_text(encoding="utf-8"))
 
 
 def _operations(project: Project) -> list[str]:
     rows = []
-    for entry in operations(project):
+    for entry in _read(project, "docs/operations.toml")["operation"]:
         names = ", ".join(f"`{name}`" for name in entry["names"])
-        row = (
-            WHERE[entry["on"]],
-            WHERE[entry["gradient"]],
-            entry["dtypes"],
-            entry.get("limits", ""),
-        )
+        places = (WHERE[entry["on"]], WHERE[entry["gradient"]])
+        row = (*places, entry["dtypes"], entry.get("limits", ""))
         if rows and rows[-1][1:] == row:
             rows[-1] = (f"{rows[-1][0]}, {names}", *row)
         else:
@@ -124,7 +107,7 @@ def _operations(project: Project) -> list[str]:
 
 def _budgets(project: Project) -> list[str]:
     rows = []
-    for entry in budgets(project):
+    for entry in _read(project, "docs/budgets.toml")["budget"]:
         name, _, how = entry["name"].partition(", ")
         counts = [*entry["host"], *entry["metal"]]
         pairs = [f"{first} / {second}" for first, second in zip(counts[::2], counts[1::2])]
@@ -167,14 +150,10 @@ def error_kinds() -> list[type]:
 
 
 def _errors(project: Project) -> list[str]:
-    rows = [
-        (
-            str(getattr(kind, "exit_code", "128 + signal")),
-            inspect.getdoc(kind).split("\n")[0],
-            kind.remedy,
-        )
-        for kind in error_kinds()
-    ]
+    rows = []
+    for kind in error_kinds():
+        meaning = inspect.getdoc(kind).split("\n")[0]
+        rows.append((str(getattr(kind, "exit_code", "128 + signal")), meaning, kind.remedy))
     return _table(("exit code", "meaning", "remedy"), rows)
 
 
@@ -185,7 +164,7 @@ def _compatibility(project: Project) -> list[str]:
         ("k2", f"{pin.version}, commit `{pin.commit[:12]}`"),
         ("torch, all suites run with it", ", ".join(torch.tested)),
         ("torch, `--torch` takes it, no suite has run with it", untested),
-        ("Python", _read(project.root / "pyproject.toml")["project"]["requires-python"]),
+        ("Python", _read(project, "pyproject.toml")["project"]["requires-python"]),
         ("macOS", "14 or newer, Apple Silicon"),
         ("Linux", "x86-64; mps is emulated"),
     ]

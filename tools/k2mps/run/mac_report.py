@@ -172,14 +172,8 @@ class _Run:
 
     def _lines(self, module: str, *words: str, variables: Mapping[str, str] | None = None) -> dict:
         """All lines that a program prints, which runs on the build."""
-        outcome = program.run(
-            self.environment,
-            module,
-            words,
-            built=self._of_build(),
-            variables=variables,
-            on_line=lambda line: None,
-        )
+        built = self._of_build()
+        outcome = program.run(self.environment, module, words, built=built, variables=variables)
         wrong = f"python -m {module} ended with status {outcome.status}" if outcome.status else ""
         return {"wrong": wrong, "lines": list(outcome.lines)}
 

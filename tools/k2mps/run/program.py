@@ -23,7 +23,7 @@ def run(
     *,
     built: Built | None = None,
     variables: Mapping[str, str] | None = None,
-    on_line: Callable[[str], None] | None = None,
+    on_line: Callable[[str], None] = lambda line: None,
     log: Path | None = None,
 ) -> Outcome:
     """Runs a module as a program, at the top of the clone.
@@ -31,7 +31,7 @@ def run(
     Args:
       module: the program, as `python -m` takes it.
       built: the build whose k2 it imports; else the one that is registered in .venv, if any.
-      on_line: takes each line that the program writes; default: the line is shown.
+      on_line: takes each line that the program writes.
     """
     root = environment.project.root
     paths = [root, root / "tools", *(built.python_path if built else ())]
@@ -40,7 +40,7 @@ def run(
         cwd=root,
         reporter=environment.reporter,
         environment={**(variables or {}), "PYTHONPATH": os.pathsep.join(map(str, paths))},
-        on_line=on_line or environment.reporter.info,
+        on_line=on_line,
         log=log,
     )
 
@@ -60,15 +60,11 @@ class Program:
     def run(
         self, environment: Environment, options: Mapping[str, object], built: Built | None = None
     ) -> None:
-        """Runs the program and shows what it prints.
-
-        Raises:
-          RequirementMissingError: something that it needs is missing.
-          CheckFailedError: it fails.
-        """
+        """Runs the program and shows what it prints."""
         if self.group:
             environment.install_group(self.group)
-        outcome = run(environment, self.module, list(_words(options)), built=built)
+        words, show = list(_words(options)), environment.reporter.info
+        outcome = run(environment, self.module, words, built=built, on_line=show)
         if outcome.status == 0:
             return
         if outcome.status in self.missing:
@@ -132,9 +128,6 @@ def test_pytorch(
     Args:
       source: PyTorch's test/test_mps.py.
       names: parts of the tests' names; all tests where empty.
-    Raises:
-      RequirementMissingError: a Mac has no emulator.
-      CheckFailedError: a test ended otherwise than emulator/tests/pytorch_suite.toml states.
     """
     if not Device.MPS.emulated:
         raise errors.RequirementMissingError(
@@ -169,8 +162,6 @@ def train_without_k2(
     Args:
       request: what was to be built, for mps.
       error: why k2 cannot be had; shown first and last.
-    Raises:
-      CheckFailedError: the training fails.
     """
     commit = environment.upstream.pin.commit[:12]
     notice = [

@@ -393,8 +393,7 @@ def summary(results: Sequence[Result]) -> list[str]:
 def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows the failures, then the summary.
 
-    Raises:
-      CheckFailedError: something failed, a suite collected nothing, or no suite could be run.
+    It is an error that a suite failed or collected nothing, and that none could be run.
     """
     for result in results:
         if result.output:
