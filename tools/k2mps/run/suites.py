@@ -313,7 +313,7 @@ def run_all(
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2 once a device; each suite that asks for a build that fails gets the error."""
+        """Builds k2 once a device; what failed stays the outcome for all suites that ask."""
         wanted = dataclasses.replace(request, device=device, tests=cpp)
         try:
             if on_k2:
@@ -322,23 +322,18 @@ def run_all(
         except errors.K2mpsError as error:
             return error
 
-    def build(suite: Suite, on_k2: bool) -> Built | None:
-        found = outcome(suite.device, on_k2, suite.cpp)
-        if isinstance(found, errors.K2mpsError):
-            raise found
-        return found
-
     results = []
     for suite in choose(names):
+        built = outcome(suite.device, suite.on_k2, suite.cpp)
+        if isinstance(built, errors.UnreachableError):
+            if not suite.marked:
+                reason = str(built).replace("\n", "; ")
+                results.append(not_run(environment.project, suite, reason))
+                continue
+            built = outcome(suite.device, False, suite.cpp)
         try:
-            try:
-                built = build(suite, suite.on_k2)
-            except errors.UnreachableError as error:
-                if not suite.marked:
-                    reason = str(error).replace("\n", "; ")
-                    results.append(not_run(environment.project, suite, reason))
-                    continue
-                built = build(suite, False)
+            if isinstance(built, errors.K2mpsError):
+                raise built
             for extra in suite.extras:
                 environment.install_group(extra)
         except errors.K2mpsError as error:
