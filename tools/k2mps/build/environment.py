@@ -258,11 +258,7 @@ class Environment:
 
 
 def torch_requirement(torch: Torch, version: str | None) -> Requirement:
-    """The torch that a build asks for.
-
-    Args:
-      version: what the user asks for, or None for the default.
-    """
+    """The torch of a build: the version that the user asks for, or the default."""
     chosen = version or torch.default
     if chosen not in torch.supported:
         raise errors.K2mpsError(

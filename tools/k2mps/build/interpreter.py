@@ -74,11 +74,7 @@ class Interpreter:
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
-    """Runs a Python to learn its version, headers and library.
-
-    Args:
-      program: its name or path; default the one that runs this.
-    """
+    """Runs a Python, by its name or path, to learn its version, headers and library."""
     path = shutil.which(program)
     if not path:
         raise _unusable(program, "there is no such program")

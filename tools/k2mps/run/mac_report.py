@@ -60,11 +60,7 @@ QUICK = Plan(
 def make(
     environment: Environment, obtain: Callable[[], Checkout], request: Request, plan: Plan
 ) -> dict:
-    """Does all steps; returns their results, without personal data.
-
-    Args:
-      obtain: gives the checkout, cloned if need be.
-    """
+    """Does all steps; returns their results, without personal data."""
     steps = {}
     run = _Run(environment, obtain, request, plan)
     for name in _STEPS:

@@ -123,11 +123,9 @@ def _words(options: Mapping[str, object]) -> Iterator[str]:
 def test_pytorch(
     environment: Environment, request: builder.Request, source: Path, names: Sequence[str]
 ) -> None:
-    """Runs PyTorch's hand-written tests of mps on the emulated device.
+    """Runs PyTorch's test/test_mps.py on the emulated device.
 
-    Args:
-      source: PyTorch's test/test_mps.py.
-      names: parts of the tests' names; all tests where empty.
+    Without parts of names, all of its tests run.
     """
     if not Device.MPS.emulated:
         raise errors.RequirementMissingError(

@@ -68,11 +68,7 @@ class Reference:
 def gather(
     wheel: Path, environment: Environment, checkout: Checkout, program: str | None = None
 ) -> Reference:
-    """Makes the reference for a wheel.
-
-    Args:
-      program: the Python that the wheel is for, by name or path; default .venv's.
-    """
+    """Makes the reference for a wheel for a Python, by its name or path; default .venv's."""
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
     _, tags, version_of_torch, _ = parsed(wheel)
