@@ -356,17 +356,14 @@ def summary(results: Sequence[Result]) -> list[str]:
             lines.append(f"not run in {title}, {result.missed}: {_K2_IS_MISSING}")
         if result.broken:
             lines.append(f"broken: {title}: {result.broken}")
-    slow = sorted(
-        (
-            (seconds, f"{result.suite.name}: {name}")
-            for result in results
-            for seconds, name in result.slowest
-            if seconds >= _SLOW_SECONDS
-        ),
-        reverse=True,
-    )
+    slow = []
+    for result in results:
+        for seconds, name in result.slowest:
+            if seconds >= _SLOW_SECONDS:
+                slow.append((seconds, f"{result.suite.name}: {name}"))
     if slow:
         lines.append(f"slowest of {sum(result.seconds for result in results):.0f} seconds:")
+        slow.sort(reverse=True)
         lines += [f"  {seconds:4.0f}  {name}" for seconds, name in slow[:_SLOWEST]]
     on_k2 = sum(result.ran for result in results if result.suite.on_k2 and not result.without_k2)
     lines.append(

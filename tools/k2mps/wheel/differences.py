@@ -50,15 +50,12 @@ def _of_contents(a: bytes, b: bytes) -> str:
     if all(sections):
         return _of_sections(*sections)
     try:
-        pairs = itertools.zip_longest(
-            a.decode().splitlines(True), b.decode().splitlines(True), fillvalue=""
-        )
+        texts = [content.decode().splitlines(True) for content in (a, b)]
     except UnicodeDecodeError:
         return f"other bytes from {len(os.path.commonprefix([a, b]))} on"
-    number, (left, right) = next(
-        (number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1]
-    )
-    return f"line {number} is {left!r} and {right!r}"
+    for number, (left, right) in enumerate(itertools.zip_longest(*texts, fillvalue=""), 1):
+        if left != right:
+            return f"line {number} is {left!r} and {right!r}"
 
 
 def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:

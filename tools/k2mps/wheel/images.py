@@ -59,9 +59,8 @@ class Images:
             yield Problem("platform", name, "not for macOS")
         elif list(build.minos) > self._minimum:
             needed = ".".join(map(str, build.minos))
-            yield Problem(
-                "minimum-os", name, f"needs macOS {needed}, the wheel's tag promises less"
-            )
+            told = f"needs macOS {needed}, the wheel's tag promises less"
+            yield Problem("minimum-os", name, told)
         install_name = lief.MachO.LoadCommand.TYPE.ID_DYLIB
         for entry in binary.libraries:
             expected = f"@rpath/{posixpath.basename(name)}"
@@ -83,12 +82,8 @@ class Images:
         }
         for library, symbols in known.items():
             if symbols is None:
-                yield Problem(
-                    "libraries",
-                    name,
-                    f"needs {library}, which is neither in the wheel, nor of"
-                    " torch, nor known of macOS",
-                )
+                told = f"needs {library}, which is neither in the wheel, nor of torch"
+                yield Problem("libraries", name, f"{told}, nor known of macOS")
         everywhere = self._exports_of(name).union(*filter(None, known.values()))
         for symbol, library in sorted(set(_bound(binary))):
             if library in known:

@@ -46,16 +46,14 @@ def text(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     subject = _subject(wheel, digest)
     # The newest file's time is that of all of them.
-    time = datetime.datetime(
-        *max(entry.date_time for entry in wheel.entries), tzinfo=datetime.timezone.utc
-    )
+    newest = max(entry.date_time for entry in wheel.entries)
+    time = datetime.datetime(*newest, tzinfo=datetime.timezone.utc)
     tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
+    tools = ToolRepository(components=[tool])
     needed = list(_packages(wheel))
     bom = Bom(
         serial_number=uuid.uuid5(uuid.NAMESPACE_URL, f"sha256:{digest}"),
-        metadata=BomMetaData(
-            component=subject, timestamp=time, tools=ToolRepository(components=[tool])
-        ),
+        metadata=BomMetaData(component=subject, timestamp=time, tools=tools),
         components=[*needed, *_files(wheel)],
     )
     bom.register_dependency(subject, needed)
