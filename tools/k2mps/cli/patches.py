@@ -49,15 +49,17 @@ def _show_written(session: Session, result) -> None:
         session.console.info(f"removed {path}")
 
 
-def _change(session: Session, checkout, action: str, *arguments, **options) -> None:
-    """Does what `CommittedSeries` calls so, and shows what it wrote."""
+def _change(session: Session, action: str, *arguments, **options):
+    """Does what `CommittedSeries` calls so, and shows what it wrote; returns the checkout."""
     from k2mps.stack import authoring
 
+    checkout = session.existing()
     with authoring.at_work(session.project, checkout) as series:
         plan = getattr(series, action)(*arguments, **options)
     _show_written(session, plan)
     if not plan.changed and not plan.removed:
         session.console.info("nothing has changed")
+    return checkout
 
 
 def _show_untracked(session: Session, checkout) -> None:
@@ -197,9 +199,7 @@ def new_command(session: Session, paths: tuple[str, ...], **words: str | None) -
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    checkout = session.existing()
-    _change(session, checkout, "new", words, paths)
-    _show_untracked(session, checkout)
+    _show_untracked(session, _change(session, "new", words, paths))
 
 
 @command(COMMANDS, "fold", k2_option)
@@ -210,9 +210,7 @@ def fold_command(session: Session, patch: str, paths: tuple[str, ...]) -> None:
 
     Of new files, those that git tracks or that are named as FILE.
     """
-    checkout = session.existing()
-    _change(session, checkout, "fold", patch, paths)
-    _show_untracked(session, checkout)
+    _show_untracked(session, _change(session, "fold", patch, paths))
 
 
 @command(COMMANDS, "edit", k2_option)
@@ -229,14 +227,14 @@ def edit_command(session: Session, patch: str, **words: str | None) -> None:
         old = patch_folder.load(session.project.patches).named(patch)
         text = click.edit(f"{old.subject}\n\nUpstream-Status: {old.status}\n\n{old.body}\n")
         words = authoring.parse_words(text) if text else words
-    _change(session, session.existing(), "edit", patch, words)
+    _change(session, "edit", patch, words)
 
 
 @command(COMMANDS, "drop", k2_option)
 @_patch_argument()
 def drop_command(session: Session, patch: str) -> None:
     """Remove PATCH from the series, and its changes from the checkout."""
-    _change(session, session.existing(), "drop", patch)
+    _change(session, "drop", patch)
 
 
 @command(COMMANDS, "rename", k2_option)
@@ -244,7 +242,7 @@ def drop_command(session: Session, patch: str) -> None:
 @click.argument("name")
 def rename_command(session: Session, patch: str, name: str) -> None:
     """Rename the file of PATCH."""
-    _change(session, session.existing(), "rename", patch, name)
+    _change(session, "rename", patch, name)
 
 
 def _anchor_option(name: str):
@@ -264,8 +262,7 @@ def move_command(session: Session, before: str | None, after: str | None, patch:
     """Move PATCH to another place in the series."""
     if (before is None) == (after is None):
         raise click.UsageError("one of --before and --after is needed")
-    checkout = session.existing()
-    _change(session, checkout, "move", patch, before or after, after=before is None)
+    _change(session, "move", patch, before or after, after=before is None)
 
 
 @command(COMMANDS, "export", k2_option)
