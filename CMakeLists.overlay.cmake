@@ -132,12 +132,15 @@ if(K2_UNITY)
     # With relative paths ccache has the files for another build tree.
     set_target_properties(${target} PROPERTIES
       UNITY_BUILD ON UNITY_BUILD_MODE GROUP UNITY_BUILD_RELOCATABLE ON)
-    set(number 0)
+    # Neighbours share more of the templates that take the time.
+    list(LENGTH sources count)
+    set(index 0)
     foreach(source IN LISTS sources)
-      math(EXPR number "(${number} + 1) % ${cores}")
+      math(EXPR share "${index} * ${cores} / ${count}")
+      math(EXPR index "${index} + 1")
       cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${folder}")
       set_source_files_properties(${source} TARGET_DIRECTORY ${target}
-        PROPERTIES UNITY_GROUP ${number})
+        PROPERTIES UNITY_GROUP ${share})
     endforeach()
   endfunction()
   cmake_language(DEFER CALL k2_compile_together)
