@@ -165,7 +165,7 @@ def test_import_by_a_python_for_intel_says_what_to_do():
     )
     assert result.returncode != 0
     *_, error = result.stderr.rpartition("ImportError: ")
-    assert error.startswith("This Python is one for Intel processors")
+    assert error.startswith("This Python is for Intel processors")
     assert "a Python for arm64" in error
     assert "The cause: " in error and "_k2" in error
 

@@ -32,24 +32,24 @@
 #include "k2/csrc/log.h"
 #include "k2/csrc/macros.h"
 
-// What keeps the pruning of intersect_dense from taking the best path of an
-// FSA, by rounding or for a limit of states and arcs.
+// Keeps intersect_dense from pruning the best path of an FSA, be it by rounding
+// or for a limit of states and arcs.
 
 namespace k2 {
 
-// How much the best paths of all FSAs need.
+// The size of the best paths of all FSAs.
 struct BestPaths {
   int64_t num_states = 0;
   int64_t num_leaving_arcs = 0;  // of the graphs, from these states
 };
 
-/* Tells whether rounding may leave some sum along the best path more than the
-   beam below its total score.  For log-probs, whose sums grow from step to
-   step, this never misses it.
+/* Tells whether pruning may cut the best path: rounding may make some sum along
+   the path smaller than its total score by more than the beam.  For log-probs,
+   whose sums only grow in size, the answer is never wrongly "no".
 
-   @param [in] start, end   The total score of an FSA, as its backward score and
-                            as its forward score.
-   @param [in] num_frames   Of its sequence.
+   @param [in] start, end   The total score of an FSA: its backward score, and
+                            its forward score.
+   @param [in] num_frames   Frames of its sequence.
  */
 __host__ __device__ __forceinline__ bool MayCutBestPath(float start, float end,
                                                         int32_t num_frames,
@@ -61,9 +61,9 @@ __host__ __device__ __forceinline__ bool MayCutBestPath(float start, float end,
          !(beam > apart + (num_frames + 1.0f) * FLT_EPSILON * size);
 }
 
-/* Follows the best path of each FSA by its backward scores; of equal arcs it
-   takes the first one.  FsaInfo and CompressedArc are those of
-   MultiGraphDenseIntersect, and so is what is not explained here.
+/* Follows the best path of each FSA by the backward scores.  Of equal arcs the
+   path takes the first one.  FsaInfo, CompressedArc and the arguments that are
+   not explained here are those of MultiGraphDenseIntersect.
 
    @param [in] T    The number of frames of the longest sequence.
    @param [out] best   Gets what these paths need.
@@ -104,7 +104,7 @@ Array1<int32_t> GetBestArcs(ContextPtr c, int32_t num_fsas, int32_t T,
           has_path = false;
           for (int32_t k = begin; k != end && !has_path; ++k) {
             const CompressedArc carc = carcs[k];
-            // In the order of DoStep(), whose maximum this is.
+            // The additions are those of DoStep(), in its order.
             if (carc.label_plus_one < num_cols &&
                 next[carc.dest_state] + carc.score + row[carc.label_plus_one] ==
                     score) {
@@ -151,17 +151,17 @@ struct BeamLimits {
 
   /* Tells whether a limit is exceeded.
 
-     @param [in] num_states   States that are kept, of all FSAs.
-     @param [in] num_arcs     Arcs of the graphs that leave these.
+     @param [in] num_states   Kept states of all FSAs.
+     @param [in] num_arcs     Arcs of the graphs that leave these states.
    */
   bool Exceeded(int64_t num_states, int64_t num_arcs) const {
     return num_states > max_states || num_arcs > max_arcs;
   }
 
   /* Narrows the beam if a limit is exceeded; in the end to -infinity, which
-     keeps nothing but the best paths.  Throws if they exceed a limit.
+     keeps the best paths only.  Throws if the best paths alone exceed a limit.
 
-     @return  Whether the beam is another now.
+     @return  Whether the beam has changed.
    */
   bool Narrow(int64_t num_states, int64_t num_arcs, const BestPaths &best) {
     if (!Exceeded(num_states, num_arcs)) return false;
@@ -175,7 +175,7 @@ struct BeamLimits {
     float next = beam * times;
     if (next < beam * 0.25) next = beam * 0.25;
     if (next > beam * 0.75) next = beam * 0.75;
-    // Far below what any score can tell apart.
+    // A beam this small cannot tell scores apart.
     beam = next > 1e-10f ? next : -std::numeric_limits<float>::infinity();
     K2_LOG(INFO) << (by_states ? "Num-states " : "Num-arcs ")
                  << (by_states ? num_states : num_arcs) << " exceeds limit "

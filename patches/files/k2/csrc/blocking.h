@@ -23,21 +23,21 @@
 
 namespace k2 {
 
-/* Calls `f`, which waits for a device or for another thread.  All waits of k2
-   that may be long happen in here.
+/* Calls `f`, which waits for a device or for another thread.  Every wait of k2
+   that may be long is a call of RunBlocking().
 
-   The thread waited for may need a lock that the caller holds, such as the
-   GIL of Python: torch takes it wherever it adds the first reference of C++ to
-   a tensor of Python's, or drops the last one.  So the lock is given up
-   meanwhile, in the way SetRunBlocking() was told.  Other threads may then
-   call k2, with the same objects, too.
+   The other thread may need a lock that the caller holds, such as Python's GIL:
+   torch takes the GIL when C++ gets its first reference to a tensor of Python,
+   or drops its last one.  So the function that SetRunBlocking() has set
+   releases the lock while `f` runs.  Meanwhile other threads may call k2, also
+   with the same objects.
  */
 void RunBlocking(const std::function<void()> &f);
 
 /* Makes RunBlocking() call `run` with its argument.
 
-   @param [in] run   Must call its argument once, and pass on what that throws.
-                     nullptr: no lock is to be given up, as in the beginning.
+   @param [in] run   Must call its argument once, and pass on an exception.
+                     nullptr, as at the start: releases no lock.
  */
 void SetRunBlocking(void (*run)(const std::function<void()> &f));
 

@@ -28,9 +28,9 @@
 
 namespace k2 {
 
-/* Computes on the host what GetForwardScores() and GetBackwardScores() return:
-   in one loop over the states of all batches, since what has to be allocated
-   for each batch otherwise takes longer than the states of a small one do.
+/* Computes on the host what GetForwardScores() and GetBackwardScores() return.
+   One loop goes through the states of all batches: allocations for each batch
+   would take longer than the states of a small batch.
 
    @param [in] forward        Whether to sum over entering arcs.
    @param [in] fsas           An FsaVec.
@@ -38,12 +38,11 @@ namespace k2 {
    @param [in] arc_batches    Indexed [batch][fsa][state][arc], of idx012:
                               entering arcs if forward, else leaving arcs.
    @param [in] log_semiring   Else tropical.
-   @param [in,out] scores     Of fsas.TotSize(1) elements.  On entry 0 for the
-                              states where the recursion begins, -infinity for
-                              others.
-   @param [out] best_arcs     Of as many elements; gets the idx012 of the last
-                              of the best arcs of each state, -1 if it has no
-                              arc.  May be nullptr; must be in the log semiring.
+   @param [in,out] scores     [fsas.TotSize(1)].  On entry 0 for the states
+   where the recursion begins, -infinity for other states.
+   @param [out] best_arcs     [fsas.TotSize(1)], gets the idx012 of the last of
+                              each state's best arcs, or -1.  May be nullptr,
+   and must be nullptr in the log semiring.
  */
 template <typename T>
 void StateScoresOnHost(bool forward, FsaVec &fsas,

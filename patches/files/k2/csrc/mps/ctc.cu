@@ -35,11 +35,11 @@ constexpr const char *kBest = "ctc_best";
 
 int32_t FloatsOfSum(bool use_double) { return use_double ? 4 : 2; }
 
-// Rows from a checkpoint to the next, 1 if all rows are kept.  Checkpoints of
-// scores of one float get an 8th of all rows' memory, those of larger ones half
-// and a quarter of that.  But blocks, which do not depend on each other, are to
-// take little time beside the passes through all rows, and most FSAs are to
-// have half of a block's rows in threadgroup memory.
+// Returns the rows from a checkpoint to the next, 1 to keep all rows.  More
+// rows take less memory: 8, 16 or 32 rows for states of one, two or four
+// floats.  Two things limit them.  A block must take little time beside the
+// pass through all rows, so it has at most an 8th of the rows.  Threadgroup
+// memory should hold half of a block's rows, for most FSAs.
 int32_t RowsOfBlock(int64_t states_of_fsa, int32_t num_rows,
                     int32_t floats_of_score, int32_t floats_in_block,
                     int32_t block_floats) {
@@ -56,12 +56,12 @@ uint32_t NumBlocks(const CtcParams &params, int32_t rows_of_block) {
          ((params.num_rows + rows_of_block - 1) / rows_of_block);
 }
 
-// Elements of the checkpoints of both directions.
+// Returns the number of states in the checkpoints of both directions.
 int64_t NumCheckpoints(const CtcParams &params, int32_t rows_of_block) {
   return 2 * (params.num_rows / rows_of_block + 1) * int64_t{params.num_states};
 }
 
-// What all kernels read.
+// The inputs of all kernels.
 struct CtcInputs {
   CtcParams params;
   torch::Tensor arcs, state_begins, leaving_begins, b_scores, b_begins,
@@ -100,14 +100,14 @@ CtcInputs GetInputs(CtcGraphs &graphs, DenseFsaVec &dense, int32_t num_rows,
   ans.leaving_begins = ToTorch(leaving_begins);
   ans.b_scores = ToTorch(dense.scores);
   ans.b_begins = ToTorch(b_begins);
-  // Metal binds no buffer of nothing; without penalties it is not read.
+  // Metal binds no empty buffer.  Without penalties no kernel reads this one.
   ans.penalized = graphs.penalized.defined() ? graphs.penalized : graphs.is_bad;
   return ans;
 }
 
-// Threads of ctc_sums and of ctc_best_scores.  The largest FSA is unknown to
-// the host, which would have to wait for it: most are not much larger than the
-// average, and threads go through the states of larger ones.
+// Returns the threads of ctc_sums and of ctc_best_scores: enough for one and a
+// half times the average number of states.  The host does not know the largest
+// FSA without a wait.  In a larger FSA each thread has several states.
 uint32_t ThreadsOf(const char *source, const char *kernel,
                    const CtcInputs &inputs) {
   const int64_t num_fsas = inputs.params.num_fsas,
@@ -152,10 +152,9 @@ torch::Tensor KeptArcs(CtcGraphs &graphs, const CtcInputs &inputs) {
 }  // namespace
 
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows) {
-  // A dispatch goes through all rows.  A longer loop goes by the lattice, whose
-  // kernels LaunchInParts() divides.
-  return num_arcs != 0 &&
-         mps::NumParts(num_arcs * num_rows, num_rows) == 1 &&
+  // A dispatch goes through all rows.  For more rows than one dispatch may do,
+  // use the lattice: LaunchInParts() divides its kernels.
+  return num_arcs != 0 && mps::NumParts(num_arcs * num_rows, num_rows) == 1 &&
          mps::PreferMetal(mps::Operation::kCtcLoss,
                           static_cast<double>(num_arcs) * num_rows, num_rows);
 }
@@ -169,7 +168,7 @@ std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
       GetInputs(graphs, dense, num_rows, penalty, use_double, all_sums);
   CtcParams &params = inputs.params;
   params.beam = output_beam;
-  // The memory of the best scores, freed by now, is that of the sums.
+  // KeptArcs() has freed its memory: the sums get the same memory.
   torch::Tensor kept = KeptArcs(graphs, inputs);
 
   const torch::TensorOptions floats = inputs.b_scores.options();

@@ -29,8 +29,7 @@ namespace k2 {
 // CTC without a lattice; see kernels/ctc_pass.h.  Python calls these functions
 // (k2/python/k2/mps/ctc.py), under K2_WITH_MPS only.
 
-// Decoding graphs, and what the kernels need to know of their arcs.  All
-// tensors are on device mps.
+// Decoding graphs, and indexes of their arcs.  All tensors are on device mps.
 struct CtcGraphs {
   FsaVec fsas;                    // with arcs
   torch::Tensor entering_begins;  // int32, [states + 1], into `entering`
@@ -38,44 +37,45 @@ struct CtcGraphs {
   torch::Tensor by_label;         // int32, [arcs], by FSA and label
   torch::Tensor fsa_of_arc;       // int32, [arcs]
   torch::Tensor is_bad;           // uint8, [1], whether a label has no column
-  torch::Tensor penalized;        // uint8, [arcs], or undefined: which symbols
-                                  // `penalty` is for
+  torch::Tensor penalized;        // uint8, [arcs], whether `penalty` is for
+                                  // the arc; undefined for no arc
 };
 
 // Whether the kernels are faster than a lattice, see placement.h.
 bool PreferCtcMps(int64_t num_arcs, int64_t num_rows);
 
-/* Sums the scores of the paths in the lattice that IntersectDense() would make
-   of `graphs` and `dense` without limits of its size, in the log semiring.
-   Four dispatches, and no wait.
+/* Returns the total scores, in the log semiring, of the lattice that
+   IntersectDense() would make of `graphs` and `dense` without limits of its
+   size.  Encodes four dispatches, and does not wait.
 
    @param [in] graphs       As many FSAs as `dense` has sequences.
-   @param [in] dense        Scores of frames; in any order.
+   @param [in] dense        Scores of frames; sequences in any order.
    @param [in] num_rows     Rows of the longest sequence of `dense`, more than
                             0.
-   @param [in] penalty      Added to the scores of `graphs.penalized` arcs,
-                            after pruning, for each frame behind the middle of
-                            the sequence; subtracted before it.
+   @param [in] penalty      For the scores of `graphs.penalized` arcs, after
+                            pruning: added once for each frame after the middle
+                            of the sequence, subtracted for each frame before.
    @param [in] use_double   Whether to compute nearly as in double precision.
    @param [in] all_sums     Whether to keep the sums of all states at all times,
                             which the gradient of the graphs' scores needs.
    @param [in] output_beam  As for IntersectDense().
-   @return   The scores, float32, [FSAs]; NaN if `graphs.is_bad`; and what
-             CtcBackward() needs.
+   @return   The scores, float32, [FSAs], all NaN if `graphs.is_bad`; then the
+             tensors that CtcBackward() needs.
  */
 std::vector<torch::Tensor> CtcForward(CtcGraphs &graphs, DenseFsaVec &dense,
                                       int32_t num_rows, float penalty,
                                       bool use_double, bool all_sums,
                                       float output_beam);
 
-/* The gradient of CtcForward().  A dispatch for each gradient, and no wait.
+/* Returns the gradient of CtcForward().  Encodes a dispatch for each gradient,
+   and does not wait.
 
    @param [in] graphs, dense, num_rows, penalty, use_double, all_sums   As given
                             to CtcForward().
-   @param [in] saved        What CtcForward() returned behind the scores.
-   @param [in] score_grads  Of the scores, float32, [FSAs].
-   @param [in] need_graphs, need_dense   Which gradients to compute; that of the
-                            graphs only with `all_sums`.
+   @param [in] saved        What CtcForward() returned after the scores.
+   @param [in] score_grads  The gradient of the scores, float32, [FSAs].
+   @param [in] need_graphs, need_dense   Which gradients to compute;
+                            `need_graphs` requires `all_sums`.
    @return   The gradients of the scores of the graphs' arcs, float32, [arcs],
              and of dense.scores, float32, of its shape; undefined if not
              needed.

@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char *kDoubleScores = "double_scores";
 
-// What all kernels read.
+// The inputs of all kernels.
 struct DoubleScoresInputs {
   DoubleScoresParams params;
   torch::Tensor arcs, state_begins, batch_begins, states, leaving_begins,
@@ -41,7 +41,8 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
   Array1<int32_t> state_begins = fsas.RowSplits(1),
                   leaving_begins = fsas.RowSplits(2),
                   batch_begins = batched.state_batches.RowSplits(2);
-  // Metal binds no buffer of nothing; where there is none it is not read.
+  // Metal binds no empty buffer.  Kernels that get no entering arcs do not read
+  // their buffers.
   torch::Tensor splits = ToTorch(leaving_begins);
   const bool has_entering = batched.entering.defined();
   return {{fsas.Dim0(), batched.state_batches.Dim0(), fsas.TotSize(1),
@@ -55,8 +56,9 @@ DoubleScoresInputs GetInputs(BatchedFsas &batched) {
           has_entering ? batched.entering : splits};
 }
 
-// Threadgroups for each FSA in some directions, of twice the states of an FSA
-// in an average batch, so that one pass is enough for most.
+// Returns the grid of a kernel with one threadgroup for each FSA and direction.
+// The threads are twice the states that an FSA has in an average batch: in most
+// batches each thread has at most one state.
 mps::Grid GetGrid(const char *kernel, const DoubleScoresInputs &inputs,
                   int32_t num_directions = 1) {
   const DoubleScoresParams &params = inputs.params;
@@ -67,7 +69,8 @@ mps::Grid GetGrid(const char *kernel, const DoubleScoresInputs &inputs,
                           kDsSimdWidth)};
 }
 
-// Calls launch() with params->first_batch and params->last_batch of each part.
+// Calls launch() for each part of the batches, with params->first_batch and
+// params->last_batch set.
 template <typename F>
 void LaunchBatches(DoubleScoresParams *params, F launch) {
   mps::LaunchInParts(params->num_arcs, params->num_batches,
@@ -84,8 +87,8 @@ torch::Tensor New(const DoubleScoresInputs &inputs, torch::IntArrayRef sizes,
   return torch::empty(sizes, inputs.arcs.options().dtype(dtype));
 }
 
-// A grid over arcs of several threadgroups for each FSA, so that each thread
-// has an arc of an average FSA.
+// Returns the grid of a kernel over arcs, and sets params->num_parts, so that
+// an FSA of the average size has a thread for each arc.
 mps::Grid GetArcGrid(DoubleScoresParams *params) {
   const int64_t threads = int64_t{params->num_fsas} * kDsArcThreads;
   params->num_parts = (params->num_arcs + threads - 1) / threads;
@@ -110,7 +113,7 @@ std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
   DoubleScoresParams &params = inputs.params;
   params.is_forward = forward;
   const int32_t num_directions = forward + backward;
-  // In the log semiring best arcs are not written.
+  // In the log semiring no kernel writes best arcs.
   torch::Tensor states = New(inputs, {num_directions, params.num_states, 4}),
                 totals = New(inputs, {num_directions, params.num_fsas}),
                 best_arcs = New(inputs,

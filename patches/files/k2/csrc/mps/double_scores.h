@@ -28,11 +28,11 @@
 namespace k2 {
 
 // Scores of states nearly in double precision, on the GPU; see
-// kernels/double_scores.metal.  Nothing waits.  Python calls these functions
-// (k2/python/k2/mps/double_scores.py), under K2_WITH_MPS only.
+// kernels/double_scores.metal.  No function waits.  Python calls these
+// functions (k2/python/k2/mps/double_scores.py), under K2_WITH_MPS only.
 //
-// What they return differs from what the CPU makes of double by less than
-// rounding to float does.
+// Their results differ from the CPU's results in double precision by less than
+// a rounding to float.
 
 // An FsaVec with arcs, acyclic.  All of it is on device mps.
 struct BatchedFsas {
@@ -40,18 +40,18 @@ struct BatchedFsas {
   Ragged<int32_t> state_batches;  // [batch][fsa][state], of idx01 of `fsas`
   bool log_semiring;              // else tropical
   // What GetIncomingArcs() returns, as tensors of int32: where the arcs that
-  // enter each state begin, [states + 1], and their indexes, [arcs].  Functions
-  // that say so do without.
+  // enter each state begin, [states + 1], and their indexes, [arcs].  Undefined
+  // for a function that needs no entering arcs.
   torch::Tensor entering_begins, entering;
 };
 
-// Scores of all states in one direction, as the kernels have them.
+// The scores of all states in one direction, in the kernels' form.
 struct DoubleScores {
   torch::Tensor states;     // float32, [states, 4], see LogSum in two_float.h
   torch::Tensor totals;     // float32, [fsas], total scores; -infinity for FSAs
                             // without states
-  torch::Tensor best_arcs;  // int32, [states], the last of the best arcs of
-                            // each, -1 if it has none; not of the log semiring
+  torch::Tensor best_arcs;  // int32, [states], the last of each state's best
+                            // arcs, or -1; for the tropical semiring only
 };
 
 /* Whether the kernels are faster than the host, see placement.h.
@@ -60,59 +60,62 @@ struct DoubleScores {
  */
 bool PreferDoubleScoresMps(int32_t num_arcs, int32_t num_batches);
 
-/* Computes scores in a dispatch, or in several if they take long.
+/* Computes scores in one dispatch, or in several if they take long.
 
-   @param [in] fsas      The FSAs.  Backward scores do without entering arcs.
+   @param [in] fsas      The FSAs.  Backward scores need no entering arcs.
    @param [in] forward   Whether to compute forward scores.
    @param [in] backward  Whether to compute backward scores.
-   @return     Forward scores, then backward scores; of what is not computed the
-               tensors are undefined.
+   @return     Forward scores, then backward scores.  Scores that are not
+   computed have undefined tensors.
  */
 std::pair<DoubleScores, DoubleScores> ComputeDoubleScores(BatchedFsas &fsas,
                                                           bool forward,
                                                           bool backward);
 
-// Returns scores as float32, [states], in a dispatch.
+// Returns scores as float32, [states], in one dispatch.
 torch::Tensor RoundDoubleScores(const DoubleScores &scores);
 
 /* Returns the gradient of the arcs' scores, float32, [arcs], in two dispatches,
    or in more if they take long.
 
    @param [in] fsas        As given to ComputeDoubleScores().  The gradient of
-                           forward scores does without entering arcs.
+                           forward scores needs no entering arcs.
    @param [in] is_forward  Whether `scores` are forward scores.
    @param [in] scores      What ComputeDoubleScores() returned.
-   @param [in] grad        float32; of the scores, [states], or of the total
-                           scores, [fsas], of any stride.
-   @param [in] of_totals   Which of the two.
+   @param [in] grad        float32.  If of_totals, the gradient of the total
+                           scores, [fsas], of any stride; else the gradient of
+                           the scores, [states].
+   @param [in] of_totals   Whether `grad` is the gradient of the total scores.
  */
 torch::Tensor DoubleScoresBackprop(BatchedFsas &fsas, bool is_forward,
                                    const DoubleScores &scores,
                                    torch::Tensor grad, bool of_totals);
 
-/* Returns the gradient of the arcs' scores, float32, [arcs], of total scores in
-   the log semiring, in a dispatch.
+/* Returns the gradient of the arcs' scores, float32, [arcs], for total scores
+   in the log semiring, in one dispatch.
 
    @param [in] fsas   As given to ComputeDoubleScores().
-   @param [in] forward, backward   What that returned.
-   @param [in] grad   float32, [fsas], of any stride.
+   @param [in] forward, backward   What ComputeDoubleScores() returned.
+   @param [in] grad   The gradient of the total scores, float32, [fsas], of any
+                      stride.
  */
 torch::Tensor DoubleTotalsBackprop(BatchedFsas &fsas,
                                    const DoubleScores &forward,
                                    const DoubleScores &backward,
                                    torch::Tensor grad);
 
-// Returns the logarithms of the posteriors of arcs, float32, [arcs], in a
+// Returns the logarithms of the posteriors of arcs, float32, [arcs], in one
 // dispatch.
 torch::Tensor DoubleArcPost(BatchedFsas &fsas, const DoubleScores &forward,
                             const DoubleScores &backward);
 
-/* Computes the gradient of what DoubleArcPost() does for the scores of states,
-   in a dispatch.
+/* Returns the gradient of DoubleArcPost() for the scores of states, in one
+   dispatch.
 
    @param [in] fsas   As given to DoubleArcPost().
-   @param [in] grad   float32, [arcs], that of the posteriors.
-   @return     The gradients of forward and of backward scores, float32,
+   @param [in] grad   The gradient of the posteriors' logarithms, float32,
+                      [arcs].
+   @return     The gradients of forward and of backward scores, each float32,
                [states].
  */
 std::pair<torch::Tensor, torch::Tensor> DoubleArcPostBackprop(

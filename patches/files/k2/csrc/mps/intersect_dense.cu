@@ -37,7 +37,7 @@ constexpr const char *kIntersectDense = "intersect_dense";
 constexpr const char *kKernel = "intersect_dense";
 constexpr const char *kLattice = "lattice";
 
-// The inputs of the kernels of lattice.metal, from [[buffer(0)]] on.
+// The arguments that all kernels of lattice.metal begin with.
 struct IntersectInputs {
   std::vector<mps::Argument> arguments;
   LatticeParams params;
@@ -121,7 +121,7 @@ std::unique_ptr<Lattice> IntersectDenseMps(
                 frame_states = GpuTensor<int32_t>(num_frames + 1),
                 frame_arcs = GpuTensor<int32_t>(num_frames + 1),
                 totals = GpuTensor<int64_t>(kLtNumTotals),
-                // Not read as long as there are no best arcs.
+                // While has_best_arcs is 0, no kernel reads best_arcs.
       best_arcs = frame_arcs, paths;
   const mps::Grid frames =
       mps::GridOf(static_cast<int32_t>(num_frames) * kLtSimdWidth);

@@ -35,17 +35,18 @@ namespace k2 {
  */
 bool PreferIntersectDenseMps(int64_t num_arcs, int64_t num_rows);
 
-/* IntersectDense() on the GPU.  The host waits once, for the number of states
-   and arcs to allocate, and once more each time that a limit narrows the
-   beam.  Nothing waits for the lattice itself.  The lattice's bits are the
-   CPU's.
+/* IntersectDense() on the GPU.  The lattice's bits are the CPU's.
+
+   The host waits once, for the number of states and arcs to allocate, and once
+   more each time that a limit narrows the beam.  It does not wait for the
+   lattice itself.
 
    All tensors are torch.int32 on mps, contiguous.
 
    @param [in] a_fsas         Decoding graphs, with 3 axes and arcs.
-   @param [in] entering_begins, entering   For each state of a_fsas the arcs
-                              that enter it, as GetIncomingArcs() has them:
-                              row splits of axis 2, and values.
+   @param [in] entering_begins, entering   The arcs that enter each state of
+                              a_fsas: the row splits of axis 2 and the values of
+                              what GetIncomingArcs() returns.
    @param [in] b_fsas         Scores of frames.
    @param [in] num_rows       Rows of b_fsas of the longest sequence.
    @param [in] a_to_b_map     For each graph the index of its sequence in

@@ -60,7 +60,7 @@ Ragged<int32_t> Lattice::IncomingArcs() const {
   const BatchesParams params = GetBatchesParams(*this);
   torch::Tensor splits = GpuTensor<int32_t>(params.num_states + 1),
                 incoming = GpuTensor<int32_t>(params.num_arcs);
-  // Without arcs there is no memory of theirs; `incoming` stands for it.
+  // Metal binds no empty buffer: without arcs, the kernel gets `incoming`.
   mps::Launch(
       kBatches, "incoming_arcs", GridOfFrames(params),
       {params.num_arcs ? ToTorch(lattice.values) : incoming,

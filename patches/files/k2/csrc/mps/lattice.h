@@ -29,42 +29,44 @@ class Tensor;
 
 namespace k2 {
 
-/* What intersect_dense has made on the GPU, and what it knows of it: where the
-   states and arcs of each frame are.  A frame is what has been kept of the
-   states of one FSA at one time, 0 to the number of rows of its sequence.
+/* A lattice that intersect_dense has made on the GPU, and where the states and
+   arcs of each frame are.  A frame is the kept states of one FSA at one time,
+   from 0 to the number of rows of its sequence.
 
-   What the functions return is encoded, nothing waits for it.
+   The functions encode kernels, and do not wait.
  */
 struct Lattice {
   FsaVec fsas;
   Array1<int32_t> arc_map_a, arc_map_b;
-  // Those of GetFsaVecBasicProperties(); -1 if they are not known.
+  // What GetFsaVecBasicProperties() would return; -1 if not known.
   int32_t properties;
 
-  // Each FSA has so many frames, those behind the end of its sequence without
-  // states.
+  // The number of frames of each FSA.  Frames after the end of an FSA's
+  // sequence have no states.
   int32_t num_steps;
-  // [fsas.Dim0() * num_steps + 1], how many are before a frame.
+  // [fsas.Dim0() * num_steps + 1], the number of states, or arcs, before a
+  // frame.
   Array1<int32_t> frame_states, frame_arcs;
 
   Array1<int32_t> state_begins, leaving_begins;  // row splits of a_fsas
-  Array1<int32_t> row_begins;                    // those of b_fsas
+  Array1<int32_t> row_begins;                    // row splits of b_fsas
   Array1<int32_t> a_to_b_map;
 
-  // What GetIncomingArcs() returns.
+  // Returns what GetIncomingArcs() would return.
   Ragged<int32_t> IncomingArcs() const;
 
-  // What GetStateBatches() returns; the batches are the frames' times.
+  // Returns what GetStateBatches() would return: the states of one time are a
+  // batch.
   Ragged<int32_t> StateBatches() const;
 
-  /* The gradients of the scores of a_fsas and of b_fsas from that of the
-     lattice's: what adding up each element by arc_map_a and arc_map_b in the
-     order of arcs would give, to the bit.
+  /* Compute the gradients of the scores of a_fsas and of b_fsas.  The bits are
+     those of adding up `arc_grad` by arc_map_a, or by arc_map_b, in the order
+     of arcs.
 
-     @param [in] arc_grad   torch.float32 on mps, of fsas.NumElements()
-     elements, contiguous.
+     @param [in] arc_grad   The gradient of the lattice's scores, torch.float32
+                            on mps, [fsas.NumElements()], contiguous.
      @param [out] grad      torch.float32 on mps, contiguous, in the shape of
-                            the scores; all are written.
+                            the scores; all elements are written.
    */
   void GraphGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;
   void DenseGrad(const at::Tensor &arc_grad, const at::Tensor &grad) const;

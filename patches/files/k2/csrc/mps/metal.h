@@ -99,8 +99,9 @@ uint32_t MaxThreadsPerThreadgroup(const std::string &source,
                                   const std::string &kernel,
                                   const torch::Tensor &device_of);
 
-// Returns the number of cores of the GPU.  A core runs one threadgroup or a
-// few. 1 if torch does not know the number, for example in a virtual machine.
+// Returns the number of cores of the GPU; a core runs one threadgroup or a few.
+// Returns 1 if torch does not know the number, for example in a virtual
+// machine.
 uint32_t NumCores();
 
 }  // namespace mps

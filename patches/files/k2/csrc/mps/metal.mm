@@ -156,8 +156,8 @@ class Pipelines {
       pipelines_;
 };
 
-// One compute encoder on torch's open command buffer.  Lives inside of torch's
-// dispatch queue; ends the encoding whatever happens.
+// One compute encoder on torch's open command buffer, for use inside of torch's
+// dispatch queue.  The destructor ends the encoding, also after an exception.
 class Encoder {
  public:
   explicit Encoder(const std::string &label)
@@ -192,7 +192,7 @@ class Encoder {
   }
 
  private:
-  id<MTLComputeCommandEncoder> encoder_;  // lives as long as the pool around
+  id<MTLComputeCommandEncoder> encoder_;  // NOT owned: the autorelease pool's
 };
 
 id<MTLDevice> DeviceOf(const torch::Tensor &tensor) {

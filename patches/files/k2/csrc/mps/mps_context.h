@@ -55,8 +55,8 @@ ContextPtr GetMpsContext();
  */
 RegionPtr NewMpsRegion(const torch::Tensor &tensor);
 
-/* Returns a tensor over the same memory, with the same shape and strides, and
-   another type of elements, of the same size.  The tensor is detached from the
+/* Returns a tensor over the same memory, with the same shape and strides, whose
+   elements have another type of the same size.  The tensor is detached from the
    autograd graph.
 
    @param [in] tensor   On device mps.

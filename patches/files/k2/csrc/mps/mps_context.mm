@@ -112,7 +112,8 @@ class PytorchMpsContext : public Context {
     if (num_bytes != 0) memcpy(dst, src, num_bytes);
   }
 
-  // There are no tensors of torch.float64 on mps: they are on the CPU.
+  // A tensor on mps cannot be torch.float64, so an array of doubles becomes a
+  // tensor on the CPU.
   torch::Tensor ToTorch(const RegionPtr &region, void *data,
                         torch::IntArrayRef sizes, torch::IntArrayRef strides,
                         torch::ScalarType dtype) const override {

@@ -37,8 +37,8 @@ constexpr const char *kMutualInformation = "mutual_information";
 
 using Params = MutualInformationParams;
 
-// Checks types and shapes, and returns what the kernels need to know of them;
-// those that describe dispatches are 0.
+// Checks types and shapes, and returns the parameters that follow from them.
+// The parameters of a dispatch are 0.
 Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
                  const torch::optional<torch::Tensor> &boundary,
                  const torch::Tensor &p) {
@@ -65,8 +65,8 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
       p.sizes() == torch::IntArrayRef({B, S + 1, T + 1}) && p.is_contiguous(),
       "p must be contiguous, of shape ", torch::IntArrayRef({B, S + 1, T + 1}),
       ". Given: ", p.sizes());
-  // The kernels also compute indexes of cells behind the last, which they then
-  // limit.
+  // The kernels also compute indexes of cells after the last cell, and clamp
+  // these indexes afterwards.
   TORCH_CHECK((S + 2 * kMiMaxStrips * kMiRows) * (T + 1) + T + 2 * kMiColumns <=
                   std::numeric_limits<int32_t>::max(),
               "A sequence pair of lengths ", S, " and ", T,
@@ -86,8 +86,9 @@ Params GetParams(const torch::Tensor &px, const torch::Tensor &py,
   return params;
 }
 
-// Metal binds no empty buffer.  In the place of an empty input there is a row
-// that is read, and dropped; an empty output is not touched.
+// Metal binds no empty buffer.  Input() replaces an empty input by a row, which
+// the kernel loads and does not use.  Output() replaces an empty output by `p`,
+// which the kernel does not touch in its place.
 torch::Tensor Input(const torch::Tensor &tensor, const torch::Tensor &p) {
   return tensor.numel() != 0 ? tensor : torch::empty({p.size(2)}, p.options());
 }
@@ -99,25 +100,27 @@ const torch::Tensor &Output(const torch::Tensor &tensor,
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/* Sets length and delay, in rounds, so that all dispatches take the least time,
-   by an estimate, and returns how many there are.
+/* Sets params->length and params->delay, in rounds, so that an estimate of the
+   time of all dispatches is lowest.
 
-   A dispatch takes its rounds and kMiRoundsToStart.  Dispatches come one after
-   another, each in as many waves as its threadgroups need for the GPU's cores.
-   Either a dispatch does all rounds of one band, or it does rounds of several.
+   A dispatch takes the time of its rounds plus kMiRoundsToStart.  If there are
+   more threadgroups than cores, it takes that time once for each wave of
+   threadgroups.  A dispatch does either all rounds of one band, or some rounds
+   of several bands.
 
-   @param [in] bands   Of a sequence.
-   @param [in] rounds  Of a band, at most.
-   @param [in] behind  Rounds that a band must at least be behind what has been
-                       done of the band above it.
-   @param [in] cores   Of the GPU.
+   @param [in] bands   Bands of a sequence.
+   @param [in] rounds  The most rounds of a band.
+   @param [in] behind  The fewest rounds that a band must be behind the finished
+                       rounds of the band above it.
+   @param [in] cores   Cores of the GPU.
+   @return     The number of dispatches.
  */
 int64_t DivideRounds(int64_t bands, int64_t rounds, int64_t behind,
                      int64_t cores, Params *params) {
   params->length = params->delay = static_cast<int>(rounds);
   if (bands == 1) return 1;
 
-  // Where the estimate for GPUs with enough cores has its minimum.
+  // With this length the estimate is lowest on a GPU with enough cores.
   const int64_t length = static_cast<int64_t>(
                     std::sqrt(kMiRoundsToStart *
                               (rounds + (bands - 1) * behind) / (bands - 1))),
@@ -139,11 +142,11 @@ int64_t DivideRounds(int64_t bands, int64_t rounds, int64_t behind,
 /* Encodes a kernel for all sequences: one dispatch if a threadgroup has threads
    for all strips of a sequence, else several.
 
-   @param [in] kernel     Its name for torch.float32 and without bands.
-   @param [in] type       Of px and py.
-   @param [in] p          As above.
-   @param [in] arguments  All but the last two, scratch and params.
-   @param [in] params     As GetParams() returned them.
+   @param [in] kernel     The kernel's name for torch.float32 and one band.
+   @param [in] type       The type of px and py.
+   @param [in] p          As for MutualInformationMps().
+   @param [in] arguments  All arguments but the last two, scratch and params.
+   @param [in] params     What GetParams() returned.
  */
 void LaunchAll(const std::string &kernel, torch::ScalarType type,
                const torch::Tensor &p, std::vector<mps::Argument> arguments,
@@ -191,8 +194,8 @@ MutualInformationDispatches GetMutualInformationDispatches(
     params.scratch_stride += 2 * params.scratch_columns +
                              static_cast<int>(bands * strips) * kMiSavedSize;
   }
-  // Of a strip: the last of its lanes is kMiRows - 1 columns behind the first,
-  // and padding may be kMiColumns - 1.
+  // The chunks of a strip: its last lane is kMiRows - 1 columns behind the
+  // first lane, and the padding has at most kMiColumns - 1 columns.
   const int64_t chunks =
       (params.T + kMiColumns - 1 + kMiRows - 1) / kMiColumns + 1;
   const int64_t count = DivideRounds(bands, chunks + (strips - 1) * kMiMaxLag,
@@ -233,7 +236,7 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
               p.size(0), "]. Given: ", ans_grad.toString(), " of shape ",
               ans_grad.sizes());
 
-  // Without a boundary every element of them is written.
+  // Without a boundary the kernel writes every element of the gradients.
   torch::Tensor px_grad = boundary.has_value()
                               ? torch::zeros(px.sizes(), px.options())
                               : torch::empty(px.sizes(), px.options()),

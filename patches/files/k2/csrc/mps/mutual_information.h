@@ -28,21 +28,21 @@
 namespace k2 {
 
 /* MutualInformationCpu() and MutualInformationBackwardCpu() on the GPU; see
-   k2/python/csrc/torch/mutual_information.h for what they compute.  Each is
-   one dispatch if S is less than 128, else several, and waits for nothing.
+   k2/python/csrc/torch/mutual_information.h for what they compute.  Each
+   encodes one dispatch if S is less than 128, else several, and does not wait.
 
-   All tensors are on device mps, and torch.float32 where nothing else is said.
+   All tensors are on device mps, and torch.float32 unless stated otherwise.
 
    @param [in] px          [B][S][T + 1], or [B][S][T] if modified; also
                            torch.float16 or torch.bfloat16.
    @param [in] py          [B][S + 1][T], of the type of px.
    @param [in] boundary    torch.int64, [B][4], (s_begin, t_begin, s_end,
                            t_end); it is (0, 0, S, T) if not given.
-   @param [in,out] p       [B][S + 1][T + 1], contiguous.  Written by the
-                           forward pass inside of the boundary, for the
-                           backward pass.  Other than on the CPU these are not
-                           the scores of the cells, but which part of each
-                           score came from the cell at s - 1.
+   @param [in,out] p       [B][S + 1][T + 1], contiguous.  The forward pass
+                           writes it inside of the boundary, the backward pass
+                           reads it.  Unlike on the CPU, the elements are not
+                           the scores of the cells but their shares: the part of
+                           each cell's sum that came from the cell at s - 1.
    @param [in] ans_grad    [B], the gradient of what the forward pass returns,
                            of any floating-point type.
 
@@ -59,25 +59,26 @@ std::vector<torch::Tensor> MutualInformationBackwardMps(
     const torch::optional<torch::Tensor> &boundary, torch::Tensor p,
     torch::Tensor ans_grad);
 
-// Dispatches of one of the kernels, for all sequences.
+// The dispatches of one kernel, for all sequences.
 struct MutualInformationDispatches {
-  int64_t threadgroups, threads;  // of each dispatch, and of a threadgroup
+  int64_t threadgroups;                         // of each dispatch
+  int64_t threads;                              // of a threadgroup
   std::vector<MutualInformationParams> params;  // of each dispatch
 };
 
-/* Divides the work of a kernel among the dispatches that take the least time,
-   by an estimate; kernels/mutual_information_schedule.h says what they do.
+/* Divides the work of a kernel into dispatches, so that an estimate of their
+   time is lowest; see kernels/mutual_information_schedule.h.
 
    @param [in] params      S, T, t_offset, has_boundary and num_sequences.
-   @param [in] max_strips  Of 32 rows that a threadgroup can do at once.
-   @param [in] cores       Of the GPU.
+   @param [in] max_strips  The most strips that a threadgroup can do at once.
+   @param [in] cores       The number of cores of the GPU.
  */
 MutualInformationDispatches GetMutualInformationDispatches(
     MutualInformationParams params, int64_t max_strips, int64_t cores);
 
 #if !K2_WITH_MPS
 
-// GetMpsContext() tells that k2 was not built with MPS.
+// GetMpsContext() dies with the message that k2 was not built with MPS.
 
 inline torch::Tensor MutualInformationMps(
     torch::Tensor, torch::Tensor, const torch::optional<torch::Tensor> &,

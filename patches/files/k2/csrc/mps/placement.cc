@@ -30,13 +30,13 @@ namespace {
 
 std::mutex g_mutex;
 
-// In the order of Operation.
+// Returns the operations, in the order of Operation.
 //
-// These costs are rough.  The host's are measured on one core of an x86-64;
-// those of ctc_loss include the lattice and the gradient.  Metal's are several
-// times those of an NVIDIA H200, plus the time that others measured on
-// Apple's GPUs for a dispatch and the wait for it.  No Apple device was
-// measured: k2.mps.calibrate measures the user's.
+// These costs are rough, since no Apple device was measured; k2.mps.calibrate
+// measures the user's device.  The costs of the host come from one core of an
+// x86-64, and for ctc_loss include the lattice and the gradient.  The costs of
+// Metal are several times the costs of an NVIDIA H200, plus the published time
+// of a dispatch and a wait on Apple's GPUs.
 std::vector<Placement> &Table() {
   static std::vector<Placement> table = {
       {"intersect_dense", "arcs and frames", "frames", {15, 4000, 400000}},

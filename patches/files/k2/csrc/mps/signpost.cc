@@ -33,9 +33,9 @@ namespace {
 
 constexpr const char *kSubsystem = "org.k2-fsa.k2";
 
-// With K2_MPS_SIGNPOSTS=1 in the environment, this is an ordinary category,
-// which is always on: for tools that do not turn dynamic tracing on, as
-// perhaps xctrace.
+// Returns the category of functions and waits.  With K2_MPS_SIGNPOSTS=1 in the
+// environment it is an ordinary category, which is always on, for tools that do
+// not turn dynamic tracing on.
 const char *TracingCategory() {
   const char *value = std::getenv("K2_MPS_SIGNPOSTS");
   bool always = value != nullptr && std::strcmp(value, "1") == 0;

@@ -34,14 +34,13 @@ class Signpost {
   // The name of the interval.
   enum Kind {
     // A range of NVTX_RANGE(); the message is the function's name.  Category
-    // DynamicTracing, which costs little while no tool records; see
-    // signpost.cc.
+    // DynamicTracing, which costs little while no tool records.
     kFunction,
     // The host checks that the GPU is done; no message.  Category
-    // DynamicTracing, since one loss does so thousands of times.
+    // DynamicTracing, since one loss checks thousands of times.
     kWait,
-    // A kernel is encoded; the message is its name.  Category PointsOfInterest,
-    // which tools show by default: there are few.
+    // The host encodes a kernel; the message is the kernel's name.  Category
+    // PointsOfInterest, which tools show by default: kernels are few.
     kDispatch,
   };
 

@@ -40,11 +40,11 @@ class System:
       name:
         E.g. ``'Darwin'``, which is macOS, or ``'Linux'``.
       version:
-        Of macOS, e.g. ``'14.5'``; empty elsewhere.
+        The version of macOS, e.g. ``'14.5'``; empty on other systems.
       machine:
         The processor that Python was built for, e.g. ``'arm64'``.
       translated:
-        Whether Rosetta runs it on another one.
+        Whether Rosetta runs Python on another processor.
     '''
     name: str
     version: str
@@ -58,11 +58,11 @@ class Facts:
 
     Attributes:
       system:
-        Where it runs.
+        The system that this process runs on.
       torch:
         The version of torch, e.g. ``'2.13.0+cpu'``.
       k2_has_mps, torch_has_mps:
-        Whether they were built with it.
+        Whether k2, and torch, was built with mps.
       device:
         Whether torch finds an mps device.
     '''
@@ -84,13 +84,13 @@ def system_problem(system: System) -> Optional[str]:
     if system.machine != 'arm64':
         how = ', run by Rosetta' if system.translated else ''
         return (
-            f'This Python is one for Intel processors{how}; k2 uses mps on '
+            f'This Python is for Intel processors{how}; k2 uses mps on '
             'Apple Silicon only.\n'
             'On Apple Silicon, make an environment with a Python for arm64, '
-            'such as that of Homebrew in /opt/homebrew, and install torch '
-            'and k2 in it. "import platform; platform.machine()" tells '
-            'which one a Python is for.')
-    # Newer systems, too, call themselves 10.16 to a program built for older.
+            'such as Homebrew\'s in /opt/homebrew, and install torch and k2 '
+            'in it. "import platform; platform.machine()" tells which '
+            'processor a Python is for.')
+    # A newer macOS calls itself 10.16 to a program built for an older one.
     version = '' if system.version == '10.16' else system.version
     if version and _numbers(version) < _numbers(MIN_MACOS):
         return (
@@ -139,7 +139,7 @@ def check_import() -> None:
 
     Raises:
       ImportError:
-        They do not fit to this system; the message says what to do.
+        The libraries do not load on this system; the message says what to do.
     '''
     try:
         import _k2  # noqa

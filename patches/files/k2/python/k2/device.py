@@ -20,14 +20,14 @@ import torch
 
 
 def as_device(device: Union[str, torch.device]) -> torch.device:
-    '''Return a device as tensors have it.
+    '''Return a device that equals the device of its tensors.
 
     Args:
       device:
-        Of type cpu, cuda or mps; or a string to make it of, e.g., 'cuda:0'.
+        A device of type cpu, cuda or mps, or its name, e.g., 'cuda:0'.
     '''
     if isinstance(device, str):
         device = torch.device(device)
     assert device.type in ('cpu', 'cuda', 'mps')
-    # There is one, which torch calls mps:0 where a tensor is on it.
+    # A tensor on mps is on mps:0, which does not equal mps.
     return torch.device('mps', 0) if device.type == 'mps' else device

@@ -16,8 +16,7 @@
 '''The origin of this k2.
 
 A packager may put a file ``k2mps.json`` beside the library ``_k2`` or into the
-package's ``.dist-info``.  Values that are not in the file are taken from the
-library, or are None.
+package's ``.dist-info``.  Other values come from the library, or are None.
 '''
 import importlib.metadata
 import json
@@ -34,21 +33,21 @@ def build_info() -> Dict[str, Any]:
     '''Return the origin of this k2 and how it was built.
 
     Returns:
-      A dict with these keys.  A value is None where it is not known.
+      A dict with these keys.  An unknown value is None.
 
-        - version: of k2, as its package calls it.
-        - git_sha1: the commit that was compiled, patches included.
+        - version: the version of k2's package.
+        - git_sha1: the compiled commit, with the patches.
         - upstream: the URL of k2's repository.
-        - upstream_commit: the commit there that the patches are for.
-        - patched_tree: git's id of the tree that they give.
+        - upstream_commit: the commit of upstream that the patches start from.
+        - patched_tree: git's id of the tree with the patches.
         - series: a SHA-256 of the patches.
-        - dirty: whether anything was edited and not committed.
-        - torch: the version it was built for.
-        - python: likewise.
-        - compiler: its name and version.
-        - built: "native", or how it was built elsewhere and checked.
-        - device: what it was built for, besides the CPU.
-        - with_mps, with_cuda: whether the library has them.
+        - dirty: whether the tree had uncommitted edits.
+        - torch: the version of torch that the library was built for.
+        - python: the version of Python that the library was built for.
+        - compiler: the name and the version of the compiler.
+        - built: "native", or how the library was built elsewhere and checked.
+        - device: the device besides the CPU that the library was built for.
+        - with_mps, with_cuda: whether the library supports the device.
     '''
     version = _k2.version
     told = _told()
@@ -72,7 +71,7 @@ def build_info() -> Dict[str, Any]:
 
 
 def describe() -> str:
-    '''Return `build_info` as lines of text, one a fact.'''
+    '''Return `build_info` as text, one line for each value.'''
     return '\n'.join(
         f'{name}: {"unknown" if value is None else value}'
         for name, value in build_info().items())
@@ -83,7 +82,7 @@ def _told() -> Dict[str, Any]:
     text = None
     if (folder / _FILE).is_file():
         text = (folder / _FILE).read_text(encoding='utf-8')
-    # Only the package that has this library: another k2 may be installed.
+    # Another k2 may be installed: ask the package of this library only.
     for package in importlib.metadata.distributions(
             name='k2', path=[str(folder)]):
         text = text or package.read_text(_FILE)

@@ -22,35 +22,36 @@
 // Shared by the host and the kernels of ctc_best.metal and ctc.metal.  All
 // members have the same size and alignment in C++ and in Metal.
 struct CtcParams {
-  int num_fsas;       // of the decoding graphs; as many as sequences
-  int num_states;     // of all graphs
-  int num_arcs;       // of all graphs
-  int num_rows;       // of the longest sequence, with its row for final arcs
-  int num_words;      // of the bits that say which arcs of a frame are kept
-  int stride;         // from a row of b_scores to the next
-  int num_columns;    // of b_scores
-  int width;          // lanes for each state: 1, 2, 4, 8, 16 or 32
-  int rows_of_best_block;  // of best scores, and
-  int rows_of_block;       // of sums: rows from a checkpoint to the next, a
-                           // power of 2; 1 if all rows are kept
-  int has_penalties;  // whether `penalized` is read
-  float penalty;      // of a symbol, for each frame behind the middle
+  int num_fsas;     // of the decoding graphs; as many as sequences
+  int num_states;   // of all graphs
+  int num_arcs;     // of all graphs
+  int num_rows;     // of the longest sequence, with its row for final arcs
+  int num_words;    // of 32 bits, a frame of `kept`; see ctc_keep
+  int stride;       // from a row of b_scores to the next
+  int num_columns;  // of b_scores
+  int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
+  // Rows from a checkpoint to the next, a power of 2; 1 keeps all rows.
+  int rows_of_best_block;  // of best scores
+  int rows_of_block;       // of sums
+  int has_penalties;       // whether `penalized` is read
+  float penalty;           // of a symbol, for each frame after the middle
   float beam;
 };
 
 enum CtcSizes {
   kCtcSimdWidth = 32,
   kCtcMaxThreads = 1024,
-  // States of an FSA whose sums fit into threadgroup memory, twice.
+  // States of the largest FSA of which ctc_sums keeps the sums of two times in
+  // threadgroup memory.
   kCtcMaxCachedStates = 960,
   // Arcs that a lane keeps in registers.
   kCtcArcsOfLane = 3,
-  // Threads of a threadgroup of a block, at most.
+  // Most threads of a block's threadgroup.
   kCtcThreads = 128,
-  // Floats in threadgroup memory for the rows of a block, of best scores and of
-  // sums, and how many rows are in device memory for FSAs that need more.
+  // Floats of threadgroup memory for a block: of best scores, of sums.
   kCtcBestFloats = 3072,
   kCtcSumFloats = 6400,
+  // Rows of a block in device memory, where threadgroup memory is too small.
   kCtcScratchRows = 8,
 };
 

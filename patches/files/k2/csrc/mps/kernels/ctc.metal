@@ -18,7 +18,7 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/ctc_pass.h"
+#include "k2/csrc/mps/kernels/ctc_blocks.h"
 
 // The sums of CTC and their gradients; see ctc_pass.h.
 
@@ -28,7 +28,8 @@ static_assert(2 * kCtcMaxCachedStates * sizeof(LogSum) <= 32768 &&
                   4 * (kCtcSumFloats + 2 * kCtcThreads) <= 32768,
               "Metal's limit of threadgroup memory");
 
-// Sums as they are; rounded if all rows are kept.
+// A visitor of Pass() that keeps the checkpoints; if every row is one, rounded
+// to single precision.
 template <typename Sum>
 struct SumCheckpoints {
   device FloatLogSum *sums;
@@ -47,13 +48,13 @@ struct SumCheckpoints {
   }
 };
 
-// penalized        [params.num_arcs], whether an arc has a symbol that comes
-//                  late
-// is_bad           whether a graph has a symbol without scores: no sum exists
-// sums             see SumCheckpoints
+// penalized        [params.num_arcs], whether params.penalty is for the arc
+// is_bad           [1], whether a graph has a symbol without scores: all scores
+//                  are NaN then
+// sums             the checkpoints, see SumCheckpoints
 // scratch          [4 * params.num_states], for FSAs of many states
 // totals           [params.num_fsas], the sum of an FSA's paths
-// scores           [params.num_fsas], the same as one number
+// scores           [params.num_fsas], the same sum as one number
 //
 // There are two threadgroups for each FSA.
 template <typename Sum>
@@ -112,7 +113,7 @@ kernel void ctc_sums(device const Arc *arcs [[buffer(0)]],
               of_fsa + fsa.num_states, checkpoints);
   }
   if (forward) return;
-  // Written by this thread: state 0 is the first one of lane 0.
+  // This thread wrote state 0, so it needs no barrier to read it.
   if (thread_index == 0) {
     const int row = fsa.num_rows % 2;
     const Sum total = cached ? cache[row * kCtcMaxCachedStates]
@@ -127,9 +128,12 @@ template [[host_name(
 template [[host_name("ctc_sums_float")]] [[kernel]]
 decltype(ctc_sums<FloatLogSum>) ctc_sums<FloatLogSum>;
 
-// The posterior of an arc of an FSA at time t, whose states have the sums
-// `from` from the start and, one time later, `to` to the end; 0 where the arc
-// is not kept.
+// Returns the posterior of an arc of an FSA at time t, 0 if the arc is not
+// kept.
+//
+// from_start   the forward sums of the FSA's states at time t
+// to_end       the backward sums of the FSA's states at time t + 1
+// total        the sum of all paths
 template <typename From, typename To>
 inline float Posterior(constant CtcParams &params, Input input, int t,
                        int arc_of_fsa, Arc arc, From from_start, To to_end,
@@ -152,7 +156,7 @@ inline float Posterior(constant CtcParams &params, Input input, int t,
 
 constant int kNoLabel = -2;  // less than any
 
-// What the gradient of a row is made of, beside the sums of states.
+// What WriteRow() needs beside the sums of states.
 struct RowGradient {
   device const int *by_label;  // of all FSAs
   threadgroup float *values;   // [kCtcThreads]
@@ -162,8 +166,8 @@ struct RowGradient {
   device float *b_grad;
 };
 
-// Returns the sum of the values of those lanes, up to this one, that have its
-// label.  Lanes of one label follow each other.
+// Returns the sum of the values of the lanes up to this one that have this
+// lane's label.  Lanes of one label follow each other.
 inline float SumOfLabel(int label, float value, int lane) {
   for (int distance = 1; distance < kCtcSimdWidth; distance *= 2) {
     const float before = simd_shuffle_up(value, ushort(distance));
@@ -194,17 +198,17 @@ inline void WriteRow(constant CtcParams &params, Input input,
       const int i = gradient.by_label[position] - input.fsa.arc_begin;
       const Arc arc = input.arcs[i];
       label = arc.label;
-      value = gradient.score_grad * Posterior(params, input, t, i, arc,
-                                              from_start, to_end,
-                                              gradient.total);
+      value =
+          gradient.score_grad * Posterior(params, input, t, i, arc, from_start,
+                                          to_end, gradient.total);
     }
     labels[thread_id] = label;
     values[thread_id] = SumOfLabel(label, value, thread_id % kCtcSimdWidth);
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
-    // The last thread of a label adds what is in simdgroups before its own.
-    const bool is_last =
-        thread_id < count &&
-        (thread_id + 1 == count || labels[thread_id + 1] != label);
+    // The last thread of a label adds the sums of the simdgroups before its
+    // own.
+    const bool is_last = thread_id < count && (thread_id + 1 == count ||
+                                               labels[thread_id + 1] != label);
     if (is_last && HasColumn(params, label)) {
       float sum = values[thread_id];
       for (int first = thread_id / kCtcSimdWidth * kCtcSimdWidth;
@@ -218,11 +222,11 @@ inline void WriteRow(constant CtcParams &params, Input input,
 
 // by_label   [params.num_arcs], the arcs of each FSA by their labels, arcs of
 //            one label in the order of the graph
-// sums, totals   as ctc_sums wrote them, which left all rows
-// score_grads    [params.num_fsas], the gradient of its `scores`
+// sums, totals   what ctc_sums wrote, with every row a checkpoint
+// score_grads    [params.num_fsas], the gradient of the scores of ctc_sums
 // b_grad     [rows][params.num_columns], the gradient of b_scores
 //
-// A threadgroup has one row.
+// There is one threadgroup for each row.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
                          device const int *state_begins [[buffer(1)]],
@@ -256,7 +260,8 @@ kernel void ctc_gradient(device const Arc *arcs [[buffer(0)]],
            sums + RowsBegin(params, fsa, 1, false) + (t + 1) * fsa.num_states);
 }
 
-// Writes the rows of b_grad that end at the times it leaves.
+// A visitor of the backward pass that writes the rows of b_grad: at time t the
+// row that ends there.
 template <typename Rows>
 struct WriteRows {
   constant CtcParams &params;
@@ -276,15 +281,15 @@ struct WriteRows {
   void Finish(int, Sums, Sums) const {}
 };
 
-// As ctc_gradient where ctc_sums left checkpoints.
+// Does what ctc_gradient does, where ctc_sums kept a checkpoint every
+// params.rows_of_block rows.
 //
-// entering_begins, entering   as those of ctc_sums
+// entering_begins, entering   as for ctc_sums
 // scratch    [params.num_states * (kCtcScratchRows + 4 * Sums)], for FSAs of
 //            many states
 //
-// A threadgroup has a block of params.rows_of_block rows; the first one of an
-// FSA has all of them if threadgroup memory does not hold the sums of its
-// states.
+// There is one threadgroup for each block.  If threadgroup memory is too small
+// for the sums of an FSA, the threadgroup of its first block does all blocks.
 template <typename Sum>
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
@@ -322,7 +327,7 @@ kernel void ctc_block_gradient(device const Arc *arcs [[buffer(0)]],
                               false};
   const RowGradient gradient = {
       by_label, values, labels, totals[index], score_grads[index], b_grad};
-  // In FloatLogSums.
+  // Both count FloatLogSums.
   const int of_sums = 4 * fsa.num_states * int(sizeof(Sum) / sizeof(*memory)),
             num_rows = (kCtcSumFloats / 2 - of_sums) / max(fsa.num_states, 1);
   if (num_rows > 0) {
@@ -353,8 +358,10 @@ decltype(ctc_block_gradient<LogSum>) ctc_block_gradient<LogSum>;
 template [[host_name("ctc_block_gradient_float")]] [[kernel]]
 decltype(ctc_block_gradient<FloatLogSum>) ctc_block_gradient<FloatLogSum>;
 
+// Each arc of the graphs is a thread.
+//
 // fsas    [params.num_arcs], the FSA of each arc
-// sums    as ctc_sums wrote them, which left all rows
+// sums    what ctc_sums wrote, with every row a checkpoint
 // a_grad  [params.num_arcs], the gradient of the scores of the graphs' arcs
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
@@ -385,8 +392,7 @@ kernel void ctc_arc_gradient(device const Arc *arcs [[buffer(0)]],
   float sum = 0.0f;
   for (int t = 0; t < fsa.num_rows; ++t) {
     to_end += fsa.num_states;
-    // Rounded before it is added, as by the CPU: an fma() is not fused with a
-    // sum.
+    // The CPU rounds the product before it adds; the fma() with 0 does too.
     sum += fma(
         score_grad,
         Posterior(params, input, t, arc_of_fsa, arc, from_start, to_end, total),

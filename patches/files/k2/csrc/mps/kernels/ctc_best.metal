@@ -18,10 +18,11 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/ctc_pass.h"
+#include "k2/csrc/mps/kernels/ctc_blocks.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The best paths of CTC's lattice, and which arcs it has; see ctc_pass.h.
+// The best paths of CTC's lattice, and the arcs that the lattice keeps; see
+// ctc_pass.h.
 
 using namespace metal;
 
@@ -30,6 +31,8 @@ constant float kEpsilon = 1.1920929e-7f;  // a unit in the last place of 1
 static_assert(4 * kCtcBestFloats <= 32768,
               "Metal's limit of threadgroup memory");
 
+// A visitor of Pass() that keeps the checkpoints, and the score of the best
+// path.
 struct BestCheckpoints {
   device BestScore *best;
   int begin, num_states, rows_of_block;
@@ -51,8 +54,8 @@ struct BestCheckpoints {
 // best             checkpoints of params.rows_of_best_block rows
 // scratch          [params.num_states * (kCtcScratchRows + 4)], for FSAs of
 //                  many states
-// best_totals      [2 * params.num_fsas], the score of an FSA's best path by
-//                  its backward and its forward scores
+// best_totals      [params.num_fsas][2], the score of an FSA's best path: of
+//                  the backward pass, of the forward pass
 //
 // There are two threadgroups for each FSA.
 [[max_total_threads_per_threadgroup(kCtcMaxThreads)]]
@@ -116,14 +119,15 @@ inline bool MayCutBestPath(float start, float end, Fsa fsa, float beam) {
          !(beam > apart + (float(fsa.num_rows) + 1.0f) * kEpsilon * size);
 }
 
-// The best path of an FSA as far as a simdgroup has followed it.
+// The part of an FSA's best path that a simdgroup has followed so far.
 struct BestPath {
   device int *arcs;  // [params.num_rows]
-  int time, state;   // its end
+  int time, state;   // where the part ends
 };
 
-// Follows it from its time to `end`, or until it ends before.  rows.At(t) has
-// the backward scores of times t.  All simdgroups do the same.
+// Follows the best path up to time `end`, or to where the path ends before.
+// rows.At(t) has the backward scores of time t.  All simdgroups of the
+// threadgroup do the same, so that all know the path's end.
 template <typename Rows>
 inline void Follow(constant CtcParams &params, Input input, Direction backward,
                    Rows rows, int end, thread BestPath &path) {
@@ -138,7 +142,7 @@ inline void Follow(constant CtcParams &params, Input input, Direction backward,
       int mine = none;
       if (i + lane < last) {
         const Arc arc = input.arcs[i + lane - input.fsa.arc_begin];
-        // In the order of MaxOfArcs(), whose maximum this is.
+        // The additions are those of MaxOfArcs(), in its order.
         if (next[arc.dest_state].r + arc.score +
                 ScoreAt(params, input.b_scores, input.fsa.first_row + path.time,
                         arc.label) ==
@@ -186,13 +190,13 @@ inline void FollowBlocks(constant CtcParams &params, Input input,
   }
 }
 
-// best, best_totals   as ctc_best_scores left them
-// scratch    as that of ctc_best_scores
+// best, best_totals   what ctc_best_scores wrote
+// scratch    as for ctc_best_scores
 // best_arcs  [params.num_fsas][params.num_rows], the arc of an FSA's best path
-//            at each time, where rounding may prune that path; else -1
+//            at each time if rounding may prune the path, else -1
 //
-// Each FSA is a threadgroup.  Of equal arcs the path takes the first one, as
-// GetBestArcs() of k2/csrc/best_paths.h.
+// There is one threadgroup for each FSA.  Of equal arcs the path takes the
+// first one, as in GetBestArcs() of k2/csrc/best_paths.h.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
@@ -244,14 +248,17 @@ kernel void ctc_best_path(device const Arc *arcs [[buffer(0)]],
     path.arcs[i] = -1;
 }
 
-// What decides which arcs of an FSA are kept, beside the scores of states.
+// What KeepArcs() needs beside the scores of states.
 struct Pruning {
   float cutoff;
   device const int *path;  // [params.num_rows], see best_arcs
   device uint *kept;
 };
 
-// Writes the words of `kept` of a row.
+// Writes the words of `kept` of the row at time t.
+//
+// to_src, to_dest       forward scores at times t and t + 1
+// from_src, from_dest   backward scores at times t and t + 1
 template <typename Forward, typename Backward>
 inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
                      int t, Forward to_src, Forward to_dest, Backward from_src,
@@ -288,7 +295,8 @@ inline void KeepArcs(constant CtcParams &params, Input input, Pruning pruning,
   }
 }
 
-// Writes the words of the rows that begin at the times it leaves.
+// A visitor of the backward pass that writes the words of `kept`: at time t
+// those of the row that begins there.
 template <typename Rows>
 struct KeepArcsOfRows {
   constant CtcParams &params;
@@ -298,7 +306,7 @@ struct KeepArcsOfRows {
 
   template <typename Scores>
   void Leave(int time, Scores from_src, Scores from_dest) const {
-    // Of the rows there, the last one begins before the last time.
+    // No row of this part begins at its last time.
     if (time + 1 == forward.end) return;
     KeepArcs(params, input, pruning, time, forward.At(time),
              forward.At(time + 1), from_src, from_dest);
@@ -314,13 +322,14 @@ struct KeepArcsOfRows {
   }
 };
 
-// best, best_totals, best_arcs   as the kernels before left them
-// scratch   as that of ctc_best_scores
+// best, best_totals   what ctc_best_scores wrote
+// best_arcs           what ctc_best_path wrote
+// scratch   as for ctc_best_scores
 // kept      [params.num_rows][params.num_words], a bit for each arc
 //
-// A threadgroup has a block of params.rows_of_best_block rows; the first one of
-// an FSA has all of them if threadgroup memory does not hold the scores of its
-// states.
+// There is one threadgroup for each block of params.rows_of_best_block rows. If
+// threadgroup memory is too small for the scores of an FSA, the threadgroup of
+// its first block does all blocks.
 [[max_total_threads_per_threadgroup(kCtcThreads)]]
 kernel void ctc_keep(device const Arc *arcs [[buffer(0)]],
                      device const int *state_begins [[buffer(1)]],

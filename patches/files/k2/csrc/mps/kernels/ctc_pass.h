@@ -21,41 +21,39 @@
 
 #include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/ctc.h"
-#include "k2/csrc/mps/kernels/two_float.h"
+#include "k2/csrc/mps/kernels/ctc_sums.h"
 
-// For kernels only: passes through the rows of a lattice that is never made.
+// For kernels only: CTC without a lattice.
 //
-// CTC without a lattice: the log-sum over the paths of the lattice that
-// intersect_dense makes of decoding graphs and b_scores, and its gradient.
+// intersect_dense makes a lattice of decoding graphs and b_scores.  These
+// kernels compute the log-sum over the paths of that lattice, and its gradient,
+// but never make the lattice.
 //
-// A state of that lattice is a state of a graph at a time 0 <= t <= R, R the
-// number of rows of its sequence.  An arc leads from time t to t + 1 and has
-// the score of its graph's arc plus that of its symbol in row t.
+// A state of the lattice is a state of a graph at a time 0 <= t <= R, where R
+// is the number of rows of the sequence.  An arc leads from time t to time t
+// + 1. Its score is the score of the graph's arc plus the score of its symbol
+// in row t of b_scores.
 //
 //   ctc_best_scores   scores the best path from the start to each state (the
-//                     forward pass) and from there to the end (backward),
+//                     forward pass) and from each state to the end (backward),
 //   ctc_best_path     finds the best path where rounding may prune it,
 //   ctc_keep          tells which arcs k2 keeps in its pruned lattice,
 //   ctc_sums          sums over the paths of kept arcs, forward and backward,
 //   ctc_gradient      sums posteriors of arcs for each element of b_scores,
-//   ctc_arc_gradient  the same for each arc of the graphs.
-//
-// The scores and sums of all states at all times would be most of the memory of
-// a step.  So ctc_best_scores and ctc_sums leave those of every 8th, 16th or
-// 32nd time only, the checkpoints.  What reads them has a threadgroup for each
-// block, the rows from a checkpoint to the next: it computes them again by the
-// same operations.  ctc_block_gradient does so in place of ctc_gradient.
+//   ctc_block_gradient  does so where ctc_sums wrote checkpoints only, see
+//                     ctc_blocks.h,
+//   ctc_arc_gradient  sums posteriors of arcs for each arc of the graphs.
 //
 // The recursions are those of A. Graves et al., Connectionist Temporal
 // Classification, 2006, section 4.1, on any graph in place of a chain.
 //
-// Each result is written by one thread, which adds in one order, so that all
-// runs give the same bits.
+// One thread writes each result, and adds in one order: all runs give the same
+// bits.
 
 // One FSA of the graphs and its sequence.
 struct Fsa {
-  int state_begin, num_states;  // into arrays of states of all graphs
-  int arc_begin, num_arcs;      // likewise
+  int state_begin, num_states;  // among the states of all graphs
+  int arc_begin, num_arcs;      // among the arcs of all graphs
   int first_row, num_rows;      // of b_scores
 };
 
@@ -69,8 +67,8 @@ inline Fsa GetFsa(int fsa, device const int *state_begins,
              b_begins[fsa], b_begins[fsa + 1] - b_begins[fsa]};
 }
 
-// Where the bit of an arc of a graph is among the words of a frame.  Graphs
-// share no word.
+// Returns the index, among the words of a frame, of the word that has the bit
+// of an arc.  Graphs share no word.
 inline int WordOf(int fsa, Fsa info, int arc_of_fsa) {
   return info.arc_begin / 32 + fsa + arc_of_fsa / 32;
 }
@@ -86,98 +84,15 @@ inline float ScoreAt(constant CtcParams &params, device const float *b_scores,
   return exists ? score : -INFINITY;
 }
 
-// Added to the score of a symbol at time t, which is late behind the middle.  A
-// product that is added elsewhere stands in an fma(), so that contraction does
-// not change a bit.
+// Returns what is added to the score of a penalized symbol at time t: more the
+// later, 0 in the middle.  The fma() with 0 rounds the product by itself, so
+// that the compiler cannot contract it with the addition that follows.
 inline float PenaltyAt(constant CtcParams &params, Fsa info, int t) {
   return metal::fma(static_cast<float>(t - ((info.num_rows - 1) >> 1)),
                     params.penalty, 0.0f);
 }
 
-// The score of the best path.  A sum of one term, so to say.
-struct BestScore {
-  float r;
-};
-
-// A score r + log(m) in single precision; as LogSum of two_float.h.
-struct FloatLogSum {
-  float r, m;
-};
-
-inline float MaxOfArcs(float r, FloatLogSum state, float arc_score) {
-  const float score = state.r + arc_score;
-  return score > r ? score : r;
-}
-
-inline float SumOfArcs(float m, float r, FloatLogSum state, float arc_score) {
-  // Without the rounding of state.r + arc_score, r is only a reference.
-  const TwoFloat score = TwoSum(state.r, arc_score);
-  const float diff = (score.high - r) + score.low;
-  return diff > -kMaxDiff ? metal::fma(state.m, metal::precise::exp(diff), m)
-                          : m;
-}
-
-inline FloatLogSum MakeLogSum(float r, float m) {
-  if (!(metal::fabs(r) < INFINITY)) return FloatLogSum{r, 1.0f};
-  if (m < kMaxSum) return FloatLogSum{r, m};
-  const float score = r + metal::precise::log(m);
-  return FloatLogSum{score, m * metal::precise::exp(r - score)};
-}
-
-inline BestScore Rounded(BestScore score) { return score; }
-inline FloatLogSum Rounded(FloatLogSum sum) { return sum; }
-inline FloatLogSum Rounded(LogSum sum) {
-  return FloatLogSum{sum.r.high, sum.m.high * metal::precise::exp(sum.r.low)};
-}
-
-inline float ScoreOf(FloatLogSum sum) {
-  return metal::fabs(sum.r) < INFINITY ? sum.r + metal::precise::log(sum.m)
-                                       : sum.r;
-}
-inline float ScoreOf(LogSum sum) { return Score(sum).high; }
-
-inline BestScore ToSum(float score, BestScore) { return BestScore{score}; }
-inline FloatLogSum ToSum(float score, FloatLogSum) {
-  return FloatLogSum{score, 1.0f};
-}
-inline LogSum ToSum(float score, LogSum) { return ToLogSum(score); }
-
-inline float None(float) { return -INFINITY; }
-inline TwoFloat None(TwoFloat) { return kNoScore; }
-inline float Zero(float) { return 0.0f; }
-inline TwoFloat Zero(TwoFloat) { return TwoFloat{0.0f, 0.0f}; }
-
-// The largest, and the sum, of the lanes that share a state.
-inline float MaxOfLanes(float r, int width) {
-  for (int distance = width / 2; distance > 0; distance /= 2) {
-    const float other = metal::simd_shuffle_xor(r, ushort(distance));
-    r = other > r ? other : r;
-  }
-  return r;
-}
-inline TwoFloat MaxOfLanes(TwoFloat r, int width) {
-  for (int distance = width / 2; distance > 0; distance /= 2) {
-    const TwoFloat other = {metal::simd_shuffle_xor(r.high, ushort(distance)),
-                            metal::simd_shuffle_xor(r.low, ushort(distance))};
-    r = IsLess(r, other) ? other : r;
-  }
-  return r;
-}
-inline float SumOfLanes(float m, int width) {
-  for (int distance = width / 2; distance > 0; distance /= 2)
-    m += metal::simd_shuffle_xor(m, ushort(distance));
-  return m;
-}
-inline TwoFloat SumOfLanes(TwoFloat m, int width) {
-  for (int distance = width / 2; distance > 0; distance /= 2) {
-    const TwoFloat other = {metal::simd_shuffle_xor(m.high, ushort(distance)),
-                            metal::simd_shuffle_xor(m.low, ushort(distance))};
-    m = AddSameSign(m, other);
-  }
-  return m;
-}
-
-// What the kernels read of one FSA, and the thread that reads it.
+// What a thread reads of one FSA, and which thread it is.
 struct Input {
   Fsa fsa;
   device const Arc *arcs;  // of this FSA
@@ -204,11 +119,11 @@ inline Input GetInput(constant CtcParams &params, int index, Fsa fsa,
 
 struct Direction {
   device const int *arc_begins;  // of each state of the FSA
-  device const int *entering;    // what they are into, if forward
-  bool forward;                  // else they are into the arcs of all FSAs
+  device const int *entering;  // forward: the list that arc_begins points into
+  bool forward;                // backward: arc_begins points into all arcs
 };
 
-// The other end of an arc, and what its score is made of.
+// An arc: the state at its other end, and the parts of its score.
 struct Step {
   int other;
   int column;  // of b_scores; -1 if there is none, or no arc
@@ -227,9 +142,9 @@ inline Step GetStep(constant CtcParams &params, Input input,
               params.has_penalties && input.penalized[i]};
 }
 
-// A time, as the arcs from there to the next time see it.
+// What the arcs from one time to the next share.
 struct Frame {
-  int first_word;  // of `kept`, of this FSA
+  int first_word;  // of this FSA in `kept`
   int row_begin;   // in b_scores
   float penalty;
 };
@@ -240,7 +155,7 @@ inline Frame GetFrame(constant CtcParams &params, Input input, int t) {
                PenaltyAt(params, input.fsa, t)};
 }
 
-// What the score of an arc in a frame is made of, as it is in memory.
+// What memory has for the score of an arc in a frame.
 struct Loaded {
   uint kept;  // a bit for each arc
   float score;
@@ -259,13 +174,13 @@ inline Loaded Load(Input input, Frame frame, Step step, Sum) {
                 LoadScore(input, frame, step)};
 }
 
-// The score of a symbol.  It alone, since the order of additions decides which
-// arcs are kept.
+// Returns the score of a symbol.  MaxOfArcs() adds the arc's score, since the
+// order of additions decides which arcs are kept.
 inline float ScoreOf(Loaded loaded, Frame, Step step, BestScore) {
   return step.column < 0 ? -INFINITY : loaded.score;
 }
 
-// The score of an arc in a frame; -inf if it is not kept.
+// Returns the score of an arc in a frame; -inf if the arc is not kept.
 template <typename Sum>
 inline float ScoreOf(Loaded loaded, Frame frame, Step step, Sum) {
   const bool is_kept = (loaded.kept >> (step.arc % 32) & 1) != 0;
@@ -289,8 +204,9 @@ inline R MaxOfArcs(R r, Sum state, Step, float score) {
   return MaxOfArcs(r, state, score);
 }
 
-// The arcs of a state that a lane has: the first kSteps ones by `steps` and
-// `scores`, number begin, begin + width, ... below end from memory.
+// Returns the largest score of a lane's arcs of a state.  The first kSteps arcs
+// are in `steps` and `scores`; the others, number begin, begin + width, ...
+// below end, are in memory.
 template <int kSteps, typename Sum, typename Sums>
 inline auto MaxOfState(constant CtcParams &params, Input input,
                        Direction direction, Frame frame,
@@ -308,7 +224,7 @@ inline auto MaxOfState(constant CtcParams &params, Input input,
   return MaxOfLanes(r, params.width);
 }
 
-// Sums over the arcs of a state.
+// Returns what a state has after a frame; the arguments are MaxOfState()'s.
 template <int kSteps, typename Sums>
 inline BestScore SumOfState(constant CtcParams &params, Input input,
                             Direction direction, Frame frame,
@@ -336,14 +252,14 @@ inline Sum SumOfState(constant CtcParams &params, Input input,
   return MakeLogSum(r, SumOfLanes(m, params.width));
 }
 
-// Steps of one FSA in one direction.
+// Takes `num_steps` steps of one FSA in one direction.
 //
-// time             of the sums in `previous`; of each row from there on
-// previous, next   sums of the states at the last time and at this one, which
-//                  change places after each step
+// time             the time of `previous`
+// previous, next   what the states have at the last time and at this time; the
+//                  two change places after each step
 // visitor          all threads call Leave(time, previous, next) before each
-//                  step, when `next` has what `previous` had a step before;
-//                  Take(time, state, sum) gets each sum that is made
+//                  step, while `next` still has the time before `previous`;
+//                  one thread calls Take(time, state, sum) for each new sum
 template <typename Sum, typename Sums, typename Visitor>
 METAL_FUNC void Pass(constant CtcParams &params, Input input,
                      Direction direction, int time, int num_steps,
@@ -354,7 +270,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
             first_state = input.thread_index / width,
             states_at_once = input.num_threads / width;
 
-  // Of the thread's first state.
+  // A lane keeps the first arcs of its first state in registers.
   const bool has_state = first_state < num_states;
   const int arc_begin =
                 has_state ? direction.arc_begins[first_state] + lane : 0,
@@ -369,9 +285,9 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
   const int more_arcs = arc_begin + kCtcArcsOfLane * width;
 
-  // Those of a frame are loaded one frame ahead, since nothing else in a frame
-  // waits for device memory.  Nothing is computed of them before they are
-  // needed, lest the frame wait for them.
+  // The loop loads the scores of a frame one frame ahead: no other part of a
+  // frame waits for device memory.  ScoreOf() comes at the end of the frame,
+  // lest the frame wait for the loads.
   const int change = direction.forward ? 1 : -1;
   int t = direction.forward ? time : time - 1;
   Frame frame = GetFrame(params, input, 0);
@@ -415,7 +331,7 @@ METAL_FUNC void Pass(constant CtcParams &params, Input input,
   }
 }
 
-// The sums before any step: paths begin in state `initial`.
+// Writes what the states have before any step: paths begin in state `initial`.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Begin(Input input, int initial, int time, Sums sums,
                   Visitor visitor) {
@@ -427,7 +343,7 @@ inline void Begin(Input input, int initial, int time, Sums sums,
   }
 }
 
-// Those of a checkpoint.
+// Writes what the states have at a checkpoint.
 template <typename Sum, typename Sums, typename Visitor>
 inline void Resume(Input input, device const Sum *checkpoint, int time,
                    Sums sums, Visitor visitor) {
@@ -436,97 +352,6 @@ inline void Resume(Input input, device const Sum *checkpoint, int time,
     const Sum sum = checkpoint[s];
     sums[s] = sum;
     visitor.Take(time, s, sum);
-  }
-}
-
-// Checkpoints are the rows of an FSA, what its states have at times 0, 1, ...,
-// R, whose time is a multiple of a block's rows, of which there are a power of
-// 2: first the backward rows, then the forward ones.  This is where they begin.
-inline int RowsBegin(constant CtcParams &params, Fsa fsa, int rows_of_block,
-                     bool forward) {
-  return (2 * fsa.state_begin + (forward ? fsa.num_states : 0)) *
-         (params.num_rows / rows_of_block + 1);
-}
-
-// A visitor of Pass() that keeps the rows of times begin, ..., end - 1.
-template <typename Rows>
-struct KeepRows {
-  Rows rows;
-  int begin, end, num_states;
-
-  Rows At(int time) const { return rows + (time - begin) * num_states; }
-
-  template <typename Sums>
-  void Leave(int, Sums, Sums) const {}
-
-  template <typename Sum>
-  void Take(int time, int s, Sum sum) const {
-    if (time >= begin && time < end) At(time)[s] = Rounded(sum);
-  }
-};
-
-// Where a threadgroup has the rows of an FSA that it computes again.
-template <typename Sums, typename Rows>
-struct BlockMemory {
-  Sums sums;     // [4][states], two for each direction
-  Rows rows;     // [num_rows][states]
-  int num_rows;  // more than visitors need of them for a row
-};
-
-// Goes through blocks last, last - 1, ..., first of one FSA.
-//
-// The backward sums begin with those of the block's last time, and each is
-// needed once.  Forward sums are kept, of as many times as there is memory for;
-// those of earlier times are computed once more later.
-//
-// needed    forward rows that the visitor needs for a row, its own and behind
-// visitor   of the backward pass; its `forward` has the forward rows, and
-//           Finish() is called as Leave() where no step follows
-template <typename Sum, typename Memory, typename Visitor>
-METAL_FUNC void WalkBlocks(constant CtcParams &params, Input input,
-                           Direction forward, Direction backward,
-                           int rows_of_block, device const Sum *checkpoints,
-                           int first, int last, int needed, Memory memory,
-                           Visitor visitor) {
-  const Fsa fsa = input.fsa;
-  const int num_states = fsa.num_states;
-  auto from_start = memory.sums, to_end = from_start + 2 * num_states,
-       next = to_end + num_states;
-  auto nothing = visitor.forward, keep = visitor.forward;
-  nothing.end = 0;
-  keep.num_states = num_states;
-  int end = metal::min((last + 1) * rows_of_block, fsa.num_rows);
-  if (end < fsa.num_rows) {
-    Resume<Sum>(input,
-                checkpoints + RowsBegin(params, fsa, rows_of_block, false) +
-                    (last + 1) * num_states,
-                end, to_end, nothing);
-  } else {
-    Begin<Sum>(input, num_states - 1, end, to_end, nothing);
-  }
-  for (int block = last; block >= first; --block) {
-    const int begin = block * rows_of_block;
-    while (end > begin) {
-      // NOLINTNEXTLINE
-      keep.begin = metal::max(begin, end - (memory.num_rows - needed + 1));
-      keep.end = end - 1 + needed;
-      Resume<Sum>(input,
-                  checkpoints + RowsBegin(params, fsa, rows_of_block, true) +
-                      block * num_states,
-                  begin, from_start, keep);
-      Pass<Sum>(params, input, forward, begin, keep.end - 1 - begin, from_start,
-                from_start + num_states, keep);
-      visitor.forward = keep;
-      Pass<Sum>(params, input, backward, end, end - keep.begin, to_end, next,
-                visitor);
-      if ((end - keep.begin) % 2 != 0) {
-        const auto last_sums = to_end;
-        to_end = next;
-        next = last_sums;
-      }
-      end = keep.begin;
-      visitor.Finish(end, to_end, next);
-    }
   }
 }
 

@@ -32,12 +32,12 @@ struct DenseFsaVecParams {
   int first_segment;
   int num_symbols;
   int sequence_stride, frame_stride, symbol_stride;  // of log_probs
-  int first_rows[kDvMaxSegments + 1];  // in scores; last, the end
+  int first_rows[kDvMaxSegments + 1];  // of segments in scores, then the end
   int sequences[kDvMaxSegments], start_frames[kDvMaxSegments];
 };
 
 struct DenseFsaVecGradParams {
-  int num_segments;  // of this dispatch, in the order of sequences
+  int num_segments;  // of this dispatch, ordered by sequence
   int num_frames, num_symbols;
   int adds;  // whether to add to the result of an earlier dispatch
   int sequences[kDvMaxSegments], first_rows[kDvMaxSegments];

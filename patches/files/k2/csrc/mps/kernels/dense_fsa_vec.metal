@@ -20,15 +20,17 @@
 
 #include "k2/csrc/mps/kernels/dense_fsa_vec.h"
 
-// The scores of a DenseFsaVec from log-probs: the rows of each segment with
-// -infinity for symbol -1, then a row for the final arc, where symbol -1 has 0
-// and others -infinity.
+// Makes the scores of a DenseFsaVec from log-probs, and computes the gradient.
+//
+// The first column of the scores is for symbol -1.  Each segment has a row for
+// each frame, where symbol -1 has -infinity, and then a row for the final arc,
+// where symbol -1 has 0 and all other symbols have -infinity.
 
 using namespace metal;
 
 // log_probs    see DenseFsaVecParams for where elements are
 // scores       [rows][num_symbols + 1]; the rows of these segments are written
-// row_splits   gets where these segments begin and end
+// row_splits   [segments + 1], gets the rows where these segments begin and end
 //
 // There is a threadgroup for each row.
 kernel void dense_fsa_vec(device const float *log_probs [[buffer(0)]],
@@ -81,7 +83,7 @@ kernel void dense_fsa_vec_grad(device const float *scores_grad [[buffer(0)]],
                                uint num_threads [[threads_per_threadgroup]]) {
   const int sequence = int(group) / params.num_frames,
             frame = int(group) % params.num_frames;
-  // The first segment of this sequence, or of a later one.
+  // Finds the first segment of this sequence, or of a later one.
   int first = 0, high = params.num_segments;
   while (first < high) {
     const int middle = (first + high) / 2;

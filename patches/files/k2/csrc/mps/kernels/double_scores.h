@@ -29,16 +29,16 @@ struct DoubleScoresParams {
   int log_semiring;  // else tropical
   int is_forward;    // else backward scores
   int of_totals;     // whether a gradient is given of the total scores only
-  int grad_stride;   // from that of one FSA to the next
-  int num_parts;     // threadgroups of an FSA, where it may have several
-  int first_batch;   // of this dispatch, where it goes through batches
-  int last_batch;    // the one behind the last of this dispatch
+  int grad_stride;   // from the gradient of one FSA's total to the next
+  int num_parts;     // threadgroups of an FSA, in kernels over arcs
+  int first_batch;   // of this dispatch, in kernels over batches
+  int last_batch;    // one past the last batch of this dispatch
 };
 
 enum DoubleScoresSizes {
   kDsSimdWidth = 32,
   kDsMaxThreads = 1024,
-  kDsArcThreads = 256,  // where an FSA may have several threadgroups
+  kDsArcThreads = 256,  // in kernels over arcs
 };
 
 #endif  // K2_CSRC_MPS_KERNELS_DOUBLE_SCORES_H_

@@ -23,26 +23,26 @@
 #include "k2/csrc/mps/kernels/two_float.h"
 
 // The scores of states, nearly in double precision (see two_float.h), and what
-// is made of them: total scores, posteriors of arcs, and gradients.
+// k2 computes from them: total scores, posteriors of arcs, and gradients.
 //
-// An FSA depends on no other: one threadgroup goes through the batches of one
-// FSA by itself, with a barrier in between.  No state depends on another one of
-// its batch, so each is a thread.  Two runs give the same bits.
+// One threadgroup goes through the batches of one FSA, with a barrier after
+// each batch.  The states of a batch do not depend on each other: each is a
+// thread. Two runs give the same bits.
 //
-// In the tropical semiring a state's score is a LogSum whose m is 1, or 0 where
-// the state's best path does not begin in the initial state.  The score is then
-// -infinity, but it may be so for other paths as well.
+// In the tropical semiring a state's score is a LogSum.  Its m is 1 if the
+// state's best path begins in the initial state, else 0.  m tells a state that
+// no path reaches from a state whose path has a score of -infinity.
 
 using namespace metal;
 
-// An arc as seen from the state that pulls over it.
+// An arc of a state, seen from that state.
 struct Link {
   int state;  // at the other end, an idx01
   float score;
   int arc;  // its index
 };
 
-// Batches of states.
+// The batches of states, and the FSA that a threadgroup works on.
 struct Batches {
   device const int *begins;  // [num_batches * num_fsas + 1], into states
   device const int *states;  // [num_states], an idx01
@@ -79,14 +79,14 @@ inline Link GetLink(EnteringArcs arcs, int state, int position) {
   return Link{state - arc.dest_state + arc.src_state, arc.score, index};
 }
 
-// What a thread does in a batch: a state, and its first arc.
+// A thread's work in a batch: a state, and its first arc.
 struct Work {
   Node node;
   Link link;
 };
 
-// That of number n of the batches as they come, for the state at `index` of
-// those of the FSA.
+// Returns the work for the FSA's state number `index` in the n-th batch that
+// the threadgroup goes through.
 template <typename Arcs>
 inline Work GetWork(Batches batches, Arcs arcs, int n, int index) {
   const Work none = {{-1, 0, 0}, {0, 0.0f, 0}};
@@ -119,13 +119,12 @@ inline Sum AddArc(bool log_semiring, Sum sum, LogSum state, Link link) {
 // What ComputeScores() writes.
 struct Scores {
   device LogSum *states;  // [num_states]
-  device float *totals;   // [num_fsas], -infinity if there is no state
+  device float *totals;   // [num_fsas], -infinity for an FSA without states
   device int *best_arcs;  // [num_states], only in the tropical semiring
 };
 
-// Computes the scores of the states of an FSA, from params.first_batch on.  An
-// earlier dispatch has computed the batches before.  Paths begin in state
-// `initial`; the score of `final` is the total score.
+// Computes the scores of an FSA's states in this dispatch's batches.  Paths
+// begin in state `initial`.  The score of state `final` is the total score.
 template <typename Arcs>
 inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
                           Arcs arcs, int initial, int final, Scores scores,
@@ -161,16 +160,16 @@ inline void ComputeScores(constant DoubleScoresParams &params, Batches batches,
         initial >= 0 ? Score(scores.states[final]).high : -INFINITY;
 }
 
-// Forward scores, backward scores, or both.  Each FSA is a threadgroup, each
-// direction num_fsas of them: the first ones compute forward scores if
-// params.is_forward.
+// Computes forward scores, backward scores, or both.  There is one threadgroup
+// for each FSA and direction.  If params.is_forward, the first num_fsas
+// threadgroups compute forward scores; all others compute backward scores.
 //
 // arcs            [num_arcs]
 // state_begins    [num_fsas + 1], the row splits of axis 1 of the FSAs
 // batch_begins, states   see Batches
 // leaving_begins  [num_states + 1], the row splits of axis 2 of the FSAs
 // entering_begins, entering   see EnteringArcs; only for forward scores
-// scores, totals, best_arcs   see Scores; those of the second direction follow
+// scores, totals, best_arcs   see Scores; for each direction
 [[max_total_threads_per_threadgroup(kDsMaxThreads)]]
 kernel void double_scores(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
@@ -208,7 +207,7 @@ kernel void double_scores(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// The scores as floats.  Each state is a thread.
+// Rounds scores to floats.  There is one thread for each state.
 //
 // scores   [num_states]
 // rounded  [num_states]; all are written
@@ -220,11 +219,14 @@ kernel void double_rounded(device const LogSum *scores [[buffer(0)]],
 }
 
 // Gradients of the scores of states, and of total scores in the tropical
-// semiring.  An arc adds to the score of one of its states: this state pulls
-// over the arc.  The arc's part of that score is its share.  The gradient of an
-// arc is its share of the state's gradient.  The gradient of a state is the sum
-// of the gradients of the arcs over which others pull from it, and of what the
-// caller gives.
+// semiring.
+//
+// The score of a state is a sum over arcs: in the forward direction over the
+// arcs that enter the state, in the backward direction over the arcs that leave
+// it. The share of an arc is its part of that sum, from 0 to 1.  The gradient
+// of the arc is its share of the state's gradient.  The gradient of a state is
+// the caller's gradient plus the gradients of the arcs through which other
+// states use its score.
 
 inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   if (sum.r.high == -INFINITY) return TwoFloat{0.0f, 0.0f};
@@ -234,8 +236,8 @@ inline TwoFloat ShareOf(LogSum path, LogSum sum) {
   return Mul(Exp(diff), Div(path.m, sum.m));
 }
 
-// What a threadgroup does where an FSA has params.num_parts of them, which do
-// not depend on each other.
+// A threadgroup's part of an FSA, where params.num_parts threadgroups work on
+// each FSA.
 struct Part {
   int fsa, begin, end;  // its states, none if begin == end
   int first, step;      // the first element of thread 0, and to the next one
@@ -250,8 +252,8 @@ inline Part GetPart(constant DoubleScoresParams &params,
               params.num_parts * int(num_threads)};
 }
 
-// The shares of arcs in forward scores if params.is_forward, else in backward
-// scores.  Threadgroups are parts of FSAs, see Part.
+// Computes the shares of arcs: in forward scores if params.is_forward, else in
+// backward scores.  Each threadgroup does a Part.
 //
 // scores, best_arcs   see Scores
 // shares              [num_arcs]
@@ -282,7 +284,8 @@ kernel void double_shares(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// Returns the product, rounded once; what floats give if it is not finite.
+// Returns the product, rounded once; if that is not finite, the product of
+// floats.
 inline float Scale(TwoFloat a, float b) {
   const float product = Mul(a, TwoFloat{b, 0.0f}).high;
   return fabs(product) < INFINITY ? product : a.high * b;
@@ -292,23 +295,23 @@ inline float Scale(TwoFloat a, float b) {
 struct Gradients {
   device const LogSum *scores;    // [num_states]
   device const TwoFloat *shares;  // [num_arcs]
-  device const float *grad;       // the caller's: [num_states], or only that of
-                                  // total scores, [num_fsas], grad_stride apart
+  device const float *grad;       // the caller's: of scores, [num_states]; or,
+                                  // if params.of_totals, of total scores,
+                                  // [num_fsas], grad_stride apart
   device TwoFloat *state_grad;    // [num_states], scratch
   device float *arc_grad;         // [num_arcs]; all are written
 };
 
-// Computes gradients of an FSA, from params.first_batch on.  `arcs` are those
-// over which other states pull from a state.  `final` is the state whose score
-// is the total score.  Where no path leads there, as ShortestPath() has it, the
-// gradient is 0.
+// Computes the gradients of an FSA in this dispatch's batches.  `arcs` are the
+// arcs through which other states use a state's score.  The score of state
+// `final` is the total score; the gradient is 0 if no path reaches `final`, as
+// in ShortestPath().
 template <typename Arcs>
 inline void Backprop(constant DoubleScoresParams &params, Batches batches,
                      Arcs arcs, int final, Gradients of, int thread_index,
                      int num_threads) {
-  const float factor = params.of_totals
-                           ? of.grad[long(batches.fsa) * params.grad_stride]
-                           : 1.0f;
+  const float factor =
+      params.of_totals ? of.grad[long(batches.fsa) * params.grad_stride] : 1.0f;
   Work ahead = GetWork(batches, arcs, params.first_batch, thread_index);
   for (int n = params.first_batch; n < params.last_batch; ++n) {
     Work work = ahead;
@@ -341,8 +344,8 @@ inline void Backprop(constant DoubleScoresParams &params, Batches batches,
   }
 }
 
-// The gradient of forward scores if params.is_forward, else of backward scores.
-// Each FSA is a threadgroup.
+// Computes the gradient of forward scores if params.is_forward, else of
+// backward scores.  There is one threadgroup for each FSA.
 //
 // entering_begins, entering   see EnteringArcs; only for backward scores
 // scores, shares, grad, state_grad, arc_grad   see Gradients
@@ -364,9 +367,9 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
                             uint thread_index [[thread_index_in_threadgroup]],
                             uint num_threads [[threads_per_threadgroup]]) {
   const Gradients of = {scores, shares, grad, state_grad, arc_grad};
-  const Batches batches = {batch_begins, states,   params.num_fsas,
-                           params.num_batches,     int(fsa),
-                           bool(params.is_forward)};
+  const Batches batches = {batch_begins,    states,
+                           params.num_fsas, params.num_batches,
+                           int(fsa),        bool(params.is_forward)};
   if (params.is_forward) {
     Backprop(params, batches, LeavingArcs{arcs, leaving_begins},
              state_begins[fsa + 1] - 1, of, int(thread_index),
@@ -377,7 +380,8 @@ kernel void double_backprop(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// The logarithms of the posteriors of arcs.  Threadgroups are parts of FSAs.
+// Computes the logarithms of the posteriors of arcs.  Each threadgroup does a
+// Part.
 //
 // arc_post     [num_arcs]; all are written
 kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
@@ -404,9 +408,9 @@ kernel void double_arc_post(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// The gradient of total scores in the log semiring: that of each arc is its
-// posterior times the gradient of the total score.  Threadgroups are parts of
-// FSAs.
+// Computes the gradient of total scores in the log semiring.  The gradient of
+// an arc is its posterior times the gradient of the total score.  Each
+// threadgroup does a Part.
 //
 // grad      [num_fsas], params.grad_stride elements apart
 // arc_grad  [num_arcs]; all are written
@@ -430,26 +434,26 @@ kernel void double_totals_backprop(
   for (int i = leaving_begins[begin] + part.first + int(thread_index);
        i < leaving_begins[end]; i += part.step) {
     const Arc arc = arcs[i];
-    arc_grad[i] =
-        factor *
-        ValueOf(GetPosterior(forward_scores[begin + arc.src_state], arc.score,
-                             backward_scores[begin + arc.dest_state], total));
+    arc_grad[i] = factor * ValueOf(GetPosterior(
+                               forward_scores[begin + arc.src_state], arc.score,
+                               backward_scores[begin + arc.dest_state], total));
   }
 }
 
-// The gradient of what double_arc_post does for the scores of states.  For the
-// scores of arcs it is arc_grad itself.
+// Computes the gradient of double_arc_post for the scores of states.  (For the
+// scores of arcs, the gradient is arc_grad itself.)
 //
-// A state's forward score counts in the arcs that leave it, its backward score
-// in those that enter it.  The forward score of an FSA's final state and the
-// backward score of its initial state count as its total score instead, by one
-// half each, in all of its arcs.  All sums are in the order of the arcs.
+// A state's forward score is a term of the posteriors of the arcs that leave
+// the state, its backward score of the arcs that enter it.  The total score is
+// a term of all posteriors of an FSA.  Its gradient goes in halves to the
+// forward score of the final state and to the backward score of the initial
+// state.  All sums are in the order of the arcs.
 //
-// Threadgroups are parts of FSAs.
+// Each threadgroup does a Part.
 //
 // arc_grad       [num_arcs], the gradient of arc_post
 // forward_grad   [num_states], the gradient of forward scores; all are written
-// backward_grad  [num_states], that of backward scores; all are written
+// backward_grad  [num_states], the gradient of backward scores; all are written
 [[max_total_threads_per_threadgroup(kDsArcThreads)]]
 kernel void double_arc_post_backprop(
     device const float *arc_grad [[buffer(0)]],

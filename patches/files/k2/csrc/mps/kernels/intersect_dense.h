@@ -26,15 +26,16 @@ struct IntersectDenseParams {
   int num_columns;  // of b_scores
   int num_scores;   // elements of b_scores that may be read
   int width;        // lanes for each state: 1, 2, 4, 8, 16 or 32
-  int first_frame;  // of this dispatch, counted from the end of a sequence in
-                    // the backward pass
-  int last_frame;   // the one behind the last of this dispatch
+  int first_frame;  // of this dispatch; the backward pass counts from the end
+                    // of a sequence
+  int last_frame;   // one past the last frame of this dispatch
 };
 
 enum IntersectDenseSizes {
   kIdSimdWidth = 32,
   kIdMaxThreads = 1024,
-  // The most states of an FSA whose scores fit twice into threadgroup memory.
+  // States of the largest FSA of which threadgroup memory keeps the scores of
+  // two frames.
   kIdMaxCachedStates = 1024,
   // Arcs that a lane keeps in registers.
   kIdArcsOfLane = 4,

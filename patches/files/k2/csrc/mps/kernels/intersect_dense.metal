@@ -18,43 +18,39 @@
 
 #include <metal_stdlib>
 
+#include "k2/csrc/mps/kernels/arc.h"
 #include "k2/csrc/mps/kernels/intersect_dense.h"
 
 // The forward and the backward pass of MultiGraphDenseIntersect.
 //
-// An FSA depends on no other, and its forward pass not on its backward pass.
-// So each pass of each FSA is one threadgroup, which goes through the frames
-// by itself: a dispatch is all frames, or many of them.  A state takes the
-// largest score of its arcs: in the forward pass those that enter it, in the
-// backward pass those that leave it.  No order matters to that, so results are
-// those of the CPU to the bit.
+// A state's score is the largest score of its arcs: of the arcs that enter it
+// in the forward pass, of the arcs that leave it in the backward pass.  The
+// order of the arcs does not change a maximum, so the scores are the CPU's, to
+// the bit.
 //
-// `width` lanes share a state, where states have many arcs.  The first arcs of
-// a thread's first state stay in registers, and what they need of a frame is
-// loaded one frame ahead, since nothing else in a frame has to wait for device
-// memory: FSAs with up to kIdMaxCachedStates states keep the scores of the
-// frame before in threadgroup memory.
+// One threadgroup does one pass of one FSA: it goes through the frames, and
+// never waits for another threadgroup.  `width` lanes share a state, so that a
+// state with many arcs is not slow.
+//
+// Two things keep a frame short.  FSAs with up to kIdMaxCachedStates states
+// keep the scores of the last frame in threadgroup memory.  A lane keeps the
+// first arcs of its first state in registers, and loads their columns of
+// b_scores one frame ahead.
 
 using namespace metal;
 
 static_assert(2 * kIdMaxCachedStates * 4 <= 32768,
               "Metal's limit of threadgroup memory");
 
-// As in k2/csrc/fsa.h.
-struct Arc {
-  int src_state, dest_state, label;
-  float score;
-};
-
 // What one pass of one FSA reads.
 struct Graph {
   device const Arc *arcs;        // of all FSAs
   device const int *arc_begins;  // of each state of this FSA
-  device const int *entering;    // what they are into, if forward
-  bool forward;                  // else they are into `arcs`
+  device const int *entering;  // forward: the list that arc_begins points into
+  bool forward;                // backward: arc_begins points into `arcs`
 };
 
-// The other end of an arc, its score and its column in b_scores.
+// An arc: the state at its other end, its score and its column in b_scores.
 struct Step {
   int other;
   float score;
@@ -70,7 +66,7 @@ inline Step GetStep(Graph graph, int position) {
 }
 
 // Returns an element of the row of b_scores that begins at `row`.  As on the
-// CPU, where a column just behind the last one is the next row's first.
+// CPU, the column behind the last one is the first one of the next row.
 inline float ScoreAt(constant IntersectDenseParams &params,
                      device const float *b_scores, int row, int column) {
   const int at = row + column;
@@ -82,31 +78,99 @@ inline float ScoreAt(constant IntersectDenseParams &params,
 // NaN is never the largest.
 inline float Larger(float x, float best) { return x > best ? x : best; }
 
+// The scores of an FSA's states at one time.
+struct Scores {
+  device float *states;
+  threadgroup float *cache;  // a copy, if is_cached
+  bool is_cached;
+
+  float Get(int state) const {
+    return is_cached ? cache[state] : states[state];
+  }
+  void Set(int state, float score) const {
+    states[state] = score;
+    if (is_cached) cache[state] = score;
+  }
+};
+
 // Returns the largest score of arcs number begin, begin + width, ... below end.
-template <typename Scores>
 inline float BestOfArcs(constant IntersectDenseParams &params,
                         device const float *b_scores, int row, Graph graph,
                         int begin, int end, Scores previous) {
   float best = -INFINITY;
   for (int i = begin; i < end; i += params.width) {
     const Step step = GetStep(graph, i);
-    best = Larger(previous[step.other] + step.score +
+    best = Larger(previous.Get(step.other) + step.score +
                       ScoreAt(params, b_scores, row, step.column),
                   best);
   }
   return best;
 }
 
-// The largest of the lanes that share a state.
+// Returns the largest score of the lanes that share a state.
 inline float BestOfLanes(float best, int width) {
   for (int distance = width / 2; distance > 0; distance /= 2)
     best = Larger(simd_shuffle_xor(best, ushort(distance)), best);
   return best;
 }
 
+// The first arcs of a lane's first state.
+struct FirstArcs {
+  Step steps[kIdArcsOfLane];
+  float columns[kIdArcsOfLane];  // their elements of the frame's row
+  int more,
+      end;  // the arcs that are not in `steps`: every width-th from `more`
+};
+
+inline FirstArcs GetFirstArcs(Graph graph, int state, int num_states, int lane,
+                              int width) {
+  const bool exists = state < num_states;
+  const int begin = exists ? graph.arc_begins[state] + lane : 0;
+  FirstArcs ans;
+  ans.end = exists ? graph.arc_begins[state + 1] : 0;
+  ans.more = begin + kIdArcsOfLane * width;
+  for (int i = 0; i < kIdArcsOfLane; ++i) {
+    const int position = begin + i * width;
+    const Step none = {0, -INFINITY, 0};
+    ans.steps[i] = position < ans.end ? GetStep(graph, position) : none;
+  }
+  return ans;
+}
+
+// Computes the scores of the states after one frame, whose row of b_scores
+// begins at `row`.
+inline void DoFrame(constant IntersectDenseParams &params,
+                    device const float *b_scores, int row, Graph graph,
+                    thread const FirstArcs &first, int num_states,
+                    int thread_index, int num_threads, Scores previous,
+                    Scores next) {
+  const int width = params.width, lane = thread_index % width,
+            first_state = thread_index / width;
+  float best = -INFINITY;
+  for (int i = 0; i < kIdArcsOfLane; ++i)
+    best = Larger(previous.Get(first.steps[i].other) + first.steps[i].score +
+                      first.columns[i],
+                  best);
+  best = Larger(
+      BestOfArcs(params, b_scores, row, graph, first.more, first.end, previous),
+      best);
+  // All lanes of a simdgroup go through this loop equally often, since
+  // BestOfLanes() needs all lanes.
+  for (int s = first_state;;) {
+    best = BestOfLanes(best, width);
+    if (lane == 0 && s < num_states) next.Set(s, best);
+    s += num_threads / width;
+    if (s - first_state >= num_states) break;
+    best = s < num_states ? BestOfArcs(params, b_scores, row, graph,
+                                       graph.arc_begins[s] + lane,
+                                       graph.arc_begins[s + 1], previous)
+                          : -INFINITY;
+  }
+}
+
 // arcs             [a.NumElements()]
 // state_begins     [a.Dim0() + 1], the row splits of axis 1 of a
-// leaving_begins   [a.TotSize(1) + 1], those of axis 2
+// leaving_begins   [a.TotSize(1) + 1], the row splits of axis 2 of a
 // entering_begins  [a.TotSize(1) + 1], into `entering`
 // entering         [a.NumElements()], arcs by the states that they enter
 // b_scores         [frames][stride]
@@ -119,7 +183,7 @@ inline float BestOfLanes(float best, int width) {
 //                  the end, then their forward scores after t frames
 //
 // There are two threadgroups for each FSA.  A dispatch whose first frame is not
-// 0 goes on from the state_scores of that step.
+// 0 continues from the state_scores of that step.
 [[max_total_threads_per_threadgroup(kIdMaxThreads)]]
 kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
@@ -151,84 +215,40 @@ kernel void intersect_dense(device const Arc *arcs [[buffer(0)]],
             last_frame = min(params.last_frame, num_frames);
   if (first_frame != 0 && first_frame >= num_frames) return;
   const bool cached = num_states <= kIdMaxCachedStates;
-  const int width = params.width, lane = int(thread_index) % width,
-            first_state = int(thread_index) / width,
-            states_at_once = int(num_threads) / width;
-  const int offset = 2 * begin + (forward ? num_states : 0);
+  const int offset = 2 * begin + (forward ? num_states : 0),
+            initial = forward ? 0 : num_states - 1, width = params.width;
 
-  device float *scores = state_scores + step_begins[first_frame] + offset;
-  const int initial = forward ? 0 : num_states - 1;
+  Scores scores = {state_scores + step_begins[first_frame] + offset,
+                   cache + first_frame % 2 * kIdMaxCachedStates, cached};
   for (int s = int(thread_index); s < num_states; s += int(num_threads)) {
-    if (first_frame == 0) scores[s] = s == initial ? 0.0f : -INFINITY;
-    if (cached) cache[first_frame % 2 * kIdMaxCachedStates + s] = scores[s];
+    if (first_frame == 0)
+      scores.Set(s, s == initial ? 0.0f : -INFINITY);
+    else if (cached)
+      scores.cache[s] = scores.states[s];
   }
-
-  // Of the thread's first state.
-  const bool has_state = first_state < num_states;
-  const int arc_begin = has_state ? graph.arc_begins[first_state] + lane : 0,
-            arc_end = has_state ? graph.arc_begins[first_state + 1] : 0;
-  Step steps[kIdArcsOfLane];
-  float frame[kIdArcsOfLane];
+  FirstArcs first = GetFirstArcs(graph, int(thread_index) / width, num_states,
+                                 int(thread_index) % width, width);
   const int row_step = forward ? params.stride : -params.stride;
   int row = (forward ? first_row : first_row + num_frames - 1) * params.stride +
             first_frame * row_step;
-  for (int i = 0; i < kIdArcsOfLane; ++i) {
-    const int position = arc_begin + i * width;
-    const Step none = {0, -INFINITY, 0};
-    steps[i] = position < arc_end ? GetStep(graph, position) : none;
-    frame[i] =
-        num_frames > 0 ? ScoreAt(params, b_scores, row, steps[i].column) : 0.0f;
-  }
-  const int more_arcs = arc_begin + kIdArcsOfLane * width;
+  for (int i = 0; i < kIdArcsOfLane; ++i)
+    first.columns[i] =
+        num_frames > 0 ? ScoreAt(params, b_scores, row, first.steps[i].column)
+                       : 0.0f;
 
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   for (int t = first_frame + 1; t <= last_frame; ++t) {
-    device const float *previous = scores;
-    threadgroup const float *cached_previous =
-        cache + (t - 1) % 2 * kIdMaxCachedStates;
-    threadgroup float *cached_scores = cache + t % 2 * kIdMaxCachedStates;
-    scores = state_scores + step_begins[t] + offset;
-
+    const Scores next = {state_scores + step_begins[t] + offset,
+                         cache + t % 2 * kIdMaxCachedStates, cached};
     const int next_row = t < num_frames ? row + row_step : row;
-    float next_frame[kIdArcsOfLane];
+    float ahead[kIdArcsOfLane];
     for (int i = 0; i < kIdArcsOfLane; ++i)
-      next_frame[i] = ScoreAt(params, b_scores, next_row, steps[i].column);
-
-    float best = -INFINITY;
-    for (int i = 0; i < kIdArcsOfLane; ++i) {
-      const float before =
-          cached ? cached_previous[steps[i].other] : previous[steps[i].other];
-      best = Larger(before + steps[i].score + frame[i], best);
-    }
-    if (more_arcs < arc_end) {
-      best = Larger(cached ? BestOfArcs(params, b_scores, row, graph, more_arcs,
-                                        arc_end, cached_previous)
-                           : BestOfArcs(params, b_scores, row, graph, more_arcs,
-                                        arc_end, previous),
-                    best);
-    }
-    // All lanes of a simdgroup go through this loop equally often.
-    for (int s = first_state;;) {
-      best = BestOfLanes(best, width);
-      if (lane == 0 && s < num_states) {
-        scores[s] = best;
-        if (cached) cached_scores[s] = best;
-      }
-      s += states_at_once;
-      if (s - first_state >= num_states) break;
-      best = -INFINITY;
-      if (s < num_states) {
-        const int others_begin = graph.arc_begins[s] + lane,
-                  others_end = graph.arc_begins[s + 1];
-        best = cached ? BestOfArcs(params, b_scores, row, graph, others_begin,
-                                   others_end, cached_previous)
-                      : BestOfArcs(params, b_scores, row, graph, others_begin,
-                                   others_end, previous);
-      }
-    }
-
+      ahead[i] = ScoreAt(params, b_scores, next_row, first.steps[i].column);
+    DoFrame(params, b_scores, row, graph, first, num_states, int(thread_index),
+            int(num_threads), scores, next);
+    for (int i = 0; i < kIdArcsOfLane; ++i) first.columns[i] = ahead[i];
     row = next_row;
-    for (int i = 0; i < kIdArcsOfLane; ++i) frame[i] = next_frame[i];
+    scores = next;
     threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   }
 }

@@ -26,10 +26,10 @@ struct LatticeParams {
   int num_fsas;
   int num_states;   // of all FSAs
   int num_steps;    // times: one more than rows of the longest sequence
-  int num_words;    // of 32 states, in a step
+  int num_words;    // of 32 states at one time
   int stride;       // from a row of b_scores to the next
   int num_columns;  // of b_scores
-  float beam;       // -infinity keeps nothing but the best paths
+  float beam;       // -infinity keeps the best paths only
   int has_best_arcs;
 };
 
@@ -40,7 +40,7 @@ struct BestPathsParams {
 
 struct BatchesParams {
   int num_fsas;
-  int num_steps;  // which are the batches
+  int num_steps;  // as many as batches
   int num_states;
   int num_arcs;
 };
@@ -54,18 +54,18 @@ struct LatticeGradParams {
   int num_graph_arcs;
 };
 
-// What the host reads before it allocates a lattice.
+// The totals that the host reads before it allocates a lattice.
 enum LatticeTotals {
   kLtStates = 0,
   kLtArcs = 1,
-  kLtLeavingArcs = 2,    // of the graph, from the states that are kept
+  kLtLeavingArcs = 2,    // arcs of the graph that leave kept states
   kLtNotProperties = 3,  // bits of FsaBasicProperties that the lattice lacks
   kLtRounding = 4,       // whether rounding may take an arc of a best path
   kLtDifference = 5,     // bits of the largest |forward - backward total score|
   kLtNumTotals = 6
 };
 
-// Added to the bits of kLtNotProperties: the host has to look for itself.
+// A bit of kLtNotProperties: the host has to find the properties itself.
 enum LatticeFlags { kLtUnknown = 0x40000000 };
 
 enum LatticeSizes { kLtSimdWidth = 32, kLtMaxThreads = 1024 };

@@ -18,25 +18,22 @@
 
 #include <metal_stdlib>
 
-#include "k2/csrc/mps/kernels/arc.h"
-#include "k2/csrc/mps/kernels/lattice.h"
-#include "k2/csrc/mps/kernels/simdgroup.h"
+#include "k2/csrc/mps/kernels/lattice_frames.h"
 
-// The lattice of intersect_dense from the scores of its states, as
-// MultiGraphDenseIntersect::FormatOutput() makes it: the same states and arcs
-// in the same order, with the same bits.
+// Makes the lattice of intersect_dense from the scores of its states.  States,
+// arcs, their order and every bit are those that
+// MultiGraphDenseIntersect::FormatOutput() gives on the CPU.
 //
-// A state of the lattice is a state of the graph at one of times 0..T, T the
-// number of the sequence's frames; all copies of an FSA's states at one time
-// are a frame here.  Frames are ordered by FSA, then by time.  A simdgroup does
-// a frame by itself, 32 states or arcs at a time, so nothing waits for another
-// frame and no order is left to chance:
+// A frame is here all states of one FSA at one time.  Frames are ordered by
+// FSA, then by time.
 //
-//   count_lattice    how many states and arcs of each frame are kept
-//   place_lattice    where those of each frame begin, and the totals
-//   emit_lattice     states, arcs and maps, each at its place
+//   count_lattice    counts the states and arcs of each frame that are kept
+//   place_lattice    adds up the counts: where each frame begins, and totals
+//   emit_lattice     writes states, arcs and maps, each at its place
 //
-// The unpruned product is never in memory, but for a bit for each state.
+// A simdgroup works on one frame, 32 states or arcs at a time.  It waits for no
+// other frame, and two runs give the same bits.  Of the unpruned product, only
+// one bit for each state is in memory.
 
 using namespace metal;
 
@@ -48,141 +45,155 @@ constant int kMaybeAccessible = 0x80;
 constant int kMaybeCoaccessible = 0x100;
 constant int kNonempty = 0x02;
 
-// What was intersected, and the scores of states; see intersect_dense.metal.
-struct Input {
-  device const Arc *arcs;
-  device const int *state_begins, *leaving_begins, *entering_begins, *entering;
-  device const float *b_scores;
-  device const int *b_begins, *a_to_b_map;
-  device const float *state_scores;  // step t begins at 2 * num_states * t
-  // [num_fsas * num_steps], if has_best_arcs: the arc of the best path that
-  // leaves each frame, -1 if there is none.
-  device const int *best_arcs;
-  int num_states, num_steps, num_words;
-};
-
-// An FSA and its sequence.
-struct Fsa {
-  int first_state, num_states;  // in the graph
-  int first_frame, last_time, first_row;
-};
-
-inline Fsa GetFsa(Input in, int fsa) {
-  const int b = in.a_to_b_map[fsa], first_row = in.b_begins[b],
-            first_state = in.state_begins[fsa];
-  return Fsa{first_state, in.state_begins[fsa + 1] - first_state,
-             fsa * in.num_steps, in.b_begins[b + 1] - first_row, first_row};
+// The buffers that all kernels of this file begin with.
+inline Input GetInput(device const Arc *arcs, device const int *state_begins,
+                      device const int *leaving_begins,
+                      device const int *entering_begins,
+                      device const int *entering, device const float *b_scores,
+                      device const int *b_begins, device const int *a_to_b_map,
+                      device const float *state_scores,
+                      device const int *best_arcs) {
+  return Input{arcs,         state_begins, leaving_begins, entering_begins,
+               entering,     b_scores,     b_begins,       a_to_b_map,
+               state_scores, best_arcs};
 }
 
-inline device const float *ForwardAt(Input in, Fsa fsa, int t) {
-  return in.state_scores + 2 * (long(t) * in.num_states + fsa.first_state) +
-         fsa.num_states;
+// Returns the index of a frame's first word; see count_lattice.  No two FSAs
+// share a word, and an FSA's last word need not be full: each FSA has one word
+// more than its states fill.
+inline long WordsOf(Fsa fsa, int index, int t, constant LatticeParams &params) {
+  return long(t) * params.num_words + fsa.first_state / kLtSimdWidth + index;
 }
 
-inline device const float *BackwardAt(Input in, Fsa fsa, int t) {
-  return in.state_scores +
-         2 * (long(fsa.last_time - t) * in.num_states + fsa.first_state);
+// Returns `value` of the last lane before this one whose bit is set in `bits`,
+// or `none` if there is no such lane.
+inline int OfLaneBefore(int value, uint bits, int lane, int none) {
+  const uint below = Below(bits, lane);
+  const int before =
+      simd_shuffle(value, ushort(below == 0 ? lane : HighestBit(below)));
+  return below == 0 ? none : before;
 }
 
-inline float StartScore(Input in, Fsa fsa) {
-  return fsa.num_states == 0 ? -INFINITY : BackwardAt(in, fsa, 0)[0];
-}
-
-inline float EndScore(Input in, Fsa fsa) {
-  return fsa.num_states == 0
-             ? -INFINITY
-             : ForwardAt(in, fsa, fsa.last_time)[fsa.num_states - 1];
-}
-
-// What is at most this far from the best path is pruned.
-inline float Cutoff(Input in, Fsa fsa, constant LatticeParams &params) {
-  const float start = StartScore(in, fsa), end = EndScore(in, fsa);
-  return (start < end ? start : end) - params.beam;
-}
-
-// The arc of the best path that leaves an FSA's states at time t, or -1.
-inline int BestArc(Input in, Fsa fsa, int t, constant LatticeParams &params) {
-  return params.has_best_arcs && t < fsa.last_time
-             ? in.best_arcs[fsa.first_frame + t]
-             : -1;
-}
-
-// The states of an FSA at one time.
-struct States {
-  device const float *forward, *backward;
-  float cutoff;
-  int best;  // the state of the best path, or -1
-};
-
-inline States GetStates(Input in, Fsa fsa, int t, float cutoff,
-                        constant LatticeParams &params) {
-  States ans = {ForwardAt(in, fsa, t), BackwardAt(in, fsa, t), cutoff, -1};
-  const int before = t > 0 ? BestArc(in, fsa, t - 1, params) : -1,
-            after = BestArc(in, fsa, t, params);
-  if (after >= 0) ans.best = in.arcs[after].src_state;
-  if (before >= 0) ans.best = in.arcs[before].dest_state;
-  return ans;
-}
-
-inline bool IsKept(States states, int state) {
-  return states.forward[state] + states.backward[state] > states.cutoff ||
-         state == states.best;
-}
-
-// The arcs from an FSA's states at one time to those at the next.
-struct Arcs {
-  States from, to;
-  device const float *row;  // of b_scores
-  int num_columns;
-  int best;  // the arc of the best path, or -1
-};
-
-inline Arcs GetArcs(Input in, Fsa fsa, int t, float cutoff,
-                    constant LatticeParams &params) {
-  return Arcs{GetStates(in, fsa, t, cutoff, params),
-              GetStates(in, fsa, t + 1, cutoff, params),
-              in.b_scores + long(fsa.first_row + t) * params.stride,
-              params.num_columns, BestArc(in, fsa, t, params)};
-}
-
-// k2 keeps label + 1 in 16 bits.
-inline int Column(Arc arc) { return (arc.label + 1) & 0xffff; }
-
-inline float ArcScore(Arcs arcs, Arc arc) {
-  const int column = Column(arc);
-  return column < arcs.num_columns ? arc.score + arcs.row[column] : -INFINITY;
-}
-
-inline bool IsKept(Arcs arcs, Arc arc, int index) {
-  if (index == arcs.best) return true;
-  return IsKept(arcs.from, arc.src_state) && IsKept(arcs.to, arc.dest_state) &&
-         arcs.from.forward[arc.src_state] + ArcScore(arcs, arc) +
-                 arcs.to.backward[arc.dest_state] >
-             arcs.from.cutoff;
-}
-
-// Where the words of a frame begin, see count_lattice: room for as many as all
-// FSAs may have, since each may need one that it does not fill.
-inline long WordsOf(Input in, Fsa fsa, int index, int t) {
-  return long(t) * in.num_words + fsa.first_state / kLtSimdWidth + index;
+// Returns `value` of the last lane whose bit is set; `bits` is not 0.
+inline int OfLastLane(int value, uint bits) {
+  return simd_shuffle(value, ushort(HighestBit(bits)));
 }
 
 // What is kept of a frame.
 struct Count {
   int states, arcs;
-  int leaving_arcs;  // of the graph, from these states
-  int not_properties;
+  int leaving_arcs;    // arcs of the graph that leave the kept states
+  int not_properties;  // bits of the properties that the frame breaks
 };
 
-// What precedes an arc among those that are kept.
-struct Last {
-  int src_state, dest_state, label;
-};
+// Counts the kept states of a frame, and writes the frame's words.  Only
+// leaving_arcs differs between lanes.
+inline Count CountStates(States states, Fsa fsa, device const int *arc_begins,
+                         device uint2 *words, int lane) {
+  Count count = {0, 0, 0, 0};
+  const int num_words = (fsa.num_states + kLtSimdWidth - 1) / kLtSimdWidth;
+  for (int word = 0; word < num_words; ++word) {
+    const int s = word * kLtSimdWidth + lane;
+    const bool kept = s < fsa.num_states && IsKept(states, s);
+    if (kept) count.leaving_arcs += arc_begins[s + 1] - arc_begins[s];
+    const uint bits = Ballot(kept);
+    if (lane == 0) words[word] = uint2(bits, uint(count.states));
+    count.states += int(popcount(bits));
+  }
+  return count;
+}
 
-// arcs, ...      see Input
-// words          for each frame a bit for each state, that it is kept, and how
-//                many bits of the frame are before these 32
-// counts         [num_fsas * num_steps]
+// Returns the properties that an arc breaks which follows another arc of the
+// same state.
+inline int BrokenOrder(int label_before, int dest_before, int label, int dest) {
+  // As unsigned numbers, label -1 is the largest.
+  const uint before = uint(label_before), order = uint(label);
+  int broken = order <= before ? kArcSortedAndDeterministic : 0;
+  if (order < before || (order == before && dest < dest_before))
+    broken |= kArcSorted;
+  return broken;
+}
+
+// Counts the kept arcs that leave a frame, arcs begin, ..., end - 1 of the
+// graph.  Returns the number of states that these arcs leave.  not_properties
+// differs between lanes.
+inline int CountLeavingArcs(Input in, Arcs leaving, int begin, int end,
+                            int lane, thread Count &count) {
+  int num_sources = 0, last_src = -1, last_dest = -1, last_label = -1;
+  for (; begin < end; begin += kLtSimdWidth) {
+    const int i = begin + lane;
+    const Arc arc = in.arcs[i < end ? i : begin];
+    const bool kept = i < end && IsKept(leaving, arc, i);
+    const uint bits = Ballot(kept);
+    const int label = Column(arc) - 1,
+              src = OfLaneBefore(arc.src_state, bits, lane, last_src),
+              dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest),
+              label_before = OfLaneBefore(label, bits, lane, last_label);
+    const bool is_first = src != arc.src_state;
+    num_sources += int(popcount(Ballot(kept && is_first)));
+    if (kept && label == 0) count.not_properties |= kEpsilonFree;
+    if (kept && !is_first)
+      count.not_properties |=
+          BrokenOrder(label_before, dest, label, arc.dest_state);
+    if (bits != 0) {
+      last_src = OfLastLane(arc.src_state, bits);
+      last_dest = OfLastLane(arc.dest_state, bits);
+      last_label = OfLastLane(label, bits);
+    }
+    count.arcs += int(popcount(bits));
+  }
+  return num_sources;
+}
+
+// Returns the number of a frame's states that kept arcs enter.  The arcs are
+// number begin, ..., end - 1 of in.entering, ordered by the states they enter.
+inline int CountEntered(Input in, Arcs entering, int begin, int end, int lane) {
+  int num_dests = 0, last_dest = -1;
+  for (; begin < end; begin += kLtSimdWidth) {
+    const int at = begin + lane, i = in.entering[at < end ? at : begin];
+    const Arc arc = in.arcs[i];
+    const uint bits = Ballot(at < end && IsKept(entering, arc, i));
+    const int dest = OfLaneBefore(arc.dest_state, bits, lane, last_dest);
+    num_dests += int(popcount(bits & Ballot(dest != arc.dest_state)));
+    if (bits != 0) last_dest = OfLastLane(arc.dest_state, bits);
+  }
+  return num_dests;
+}
+
+// Counts the kept arcs of a frame that has kept states, and finds the
+// properties that the frame breaks.
+inline void CountArcs(Input in, Fsa fsa, int t, float cutoff, int lane,
+                      constant LatticeParams &params, thread Count &count) {
+  const int last = fsa.num_states - 1;
+  const bool has_start = IsKept(GetStates(in, fsa, 0, cutoff, params), 0),
+             has_end = IsKept(GetStates(in, fsa, fsa.last_time, cutoff, params),
+                              last);
+  // The properties assume that an FSA begins and ends in these states.
+  if (!has_start || !has_end) count.not_properties |= kLtUnknown;
+
+  int num_sources = 0, num_dests = 0;
+  if (t < fsa.last_time) {
+    device const int *begins = in.leaving_begins + fsa.first_state;
+    num_sources =
+        CountLeavingArcs(in, GetArcs(in, fsa, t, cutoff, params), begins[0],
+                         begins[fsa.num_states], lane, count);
+  }
+  if (t > 0) {
+    device const int *begins = in.entering_begins + fsa.first_state;
+    num_dests = CountEntered(in, GetArcs(in, fsa, t - 1, cutoff, params),
+                             begins[0], begins[fsa.num_states], lane);
+  }
+  // The initial state counts as entered, and the final state as left.
+  if (count.states != num_dests + (t == 0 && has_start ? 1 : 0))
+    count.not_properties |= kMaybeAccessible;
+  if (count.states != num_sources + (t == fsa.last_time && has_end ? 1 : 0))
+    count.not_properties |= kMaybeCoaccessible;
+}
+
+// arcs, ...   see Input
+// words       for each 32 states of a frame: a bit for each state that is kept,
+//             and the number of kept states of the frame before these 32
+// counts      [num_fsas * num_steps]
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
                           device const int *state_begins [[buffer(1)]],
@@ -198,128 +209,34 @@ kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
                           device uint2 *words [[buffer(11)]],
                           device Count *counts [[buffer(12)]],
                           uint thread_index [[thread_position_in_grid]]) {
-  const Input in = {arcs,
-                    state_begins,
-                    leaving_begins,
-                    entering_begins,
-                    entering,
-                    b_scores,
-                    b_begins,
-                    a_to_b_map,
-                    state_scores,
-                    best_arcs,
-                    params.num_states,
-                    params.num_steps,
-                    params.num_words};
+  const Input in =
+      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
   if (index >= params.num_fsas) return;
-  const Fsa fsa = GetFsa(in, index);
+  const Fsa fsa = GetFsa(in, index, params);
   if (t > fsa.last_time) {
     if (lane == 0) counts[frame] = Count{0, 0, 0, 0};
     return;
   }
   const float cutoff = Cutoff(in, fsa, params);
-  const States states = GetStates(in, fsa, t, cutoff, params);
-  Count count = {0, 0, 0, 0};
-
-  device const int *arc_begins = leaving_begins + fsa.first_state;
-  const int num_words = (fsa.num_states + kLtSimdWidth - 1) / kLtSimdWidth;
-  device uint2 *frame_words = words + WordsOf(in, fsa, index, t);
-  for (int word = 0; word < num_words; ++word) {
-    const int s = word * kLtSimdWidth + lane;
-    const bool kept = s < fsa.num_states && IsKept(states, s);
-    if (kept) count.leaving_arcs += arc_begins[s + 1] - arc_begins[s];
-    const uint bits = Ballot(kept);
-    if (lane == 0) frame_words[word] = uint2(bits, uint(count.states));
-    count.states += int(popcount(bits));
-  }
+  Count count = CountStates(GetStates(in, fsa, t, cutoff, params), fsa,
+                            leaving_begins + fsa.first_state,
+                            words + WordsOf(fsa, index, t, params), lane);
+  if (count.states > 0) CountArcs(in, fsa, t, cutoff, lane, params, count);
   count.leaving_arcs = simd_sum(count.leaving_arcs);
-
-  if (count.states > 0) {
-    // Properties are about where FSAs begin and end; usually that is here.
-    const int last = fsa.num_states - 1;
-    const bool has_start = IsKept(GetStates(in, fsa, 0, cutoff, params), 0),
-               has_end = IsKept(
-                   GetStates(in, fsa, fsa.last_time, cutoff, params), last);
-    if (!has_start || !has_end) count.not_properties |= kLtUnknown;
-
-    int num_sources = 0, num_dests = 0;
-    if (t < fsa.last_time) {
-      const Arcs leaving = GetArcs(in, fsa, t, cutoff, params);
-      Last last_kept = {-1, -1, -1};
-      const int end = arc_begins[fsa.num_states];
-      for (int begin = arc_begins[0]; begin < end; begin += kLtSimdWidth) {
-        const int i = begin + lane;
-        const Arc arc = in.arcs[i < end ? i : begin];
-        const bool kept = i < end && IsKept(leaving, arc, i);
-        const uint bits = Ballot(kept);
-        const int label = Column(arc) - 1;
-        // As unsigned numbers, label -1 is the largest.
-        const uint order = uint(label);
-        const uint below = Below(bits, lane);
-        const ushort from = ushort(below == 0 ? lane : HighestBit(below));
-        const int src = simd_shuffle(arc.src_state, from),
-                  dest = simd_shuffle(arc.dest_state, from),
-                  other_label = simd_shuffle(label, from);
-        const Last before =
-            below == 0 ? last_kept : Last{src, dest, other_label};
-        const bool is_first = before.src_state != arc.src_state;
-        num_sources += int(popcount(Ballot(kept && is_first)));
-        if (kept) {
-          if (label == 0) count.not_properties |= kEpsilonFree;
-          if (!is_first) {
-            const uint other = uint(before.label);
-            if (order <= other)
-              count.not_properties |= kArcSortedAndDeterministic;
-            if (order < other ||
-                (order == other && arc.dest_state < before.dest_state))
-              count.not_properties |= kArcSorted;
-          }
-        }
-        if (bits != 0) {
-          const ushort highest = ushort(HighestBit(bits));
-          last_kept = Last{simd_shuffle(arc.src_state, highest),
-                           simd_shuffle(arc.dest_state, highest),
-                           simd_shuffle(label, highest)};
-        }
-        count.arcs += int(popcount(bits));
-      }
-    }
-    if (t > 0) {
-      const Arcs entering_arcs = GetArcs(in, fsa, t - 1, cutoff, params);
-      device const int *begins = entering_begins + fsa.first_state;
-      int last_dest = -1;
-      const int end = begins[fsa.num_states];
-      for (int begin = begins[0]; begin < end; begin += kLtSimdWidth) {
-        const int at = begin + lane, i = entering[at < end ? at : begin];
-        const Arc arc = in.arcs[i];
-        const uint bits = Ballot(at < end && IsKept(entering_arcs, arc, i));
-        const uint below = Below(bits, lane);
-        const int other = simd_shuffle(
-            arc.dest_state, ushort(below == 0 ? lane : HighestBit(below)));
-        const bool is_first =
-            (below == 0 ? last_dest : other) != arc.dest_state;
-        num_dests += int(popcount(bits & Ballot(is_first)));
-        if (bits != 0)
-          last_dest = simd_shuffle(arc.dest_state, ushort(HighestBit(bits)));
-      }
-    }
-    // The first state of an FSA is entered, and its last one left.
-    if (count.states != num_dests + (t == 0 && has_start ? 1 : 0))
-      count.not_properties |= kMaybeAccessible;
-    if (count.states != num_sources + (t == fsa.last_time && has_end ? 1 : 0))
-      count.not_properties |= kMaybeCoaccessible;
-  }
   count.not_properties = simd_or(count.not_properties);
   if (lane == 0) counts[frame] = count;
 }
 
-// counts          [num_fsas * num_steps]
-// frame_states    [num_fsas * num_steps + 1], gets the number of states before
-// a frame frame_arcs      [num_fsas * num_steps + 1], that of arcs totals
-// [kLtNumTotals]
+// counts         [num_fsas * num_steps]
+// frame_states   [num_fsas * num_steps + 1], gets the number of states before
+//                each frame
+// frame_arcs     [num_fsas * num_steps + 1], gets the number of arcs before
+//                each frame
+// totals         [kLtNumTotals], see LatticeTotals
 //
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
@@ -340,19 +257,9 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
                           device long *totals [[buffer(14)]],
                           uint thread_index [[thread_index_in_threadgroup]],
                           uint num_threads [[threads_per_threadgroup]]) {
-  const Input in = {arcs,
-                    state_begins,
-                    leaving_begins,
-                    entering_begins,
-                    entering,
-                    b_scores,
-                    b_begins,
-                    a_to_b_map,
-                    state_scores,
-                    best_arcs,
-                    params.num_states,
-                    params.num_steps,
-                    params.num_words};
+  const Input in =
+      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int num_frames = params.num_fsas * params.num_steps;
   threadgroup long states[kLtMaxThreads], numbers[kLtMaxThreads],
       leaving[kLtMaxThreads];
@@ -364,7 +271,7 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
     atomic_store_explicit(&rounding, 0, memory_order_relaxed);
     atomic_store_explicit(&difference, 0, memory_order_relaxed);
   }
-  // Each thread does a number of frames in a row.
+  // Each thread adds up `each` frames that follow each other.
   const int each = (num_frames + threads - 1) / threads,
             begin = min(thread_id * each, num_frames),
             end = min(begin + each, num_frames);
@@ -394,7 +301,7 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-  // Beyond 32 bits nobody looks at them.
+  // The host refuses totals of more than 32 bits, and reads no place then.
   int state_begin = int(states[thread_id] - num_states),
       arc_begin = int(numbers[thread_id] - num_arcs);
   for (int i = begin; i < end; ++i) {
@@ -412,12 +319,13 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
   int is_near = 0;
   float largest = 0.0f;
   for (int i = thread_id; i < params.num_fsas; i += threads) {
-    const Fsa fsa = GetFsa(in, i);
+    const Fsa fsa = GetFsa(in, i, params);
     if (frame_arcs[fsa.first_frame] ==
         frame_arcs[fsa.first_frame + params.num_steps])
       lacks |= kNonempty;
     // See MayCutBestPath() in k2/csrc/best_paths.h.
-    const float start = StartScore(in, fsa), end_score = EndScore(in, fsa),
+    const float start = StartScore(in, fsa, params),
+                end_score = EndScore(in, fsa, params),
                 apart = fabs(end_score - start),
                 size = fmax(fabs(start), fabs(end_score));
     if (!(params.beam >
@@ -428,7 +336,7 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
   }
   atomic_fetch_or_explicit(&not_properties, lacks, memory_order_relaxed);
   atomic_fetch_or_explicit(&rounding, is_near, memory_order_relaxed);
-  // Floats that are not negative are in the order of their bits.
+  // The bits of floats that are not negative have the order of the floats.
   atomic_fetch_max_explicit(&difference, as_type<int>(largest),
                             memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -444,7 +352,7 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// The number of states of a frame that are kept and before `state`.
+// Returns the number of kept states of a frame before `state`.
 inline int Rank(device const uint2 *words, int state) {
   const uint2 word = words[state / kLtSimdWidth];
   return int(word.y) + int(popcount(Below(word.x, state % kLtSimdWidth)));
@@ -452,11 +360,13 @@ inline int Rank(device const uint2 *words, int state) {
 
 // words        see count_lattice
 // frame_states, frame_arcs   see place_lattice
-// row_splits1  [num_fsas + 1], row_ids1 [states], row_splits2 [states + 1] and
-// row_ids2 [arcs] are those of the lattice
-// out          [arcs], its arcs
-// arc_map_a    [arcs], the arc of the graph that each was made of
-// arc_map_b    [arcs], the element of b_scores
+// row_splits1  [num_fsas + 1], like the next three an array of the lattice
+// row_ids1     [states]
+// row_splits2  [states + 1]
+// row_ids2     [arcs]
+// out          [arcs], gets the arcs of the lattice
+// arc_map_a    [arcs], gets the arc of the graph that each arc was made of
+// arc_map_b    [arcs], gets the element of b_scores that each arc was made of
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
                          device const int *state_begins [[buffer(1)]],
@@ -480,24 +390,14 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
                          device int *arc_map_a [[buffer(19)]],
                          device int *arc_map_b [[buffer(20)]],
                          uint thread_index [[thread_position_in_grid]]) {
-  const Input in = {arcs,
-                    state_begins,
-                    leaving_begins,
-                    entering_begins,
-                    entering,
-                    b_scores,
-                    b_begins,
-                    a_to_b_map,
-                    state_scores,
-                    best_arcs,
-                    params.num_states,
-                    params.num_steps,
-                    params.num_words};
+  const Input in =
+      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int frame = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   const int index = frame / params.num_steps, t = frame % params.num_steps;
   if (index >= params.num_fsas) return;
-  const Fsa fsa = GetFsa(in, index);
+  const Fsa fsa = GetFsa(in, index, params);
   const int states_begin = frame_states[frame],
             states_end = frame_states[frame + 1],
             fsa_begin = frame_states[fsa.first_frame],
@@ -511,8 +411,8 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
   int last_row = states_begin - 1;
   if (position < arcs_end) {
     const Arcs leaving = GetArcs(in, fsa, t, Cutoff(in, fsa, params), params);
-    device const uint2 *from_words = words + WordsOf(in, fsa, index, t);
-    device const uint2 *to_words = words + WordsOf(in, fsa, index, t + 1);
+    device const uint2 *from_words = words + WordsOf(fsa, index, t, params);
+    device const uint2 *to_words = words + WordsOf(fsa, index, t + 1, params);
     const int end = leaving_begins[fsa.first_state + fsa.num_states];
     for (int begin = leaving_begins[fsa.first_state]; begin < end;
          begin += kLtSimdWidth) {
@@ -522,21 +422,19 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
       const uint bits = Ballot(kept);
       if (bits == 0) continue;
       const int row = kept ? states_begin + Rank(from_words, arc.src_state) : 0;
-      const uint below = Below(bits, lane);
-      const int other =
-          simd_shuffle(row, ushort(below == 0 ? lane : HighestBit(below)));
+      const int row_before = OfLaneBefore(row, bits, lane, last_row);
       if (kept) {
-        const int at = position + int(popcount(below)), column = Column(arc);
+        const int at = position + int(popcount(Below(bits, lane))),
+                  column = Column(arc);
         out[at] = Arc{row - fsa_begin,
                       states_end + Rank(to_words, arc.dest_state) - fsa_begin,
                       column - 1, ArcScore(leaving, arc)};
         row_ids2[at] = row;
         arc_map_a[at] = i;
         arc_map_b[at] = (fsa.first_row + t) * params.stride + column;
-        for (int r = (below == 0 ? last_row : other) + 1; r <= row; ++r)
-          row_splits2[r] = at;
+        for (int r = row_before + 1; r <= row; ++r) row_splits2[r] = at;
       }
-      last_row = simd_shuffle(row, ushort(HighestBit(bits)));
+      last_row = OfLastLane(row, bits);
       position += int(popcount(bits));
     }
   }
@@ -548,16 +446,16 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
   }
 }
 
-// Follows the best path of each FSA by its backward scores: of equal arcs the
-// first one is taken, as by FindBestPaths() of k2/csrc/best_paths.h.
+// Follows the best path of each FSA by the backward scores.  Of equal arcs the
+// path takes the first one, as in FindBestPaths() of k2/csrc/best_paths.h.
 //
 // best_arcs   [num_fsas * num_steps]; all are written
-// paths       [num_fsas][3], gets the number of a path's states, that of arcs
-//             of the graph that leave them, and the state after the last step:
-//             0, 0 and -1 if there is no path
+// paths       [num_fsas][3], gets the number of a path's states, the number of
+//             arcs of the graph that leave these states, and the state after
+//             the last step; 0, 0 and -1 if there is no path
 //
-// There is one simdgroup for each FSA.  A dispatch that does not begin with
-// step 0 goes on from `paths`.
+// There is one simdgroup for each FSA.  A dispatch whose first step is not 0
+// continues from `paths`.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
 kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device const int *state_begins [[buffer(1)]],
@@ -573,28 +471,18 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
                             device int *paths [[buffer(11)]],
                             constant BestPathsParams &steps [[buffer(12)]],
                             uint thread_index [[thread_position_in_grid]]) {
-  const Input in = {arcs,
-                    state_begins,
-                    leaving_begins,
-                    entering_begins,
-                    entering,
-                    b_scores,
-                    b_begins,
-                    a_to_b_map,
-                    state_scores,
-                    best_arcs,
-                    params.num_states,
-                    params.num_steps,
-                    params.num_words};
+  const Input in =
+      GetInput(arcs, state_begins, leaving_begins, entering_begins, entering,
+               b_scores, b_begins, a_to_b_map, state_scores, best_arcs);
   const int index = int(thread_index) / kLtSimdWidth,
             lane = int(thread_index) % kLtSimdWidth;
   if (index >= params.num_fsas) return;
-  const Fsa fsa = GetFsa(in, index);
+  const Fsa fsa = GetFsa(in, index, params);
   device int *path = paths + 3 * index;
   int num_states = 1, num_leaving = 0,
-      state = StartScore(in, fsa) > -INFINITY ? 0 : -1;
+      state = StartScore(in, fsa, params) > -INFINITY ? 0 : -1;
   if (steps.first_step > 0) {
-    // Lane 0 alone reads `path`, since it alone writes there.
+    // Lane 0 writes `path`, so only lane 0 can read it without a barrier.
     if (lane == 0) {
       num_states = path[0];
       num_leaving = path[1];
@@ -605,8 +493,8 @@ kernel void find_best_paths(device const Arc *arcs [[buffer(0)]],
   for (int t = steps.first_step; t < steps.last_step; ++t) {
     int best = INT_MAX;
     if (state >= 0 && t < fsa.last_time) {
-      const float score = BackwardAt(in, fsa, t)[state];
-      device const float *next = BackwardAt(in, fsa, t + 1);
+      const float score = BackwardAt(in, fsa, t, params)[state];
+      device const float *next = BackwardAt(in, fsa, t + 1, params);
       device const float *row =
           in.b_scores + long(fsa.first_row + t) * params.stride;
       const int begin = leaving_begins[fsa.first_state + state],

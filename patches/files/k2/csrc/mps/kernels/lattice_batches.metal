@@ -22,23 +22,23 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The batches of states of a lattice, and the arcs that enter states.  Arcs go
-// from a time to the next, so the states of one time, of all FSAs, are a
-// batch; see lattice.metal for frames.
+// The batches of states of a lattice, and the arcs that enter states.  An arc
+// leads from one time to the next, so the states of all FSAs at one time are a
+// batch.  lattice.metal says what a frame is.
 
 using namespace metal;
 
-// The arcs that enter each state, in the order of arcs: those that leave a
-// frame are sorted by the states of the next one, a counting sort.  A simdgroup
-// does a frame, 32 arcs at a time; of the lanes with the same state the first
-// one counts for all.
+// Lists the arcs that enter each state, in the order of arcs.  A simdgroup does
+// one frame: it sorts the arcs that enter the frame by state, 32 at a time,
+// with a counting sort.  Of the lanes with the same state, the first one counts
+// for all.
 //
 // arcs           [num_arcs]
 // frame_states   [num_fsas * num_steps + 1], into states
 // frame_arcs     [num_fsas * num_steps + 1], into arcs
-// next           [num_states], for this kernel alone
+// next           [num_states], scratch
 // row_splits     [num_states + 1], gets where the arcs of each state begin
-// incoming       [num_arcs], gets their indexes
+// incoming       [num_arcs], gets the indexes of the arcs
 kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
                           device const int *frame_states [[buffer(1)]],
                           device const int *frame_arcs [[buffer(2)]],
@@ -70,7 +70,7 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
         same |= uint(simd_broadcast(state, ushort(j)) == state) << j;
       const int before = int(popcount(Below(same, lane))),
                 count = int(popcount(same));
-      // Read by all lanes before the first one of each state writes.
+      // All lanes read here; the first one of each state writes below.
       const int from = state >= 0 ? mine[state] : 0;
       if (pass == 1 && state >= 0) incoming[from + before] = i;
       simdgroup_barrier(mem_flags::mem_device);
@@ -94,11 +94,12 @@ kernel void incoming_arcs(device const Arc *arcs [[buffer(0)]],
   if (frame == 0 && lane == 0) row_splits[params.num_states] = params.num_arcs;
 }
 
-// How many states are before each part of a batch that belongs to one FSA;
-// batches are ordered by time, then by FSA.
+// Computes the row splits of the batches, a ragged array indexed
+// [time][FSA][state].
 //
-// row_splits1   [num_steps + 1], the row splits of axis 1 of all batches
-// row_splits2   [num_steps * num_fsas + 1], those of axis 2
+// frame_states  [num_fsas * num_steps + 1], into states
+// row_splits1   [num_steps + 1], the row splits of axis 1
+// row_splits2   [num_steps * num_fsas + 1], the row splits of axis 2
 //
 // There is one threadgroup.
 [[max_total_threads_per_threadgroup(kLtMaxThreads)]]
@@ -118,7 +119,7 @@ kernel void place_batches(device const int *frame_states [[buffer(0)]],
             begin = min(thread_id * each, num_parts),
             end = min(begin + each, num_parts);
   int own = 0;
-  // Twice: for what is before the thread's parts, then to write.
+  // The first pass adds up the thread's parts, the second one writes.
   for (int pass = 0; pass < 2; ++pass) {
     int sum = pass == 0 ? 0 : sums[thread_id] - own;
     for (int i = begin; i < end; ++i) {
@@ -141,10 +142,10 @@ kernel void place_batches(device const int *frame_states [[buffer(0)]],
   if (thread_id == threads - 1) row_splits2[num_parts] = params.num_states;
 }
 
-// What is in the batches; a simdgroup does a frame.
+// Fills in the states of the batches.  A simdgroup does one frame.
 //
 // frame_states   see incoming_arcs
-// row_splits2    what place_batches returned
+// row_splits2    see place_batches
 // states         [num_states], gets the states of the batches
 kernel void fill_batches(device const int *frame_states [[buffer(0)]],
                          device const int *row_splits2 [[buffer(1)]],

@@ -21,19 +21,19 @@
 #include "k2/csrc/mps/kernels/lattice.h"
 #include "k2/csrc/mps/kernels/simdgroup.h"
 
-// The gradients of what was intersected from that of the lattice's arcs.  Each
-// element has one owner, which adds up in the order of the lattice's arcs: two
-// runs give the same bits, which are those of IndexAdd() on the CPU.  See
-// lattice.metal for frames.
+// The gradients of the graphs and of b_scores from the gradient of the
+// lattice's arcs.  One thread adds up each element, in the order of the
+// lattice's arcs: the bits are those of IndexAdd() on the CPU, in each run.
+// lattice.metal says what a frame is.
 
 using namespace metal;
 
-// A row of b_scores is that of a frame, or of as many as FSAs share its
-// sequence.  A simdgroup does it, 32 arcs at a time; of the lanes with the same
-// element the first one adds for all.
+// Adds up the gradient of b_scores.  A simdgroup does one row, 32 arcs at a
+// time. The arcs are those of one frame of each FSA that has the row's
+// sequence.  Of the lanes with the same element, the first one adds for all.
 //
-// arc_grad       [number of arcs of the lattice]
-// arc_map_b      [the same], the element of b_scores
+// arc_grad       [arcs of the lattice]
+// arc_map_b      [arcs of the lattice], the element of b_scores
 // frame_arcs     [num_fsas * num_steps + 1], into arcs
 // row_begins     [num_sequences + 1], into rows
 // a_to_b_map     [num_fsas], the sequence of an FSA; not decreasing
@@ -55,7 +55,7 @@ kernel void dense_grad(device const float *arc_grad [[buffer(0)]],
   for (int i = lane; i < params.num_columns; i += kLtSimdWidth)
     grad[first + i] = 0.0f;
   simdgroup_barrier(mem_flags::mem_device);
-  // The first FSA of this sequence, or of a later one.
+  // Finds the first FSA of this sequence, or of a later one.
   int fsa = 0;
   for (int high = params.num_fsas; fsa < high;) {
     const int middle = (fsa + high) / 2;
@@ -87,12 +87,15 @@ kernel void dense_grad(device const float *arc_grad [[buffer(0)]],
   }
 }
 
-// A thread does an arc of the graph.  Of an arc of the graph there is at most
-// one in a frame, where arcs are in the graph's order.
+// Adds up the gradient of the graph's scores.  A thread does one arc of the
+// graph. A frame has at most one arc that was made of it, and has its arcs in
+// the graph's order.
 //
-// arc_map_a      [number of arcs of the lattice], the arc of the graph
+// arc_grad       [arcs of the lattice]
+// arc_map_a      [arcs of the lattice], the arc of the graph
+// frame_arcs     [num_fsas * num_steps + 1], into arcs
 // state_begins   [num_fsas + 1], the row splits of axis 1 of the graph
-// leaving_begins   those of axis 2
+// leaving_begins   the row splits of axis 2 of the graph
 // grad           [num_graph_arcs]; all are written
 kernel void graph_grad(device const float *arc_grad [[buffer(0)]],
                        device const int *arc_map_a [[buffer(1)]],

@@ -27,23 +27,24 @@ struct MutualInformationParams {
   int S;                // length of x
   int T;                // length of y
   int t_offset;         // 0, or -1 if px has shape [B][S][T] ("modified")
-  int has_boundary;     // whether the boundary is to be read
+  int has_boundary;     // whether the kernel reads `boundary`
   int num_sequences;    // B
-  int scratch_columns;  // of what a band hands to the next, 0 if there is one
+  int scratch_columns;  // of the row that a band hands to the next band; 0 if
+                        // there is one band
   int scratch_stride;   // elements of scratch for each sequence
-  // A dispatch has num_sequences threadgroups for each band.  In band i they
-  // do `length` rounds from round begin - i * delay on.
+  // A dispatch has num_sequences threadgroups for each band.  Band i does
+  // `length` rounds from round begin - i * delay on.
   int begin;
   int length;
   int delay;
 };
 
-// How the work is divided.  These are all the numbers that there are to tune.
+// How the work is divided.  All numbers to tune are here.
 enum MutualInformationTuning {
   kMiColumns = 8,    // of a chunk
-  kMiMovers = 2,     // simdgroups that load and store, for each strip; even
+  kMiMovers = 2,     // simdgroups of a strip that load and store; even
   kMiMaxStrips = 4,  // of a band
-  // What a dispatch costs more than its rounds, in rounds.
+  // The cost of starting a dispatch, in rounds.
   kMiRoundsToStart = 12,
 };
 
@@ -51,9 +52,10 @@ enum MutualInformationSizes {
   kMiRows = 32,  // of a strip, one for each lane of a simdgroup
   kMiThreadsPerStrip = (1 + kMiMovers) * kMiRows,
   kMiMaxThreads = kMiMaxStrips * kMiThreadsPerStrip,
-  // Rounds that a strip is behind the strip above it, at most.
+  // The most rounds that a strip is behind the strip above it.
   kMiMaxLag = (kMiColumns - 1 + kMiRows - 1) / kMiColumns + 1,
-  // Elements of scratch for what a dispatch leaves of a strip to the next one.
+  // Elements of scratch in which a dispatch saves a strip for the next
+  // dispatch.
   kMiSavedSize = 4 * kMiRows,
 };
 

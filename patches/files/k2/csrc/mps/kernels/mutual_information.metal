@@ -31,19 +31,21 @@ using namespace metal;
 // py        [B][S + 1][T], of the type of px
 // boundary  [B][4]: s_begin, t_begin, s_end, t_end; not read if
 //           !params.has_boundary
-// p         [B][S + 1][T + 1], written inside of the boundary: NOT the score
-//           of a cell, but its share.  It is 1 if t == t_begin, else 0 if
-//           s == s_begin.  If that of s_begin, t_begin is kNotAllFinite, others
-//           may be anything, and what is not finite stands for no gradient.
+// p         [B][S + 1][T + 1], written inside of the boundary: the share of
+//           each cell, NOT its score.  A share is 1 if t == t_begin, else 0 if
+//           s == s_begin.  If the share of the first cell is kNotAllFinite,
+//           other shares may be anything; a share that is not finite then gives
+//           a gradient of 0.
 // ans       [B], the score of s_end, t_end
 // scratch   [B][scratch_stride].  For several bands: the last row of a band,
-//           [scratch_columns][2], and what a dispatch leaves to the next one,
-//           [strips of all bands][kMiSavedSize].  For the recursion by
-//           diagonals, at the end: [4][S + 1], of which the last element tells
-//           bands, if it is not 0, that the sequence is done by diagonals.
+//           [scratch_columns][2], then what a dispatch saves for the next
+//           dispatch, [strips of all bands][kMiSavedSize].  At the end, for the
+//           recursion by diagonals: [4][S + 1].  If the last element is not 0,
+//           the recursion by diagonals does the sequence.
+//
+// kBands    whether there are several bands; if not, there is one dispatch
 //
 // A threadgroup has kMiThreadsPerStrip threads for each strip of a band.
-// kBands: whether there are several bands; if not, there is one dispatch.
 template <typename Input, bool kBands>
 [[max_total_threads_per_threadgroup(kMiMaxThreads)]]
 kernel void mutual_information_forward(
@@ -86,16 +88,17 @@ kernel void mutual_information_forward(
     if (me.index == 0 && (is_first || is_unusual))
       *seen = is_unusual ? 1.0f : 0.0f;
     threadgroup_barrier(mem_flags::mem_device);
-    // Where the last band ends, earlier dispatches have ended all others.
+    // When the last band ends, earlier dispatches have ended all other bands.
     is_unusual = !schedule.has_next && !schedule.continues && *seen != 0.0f;
   }
   if (is_unusual) ForwardByDiagonals(sequence, schedule, me);
 }
 
-// boundary, p, scratch  as above; p as the forward kernel left it
-// ans_grad              [B], the gradient of ans
-// px_grad, py_grad      of the shapes and the type of px and py, written inside
-//                       of the boundary
+// boundary, scratch  as for the forward kernel
+// p                  what the forward kernel wrote
+// ans_grad           [B], the gradient of ans
+// px_grad, py_grad   of the shapes and the type of px and py, written inside of
+//                    the boundary
 template <typename Output, bool kBands>
 [[max_total_threads_per_threadgroup(kMiMaxThreads)]]
 kernel void mutual_information_backward(

@@ -21,18 +21,18 @@
 
 #include "k2/csrc/mps/kernels/mutual_information_rounds.h"
 
-// For kernels only: the backward direction.  Rows and columns are counted from
-// the last cell.
+// For kernels only: the backward direction.  Rows and columns count from the
+// last cell of the sequence.
 
-// Of a chain: the gradient of the last cell, and its share.
+// The gradient and the share of the cell that a lane computed last.
 struct BackwardState {
   float grad, share;
 };
 
-// One sequence.  Pointers are to what belongs to its last cell.
+// One sequence.  The pointers point to the elements of its last cell.
 //
-// A chain reads the share of each cell from a tile, and leaves its gradient in
-// the other.
+// A chain reads the share of each cell from one tile, and writes the gradient
+// of the cell to the other tile.
 template <typename Output>
 struct Backward {
   using Entry = float;
@@ -44,9 +44,9 @@ struct Backward {
   float ans_grad;
   int px_stride, py_stride, p_stride;
   uint last_p;  // the index of the first cell
-  // As px_begin and px_apart of Forward.
+  // See px_begin and px_apart of Forward.
   int p_begin, p_apart;
-  // What was loaded.
+  // The inputs that Load() has loaded.
   float shares[kMoves], above;
 
   static float Nothing() { return 0.0f; }
@@ -73,8 +73,8 @@ struct Backward {
     above = Nothing();
   }
 
-  // Where there is no cell, some other element of the sequence is loaded: of
-  // the gradient 0 that is there comes 0 again.
+  // Where there is no cell, a lane loads some other share of the sequence.  The
+  // gradient is 0 there, and stays 0.
   void Load(int step) {
 #pragma unroll
     for (int i = 0; i < kMoves; ++i)
@@ -84,7 +84,7 @@ struct Backward {
   }
 
   void Place(Schedule, Elements elements, int, threadgroup float *tiles) const {
-    // Outside of the boundary p may be anything, also NaN.
+    // Outside of the boundary p may be anything, even NaN.
 #pragma unroll
     for (int i = 0; i < kMoves; ++i)
       tiles[elements.at + 4 * i * kRowsApart] = metal::saturate(shares[i]);

@@ -23,12 +23,14 @@
 #include "k2/csrc/mps/kernels/mutual_information_backward.h"
 #include "k2/csrc/mps/kernels/mutual_information_forward.h"
 
-// For kernels only: the recursion of a sequence with unusual inputs, one
-// diagonal of cells after another in device memory.  Its expressions are those
-// of MutualInformationCpu(), with operands in the same order, so infinities and
-// NaN go where they go there.  It is much slower than chains.
+// For kernels only: the recursion of a sequence with unusual inputs.  A
+// threadgroup computes one diagonal of cells after another, in device memory.
+// The expressions are those of MutualInformationCpu(), with operands in the
+// same order, so infinities and NaN spread as on the CPU.  This is much slower
+// than chains.
 
-// Stands for a share that nobody needs, to tell that not all are finite.
+// The share of the first cell, which no cell uses, if not all shares are
+// finite.
 constant float kNotAllFinite = 2.0f;
 
 // The cells (row, number - row) of a lattice.
@@ -76,12 +78,13 @@ inline void ScoresByDiagonals(Forward<Input> sequence, Schedule schedule,
   }
 }
 
-// Leaves in p what the forward kernel does.
+// Leaves shares in p, as the forward kernel does.
 template <typename Input>
 inline void ForwardByDiagonals(Forward<Input> sequence, Schedule schedule,
                                Thread me) {
   ScoresByDiagonals(sequence, schedule, me);
-  // From the end, since a cell needs the scores of those before it.
+  // The loop begins at the end: the share of a cell needs the scores of the
+  // cells before it, and takes the place of the cell's own score.
   for (int number = schedule.S + schedule.T; number >= 0; --number) {
     const Diagonal diagonal = GetDiagonal(schedule, number);
     for (int s = diagonal.first_row + me.index; s <= diagonal.last_row;
@@ -102,9 +105,10 @@ inline void ForwardByDiagonals(Forward<Input> sequence, Schedule schedule,
   }
 }
 
-// The derivative of ForwardByDiagonals(); counts from the last cell.
+// The derivative of ForwardByDiagonals().  Rows and columns count from the last
+// cell.
 //
-// diagonals  [3][S + 1], for the gradients of the cells of the last diagonals
+// diagonals  [3][S + 1], scratch: the gradients of the last three diagonals
 template <typename Output>
 inline void BackwardByDiagonals(Backward<Output> sequence, Schedule schedule,
                                 Thread me, device float *diagonals) {

@@ -24,24 +24,25 @@
 // For kernels only: the forward direction.
 
 enum {
-  // A sum at most doubles in a step, and has 127 doublings of room.
+  // m at most doubles in a step, and a float has room for 127 doublings.
   kChunksToNormalize = 32 / kMiColumns,
 };
 
-// Stands for -infinity in the recursion, where it would make NaN.  Sums of it
-// stay finite, and it absorbs whatever an input may be without being unusual.
+// Stands for -infinity in the recursion, where -infinity would make NaN.  Sums
+// with kNever stay finite, and no usual input changes kNever.
 constant float kNever = -1.0e30f;
-// Scores below this are -infinity, or sums of inputs of such a size that the
-// recursion by diagonals has to tell.
+// A score below this is -infinity, or a sum of very large inputs: the recursion
+// by diagonals finds out.
 constant float kLowestScore = -5.0e29f;
-// Inputs that are not at most this are unusual: also infinity and NaN.
+// An input is unusual if it is larger, or NaN.
 constant float kLargestInput = 1.0e20f;
 
 constant float kLog2 = 0.69314718055994531f;
 
-// A score r + log(m): r is the score of the best path and m the sum of all
-// paths relative to it.  So a cell waits for an addition and a maximum in the
-// cell before, and for one fma for m, but not for exp() and log().
+// A score r + log(m), where r is the score of the best path, and m is the sum
+// of all paths relative to the best one.  In this form a cell waits for an
+// addition, a maximum and an fma() of the cell before, but for no exp() and no
+// log().
 struct alignas(8) Score {
   float r, m;
 };
@@ -53,10 +54,11 @@ inline Score Normalize(Score score) {
                as_type<float>(as_type<uint>(score.m) - (uint(exponent) << 23))};
 }
 
-// One sequence.  Pointers are to what belongs to its first cell.
+// One sequence.  The pointers point to the elements of its first cell.
 //
-// A chain reads x and y from its tiles, and leaves in them, for each cell, the
-// sum of paths from the row above and the sum of all, relative to r.
+// A chain reads x and y of each cell from its tiles.  It writes there the sum
+// of the paths from the row above, and the sum of all paths, both relative to
+// r.
 template <typename Input>
 struct Forward {
   using Entry = Score;
@@ -68,11 +70,11 @@ struct Forward {
   device float *ans;
   int px_stride, py_stride, p_stride;
   uint last_px, last_py;  // indexes of the last elements
-  // Of the elements that this lane moves: indexes of the first one in chunk 0,
-  // and how far apart they are.
+  // The elements that this lane moves: the index of the first one in chunk 0,
+  // and the distance from one to the next.
   int px_begin, py_begin, px_apart, py_apart;
   threadgroup metal::atomic_uint *unusual;
-  // What was loaded.
+  // The inputs that Load() has loaded.
   Input x[kMoves], y[kMoves];
   Score above;
 
@@ -108,9 +110,9 @@ struct Forward {
     above = Nothing();
   }
 
-  // Where there is no cell, some other element of the sequence is loaded, and
-  // no cell depends on what the chain makes of it: all that comes from rows and
-  // columns before the first is lost in kNever.
+  // Where there is no cell, a lane loads some other element of the sequence. No
+  // cell depends on it: what comes from before the first row or column is lost
+  // in kNever.
   Input LoadX(int step, int i) const {
     return px[metal::min(uint(px_begin + step + i * px_apart), last_px)];
   }
@@ -133,7 +135,7 @@ struct Forward {
     bool usual = true;
 #pragma unroll
     for (int i = 0; i < kMoves; ++i) {
-      // Without a branch, unlike &&.
+      // & has no branch, unlike &&.
       const float this_x = static_cast<float>(x[i]),
                   this_y = static_cast<float>(y[i]);
       usual = usual & (this_x <= kLargestInput) & (this_y <= kLargestInput);
@@ -141,12 +143,12 @@ struct Forward {
       y_tile[4 * i * kRowsApart] = metal::max(this_y, kNever);
     }
     if (!usual) TellUnusual(schedule, elements, step, tiles);
-    // To the first row comes only what the ring has for it.
+    // The first row gets the entries of its ring as they are.
     if (elements.row == 0) *x_tile = 0.0f;
   }
 
-  // Tells whether an unusual input belongs to a cell.  Where there is no cell,
-  // it must not get into others.
+  // Sets `unusual` if an unusual input belongs to a cell.  If there is no cell,
+  // keeps the input away from other cells.
   void TellUnusual(Schedule schedule, Elements elements, int step,
                    threadgroup float *tiles) const {
     const int t_offset = schedule.t_offset;
@@ -173,7 +175,7 @@ struct Forward {
     }
   }
 
-  // score[s][t] of x = px[s - 1][t + o] and y = py[s][t - 1].
+  // Computes score[s][t] from x = px[s - 1][t + o] and y = py[s][t - 1].
   static void Step(Score above, thread float &x, thread float &y,
                    thread Score &state) {
     const float from_above = above.r + x, from_left = state.r + y,
@@ -211,7 +213,7 @@ struct Forward {
                 t = elements.t + step - i * kRowsApart * schedule.skew;
       const float part = tiles[4 * i * kRowsApart],
                   all = tiles[4 * (kTile + i * kRowsApart)];
-      // Exactly 1 also if division is not exact.
+      // The share is exactly 1 here, whatever fast::divide() returns.
       const float share = part == all ? 1.0f : metal::fast::divide(part, all);
       if (row <= schedule.S && uint(t) <= uint(schedule.T))
         out[i * apart] = share;

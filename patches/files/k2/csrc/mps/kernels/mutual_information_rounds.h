@@ -23,37 +23,41 @@
 
 // For kernels only: the rounds of a threadgroup, for both directions.
 //
-// Of a chunk, movers load the inputs two rounds before they place them into
-// tiles (Fetch), the chain computes it one round later (Chain), and movers
-// store the outputs one more round later (Drain).  The movers of a strip take
-// turns: one half fetches while the other half drains.  So a mover does not
-// wait for device memory: two rounds pass between its loads and their use.
+// A chunk passes through four rounds.  Movers load its inputs (Fetch).  Two
+// rounds later the same movers place the inputs into tiles (Fetch).  One round
+// later the chain computes the chunk (Chain).  One round later movers store the
+// outputs (Drain).
+//
+// The movers of a strip take turns: one half fetches while the other half
+// drains. A mover does not wait for device memory, since two rounds pass
+// between its loads and their use.
 //
 // A direction, Forward or Backward, has
 //
-//   Entry, State   what a row hands to the row below, by ToBelow(state) and
-//                  FromLaneAbove(state), and what a lane of a chain keeps;
-//                  Nothing() and Start() are those before the first column,
-//                  Origin() is the entry above the first cell
+//   Entry          what a row hands to the row below, by ToBelow(state) and
+//                  FromLaneAbove(state).  Nothing() is the entry before the
+//                  first column, Origin() the entry above the first cell.
+//   State          what a lane of a chain keeps; Start() is the state before
+//                  the first column
 //   Load, Place    load the inputs of a chunk, and move them into tiles
 //   Step           computes a cell from the entry above it and one element of
 //                  each tile; from both if kTwoInputs
 //   EndChunk       gets the state after each chunk
 //   Drain          stores the outputs of a chunk
 //
-// `step` is the first one of the chunk.
+// In their arguments, `step` is the first step of the chunk.
 
 enum {
   kVectors = kMiColumns / 4,  // float4s in a row of a tile
-  // Rows apart in a tile.  Four more, so that lanes that read one row of
-  // float4s touch different banks of memory, and so do those that read four
-  // rows of floats.
+  // float4s from one column of a tile to the next.  Four float4s are padding:
+  // with them, lanes that read a column of float4s touch different banks of
+  // memory, and so do lanes that read four rows of floats.
   kVectorsApart = kMiRows + 4,
-  kTile = kVectors * kVectorsApart,      // float4s in a tile
-  kTiles = 3,                            // filled, computed and emptied
-  kStripTiles = kTiles * 2 * kTile,      // float4s
-  kRing = 32,                            // columns in a ring
-  kRowsOfAccess = kMiRows / kMiColumns,  // of a mover, to a tile
+  kTile = kVectors * kVectorsApart,  // float4s in a tile
+  kTiles = 3,                        // one fetched, one computed, one drained
+  kStripTiles = kTiles * 2 * kTile,  // float4s
+  kRing = 32,                        // columns in a ring
+  kRowsOfAccess = kMiRows / kMiColumns,  // rows of a tile that a mover touches
   kRowsApart = kRowsOfAccess * kMiMovers / 2,
   kMoves = kMiRows / kRowsApart,  // elements of a tile that a lane moves
 };
@@ -74,13 +78,13 @@ inline int TileElement(int row, int column) {
   return (column / 4 * kVectorsApart + row) * 4 + column % 4;
 }
 
-// What a lane of a mover moves: kMoves elements of a tile, kRowsApart rows
-// apart.
+// The elements of a tile that a lane of a mover moves: kMoves of them,
+// kRowsApart rows apart.
 struct Elements {
-  int at;       // the first one in the tile
-  int row;      // that of the sequence
-  int t;        // its column of the sequence, in chunk 0
-  bool is_top;  // whether `row` is the first one of the strip
+  int at;       // the index of the first element in the tile
+  int row;      // the row of the first element in the sequence
+  int t;        // its column in the sequence, for chunk 0
+  bool is_top;  // whether `row` is the first row of the strip
 };
 
 inline Elements GetElements(Schedule schedule, Thread me) {
@@ -92,7 +96,7 @@ inline Elements GetElements(Schedule schedule, Thread me) {
                   column - row * schedule.skew - schedule.pad, row == 0};
 }
 
-// What a strip has in threadgroup memory.
+// The threadgroup memory of a strip.
 template <typename Entry>
 struct StripMemory {
   threadgroup float4 *tiles;  // [kTiles][2][kTile]
@@ -101,7 +105,7 @@ struct StripMemory {
   threadgroup float4 *Tiles(int chunk) const {
     return tiles + chunk % kTiles * 2 * kTile;
   }
-  // The entry of a column, padding counted.
+  // Both return the entry of a column; columns count the padding.
   threadgroup Entry &Above(int column) const {
     return rings[column & (kRing - 1)];
   }
@@ -110,10 +114,10 @@ struct StripMemory {
   }
 };
 
-// What a band has in device memory.
+// The device memory of a band.
 template <typename Entry, typename State>
 struct BandMemory {
-  // What a lane of a chain leaves to the next dispatch.
+  // What a lane of a chain saves for the next dispatch.
   struct Saved {
     State state;
     Entry entry;  // of the ring that the chain reads
@@ -121,8 +125,8 @@ struct BandMemory {
   static_assert(sizeof(Saved) * kMiRows <= kMiSavedSize * sizeof(float),
                 "what a strip saves");
 
-  device Entry *row;    // the last one of the band above, then of this band
-  int columns;          // of `row`, padding counted
+  device Entry *row;    // the last row of the band above, then of this band
+  int columns;          // of `row`, with the padding
   device Saved *saved;  // [kMiRows], of the strip
 };
 
@@ -140,8 +144,9 @@ struct Strip {
   BandMemory<Entry, State> band;
 };
 
-// tiles, rings  [kMiMaxStrips][kStripTiles] and [kMiMaxStrips + 1][kRing]
-// scratch       of the sequence
+// tiles    [kMiMaxStrips][kStripTiles]
+// rings    [kMiMaxStrips + 1][kRing]
+// scratch  the part of the sequence
 template <typename Direction>
 inline Strip<Direction> GetStrip(constant MutualInformationParams &params,
                                  Thread me, Schedule schedule,
@@ -162,8 +167,8 @@ inline Strip<Direction> GetStrip(constant MutualInformationParams &params,
            scratch + 2 * params.scratch_columns + strip * kMiSavedSize)}};
 }
 
-// A mover: fills the tiles of a chunk with what it loaded two rounds ago, and
-// loads what it fills next.
+// A mover's turn: places into the tiles of `chunk` what the mover loaded two
+// rounds ago, and loads the chunk that it places next.
 template <typename Direction>
 inline void Fetch(thread const Strip<Direction> &strip, int chunk,
                   thread Direction &direction) {
@@ -196,14 +201,14 @@ inline void Fetch(thread const Strip<Direction> &strip, int chunk,
   }
 }
 
-// A chain: computes a chunk.
+// A chain's turn: computes a chunk.
 template <typename Direction>
 inline void Chain(thread const Strip<Direction> &strip, int chunk,
                   thread typename Direction::State &state) {
   using Entry = typename Direction::Entry;
   const int step = chunk * kMiColumns, lane = strip.me.lane;
   threadgroup float4 *tiles = strip.memory.Tiles(chunk) + lane;
-  // All of them first, so that nothing waits for a load within the chain.
+  // The chain loads the chunk's inputs first, so that no step waits for a load.
   float4 first[kVectors], second[kVectors];
   Entry ring[kMiColumns];
 #pragma unroll
@@ -235,14 +240,14 @@ inline void Chain(thread const Strip<Direction> &strip, int chunk,
   }
 }
 
-// A mover: stores what the chain left of a chunk.
+// A mover's turn: stores what the chain computed for a chunk.
 template <typename Direction>
 inline void Drain(thread const Strip<Direction> &strip, int chunk,
                   thread Direction &direction) {
   const Schedule schedule = strip.schedule;
   const int step = chunk * kMiColumns,
             column = step - schedule.height + strip.me.lane;
-  // The ring still has it, one chunk later.
+  // One chunk later, the ring still has the entries of the band's last row.
   if (schedule.has_next && strip.me.strip + 1 == schedule.strips &&
       strip.elements.is_top && column >= 0 && column < strip.band.columns)
     strip.band.row[column] = strip.memory.Below(column);
@@ -250,7 +255,8 @@ inline void Drain(thread const Strip<Direction> &strip, int chunk,
                   (threadgroup const float *)strip.memory.Tiles(chunk));
 }
 
-// All rounds of a dispatch.  All threads of the threadgroup reach each barrier.
+// Does all rounds of a dispatch.  All threads of the threadgroup reach each
+// barrier.
 template <bool kBands, typename Direction>
 METAL_FUNC void DoRounds(Strip<Direction> strip, thread Direction &direction) {
   const Schedule schedule = strip.schedule;
@@ -265,10 +271,11 @@ METAL_FUNC void DoRounds(Strip<Direction> strip, thread Direction &direction) {
     }
   }
 
-  // Loads begin two rounds before the first chunk is placed; the last chunk is
-  // drained two rounds after it is placed.  Strips take turns in two orders, so
-  // that each scheduler of a core, which get simdgroups one after another, has
-  // some that fetch and some that drain.
+  // Four more rounds than chunks: two to load the first chunk before movers
+  // place it, two to compute and drain the last one.  The order of turns
+  // differs between strips.  A core deals its simdgroups out to schedulers one
+  // after another; with two orders, each scheduler has some that fetch and some
+  // that drain.
   const int num_rounds = schedule.end - schedule.begin + 4;
   int chunk = schedule.begin - me.strip * schedule.lag - 2;
   for (int round = 0; round < num_rounds; ++round, ++chunk) {

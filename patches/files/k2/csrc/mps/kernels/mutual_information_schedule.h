@@ -21,7 +21,7 @@
 
 #include "k2/csrc/mps/kernels/mutual_information.h"
 
-// For kernels only: the recursion, and who computes which cells of it when.
+// For kernels only: the recursion, and which thread computes which cell when.
 //
 // The recursion sums over the paths of RNN-T (A. Graves, Sequence Transduction
 // with Recurrent Neural Networks, 2012, section 2.4) in the form of F. Kuang et
@@ -33,11 +33,12 @@
 //                     exp(score[s][t - 1] + py[s][t - 1]))
 //
 // and ans is the score of the last cell.  The share of a cell is the part of
-// its sum that came from the row above,
+// its sum that comes from the row above,
 //
 //   share[s][t] = exp(score[s - 1][t + o] + px[s - 1][t + o] - score[s][t]),
 //
-// and the gradient of ans, that of the last cell, flows back by shares:
+// and the gradient of the last cell, which is the gradient of ans, flows back
+// by shares:
 //
 //   grad[s][t]    = px_grad[s][t] + py_grad[s][t]
 //   px_grad[s][t] = share[s + 1][t - o] * grad[s + 1][t - o]
@@ -49,25 +50,27 @@
 // Four words say how the work is divided; docs/images/strips.svg of k2-mps
 // draws them.
 //
-//   strip  32 rows.  One simdgroup computes it, its chain: one row in each
-//          lane, one cell in each step.  A lane is `skew` columns behind the
-//          lane above it, whose cell it gets by a shuffle.
-//   band   The strips that a threadgroup computes at once, kMiMaxStrips or
-//          less.  A strip gets the last row of the strip above it through a
-//          ring of threadgroup memory.  The first strip of a band gets the last
-//          row of the band above through device memory.
-//   chunk  kMiColumns steps of a strip.  What the chain reads and writes in a
-//          chunk are two tiles of threadgroup memory.  It touches no other
-//          memory: other simdgroups, the movers of the strip, fill the tiles of
-//          the next chunk and store those of the last one.
+//   strip  32 rows.  One simdgroup, the chain of the strip, computes them: a
+//          lane has one row, and computes one cell in each step.  A lane is
+//          `skew` columns behind the lane above it, and gets that lane's cell
+//          by a shuffle.
+//   band   The strips that a threadgroup computes at once, up to kMiMaxStrips.
+//          A strip gets the last row of the strip above it through a ring of
+//          threadgroup memory.  The first strip of a band gets the last row of
+//          the band above through device memory.
+//   chunk  kMiColumns steps of a strip.  In a chunk, the chain reads and writes
+//          two tiles of threadgroup memory, and no device memory.  Other
+//          simdgroups, the movers of the strip, fill the tiles of the next
+//          chunk and store the tiles of the last one.
 //   round  What a threadgroup does from one barrier to the next: one chunk of
 //          each strip.  A strip is `lag` chunks behind the strip above it.
 //
-// Threadgroups cannot wait for each other, so a dispatch does only some rounds
+// Threadgroups cannot wait for each other.  So a dispatch does only some rounds
 // of a band, and the next dispatch continues.  A band that is `delay` rounds
-// behind the band above it finds what it needs, so a dispatch may do rounds of
-// several bands: idle cores of a GPU help with a long sequence.  The bits of a
-// cell do not depend on dispatches, and no run differs from another.
+// behind the band above it finds the row that it needs.  So a dispatch may do
+// rounds of several bands, and idle cores of a GPU help with a long sequence.
+// The bits of a cell do not depend on the dispatches, and are the same in each
+// run.
 
 // The part of a sequence to process: rows s_begin..s_end and columns
 // t_begin..t_end, both ends included.
@@ -87,14 +90,14 @@ inline Boundary GetBoundary(constant MutualInformationParams &params,
   return ans;
 }
 
-// Who a thread is.
+// The place of a thread in the division of work.
 struct Thread {
   int sequence, band;
   int strip;  // of the band
   int mover;  // of the strip; -1 in a chain
   int lane;
   int index, num_threads;  // in the threadgroup
-  int strips;              // that a threadgroup has simdgroups for
+  int strips;              // the most strips that the threadgroup can do
 };
 
 inline Thread GetThread(constant MutualInformationParams &params, uint group,
@@ -107,14 +110,14 @@ inline Thread GetThread(constant MutualInformationParams &params, uint group,
   ans.strips = ans.num_threads / kMiThreadsPerStrip;
   ans.lane = ans.index % kMiRows;
   const int simdgroup = ans.index / kMiRows, mover = simdgroup - ans.strips;
-  // All lanes have the same, and the compiler is to see that.
+  // The broadcasts tell the compiler that all lanes have the same values.
   ans.strip =
       metal::simd_broadcast_first(mover < 0 ? simdgroup : mover / kMiMovers);
   ans.mover = metal::simd_broadcast_first(mover < 0 ? -1 : mover % kMiMovers);
   return ans;
 }
 
-// What a band does when, in one dispatch.
+// The rounds of a band in one dispatch.
 struct Schedule {
   int S, T;        // the last row and column, counted from the boundary's first
   int t_offset;    // as in the parameters
@@ -123,16 +126,16 @@ struct Schedule {
   int lag;         // chunks that a strip is behind the strip above it
   int pad;         // empty columns before column 0
   int chunks;      // of a strip
-  int end_chunk;   // the one that ends with the last cell, if padded
+  int end_chunk;   // the chunk that ends with the last cell, if padded
   int first_row;   // of the band
   int strips;      // of the band
   bool has_next;   // whether there is a band below
   int begin, end;  // the rounds of this dispatch; in round 0 a band computes
                    // the first chunk of its first strip
-  bool continues;  // whether a later dispatch goes on with the band
+  bool continues;  // whether a later dispatch continues the band
 };
 
-// pad_to_end  whether the last cell is to be in the last step of its chunk
+// pad_to_end  whether to pad so that the last step of a chunk is the last cell
 template <bool kBands>
 inline Schedule MakeSchedule(constant MutualInformationParams &params,
                              Boundary range, Thread me, bool pad_to_end) {
@@ -140,12 +143,12 @@ inline Schedule MakeSchedule(constant MutualInformationParams &params,
   ans.S = metal::max(range.s_end - range.s_begin, 0);
   ans.T = metal::max(range.t_end - range.t_begin, 0);
   ans.t_offset = params.t_offset;
-  // A lane uses what the lane above it computed in the step before, which is
-  // t_offset columns from where it uses that.
+  // A lane's cell needs the cell above it, t_offset columns away, which the
+  // lane above computed one step before.
   ans.skew = 1 + ans.t_offset;
   ans.height = (kMiRows - 1) * ans.skew;
-  // What the last lane computes in this chunk is not to be needed before the
-  // next one.
+  // The strip below must not need this chunk's cells of the last lane before
+  // the next chunk.
   ans.lag = (kMiColumns - 1 + ans.height + ans.t_offset) / kMiColumns + 1;
   const int end_step = ans.T + ans.S % kMiRows * ans.skew;
   ans.pad = pad_to_end ? kMiColumns - 1 - end_step % kMiColumns : 0;

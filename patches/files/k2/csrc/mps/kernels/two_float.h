@@ -31,9 +31,9 @@
 // bounds for basic building blocks of double-word arithmetic, 2017.
 //
 // Results are right under IEEE's rules only, so the library is compiled without
-// fast math.  Contraction, the fusion of a product and a sum, does not change a
-// bit: no product that is rounded is an operand of a sum.  It stands in an
-// fma(), is exact, or is the argument of a function.
+// fast math.  Contraction, the fusion of a product and a sum, changes no bit:
+// no rounded product is an operand of a sum.  Each product stands in an fma(),
+// is exact, or is the argument of a function.
 //
 // Relative errors, of any operands that do not overflow or underflow:
 //   TwoSum, QuickTwoSum            none
@@ -42,8 +42,9 @@
 //   Mul, Div                       2^-46, 2^-45
 //   Exp                            2^-46
 //   Log                            2^-44, of numbers near 1 as well
-// The paper proves the bounds of sums.  The tests allow the other bounds, which
-// more than a million numbers each did not exceed.
+// The paper proves the bounds of the sums.  The other bounds are measured: more
+// than a million numbers for each function stay below them, and the tests check
+// them.
 
 #pragma METAL fp math_mode(safe)
 #pragma METAL fp contract(off)
@@ -157,8 +158,9 @@ inline ReducedExp ReduceExp(TwoFloat x) {
   const float kPart1 = 0.0433216989f, kPart2 = -1.19040888e-10f,
               kPart3 = -5.48948984e-18f;
   const float n = metal::rint(x.high * 23.0831203f);
-  // x.high and n * kPart1 are close to a multiple of 1/16, and the differences
-  // are floats; so are those of n * kPart2 and a multiple of 2^-28.
+  // x.high and n * kPart1 are both close to `near`, a multiple of 1/16, so
+  // their differences to it are floats without an error.  So is that of n *
+  // kPart2 to `near2`, a multiple of 2^-28.
   const float near = metal::rint(x.high * 16.0f) * 0.0625f,
               near2 = metal::rint(n * kPart2 * 268435456.0f) * 3.7252903e-9f;
   const TwoFloat sum =
@@ -168,7 +170,8 @@ inline ReducedExp ReduceExp(TwoFloat x) {
       QuickTwoSum(rest.high, sum.low + (metal::fma(-n, kPart2, near2) +
                                         metal::fma(-n, kPart3, rest.low)));
 
-  // y + y^2 / 2 + y^3 / 6 + ..., |y| <= log(2) / 32; pairs for the first terms.
+  // The sum of y + y^2 / 2 + y^3 / 6 + ... for |y| <= log(2) / 32.  The first
+  // terms are pairs.
   const float series =
       metal::fma(metal::fma(metal::fma(1.98412701e-4f, y.high, 1.38888892e-3f),
                             y.high, 8.33333377e-3f),
@@ -181,7 +184,7 @@ inline ReducedExp ReduceExp(TwoFloat x) {
   return ReducedExp{static_cast<int>(n), AddSmaller(y, Mul(y, squares))};
 }
 
-// exp(x) * 2^-exponent, which is between 0.97 and 2.05, for |x| <= 5e5.
+// Returns exp(x) * 2^-exponent, between 0.97 and 2.05, for |x| <= 5e5.
 inline TwoFloat Exp(TwoFloat x, thread int &exponent) {
   const ReducedExp reduced = ReduceExp(x);
   const TwoFloat power = kPowersOf2[reduced.n & 15];
@@ -225,13 +228,14 @@ inline TwoFloat Log(TwoFloat x) {
   return Add(Mul(exponents, kLog2), log1p);
 }
 
-// A score r + log(m), which is the logarithm of a sum of exponentials.
+// A score r + log(m), the logarithm of a sum of exponentials.
 //
-// To add to it, and to follow an arc, takes no logarithm: m is the sum relative
-// to r, about the score of the best path, and is between 1 and kMaxSum.  Where
-// r is infinite or NaN, it is the score.
+// r is about the score of the best path, and m is the sum relative to r,
+// between 1 and kMaxSum.  In this form, an addition of two scores and the score
+// of an arc behind a path need no logarithm.  If r is infinite or NaN, r is the
+// score.
 //
-// The sum of several arcs may be in two passes, which several threads can do:
+// Several threads can add up arcs in two passes:
 //
 //   TwoFloat r = kNoScore;
 //   for (...) r = MaxOfArcs(r, score_of_state, score_of_arc);
@@ -239,16 +243,16 @@ inline TwoFloat Log(TwoFloat x) {
 //   for (...) m = SumOfArcs(m, r, score_of_state, score_of_arc);
 //   LogSum sum = MakeLogSum(r, m);
 //
-// As with LogAdd() in the order of the arcs, a NaN makes the sum begin again
-// with the next arc.
+// After a NaN, the sum begins again with the next arc, as with LogAdd() in the
+// order of the arcs.
 struct LogSum {
   TwoFloat r, m;
 };
 
 constant TwoFloat kNoScore = {-INFINITY, 0.0f};
 constant float kMaxSum = 65536.0f;
-// A term is left out if its exponent is less than that of the largest one by
-// more than this: it is 0 in float.
+// A sum leaves out a term whose score is lower than r by more than this: its
+// exponential is 0 in float.
 constant float kMaxDiff = 104.0f;
 
 inline LogSum ToLogSum(float score) {
@@ -266,8 +270,8 @@ inline TwoFloat SumOfArcs(TwoFloat m, TwoFloat r, LogSum state,
                           float arc_score) {
   const TwoFloat score = Add(state.r, arc_score),
                  diff = Add(score, Negative(r));
-  // A term that is left out is too small to change m, or infinite, or comes
-  // before a NaN.
+  // What this leaves out is too small to change m, or infinite, or comes before
+  // a NaN.
   if (!(metal::fabs(diff.high) <= kMaxDiff))
     return metal::isnan(score.high) ? TwoFloat{0.0f, 0.0f} : m;
   return AddSameSign(m, Mul(state.m, Exp(diff)));
@@ -283,14 +287,14 @@ inline LogSum MakeLogSum(TwoFloat r, TwoFloat m) {
   return LogSum{Add(r, Mul(exponents, kLog2)), Ldexp(m, -exponent)};
 }
 
-// The score of a path to a state and an arc behind it.
+// Returns the score of the paths to a state, extended by an arc.
 inline LogSum Follow(LogSum state, float arc_score) {
   const TwoFloat r = Add(state.r, arc_score);
   return metal::fabs(r.high) < INFINITY ? LogSum{r, state.m} : ToLogSum(r.high);
 }
 
-// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  One thread
-// adds several arcs by it in one pass.
+// As LogAdd in k2/csrc/utils.h, for NaN and infinities as well.  With it, one
+// thread adds up several arcs in one pass.
 inline LogSum LogAdd(LogSum x, LogSum y) {
   const TwoFloat diff = Add(x.r, Negative(y.r));
   if (!(metal::fabs(diff.high) <= kMaxDiff)) return x.r.high < y.r.high ? y : x;
@@ -306,15 +310,18 @@ inline TwoFloat Score(LogSum a) {
   return metal::fabs(a.r.high) < INFINITY ? Add(a.r, Log(a.m)) : a.r;
 }
 
-// The logarithm of an arc's posterior is log(m) + r: not a LogSum, since m may
-// be any positive number.  Where r is infinite or NaN, it is the logarithm.
+// An arc's posterior, whose logarithm is r + log(m).  Unlike in a LogSum, m may
+// be any positive number.  If r is infinite or NaN, r is the logarithm.
 struct ArcPosterior {
   TwoFloat r, m;
 };
 
-// Of an arc from a state with the score `forward` to one with `backward`, in an
-// FSA with the score `total`.  Infinite scores give their sum, and -inf where
-// there is no path.
+// Returns the posterior of an arc in an FSA with the score `total`.
+//
+// forward    the forward score of the arc's source
+// backward   the backward score of its destination
+//
+// If scores are infinite, r is their sum; if there is no path, r is -infinity.
 inline ArcPosterior GetPosterior(LogSum forward, float arc_score,
                                  LogSum backward, LogSum total) {
   const float minus_total =
@@ -336,12 +343,13 @@ inline TwoFloat LogOf(ArcPosterior posterior) {
 
 // The posterior itself.
 inline float ValueOf(ArcPosterior posterior) {
-  // Beyond this a float is 0 or infinite, whatever m is.
+  // With a larger exponent the posterior is 0 or infinite, whatever m is.
   const float kMostExponent = 200.0f;
   if (!(metal::fabs(posterior.r.high) < kMostExponent))
     return metal::precise::exp(posterior.r.high);
   int exponent;
-  // Scaled at the end, lest it underflow before it is multiplied by a large m.
+  // The power of 2 comes last, lest a small exponential underflow before a
+  // large m multiplies it.
   const TwoFloat scaled = Exp(posterior.r, exponent);
   return metal::ldexp(Mul(scaled, posterior.m).high, exponent);
 }

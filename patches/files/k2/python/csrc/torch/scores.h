@@ -32,13 +32,12 @@
 
 // Scores in double precision where tensors cannot be torch.float64 (mps).
 //
-// k2 computes such scores in double precision all the same, on the host and
-// in the memory of the context.  While they stay inside of k2 (the caches of
-// an Fsa, what one autograd function hands to the next), the tensor that
-// stands for them is torch.float64 on the CPU.  It becomes torch.float32 on
-// the device where a user gets it, and back where a gradient comes in.
+// k2 computes such scores in double precision nevertheless, on the host, in the
+// memory of the context.  Inside of k2 (in the caches of an Fsa, between
+// autograd functions) their tensor is torch.float64 on the CPU.  A user gets
+// torch.float32 on the device, and gradients from a user come back as such.
 //
-// On other devices all of the following changes nothing.
+// On other devices these functions change nothing.
 
 namespace k2 {
 
@@ -50,12 +49,11 @@ inline bool HasNoDouble(const ContextPtr &c) {
 
    @tparam T           float or double.
    @param [in] fsas    The FSAs that the scores belong to.
-   @param [in] tensor  A 1-D tensor.  Its dtype is that of T and its device
-                       that of `fsas`, with stride 1.  If there is no float64
-                       on that device and T is double, then it is either
-                       torch.float64 on the CPU (as the scores inside of k2
-                       are), whose memory the array shares, or torch.float32 on
-                       the device, which is converted; each with any stride.
+   @param [in] tensor  A 1-D tensor of T with stride 1, on the device of `fsas`.
+                       If T is double and the device has no float64, then a
+                       tensor of any stride that is either torch.float64 on the
+                       CPU, as inside of k2 (the array shares its memory if the
+                       stride is 1), or torch.float32 on the device.
  */
 template <typename T>
 Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
@@ -79,8 +77,7 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
   if (tensor.numel() != 0 && tensor.stride(0) != 1)
     tensor = tensor.clone(torch::MemoryFormat::Contiguous);
   Array1<T> on_cpu = FromTorch<T>(tensor);
-  // Host code is all that ever reads doubles in `c`, so they may lie in the
-  // CPU's own memory.
+  // Only the host reads doubles in `c`, so the CPU's own memory may hold them.
   auto region = std::make_shared<Region>();
   region->context = c;
   region->data = on_cpu.Data();
@@ -90,8 +87,8 @@ Array1<T> ScoresOf(FsaOrVec &fsas, torch::Tensor tensor) {
   return Array1<T>(on_cpu.Dim(), region, 0);
 }
 
-// Returns the scores that a user may see: `scores` itself, or torch.float32
-// on the device of `fsas` if it is torch.float64 on the CPU for lack of that.
+// Returns scores for a user: `scores` itself, or a copy as torch.float32 on the
+// device of `fsas` if that device has no float64.
 inline torch::Tensor PublicScores(FsaOrVec &fsas, torch::Tensor scores) {
   if (!HasNoDouble(fsas.Context()) || scores.scalar_type() != torch::kDouble)
     return scores;
@@ -113,8 +110,8 @@ inline torch::Device TorchDeviceOf(FsaOrVec &fsas) {
 }
 
 // Returns torch::zeros(sizes, options), of torch.float32, for the host to write
-// to.  On mps the host writes the zeros as well, so that it does not wait for
-// the GPU.
+// to.  On mps the host itself writes the zeros: if the GPU did, the host would
+// have to wait.
 inline torch::Tensor HostZeros(const std::vector<int64_t> &sizes,
                                torch::TensorOptions options) {
   if (!options.device().is_mps()) return torch::zeros(sizes, options);

@@ -24,8 +24,8 @@ Programs see one difference: tensors on mps cannot be float64.
 the result as ``torch.float32``.
 A ragged tensor of ``torch.float64`` is refused with a ``TypeError``.
 
-``k2.mps.unavailable_reason()`` tells what to do where k2 cannot use the
-device; it goes on working on the CPU.
+If k2 cannot use the device, ``k2.mps.unavailable_reason()`` tells why, and
+what to do.  k2 then still works on the CPU.
 '''
 from typing import Optional
 
@@ -42,7 +42,7 @@ def unavailable_reason() -> Optional[str]:
     '''Return why k2 cannot use the device mps here, and what to do.
 
     Returns:
-      A text of some lines, or None if k2 can use it.
+      A text of some lines, or None if k2 can use the device.
     '''
     return compatibility.mps_problem(compatibility.facts())
 

@@ -127,7 +127,8 @@ def _save(costs: Dict[str, Dict[str, float]]) -> None:
             'date': datetime.date.today().isoformat(),
             'costs': costs,
         }
-    # A k2 that is imported meanwhile reads the old file, or the new one.
+    # Another process that imports k2 meanwhile reads the old file or the new
+    # one, never a part.
     new = path.with_name(f'{path.name}.{os.getpid()}')
     new.write_text(json.dumps(saved, indent=1) + '\n')
     new.replace(path)

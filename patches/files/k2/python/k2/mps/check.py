@@ -18,11 +18,11 @@
     python -m k2.mps.check
     python -m k2.mps.check --html check.html
 
-Looks at what there is, computes the main losses and algorithms on the CPU and
-on mps and compares values and gradients, then times them on both.
+Lists the facts about the machine.  Then computes the main losses and algorithms
+on the CPU and on mps, compares values and gradients, and times both devices.
 
-Exit codes: 0, all is as it should be; 1, a result differs; 2, a wrong command
-line; 3, there is no mps device that k2 can use.
+Exit codes: 0, all results agree; 1, a result differs; 2, a wrong command line;
+3, there is no mps device that k2 can use.
 '''
 import argparse
 import dataclasses
@@ -42,7 +42,8 @@ import torch
 
 OK, DIFFERS, NO_DEVICE = 0, 1, 3
 
-# Smaller ones are compared and timed as well, so that a quick look can be had.
+# (sequences, frames, symbols, target length) of the problems; the small ones are
+# for a quick look.
 SIZES = {'small': (4, 60, 12, 8), 'large': (32, 400, 60, 50)}
 
 EPS = torch.finfo(torch.float32).eps
@@ -53,10 +54,9 @@ class Fact:
     '''One thing about this machine.
 
     Attributes:
-      name: what.
-      found: in words.
-      wanted: empty if the fact is good; else the needed value, and how to get
-      it.
+      name: the name of the fact.
+      found: the value, in words.
+      wanted: what is wrong and what to do; empty if the value is good.
     '''
     name: str
     found: str
@@ -68,12 +68,12 @@ class Comparison:
     '''How one operation on mps compares with the CPU.
 
     Attributes:
-      name: of the operation.
-      difference: the largest of values and gradients, relative to the largest
-        absolute value of each tensor.  NaN if only one of the two has NaN or
-        infinity.
-      tolerance: what the difference may be.
-      error: what the operation on mps raised, or an empty text.
+      name: the name of the operation.
+      difference: the largest difference of values and gradients, relative to
+        the largest absolute value of each tensor.  NaN if only one of the two
+        has NaN or infinity.
+      tolerance: the largest difference that is allowed.
+      error: the error that the operation raised on mps; empty without an error.
     '''
     name: str
     difference: float
@@ -91,9 +91,9 @@ class Timing:
     '''The times of one operation.
 
     Attributes:
-      name: of the operation.
+      name: the name of the operation.
       cpu, mps: seconds, the median of several runs.
-      counted: what k2 did on mps in one of them.
+      counted: the counts of one run on mps.
     '''
     name: str
     cpu: float
@@ -106,10 +106,10 @@ class Result:
     '''The results of all checks.
 
     Attributes:
-      facts: about this machine.
-      name: what the device calls itself; empty where there is none.
-      size: of the problems, a key of SIZES.
-      comparisons, timings: empty where there is no device.
+      facts: the facts about this machine.
+      name: the name of the device; empty without a device.
+      size: the size of the timed problems, a key of SIZES.
+      comparisons, timings: empty without a device.
     '''
     facts: List[Fact]
     name: str
@@ -152,29 +152,19 @@ class Result:
 
 def examine() -> List[Fact]:
     '''Collect the facts on which mps depends.'''
-    system, release = platform.system(), platform.mac_ver()[0]
-    facts = [
+    release = platform.mac_ver()[0]
+    available = torch.backends.mps.is_available()
+    problem = k2.mps.unavailable_reason() or ''
+    return [
         Fact('k2', _k2.version.__version__),
         Fact('torch', torch.__version__),
         Fact('Python', platform.python_version()),
         Fact('system', f'macOS {release}' if release else platform.platform()),
         Fact('processor', platform.machine()),
-        Fact('k2 with mps', 'yes' if k2.with_mps else 'no',
-             '' if k2.with_mps else 'this k2 was built without K2_WITH_MPS;'
-             ' install one that was built with it'),
+        Fact('k2 with mps', 'yes' if k2.with_mps else 'no'),
+        Fact('mps device', 'yes' if available else 'no',
+             problem.replace('\n', ' ')),
     ]
-    available = torch.backends.mps.is_available()
-    wanted = ''
-    if not available and system != 'Darwin':
-        wanted = 'it needs a Mac with Apple Silicon'
-    elif not available and platform.machine() != 'arm64':
-        wanted = 'this Python is for Intel processors; install one for arm64'
-    elif not available and not torch.backends.mps.is_built():
-        wanted = 'this torch was built without mps; install the one of PyPI'
-    elif not available:
-        wanted = 'torch finds no device; it needs macOS 14 or newer'
-    facts.append(Fact('mps device', 'yes' if available else 'no', wanted))
-    return facts
 
 
 # Each function makes its input on the CPU, by torch's generator, and returns a
@@ -322,7 +312,7 @@ def _swoosh(size: str) -> Operation:
         there = x.to(device)
 
         def run():
-            # Its gradient is rounded at random, so the derivative is compared.
+            # Autograd rounds the gradient at random, so compare the derivative.
             return [*k2.swoosh_l_forward_and_deriv(there),
                     *k2.swoosh_r_forward_and_deriv(there)]
 
@@ -351,8 +341,8 @@ def _ragged(size: str) -> Operation:
     return prepare
 
 
-# Name, what makes the operation, and how far mps may be off, relative to the
-# largest value.  All compute in float32 somewhere.
+# By name: the function that makes the operation, and the largest difference that
+# is allowed.  All operations compute in float32 somewhere.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     # Scores are double; torch's log_softmax and the conversion round.  The
     # gradient is a softmax less a posterior, whose exponent is a sum over
@@ -360,8 +350,8 @@ OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     'ctc_loss': (_ctc_loss, 1000 * EPS),
     'intersect_dense_pruned, shortest_path': (_decoding, 100 * EPS),
     'get_tot_scores': (_tot_scores, 100 * EPS),
-    # A recursion in float32: rounding adds up over hundreds of steps, at
-    # values of hundreds, and stands in an exponent in the gradient.
+    # A recursion in float32: rounding adds up over hundreds of steps, at values
+    # of hundreds.  The gradient has the sum in an exponent.
     'rnnt_loss_smoothed': (_rnnt_simple, 5000 * EPS),
     'rnnt_loss_pruned': (_rnnt_pruned, 5000 * EPS),
     'swoosh_l, swoosh_r': (_swoosh, 20 * EPS),
@@ -395,7 +385,7 @@ def compare(name: str, size: str) -> Comparison:
         reason = str(error).strip().split('\n')[0]
         return Comparison(name, float('nan'), tolerance, reason)
     differences = [_difference(*pair) for pair in zip(expected, found)]
-    # max() would pass over a NaN.
+    # Python's max() may miss a NaN.
     worst = float(torch.tensor(differences).max())
     return Comparison(name, worst, tolerance)
 
@@ -406,8 +396,7 @@ def measure(name: str, size: str, seconds: float) -> Timing:
     Args:
       name: a key of OPERATIONS.
       size: a key of SIZES.
-      seconds: how long to go on at most, on each device; there are three runs
-        at the least.
+      seconds: the time limit for each device; there are at least three runs.
     '''
     torch.manual_seed(1)
     operation = OPERATIONS[name][0](size)
@@ -436,11 +425,11 @@ def measure(name: str, size: str, seconds: float) -> Timing:
 
 
 def check(size: str, seconds: float) -> Result:
-    '''Do all of it.
+    '''Examine, compare and measure.
 
     Args:
-      size: a key of SIZES; of the problems that are timed.  Both sizes are
-        compared.
+      size: the size of the timed problems, a key of SIZES.  Comparisons use
+        both sizes.
       seconds: as for measure().
     '''
     name = (torch.backends.mps.get_name()
@@ -493,9 +482,9 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument('--html', metavar='FILE',
                         help='also write a page, with plots')
     parser.add_argument('--size', choices=list(SIZES), default='large',
-                        help='of the problems that are timed')
+                        help='the size of the timed problems')
     parser.add_argument('--seconds', type=float, default=2.0,
-                        help='how long to time each on each device')
+                        help='the time limit of each operation and device')
     options = parser.parse_args(arguments)
     result = check(options.size, options.seconds)
     print('\n'.join(text(result)))

@@ -25,28 +25,27 @@ import _k2
 class Counters:
     '''The counts of a block; see :func:`counters`.
 
-    Only k2 is counted, in all threads: neither torch's own kernels nor the
-    copies that ``Tensor.to()`` makes.
+    The counts are those of k2 in all threads.  They leave out torch's own
+    kernels, and the copies that ``Tensor.to()`` makes.
 
     Attributes:
       dispatches:
-        Metal kernels of k2 that were given to the GPU.  Nothing waits for
-        them.
+        Metal kernels of k2 that were given to the GPU, without a wait.
       gates:
-        How often code on the host made sure that the GPU was done.  With
-        nothing to wait for that costs next to nothing.
+        How often the host made sure that the GPU was done.  If the GPU is
+        done already, a gate costs next to nothing.
       waits:
-        Those gates at which it was not.  torch does not tell, so a gate
-        counts as a wait if it took 10 microseconds or longer; a thread that
-        loses its processor in a gate can be taken for one.
+        Gates at which the GPU was not done.  torch does not tell, so a gate
+        counts as a wait if it took 10 microseconds or longer.  A gate in
+        which the thread lost its processor may count as well.
       wait_nanoseconds:
         How long these waits took.
       bytes_to_mps:
-        What was copied from memory of the CPU to memory of mps, in bytes.
+        Bytes copied from memory of the CPU to memory of mps.
       bytes_to_cpu:
-        What was copied the other way.
+        Bytes copied from memory of mps to memory of the CPU.
       bytes_within_mps:
-        What the host copied from one place of mps to another.
+        Bytes that the host copied within memory of mps.
     '''
     dispatches: int = 0
     gates: int = 0
@@ -65,8 +64,8 @@ def counters() -> Iterator[Counters]:
             loss.backward()
         print(counted.waits)
 
-    Blocks may be nested.  While none is open, nothing is counted and no clock
-    is read.  On other devices, and without K2_WITH_MPS, all counts are 0.
+    Blocks may be nested.  Outside of blocks, k2 counts nothing and reads no
+    clock.  On other devices, and without K2_WITH_MPS, all counts are 0.
 
     Yields:
       A :class:`Counters`, which is filled when the block ends.

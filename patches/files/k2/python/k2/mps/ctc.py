@@ -24,32 +24,32 @@ import _k2
 
 from .lattice import entering_arcs
 
-# Of intersect_dense, as k2.ctc_loss calls it.
+# The limits with which k2.ctc_loss calls intersect_dense.
 _MAX_STATES = 15000000
 _MAX_ARCS = 1 << 30
 
-# (event, label on the CPU, number of columns) of calls whose labels nobody has
-# looked at yet.
+# (event, label on the CPU, number of columns) of calls whose labels are not yet
+# checked.
 _unchecked = deque()
 
 
 def _graphs(graphs,
             num_columns: int) -> Tuple[List[torch.Tensor], torch.Tensor]:
-    '''Return what CtcGraphs of k2/csrc/mps/ctc.h has beside the FSAs, and a
-    label without a column, if there is one.
+    '''Return the members of CtcGraphs of k2/csrc/mps/ctc.h after the FSAs, and
+    a label without a column, if there is one.
 
-    The GPU computes all of it, in torch's operators: if the host read arcs, it
-    would have to wait for the GPU.
+    torch's operators compute them on the GPU: if the host read arcs, it would
+    have to wait for the GPU.
     '''
     entering_begins, entering, state = entering_arcs(graphs)
     fsa = torch.searchsorted(graphs.arcs.shape().row_splits(1), state,
                              right=True, out_int32=True) - 1
     label = graphs.arcs.values()[:, 2]
     lowest, highest = label.aminmax()
-    # The one that is farthest from having a column, if there is any.
+    # A label without a column, if there is one.
     worst = torch.where(lowest < -1, lowest, highest)
     is_bad = (worst < -1) | (worst > num_columns - 2)
-    # Labels without a column are all the same here.
+    # All labels without a column sort alike.
     columns = label.clamp(-1, num_columns - 1) + 1
     key = fsa.to(torch.int64) * (num_columns + 1) + columns
     by_label = torch.sort(key, stable=True).indices
@@ -58,7 +58,10 @@ def _graphs(graphs,
 
 
 def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
-    '''Raise for an earlier call, and remember to look at this one.'''
+    '''Raise if an earlier call had a bad label; a later call checks `worst`.
+
+    A check of this call's label would have to wait for the GPU.
+    '''
     while _unchecked and _unchecked[0][0].query():
         _, label, columns = _unchecked.popleft()
         if not -1 <= label.item() <= columns - 2:
@@ -75,10 +78,11 @@ def _check_labels(worst: torch.Tensor, num_columns: int) -> None:
 
 
 def _penalized(graphs) -> Optional[torch.Tensor]:
-    '''Return which arcs a delay penalty is for, as CtcLoss has it.
+    '''Return which arcs CtcLoss gives a delay penalty.
 
     Returns:
-      A 1-D tensor of torch.uint8, or None if CtcLoss is to say what is wrong.
+      A 1-D tensor of torch.uint8; or None if the graph lacks an attribute, so
+      that CtcLoss raises its own error.
     '''
     if hasattr(graphs, '_is_repeat_token_'):
         repeats = graphs._is_repeat_token_
@@ -108,7 +112,7 @@ class _CtcScores(torch.autograd.Function):
         ctx.arguments = (graphs.arcs, tensors, penalized, dense.dense_fsa_vec,
                          num_rows, penalty, use_double_scores, all_sums)
         scores, *saved = _k2.mps_ctc_forward(*ctx.arguments, output_beam)
-        # With the scores, so that torch notes if they change.
+        # torch raises if a saved tensor, such as the scores, has changed.
         ctx.save_for_backward(a_scores, b_scores, *saved)
         return scores
 
@@ -134,9 +138,9 @@ def ctc_scores(graphs, dense, output_beam: float, delay_penalty: float,
         As for CtcLoss.
     Returns:
       A 1-D tensor of torch.float32 on mps with a score for each FSA, which
-      supports autograd; or None where a lattice is needed: on other devices,
-      where the host is faster, and where the lattice may become so large that
-      k2 narrows the beam.
+      supports autograd.  None if CtcLoss must make the lattice: on other
+      devices, if the host is faster, and if the lattice may exceed a limit, so
+      that k2 would narrow the beam.
     '''
     if (graphs.device.type != 'mps' or dense.device.type != 'mps'
             or len(graphs.shape) != 3 or graphs.shape[0] != dense.dim0()

@@ -13,9 +13,9 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-'''Says in one line what is on the wrong device, and the call to make.
+'''Errors of one line that say what is on the wrong device, and what to call.
 
-k2's own checks stay; they print a stack.
+k2's own checks in C++ remain; their message is a stack.
 '''
 import torch
 
@@ -41,7 +41,7 @@ def check_graph_and_dense(graph, dense) -> None:
 
 def check_dense_input(log_probs: torch.Tensor,
                       supervision_segments: torch.Tensor) -> None:
-    '''Raise where a DenseFsaVec does not take a dtype or a device.
+    '''Raise if a DenseFsaVec does not take the dtype or the device.
 
     Args:
       log_probs, supervision_segments:

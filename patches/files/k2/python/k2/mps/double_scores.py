@@ -15,8 +15,8 @@
 # limitations under the License.
 '''Scores of states and arcs by the GPU, nearly in double precision.
 
-It is all the same whether the caller asks for double precision: these are no
-slower than scores in single precision would be.
+Callers that ask for single precision get the same scores: kernels in single
+precision would not be faster.
 '''
 from typing import Tuple
 
@@ -26,8 +26,10 @@ from k2.mps import lattice
 
 
 def in_metal(fsas) -> bool:
-    '''Return whether the GPU is faster than the host for this k2.Fsa, an
-    FsaVec.  Only then the following functions may be called.'''
+    '''Return whether the GPU is faster than the host for an FsaVec.
+
+    The following functions require it.
+    '''
     return (fsas.device.type == 'mps' and fsas.num_arcs > 0
             and _k2.prefer_double_scores_mps(fsas.num_arcs,
                                              fsas._get_state_batches().dim0))
@@ -59,8 +61,8 @@ def entering_arcs(fsas) -> torch.Tensor:
 
 
 def _entering(fsas) -> Tuple[torch.Tensor, torch.Tensor]:
-    '''Return what Fsa._get_incoming_arcs does as two tensors: where the arcs
-    that enter each state begin, and their indexes.'''
+    '''Return Fsa._get_incoming_arcs as two tensors: where the arcs that enter
+    each state begin, and the indexes of these arcs.'''
     name, cache = 'metal_entering', fsas._cache
     if name not in cache:
         if lattice.fill_cache(fsas, 'incoming_arcs'):

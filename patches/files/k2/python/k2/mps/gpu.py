@@ -15,16 +15,17 @@
 # limitations under the License.
 '''The functions of torch.cuda that recipes call, for the present GPU.
 
-The names are those of ``torch.cuda`` and ``torch.cuda.amp``, and ``ctc_loss``
-is torch's, for which it has no kernel on mps::
+The names are those of ``torch.cuda`` and ``torch.cuda.amp``.  ``ctc_loss`` is
+torch's; on mps, where torch has no kernel for it, k2 computes it::
 
     from k2.mps import gpu
     device = gpu.pick_device(rank)
     with gpu.autocast(enabled=params.use_fp16):
 
-With CUDA, they call CUDA's; on mps, they do what a recipe means.  Where
-there is neither, ``pick_device()`` is the CPU, and the rest is as CUDA's is
-without a GPU: nothing is cast, scaled or allocated.
+With CUDA, each function calls CUDA's function.  On mps, it does the same for
+mps.  If there is neither, ``pick_device()`` returns the CPU, and the other
+functions do what CUDA's functions do without a GPU: nothing is cast, scaled or
+allocated.
 '''
 from typing import Any
 from typing import Callable
@@ -54,10 +55,10 @@ def pick_device(index: int = 0) -> torch.device:
 
     Args:
       index:
-        Which one of CUDA's.  There is one mps.
+        The index of CUDA's device; 0 for mps.
     Raises:
       ValueError:
-        mps is asked for another one than 0.
+        The device is mps, and the index is not 0.
     '''
     if torch.cuda.is_available():
         return torch.device('cuda', index)
@@ -70,14 +71,14 @@ def pick_device(index: int = 0) -> torch.device:
 
 
 def memory_allocated(device: Any = None) -> int:
-    '''Return how many bytes tensors and k2's objects have now.'''
+    '''Return how many bytes tensors and k2's objects occupy.'''
     if _on_mps():
         return torch.mps.current_allocated_memory()
     return torch.cuda.memory_allocated(device)
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    '''Return the most that :func:`memory_allocated` has been.'''
+    '''Return the peak of :func:`memory_allocated`.'''
     if _on_mps():
         try:
             return torch.accelerator.max_memory_allocated()
@@ -88,7 +89,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    '''Begin anew with :func:`max_memory_allocated`.'''
+    '''Reset the peak of :func:`max_memory_allocated`.'''
     if _on_mps():
         torch.accelerator.reset_peak_memory_stats()
     elif torch.cuda.is_available():
@@ -96,14 +97,14 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def memory_reserved(device: Any = None) -> int:
-    '''Return how many bytes the process has from the driver, caches too.'''
+    '''Return how many bytes the process has from the driver, with caches.'''
     if _on_mps():
         return torch.mps.driver_allocated_memory()
     return torch.cuda.memory_reserved(device)
 
 
 def empty_cache() -> None:
-    '''Give back memory that no tensor has.'''
+    '''Give cached memory back to the driver.'''
     if _on_mps():
         torch.mps.empty_cache()
     else:
@@ -119,7 +120,7 @@ def synchronize(device: Any = None) -> None:
 
 
 def is_bf16_supported() -> bool:
-    '''Return whether the GPU computes with bfloat16, as each mps does.'''
+    '''Return whether the GPU computes with bfloat16; mps always does.'''
     return _on_mps() or torch.cuda.is_bf16_supported()
 
 
@@ -131,8 +132,10 @@ def autocast(enabled: bool = True, dtype: torch.dtype = torch.float16,
 
 
 def is_autocast_enabled() -> bool:
-    '''Return whether autocast is on.  Without a device, torch's own function
-    of this name tells of CUDA.'''
+    '''Return whether autocast is on for the GPU.
+
+    torch's function of this name, without an argument, answers for CUDA.
+    '''
     return torch.is_autocast_enabled(device_type())
 
 

@@ -30,10 +30,10 @@ _LATTICE = 'mps_lattice'
 def entering_arcs(
         graphs) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     '''Return the row splits and the values of GetIncomingArcs(), and for each
-    arc the state that it leaves, counted over all FSAs; all torch.int32.
+    arc the state that it leaves, an idx01; all torch.int32.
 
-    The GPU computes all of it, in torch's operators: if the host read arcs, it
-    would have to wait for the GPU.
+    torch's operators compute them on the GPU: if the host read arcs, it would
+    have to wait for the GPU.
     '''
     arcs = graphs.arcs.values()
     state_begins = graphs.arcs.shape().row_splits(2)
@@ -50,7 +50,7 @@ def entering_arcs(
 
 def _make(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
           output_beam: float, max_states: int, max_arcs: int):
-    '''Return a _k2.MpsLattice, or None if the host is to intersect.
+    '''Return a _k2.MpsLattice, or None if the host must intersect.
 
     The host intersects if it is faster, if there are no FSAs or no arcs, and
     if k2 refuses the input.
@@ -110,7 +110,9 @@ def intersect_dense(a_fsas, b_fsas, a_to_b_map: Optional[torch.Tensor],
 
 
 def fill_cache(fsa, name: str) -> bool:
-    '''Make what intersect_dense on mps lets the GPU know without a search.
+    '''Fill an entry of the cache of a lattice that the GPU has made.
+
+    intersect_dense knows the answer, so this needs no search.
 
     Args:
       fsa:
@@ -118,7 +120,7 @@ def fill_cache(fsa, name: str) -> bool:
       name:
         An entry of ``fsa._cache``: incoming_arcs or state_batches.
     Returns:
-      Whether the entry is there now.
+      Whether the cache has the entry now.
     '''
     cache = fsa._cache
     made = cache.get(_LATTICE)
@@ -131,7 +133,7 @@ def fill_cache(fsa, name: str) -> bool:
 
 def select_arcs(value: torch.Tensor, arc_map: torch.Tensor,
                 made) -> torch.Tensor:
-    '''Return ``value[arc_map]``, on the GPU if that has made the map.
+    '''Return ``value[arc_map]``, by the GPU if the GPU has made the map.
 
     Args:
       value:
@@ -149,14 +151,14 @@ def gradients(ctx, grad: torch.Tensor) -> Tuple:
 
     Args:
       ctx:
-        Of its forward pass, whose ``lattice`` is not None.
+        The context of the forward pass, with a ``lattice``.
       grad:
         The gradient of the lattice's scores.
     '''
     a_scores, b_scores = ctx.saved_tensors
     grad = grad.contiguous()
     ans = [None] * len(ctx.needs_input_grad)
-    # See _IntersectDenseFunction.forward for where they are.
+    # The positions of both scores in _IntersectDenseFunction.forward.
     for i, scores, add_up in ((6, a_scores, ctx.lattice.graph_grad),
                               (7, b_scores, ctx.lattice.dense_grad)):
         if ctx.needs_input_grad[i]:

@@ -47,9 +47,9 @@ def saved_costs() -> Dict[str, Any]:
     '''Return this machine's entry in the file path_of_costs().
 
     Returns:
-      'device': the GPU's name; 'date': of the measurement; 'costs': by
-      operation, what ``_k2.mps_set_costs`` takes.  An empty dict if nothing
-      was measured.
+      'device': the GPU's name; 'date': the date of the measurement; 'costs':
+      the arguments of ``_k2.mps_set_costs``, by operation.  An empty dict if
+      this machine was not measured.
     '''
     path = path_of_costs()
     if path is None or not path.is_file():
@@ -58,7 +58,7 @@ def saved_costs() -> Dict[str, Any]:
 
 
 def use_saved_costs() -> None:
-    '''Replace k2's costs by those measured on this machine, if any.'''
+    '''Replace k2's costs by the costs measured on this machine, if any.'''
     if not placements():
         return
     try:
@@ -74,7 +74,7 @@ def use_saved_costs() -> None:
 
 def placements() -> List:
     '''Return a ``_k2.MpsPlacement`` for each operation that both Metal and the
-    host can do; none where k2 was built without mps.'''
+    host can do; an empty list if k2 was built without mps.'''
     if not hasattr(_k2, 'mps_placements'):
         return []
     return _k2.mps_placements()
@@ -104,8 +104,7 @@ def explain() -> str:
     estimate.
 
     Returns:
-      A line for each operation, and one that says where the estimates come
-      from.
+      A line for each operation, and a line with the source of the estimates.
     '''
     known = placements()
     if not known:

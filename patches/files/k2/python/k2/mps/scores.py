@@ -33,9 +33,9 @@ class _PublicScores(torch.autograd.Function):
 def public_scores(fsas, scores: torch.Tensor) -> torch.Tensor:
     '''Return scores as a user of k2 gets them.
 
-    While scores in double precision stay inside of k2, they are
-    ``torch.float64`` on the CPU if the FSAs are on mps.  Here they become
-    ``torch.float32`` on mps; their gradient goes the other way.
+    Inside of k2, scores in double precision of FSAs on mps are
+    ``torch.float64`` on the CPU.  This function converts them to
+    ``torch.float32`` on mps, and its backward pass converts the gradient back.
 
     Args:
       fsas:

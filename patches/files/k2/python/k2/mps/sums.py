@@ -21,8 +21,8 @@ from typing import Tuple
 import torch
 import _k2
 
-# A fill by the GPU has to be waited for, which takes a host longer than to
-# write this many bytes itself.
+# The host writes up to this many bytes in less time than a wait for a fill by
+# the GPU takes.
 _MAX_BYTES = 1 << 20
 
 
@@ -30,17 +30,17 @@ def index_sums(index: torch.Tensor, values: torch.Tensor,
                shape: Sequence[int]) -> torch.Tensor:
     '''Return zeros to which values are added, as ``index_add`` does.
 
-    The host adds them.  It also writes the zeros of a small tensor, so that it
-    has no fill of the GPU to wait for.
+    The host adds the values.  It also writes the zeros of a small tensor: if
+    the GPU did, the host would have to wait.
 
     Args:
       index:
-        On mps, of torch.int32: where each of the values belongs on axis 0 of
-        the result; -1 leaves it out.
+        On mps, of torch.int32: for each value its index on axis 0 of the
+        result; -1 leaves the value out.
       values:
         On mps.
       shape:
-        That of the result.
+        The shape of the result.
     '''
     shape = torch.Size(shape)
     if values.dtype == torch.float32 and 4 * shape.numel() <= _MAX_BYTES:
@@ -57,9 +57,9 @@ def intersect_gradients(ctx: Any, out_fsa_grad: torch.Tensor
 
     Args:
       ctx:
-        Of its autograd function.
+        The context of the intersection's autograd function.
       out_fsa_grad:
-        The gradient of the scores of its output.
+        The gradient of the scores of the lattice.
     '''
     a_scores, b_scores = ctx.saved_tensors
     grad_b = index_sums(ctx.arc_map_b, out_fsa_grad, (b_scores.numel(),))
