@@ -11,6 +11,7 @@ from k2mps.build import doctor
 from k2mps.build.builder import Request
 from k2mps.build.environment import Environment
 from k2mps.core import errors
+from k2mps.core.process import Outcome
 from k2mps.core.project import Project
 from k2mps.run import mac_report, program, suites
 
@@ -58,9 +59,9 @@ class Machine:
             self.variables.append(dict(variables))
         if module == "k2_mps_tests.benchmarks.bench" and module not in self.answers:
             support.write(Path(words[words.index("--output") + 1]), {"bench.json": "{}"})
-            return types.SimpleNamespace(status=0, lines=())
+            return Outcome(0, ())
         status, lines = self.answers[module]
-        return types.SimpleNamespace(status=status, lines=tuple(lines))
+        return Outcome(status, tuple(lines))
 
     def _test(self, environment, obtain, request, names, arguments):
         (suite,) = suites.choose(("parity",))

@@ -28,7 +28,7 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.status import State
 
 TARGET = "_k2"
-# All that k2's C++ tests are made of.
+# ninja's name for all C++ tests of k2.
 TESTS_TARGET = "k2/csrc/all"
 
 # Names the build tree of a checkout with edits.
@@ -37,8 +37,9 @@ _EDITED = "edited"
 _KERNELS = "k2/csrc/mps/kernels/"
 _STAMP = "k2mps-configured.json"
 _INSTALLER = "k2mps\n"
-# Step 0 is ninja looking whether there is anything to do.
+# In step 0, ninja looks whether there is anything to do.
 _PROGRESS = re.compile(r"\[([1-9]\d*)/(\d+)\] (.*)")
+_NEXT_STEP = re.compile(rf"{_PROGRESS.pattern}|ninja: ")
 _ERROR = re.compile(r"\b(error|undefined reference|undefined symbol)\b")
 _SHOWN_LINES = 40
 
@@ -47,22 +48,21 @@ _SHOWN_LINES = 40
 class Request:
     """A build of k2 that is asked for."""
 
-    device: Device = Device.MPS  # what for
-    torch: str | None = None  # a torch version among the supported ones, or None for the default
+    device: Device = Device.MPS
+    torch: str | None = None  # one of the supported versions, or None for the default
     jobs: int | None = None  # how many compilers run at once, or None for what fits
     cmake_arguments: tuple[str, ...] = ()  # further arguments for cmake
-    # Whether the result goes into a wheel: its files name no directory of this machine, and
-    # expect torch beside them.
+    # Whether the libraries go into a wheel: they name no directory of this machine, and expect
+    # torch beside them.
     for_wheel: bool = False
-    crossed: bool = False  # whether to build for macOS elsewhere than there
-    # The Python that a crossed build is for, by name or path; default .venv's.
-    python: str | None = None
-    as_is: bool = False  # whether to build the checkout as it is, without applying the series
+    crossed: bool = False  # whether Linux builds for macOS
+    python: str | None = None  # a crossed build's Python, by name or path; default .venv's
+    as_is: bool = False  # whether to build the checkout without applying the series
     tests: bool = False  # whether to build k2's C++ tests, in place of its Python module
 
     @property
     def emulated(self) -> bool:
-        """Whether the device of this build is an emulated one."""
+        """Whether this build runs on the emulated device."""
         return self.device.emulated and not self.crossed
 
     @property
@@ -82,9 +82,8 @@ class Built:
     steps: int  # how many build steps ran; 0 where nothing had changed
     version: str = "0"  # what pip calls it
     python_tag: str = ""  # the Python that it is for, as wheels call it
-    # Where it comes from, see provenance.py.
-    origin: Mapping[str, object] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0  # how long they took
+    origin: Mapping[str, object] = dataclasses.field(default_factory=dict)  # see provenance.py
+    seconds: float = 0.0  # how long the steps took
     cached: str = ""  # how many compilations ccache had, in words; empty without ccache
 
     @property
@@ -106,8 +105,7 @@ def build(environment: Environment, checkout: Checkout, request: Request) -> Bui
     prepare(environment, request)
     plan = _Plan(environment, checkout, request, tree[:12])
     plan.directory.mkdir(parents=True, exist_ok=True)
-    # The compilers inherit the lock: should this process be killed, the
-    # next run waits until they have ended too.
+    # The compilers inherit the lock: if this process is killed, the next run waits for them.
     with exclusive(plan.directory, str(plan.directory)) as lock:
         if plan.must_configure():
             plan.configure(lock)
@@ -150,15 +148,12 @@ def _patched_tree(environment: Environment, checkout: Checkout) -> str:
 
 
 def prepare(environment: Environment, request: Request) -> None:
-    """Brings .venv to what a build and its tests need.
-
-    A build for another system has a torch of its own.
-    """
+    """Installs in .venv, and on this machine, what a build and its tests need."""
     torch = environment.upstream.torch
     chosen = torch_requirement(torch, request.torch)
     if version_in(chosen) in torch.untested:
         environment.reporter.warn(f"no suite has run with torch {version_in(chosen)} yet")
-    # With a toolchain of its own, a build needs of this machine what one for the CPU does.
+    # A crossed build brings its own toolchain and torch.
     device = Device.CPU if request.crossed else request.device
     checks = doctor.system_checks(device, environment.reporter)
     if request.tests:
@@ -187,7 +182,7 @@ def emulator_settings(project: Project) -> dict[str, str]:
 
 
 def register(environment: Environment, built: Built) -> None:
-    """Makes `import k2` in .venv take this build, and pip know it."""
+    """Makes `import k2` in .venv take this build, and pip list it."""
     packages = environment.site_packages
     metadata = packages / f"k2-{built.version}.dist-info"
     for other in packages.glob("k2-*.dist-info"):
@@ -209,7 +204,7 @@ def register(environment: Environment, built: Built) -> None:
     files[record] = "".join(f"{path},,\n" for path in (*files, record))
     for name, text in files.items():
         target = packages / name
-        # Others read these files meanwhile.
+        # Another process may read these files at this moment.
         if not target.exists() or target.read_text(encoding="utf-8") != text:
             transaction.rewrite(target, text)
 
@@ -238,7 +233,7 @@ class _Plan:
         key = sha256(flags.encode())[:8]
         self.name = "-".join((request.label, f"torch{installed}", self.python_tag, tree, key))
         self.directory = environment.project.build_root / self.name
-        # ccache writes what it had of this run.
+        # ccache writes here whether it had an object.
         self._cache_log = self.directory / "ccache.log"
         self._stamp = self.directory / _STAMP
 
@@ -315,10 +310,10 @@ class _Plan:
         return f", {hits} of {total} compilations from ccache" if total else ""
 
     def origin(self, patched_tree: str | None) -> dict[str, object]:
-        """Where the build comes from; that does not depend on where or when it was made.
+        """The origin of the build, see provenance.py; independent of the place and the time.
 
         Args:
-          patched_tree: what the locked patches gave; None where the checkout is something else.
+          patched_tree: the tree of the locked patches; None where the checkout has edits.
         """
         environment, request = self._environment, self._request
         upstream = environment.upstream
@@ -346,22 +341,20 @@ class _Plan:
 
     def _compiler(self) -> str:
         """The compiler, as CMake identified it."""
-        for path in self.directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake"):
-            text = path.read_text(encoding="utf-8")
-            pattern = r'set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "([^"]*)"\)'
-            return " ".join(re.findall(pattern, text))
-        return "unknown"
+        pattern = r'set\(CMAKE_CXX_COMPILER_(?:ID|VERSION) "([^"]*)"\)'
+        files = self.directory.glob("CMakeFiles/*/CMakeCXXCompiler.cmake")
+        found = [re.findall(pattern, path.read_text(encoding="utf-8")) for path in files]
+        return " ".join(found[0]) if found else "unknown"
 
     def _run(self, command, lock: int, log: Path, follow=lambda line: None) -> process.Outcome:
         variables = {
             "NINJA_STATUS": "[%f/%t] ",
-            # CMake asks torch where it lies; no device is needed for that.
+            # CMake asks torch where it lies, which needs no device.
             "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
             "CCACHE_STATSLOG": str(self._cache_log),
         }
-        # One object serves all build trees, whose paths differ only below
-        # the project's directory.  But a wheel must not show whether ccache
-        # was there: it makes the paths that the compiler sees relative.
+        # Build trees share objects: their paths differ only below the project's directory.  For
+        # that, ccache makes paths relative.  A wheel must not show whether ccache was there.
         if not self._request.for_wheel:
             variables.update(_shared_objects(self._environment.project))
         if self._toolchain:
@@ -386,10 +379,7 @@ class _Plan:
         return outcome
 
     def must_configure(self) -> bool:
-        """Whether cmake has to run before ninja.
-
-        ninja by itself notices only edits of k2's CMake files.
-        """
+        """Whether cmake has to run before ninja, which itself notices edits of CMake files."""
         if not (self.directory / "build.ninja").exists():
             return True
         try:
@@ -400,12 +390,11 @@ class _Plan:
     def _inputs(self) -> dict:
         """All that a configuration depends on besides the name of its tree."""
         environment, request = self._environment, self._request
-        # k2's configure step writes this file into the checkout, where a
-        # build for another torch overwrites it.
+        # k2's configure step writes this file; a build for another torch overwrites it.
         written = self._checkout.directory / "k2/python/k2/torch_version.py"
         inputs = {
             "settings": self._settings(),
-            # k2 compiles the commit's id into its version information.
+            # k2 compiles the commit's id into its version.
             "commit": self._checkout.head().commit,
             "torch_version.py": sha256(written.read_bytes()) if written.exists() else "",
             "pybind11": environment.version_of("pybind11"),
@@ -418,7 +407,7 @@ class _Plan:
         return inputs
 
     def _settings(self) -> dict[str, str]:
-        """CMake variables, but for those that take a process to find."""
+        """CMake variables, except for those that take a process to find."""
         environment, request = self._environment, self._request
         pybind11 = environment.site_packages / "pybind11" / "share" / "cmake" / "pybind11"
         settings = {
@@ -448,12 +437,12 @@ class _Plan:
 
 
 def _shared_objects(project: Project) -> dict[str, str]:
-    """The variables with which ccache takes an object from below another directory."""
+    """The variables with which ccache shares objects between directories."""
     return {"CCACHE_BASEDIR": str(project.root), "CCACHE_NOHASHDIR": "true"}
 
 
 def fitting_jobs() -> int:
-    """As many compilers as there are processors and memory for."""
+    """The number of compilers that processors and memory suffice for."""
     on_linux = hasattr(os, "sched_getaffinity")
     processors = len(os.sched_getaffinity(0)) if on_linux else os.cpu_count() or 1
     memory = doctor.available_memory()
@@ -470,15 +459,12 @@ def _from(start: str, lines: Sequence[str]) -> list[str]:
 def _first_failure(log: Path) -> str:
     """The output of the first failing step, from its first error on.
 
-    The command and the warnings before the error are left out: k2 has
-    hundreds of warnings, and the log has them all.
+    k2 has hundreds of warnings, which the log keeps.
     """
     lines = _from("FAILED:", log.read_text(encoding="utf-8", errors="replace").splitlines())
-    # After the line with "FAILED:" comes the command.
-    after = itertools.takewhile(
-        lambda line: not (_PROGRESS.match(line) or line.startswith("ninja: ")), lines[2:]
-    )
-    found = list(after)
+    ends = (at for at, line in enumerate(lines) if _NEXT_STEP.match(line))
+    # The second line is the command.
+    found = lines[2 : next(ends, None)]
     first = next((at for at, line in enumerate(found) if _ERROR.search(line)), 0)
     while first > 0 and found[first - 1].startswith("In file included from"):
         first -= 1

@@ -1,4 +1,4 @@
-"""Deleting what the tool has made, and nothing that anybody has written."""
+"""Deleting what the tool has made, without losing anybody's work."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ def clean(project: Project, pin: Pin, everything: bool) -> list[Path]:
 
 
 def _check_no_work(checkout: Checkout, pin: Pin) -> None:
-    """Refuses a clone with anything in it that is nowhere else."""
+    """Refuses a clone with work that is nowhere else."""
     held = []
     if edited := checkout.edited_files():
         held.append(f"uncommitted edits in {errors.some(edited)}")

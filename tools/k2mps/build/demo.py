@@ -1,8 +1,8 @@
 """The end of `k2mps build`: k2 at work, as a user would see it.
 
-A CTC-like computation: the network's output of two utterances is intersected with the graphs of
-their transcripts, and the total scores are differentiated with respect to that output.  It runs on
-the CPU and, where this k2 has it, on mps; both results are computed here and now, and compared.
+The demonstration intersects a network's output for two utterances with the graphs of their
+transcripts, and differentiates the total scores with respect to the output.  It does so on the CPU
+and, where this k2 has it, on mps, and compares the results.
 """
 
 import sys
@@ -14,9 +14,8 @@ import torch
 NUM_FRAMES = (6, 4)
 TRANSCRIPTS = [[1, 2, 2], [3]]
 
-# The largest difference to the CPU that passes.  Scores in double precision
-# are rounded to float32 once on mps (a score of about 10 is then off by up to
-# 5e-7); so are the gradients, which are at most 1.
+# The largest difference to the CPU that passes.  mps rounds scores in double precision to float32
+# once (a score of about 10 is then off by up to 5e-7), and gradients, which are at most 1.
 TOLERANCE = 1e-5
 
 
@@ -26,8 +25,7 @@ def compute(name: str, log_probs: torch.Tensor, device: str) -> tuple[torch.Tens
     Args:
       log_probs: shape (2, 6, 4), on the CPU.
     Returns:
-      The total scores, shape (2,), and the gradient of their sum with respect
-      to `log_probs`, both on the CPU.
+      The total scores, shape (2,), and the gradient of their sum, shape (2, 6, 4); on the CPU.
     """
     log_probs = log_probs.detach().to(device).requires_grad_(True)
     segments = torch.tensor(

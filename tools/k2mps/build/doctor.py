@@ -1,6 +1,6 @@
 """The requirements of a build: which are met, and how to get the rest.
 
-`examine` looks without changing anything; `k2mps doctor` prints it and `k2mps build` refuses by it.
+`k2mps doctor` prints the checks; `k2mps build` refuses where a needed one fails.
 """
 
 import dataclasses
@@ -115,9 +115,9 @@ def googletest() -> Check:
 
 
 def provide(checks: Sequence[Check], reporter: Reporter) -> None:
-    """Installs with apt what is needed and missing, where that needs no password.
+    """Installs missing packages with apt, where that needs no password.
 
-    Elsewhere the error names all of it and the one command.
+    Elsewhere the error names everything that is missing, and one command.
     """
     needed = lacking(checks)
     if not needed:
@@ -137,12 +137,8 @@ def provide(checks: Sequence[Check], reporter: Reporter) -> None:
     with reporter.task(f"installing {' '.join(packages)}"):
         process.run([*prefix, "apt-get", "update"], reporter=reporter, environment=variables)
         outcome = process.run([*prefix, *command], reporter=reporter, environment=variables)
-    if outcome.status != 0:
-        raise errors.RequirementMissingError(
-            f"apt-get could not install {' '.join(packages)}",
-            why="\n".join(outcome.lines[-5:]),
-            next_command="sudo " + " ".join(command),
-        )
+    failure = f"apt-get could not install {' '.join(packages)}"
+    outcome.check(errors.RequirementMissingError, failure, f"sudo {' '.join(command)}")
 
 
 def compilers(device: Device) -> dict[str, str]:
@@ -150,23 +146,18 @@ def compilers(device: Device) -> dict[str, str]:
 
     Empty where CMake's own choice is right: on macOS, and on Linux for a CPU build without clang.
     """
-    cxx, cc = f"clang++-{CLANG}", f"clang-{CLANG}"
-    if _MAC or not (device.emulated or shutil.which(cxx)):
-        return {}
-    found = {"C": cc, "CXX": cxx}
+    cc, cxx = (shutil.which(name) or name for name in (f"clang-{CLANG}", f"clang++-{CLANG}"))
     if device.emulated:
-        found.update(OBJC=cc, OBJCXX=cxx)
-    return {language: shutil.which(name) or name for language, name in found.items()}
+        return {"C": cc, "CXX": cxx, "OBJC": cc, "OBJCXX": cxx}
+    return {} if _MAC or not Path(cxx).is_absolute() else {"C": cc, "CXX": cxx}
 
 
 def _there(
     name: str, wanted: str, pattern: str, package: str, formula: str = "", needed: bool = True
 ) -> Check:
     """A check that a file of a package of Debian or Homebrew exists; `pattern` may be empty."""
-    found = min(glob.glob(pattern), default="")
-    if _MAC and formula:
-        return Check(name, wanted, found, fix=f"brew install {formula}", needed=needed)
-    return Check(name, wanted, found, package, needed=needed)
+    source = {"fix": f"brew install {formula}"} if _MAC and formula else {"package": package}
+    return Check(name, wanted, min(glob.glob(pattern), default=""), needed=needed, **source)
 
 
 def _apple(reporter: Reporter) -> list[Check]:

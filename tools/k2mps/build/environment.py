@@ -79,23 +79,18 @@ class Environment:
         """Makes the environment if there is none."""
         if self.exists:
             return
-        outcome = process.run(
-            [sys.executable, "-m", "venv", self.directory], reporter=self.reporter
+        command = [sys.executable, "-m", "venv", self.directory]
+        on_linux = sys.platform == "linux"
+        process.run(command, reporter=self.reporter).check(
+            errors.RequirementMissingError,
+            f"{self.directory} could not be made",
+            "sudo apt-get install python3-venv"
+            if on_linux
+            else "install Python from python.org or Homebrew",
         )
-        if outcome.status != 0:
-            raise errors.RequirementMissingError(
-                f"{self.directory} could not be made",
-                why="\n".join(outcome.lines[-5:]),
-                next_command="sudo apt-get install python3-venv"
-                if sys.platform == "linux"
-                else "install Python from python.org or Homebrew",
-            )
 
     def version_of(self, name: str) -> str | None:
-        """The installed version of a distribution, or None.
-
-        The version is read from metadata: nothing is imported, no process is started.
-        """
+        """The installed version of a distribution by its metadata, or None."""
         if not self.exists:
             return None
         found = importlib.metadata.distributions(name=name, path=[str(self.site_packages)])
@@ -127,8 +122,7 @@ class Environment:
     def install(self, wanted: Sequence[Requirement]) -> bool:
         """Installs what is missing of these; returns whether anything was.
 
-        pip's own configuration (index, proxy, certificates) counts.  Where it
-        does not say where to look, torch comes without CUDA on Linux.
+        pip follows its own configuration (index, proxy, certificates).
 
         Raises:
           IndexUnreachableError: the package index does not answer.
@@ -151,10 +145,8 @@ class Environment:
         importlib.invalidate_caches()
 
     def torch_options(self) -> list[str]:
-        """pip's options to find torch without CUDA, which pip then prefers.
-
-        Empty where pip's configuration names a place of packages, or where there is no CUDA.
-        """
+        """pip's options for a torch without CUDA; empty on macOS, where no wheel has CUDA, and
+        where pip's configuration names a place of packages."""
         if sys.platform != "linux":
             return []
         outcome = process.run([self.python, "-m", "pip", "config", "list"], reporter=self.reporter)
@@ -181,11 +173,11 @@ class Environment:
     def download(
         self, wanted: Requirement, directory: Path, platform: str = "", python_version: str = ""
     ) -> Path:
-        """Downloads a wheel without what it depends on.
+        """Downloads a wheel without its dependencies.
 
         Args:
-          wanted: which, in one version.
-          directory: where to; without a wheel so far, made if need be.
+          wanted: the package in one version.
+          directory: the target, without a wheel so far; pip makes it if need be.
           platform: the wheel's platform tag; default this machine's.
           python_version: like "3.12", with a platform: the wheel's Python.
         """
@@ -200,11 +192,11 @@ class Environment:
     def install_tree(
         self, source: Path, settings: Mapping[str, str], variables: Mapping[str, str] | None = None
     ) -> bool:
-        """Installs a package from its source tree if that has changed since.
+        """Installs a package from its source tree, unless neither the tree nor `settings` changed.
 
         Args:
-          settings: variables for its build; a change counts as well.
-          variables: further ones, which change nothing of what is installed.
+          settings: variables for its build.
+          variables: further variables, which do not change what is installed.
         """
         stamp = self._stamp(source)
         key = tree_hash(
@@ -277,7 +269,7 @@ def version_in(wanted: Requirement) -> str:
 def tree_hash(source: Path, *more: str) -> str:
     """A hash of a source tree's paths and contents, and of further texts.
 
-    Left out are what Python and build tools leave in a tree, and its tests: they are not installed.
+    Files that are not installed do not count: tests, and what Python and build tools leave.
     """
     digest = hashlib.sha256()
     for path in sorted(source.rglob("*")):

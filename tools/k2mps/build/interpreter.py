@@ -45,7 +45,7 @@ class Interpreter:
         return "cp" + self.version.replace(".", "")
 
     def check_headers(self) -> None:
-        """Refuses a Python that nothing can be compiled for."""
+        """Refuses a Python without headers."""
         header = self.include / "Python.h"
         if not header.exists():
             raise errors.RequirementMissingError(
@@ -58,7 +58,7 @@ class Interpreter:
             )
 
     def symbols(self) -> set[str]:
-        """The symbols of Python's that it exports to extensions, as C names them."""
+        """The symbols of Python that the library exports, as C names them."""
         import lief
 
         lief.logging.disable()
@@ -74,7 +74,7 @@ class Interpreter:
 
 
 def find(program: str | Path = sys.executable) -> Interpreter:
-    """Runs a Python, by its name or path, to learn its version, headers and library."""
+    """Asks a Python, by its name or path, for its version, headers and library."""
     path = shutil.which(program)
     if not path:
         raise _unusable(program, "there is no such program")
@@ -85,13 +85,10 @@ def find(program: str | Path = sys.executable) -> Interpreter:
     except (IndexError, TypeError, ValueError):
         said = "\n".join(outcome.lines[-8:]) or "nothing"
         raise _unusable(program, f"it does not answer as Python does, but says: {said}") from None
-    number = ".".join(map(str, facts["number"]))
-    if facts["implementation"] != "cpython" or facts["number"] < [3, 10]:
-        raise _unusable(
-            program,
-            f"it is {facts['implementation']} {number}; torch has wheels for"
-            " CPython, and k2-mps needs 3.10 or newer",
-        )
+    kind, number = facts["implementation"], ".".join(map(str, facts["number"]))
+    if kind != "cpython" or facts["number"] < [3, 10]:
+        needed = "torch has wheels for CPython, and k2-mps needs 3.10 or newer"
+        raise _unusable(program, f"it is {kind} {number}; {needed}")
     if re.search("[td]", facts["flags"]):
         raise _unusable(program, "it is a free-threaded or debug build of Python")
     return Interpreter(program, number, Path(facts["include"]), Path(facts["library"]))

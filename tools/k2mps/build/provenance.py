@@ -1,7 +1,7 @@
 """The origin of a build of k2: its patches and tools, and whether it was edited.
 
-A build tree holds this as lib/k2mps.json, beside the library `_k2`, and a
-wheel in its .dist-info; `k2.mps.build_info()` reads either.
+The file is lib/k2mps.json in a build tree, and in .dist-info in a wheel; `k2.mps.build_info()`
+reads either.
 """
 
 import json
@@ -20,16 +20,13 @@ def as_bytes(origin: Mapping[str, object]) -> bytes:
 
 
 def series_hash(lock: Mapping[str, str]) -> str:
-    """One SHA-256 for all patches and new files, by the lock's own ones."""
+    """The SHA-256 of the lock, for all patches and new files."""
     return sha256(json.dumps(dict(lock), sort_keys=True).encode())
 
 
 def edits(project: Project) -> list[str] | None:
-    """The files of the clone of k2-mps that differ from its commit, or that
-    git does not know; None where it is no git clone."""
+    """The edited and untracked files of the clone of k2-mps; None where it is no git clone."""
     if not (project.root / ".git").exists():
         return None
-    listing = Git(project.root).text(
-        "status", "--porcelain", "--untracked-files=normal", work_tree=True
-    )
-    return [line[3:] for line in listing.splitlines()]
+    command = ("status", "--porcelain", "--untracked-files=normal")
+    return [line[3:] for line in Git(project.root).text(*command, work_tree=True).splitlines()]

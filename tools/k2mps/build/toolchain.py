@@ -1,10 +1,10 @@
 """A toolchain that compiles for macOS on Linux, put together when needed.
 
-Nothing of Apple's is kept in this repository.  The headers of macOS's C library and its list of
-symbols come with `ziglang`, those of the C++ library with Debian's libc++, torch's headers and
-libraries with torch's own wheel for macOS.  Metal and signposts are declared by the emulator's
-headers; the few declarations of Foundation and logging that k2 needs are in `macos/`.  The system's
-other libraries export what torch's libraries import from them, wherever this torch runs.
+The repository keeps nothing of Apple's.  The headers and the symbols of macOS's C library come from
+`ziglang`, the headers of the C++ library from Debian's libc++, torch's headers and libraries from
+torch's wheel for macOS.  The emulator's headers declare Metal and signposts; `macos/` has the few
+declarations of Foundation and logging that k2 needs.  torch's libraries import from the system's
+other libraries, which therefore export these symbols wherever this torch runs.
 """
 
 import collections
@@ -70,11 +70,11 @@ _STUBS = {
     _FOUNDATION: "System/Library/Frameworks/Foundation.framework/Foundation",
     _METAL: "System/Library/Frameworks/Metal.framework/Metal",
 }
-# What one of them exports of others.
+# Libraries whose symbols a stub passes on.
 _REEXPORTED = {_FOUNDATION: (_CORE_FOUNDATION, _OBJC)}
 
-# What k2 needs of these libraries and torch does not: of libc++ all of it in the first that macOS
-# had (uncaught_exceptions: since 10.12; std::future: since 10.7), of Metal since 10.11.
+# Symbols that k2 imports and torch does not.  macOS has std::future since 10.7, Metal's since
+# 10.11, uncaught_exceptions since 10.12, and the rest since it has libc++.
 _ISTREAM = "__ZNSt3__113basic_istreamIcNS_11char_traitsIcEEE"
 _STREAMBUF = "__ZNSt3__115basic_streambufIcNS_11char_traitsIcEEE"
 _FURTHER: dict[str, tuple[str, ...]] = {
@@ -104,8 +104,8 @@ class Toolchain:
 
     @property
     def parts(self) -> dict[str, str]:
-        """The versions of "torch" and "libc++", the tag of "python" in wheels, and the "key", a
-        hash of what the toolchain was made from; nothing where there is no toolchain."""
+        """The versions of "torch" and "libc++", the tag of "python" in wheels, and "key", a hash
+        of the toolchain's sources; empty where there is no toolchain."""
         file = self.directory / _PARTS
         return json.loads(file.read_text()) if file.exists() else {}
 
@@ -179,18 +179,16 @@ def fetch_zig(environment: Environment) -> Path:
 def system_symbols(torch_package: Path, zig: Path) -> dict[str, set[str]]:
     """The symbols that libraries of macOS 14 are known to export, by install name.
 
-    Those of libSystem are listed in zig's package.  Of the others those are
-    known that torch's libraries import, and a few more.
+    zig's package lists those of libSystem.  Known of the others are the symbols that torch's
+    libraries import, and those of `_FURTHER`.
     """
+    libraries = sorted((torch_package / "lib").glob("*.dylib"))
+    listed = {SYSTEM: _listed(_system_stub(zig))}
     found = collections.defaultdict(set)
-    for library in sorted((torch_package / "lib").glob("*.dylib")):
-        for name, symbols in imports(parse(library)).items():
-            if not name.startswith("@"):
-                found[name].update(symbols)
-    for name, symbols in _FURTHER.items():
-        found[name].update(symbols)
-    found[SYSTEM].update(_listed(_system_stub(zig)))
-    return dict(found)
+    for exported in (*(imports(parse(library)) for library in libraries), _FURTHER, listed):
+        for name, symbols in exported.items():
+            found[name].update(symbols)
+    return {name: symbols for name, symbols in found.items() if not name.startswith("@")}
 
 
 def loaded(binary) -> list[str]:
@@ -202,10 +200,8 @@ def loaded(binary) -> list[str]:
 
 
 def imports(binary) -> dict[str, set[str]]:
-    """The symbols that a Mach-O file imports, by the install name of their library.
-
-    Symbols that may be in any library are under an empty name.
-    """
+    """The symbols that a Mach-O file imports, by the install name of their library; the name is
+    empty where any library may have them."""
     libraries = loaded(binary)
     found = collections.defaultdict(set)
     for symbol in binary.imported_symbols:
@@ -221,9 +217,7 @@ def parse(library: Path | io.BytesIO):
 
     lief.logging.disable()
     binaries = lief.MachO.parse(library)
-    if binaries is None:
-        return None
-    return binaries.take(lief.MachO.Header.CPU_TYPE.ARM64)
+    return binaries and binaries.take(lief.MachO.Header.CPU_TYPE.ARM64)
 
 
 def _listed(stub: Path) -> set[str]:
@@ -245,17 +239,15 @@ def _system_stub(zig: Path) -> Path:
 
 
 def checks() -> list[doctor.Check]:
-    """Checks of what only the system's packages provide.
-
-    libclang is for the front end that checks the kernels.
-    """
+    """Checks of what only the system's packages provide."""
     name = f"ld64.lld-{_CLANG}"
     linker = doctor.Check(name, f"of LLVM {_CLANG}", shutil.which(name) or "", f"lld-{_CLANG}")
+    # The front end that checks the kernels needs libclang.
     return [doctor.libclang(), doctor.clang(), linker]
 
 
 def _made(target: Path, fill: Callable[[Path], None]) -> Path:
-    """Fills a folder: all of it, or nothing changes."""
+    """Makes a folder that `fill` has filled; an error leaves the old one."""
     draft = target.with_name(target.name + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -268,7 +260,7 @@ def _made(target: Path, fill: Callable[[Path], None]) -> Path:
 def _fetch(
     environment: Environment, wanted: Requirement, name: str, parts: tuple[str, ...], *system: str
 ) -> Path:
-    """Parts of a wheel for a platform and a Python, unpacked below build/; downloaded once."""
+    """Downloads a wheel for a platform and a Python once; unpacks parts of it below build/."""
     target = _root(environment) / name
 
     def fill(draft: Path) -> None:
@@ -281,9 +273,9 @@ def _fetch(
 
 
 def _fetch_libcxx(environment: Environment) -> Path:
-    """The headers of Debian's libc++, unpacked below build/.
+    """Unpacks the headers of Debian's libc++ below build/.
 
-    They are not installed: a compiler that finds them would take them for this machine's.
+    This machine's compilers would use them if they were installed.
     """
     reporter = environment.reporter
     policy = process.output(["apt-cache", "policy", _LIBCXX], reporter)
@@ -295,13 +287,11 @@ def _fetch_libcxx(environment: Environment) -> Path:
 
     def fill(draft: Path) -> None:
         command = f"apt-get download {_LIBCXX} && dpkg-deb --extract *.deb . && rm *.deb"
-        outcome = process.run(["sh", "-c", command], cwd=draft, reporter=reporter)
-        if outcome.status != 0:
-            raise errors.RequirementMissingError(
-                f"{_LIBCXX} could not be downloaded",
-                why="\n".join(outcome.lines[-5:]),
-                next_command=f"sudo apt-get update && apt-get download {_LIBCXX}",
-            )
+        process.run(["sh", "-c", command], cwd=draft, reporter=reporter).check(
+            errors.RequirementMissingError,
+            f"{_LIBCXX} could not be downloaded",
+            f"sudo apt-get update && apt-get download {_LIBCXX}",
+        )
 
     with reporter.task(f"downloading {_LIBCXX}"):
         return _made(target, fill)
@@ -340,8 +330,7 @@ def _fill_python(directory: Path, python: Interpreter) -> None:
 
 
 def note_availability(site: Path) -> None:
-    """Makes libc++ heed which macOS has which of its symbols: Debian's
-    configuration does not, since it is for Debian."""
+    """Makes libc++ heed which macOS has which of its symbols, as Debian's build does not."""
     switch = "#define _LIBCPP_HAS_NO_VENDOR_AVAILABILITY_ANNOTATIONS"
     text = site.read_text()
     if switch not in text:
@@ -368,11 +357,8 @@ def stub(library: str, symbols: Iterable[str], reexported: Iterable[str]) -> str
 
 
 def write_python(program: Path, python: Interpreter) -> None:
-    """A Python that tells CMake of torch for macOS.
-
-    CMake asks Python where torch is and which; that torch cannot be imported
-    here, so its stand-in answers.
-    """
+    """Writes a Python that tells CMake where torch for macOS is and which: a stand-in for torch,
+    which this system cannot import, gives the answers."""
     program.write_text(
         f'#!/bin/sh\nexport PYTHONPATH="${{0%/*}}/../site"\nexec "{python.program}" "$@"\n'
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from k2mps.core import interrupts
+from k2mps.core import errors, interrupts
 from k2mps.core.progress import Reporter
 
 _GRACE_SECONDS = 15.0
@@ -21,6 +21,14 @@ class Outcome(NamedTuple):
 
     status: int  # its exit status
     lines: tuple[str, ...]  # the last lines that it wrote, standard error included
+
+    def check(
+        self, error: type[errors.K2mpsError], what: str, next_command: str, shown: int = 5
+    ) -> None:
+        """Raises an error that shows the last lines, unless the command succeeded."""
+        if self.status != 0:
+            tail = self.lines[max(0, len(self.lines) - shown) :]
+            raise error(what, why="\n".join(tail), next_command=next_command)
 
 
 def run(
