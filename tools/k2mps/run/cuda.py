@@ -1,8 +1,7 @@
-"""`k2mps cuda`: a folder that builds and tests the series with CUDA elsewhere.
+"""`k2mps cuda`: a folder that builds and tests the series with CUDA on another machine.
 
-On an NVIDIA GPU, k2 with the series must behave as k2 without it.  The machine
-with the GPU needs only the folder: the patched source, the source that its
-times are compared with, moderngpu, and a script.
+On an NVIDIA GPU, k2 with the series must behave as k2 without it.  The folder has the patched
+source, the source that its times are compared with, moderngpu, and a script.
 """
 
 import gzip
@@ -18,9 +17,9 @@ from k2mps.stack.checkout import Checkout
 from k2mps.stack.commits import commit_series
 
 _SCRIPTS = Path("k2_mps_tests/cuda")
-# Imported by the scripts.
+# Modules that the scripts import.
 _MODULES = (Path("k2_mps_tests/benchmarks/bench.py"), Path("k2_mps_tests/upstream/seed.py"))
-# What k2 at the pin does not compile without; they come first in the series.
+# The patches without which k2 at the pin does not compile; they come first in the series.
 _TO_BUILD = ("torch-2.13.patch", "cub-sum.patch")
 
 
@@ -30,7 +29,7 @@ def prepare(
     """Makes the folder.
 
     Args:
-      checkout: any checkout that has the pin; it is not changed.
+      checkout: any checkout with the pin; it stays as it is.
       moderngpu: a folder with moderngpu's src/moderngpu.
       folder: does not exist, or is empty.
     """

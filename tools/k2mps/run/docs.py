@@ -6,8 +6,8 @@ A page of docs/ may hold blocks
     ...
     <!-- end -->
 
-whose lines `fresh` makes anew from the code.  The blocks are committed, so that
-the pages can be read without any tool; a test compares.
+whose lines `fresh` makes from the code.  The blocks are committed, for readers without the tool; a
+test compares them with the code.
 """
 
 import inspect
@@ -23,7 +23,7 @@ from k2mps.run import program
 
 _BLOCK = re.compile(r"(<!-- k2mps docs: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-# The places where an operation runs: operations.toml's word, and the page's.
+# The places where an operation runs: the words of operations.toml, and those of the page.
 WHERE = {
     "metal": "Metal",
     "aten": "ATen",
@@ -65,19 +65,15 @@ def write(project: Project) -> list[Path]:
 
 
 def build(environment: Environment) -> Path:
-    """Builds the site, and takes each warning for an error."""
+    """Builds the site; each warning is an error."""
     environment.create()
     environment.install_group("docs")
     site = environment.project.build_root / "site"
     options = ["build", "--strict", "--config-file", "mkdocs.yml", "--site-dir", site]
     with environment.reporter.task("building the site"):
         outcome = program.run(environment, "mkdocs", options)
-    if outcome.status != 0:
-        raise errors.CheckFailedError(
-            "mkdocs could not build docs/",
-            why="\n".join(outcome.lines[-20:]),
-            next_command="correct the page that is named, then k2mps docs",
-        )
+    remedy = "correct the page that is named, then k2mps docs"
+    outcome.check(errors.CheckFailedError, "mkdocs could not build docs/", remedy, shown=20)
     return site
 
 
@@ -118,10 +114,8 @@ def _budgets(project: Project) -> list[str]:
 
 
 def costs(project: Project) -> list[tuple[str, str, str, int, int, int]]:
-    """The rows of the table in placement.cc: an operation, what its work and
-    its steps are called, and the nanoseconds that the host takes for each unit
-    of work, and Metal for each step and for a call.
-    """
+    """The rows of the table in placement.cc: an operation, the names of its work and of its steps,
+    and the nanoseconds of the host for a unit of work, of Metal for a step and for a call."""
     path = project.patches / "files/k2/csrc/mps/placement.cc"
     pattern = r'\{"(\w+)", "([^"]+)", "([^"]+)", \{(\d+), (\d+), (\d+)\}\}'
     rows = re.findall(pattern, path.read_text(encoding="utf-8"))
@@ -143,7 +137,7 @@ def _costs(project: Project) -> list[str]:
 
 
 def error_kinds() -> list[type]:
-    """The kinds of errors with an exit code of their own, in the order of the codes."""
+    """The kinds of errors with a row in the table of exit codes, in its order."""
     return [
         kind for kind in vars(errors).values() if inspect.isclass(kind) and "remedy" in vars(kind)
     ]

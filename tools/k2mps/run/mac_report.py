@@ -1,7 +1,6 @@
 """`k2mps mac-report`: one file about k2 on the mps device of this machine.
 
-A failure is a part of the report and does not end it: the first run on a new
-machine is worth most where something is wrong.
+A failed step is a result like others, and does not end the report.
 """
 
 import dataclasses
@@ -39,11 +38,11 @@ _MARK = '<script type="application/json" id="k2mps-mac-report">'
 class Plan:
     """How much is done."""
 
-    suites: tuple[str, ...] = ()  # names; all that this system has where empty
-    arguments: tuple[str, ...] = ()  # of pytest, for the suites
-    rounds: int = 5000  # how often a test of threads repeats what it does
+    suites: tuple[str, ...] = ()  # names; all of this system where empty
+    arguments: tuple[str, ...] = ()  # for pytest, in the suites
+    rounds: int = 5000  # how often a test of threads repeats its work
     repeats: int = 5  # how often all tests of races run
-    kernels: str = "*.metal"  # the files of kernels that are measured
+    kernels: str = "*.metal"  # the measured files of kernels
     quick: bool = False  # whether the benchmark is short
 
 
@@ -60,7 +59,7 @@ QUICK = Plan(
 def make(
     environment: Environment, obtain: Callable[[], Checkout], request: Request, plan: Plan
 ) -> dict:
-    """Does all steps; returns their results, without personal data."""
+    """Does all steps; returns the results without names of users, hosts and directories."""
     steps = {}
     run = _Run(environment, obtain, request, plan)
     for name in _STEPS:
@@ -81,7 +80,7 @@ def _names(root: Path) -> dict[str, str]:
     """Texts that a report must not contain, with their replacements."""
     found = {str(root): "<project>", str(Path.home()): "<home>"}
     for name, instead in ((getpass.getuser(), "<user>"), (platform.node(), "<host>")):
-        # "root" and "runner" are everybody's, and words besides.
+        # "root" and "runner" name nobody, and are words of other texts.
         if len(name) > 3 and name not in ("root", "runner"):
             found[name] = instead
     return found
@@ -89,10 +88,7 @@ def _names(root: Path) -> dict[str, str]:
 
 @dataclasses.dataclass
 class _Run:
-    """The steps of one report.
-
-    A step returns what it found; "wrong" in that says what is not right.
-    """
+    """The steps of one report; "wrong" in a step's result says what is wrong, if anything."""
 
     environment: Environment
     obtain: Callable[[], Checkout]
@@ -117,7 +113,7 @@ class _Run:
         return {"facts": self._json("k2_mps_tests.machine")}
 
     def kernels(self) -> dict:
-        """Each file alone, as it is and with Metal's own checks."""
+        """Measures each file alone, without and with Metal's own checks."""
         found, wrong = {}, []
         folder = self.environment.project.root / "patches/files/k2/csrc/mps/kernels"
         for path in sorted(folder.glob(self.plan.kernels)):
@@ -167,14 +163,14 @@ class _Run:
         return self.built
 
     def _lines(self, module: str, *words: str, variables: Mapping[str, str] | None = None) -> dict:
-        """All lines that a program prints, which runs on the build."""
+        """Runs a program on the build; all lines that it prints."""
         built = self._of_build()
         outcome = program.run(self.environment, module, words, built=built, variables=variables)
         wrong = f"python -m {module} ended with status {outcome.status}" if outcome.status else ""
         return {"wrong": wrong, "lines": list(outcome.lines)}
 
     def _json(self, module: str, *words: str, **how) -> dict:
-        """The last line that a program prints."""
+        """Runs a program on the build; the value of the last line that it prints."""
         found = self._lines(module, *words, **how)
         if found["wrong"]:
             raise errors.K2mpsError(
@@ -267,7 +263,7 @@ def read(file: Path) -> dict:
 
 
 def differences(theirs: dict, ours: dict) -> list[str]:
-    """The differences of a report from ours, one a line, the most important first."""
+    """The differences of a report from ours, the most important first."""
     lines = []
     if theirs["quick"] and not ours["quick"]:
         lines.append("it is a quick one: much was not run there")

@@ -1,7 +1,4 @@
-"""Running Python programs in .venv, with k2_mps_tests and k2 to import.
-
-`k2mps fuzz`, `bench` and `kernels` are such programs.
-"""
+"""Running Python programs in .venv that import k2_mps_tests and k2, as `k2mps fuzz` does."""
 
 import dataclasses
 import os
@@ -29,9 +26,7 @@ def run(
     """Runs a module as a program, at the top of the clone.
 
     Args:
-      module: the program, as `python -m` takes it.
-      built: the build whose k2 it imports; else the one that is registered in .venv, if any.
-      on_line: takes each line that the program writes.
+      built: the build whose k2 the program imports; default the registered one, if any.
     """
     root = environment.project.root
     paths = [root, root / "tools", *(built.python_path if built else ())]
@@ -49,12 +44,12 @@ def run(
 class Program:
     """A program of k2_mps_tests that is a command of the tool."""
 
-    module: str  # the program, as `python -m` takes it
-    what: str  # what the user calls it
-    next_command: str  # what to do when it fails
-    group: str = ""  # a group of pyproject.toml that it needs
-    repeated: int = 0  # how many of its last lines that error repeats
-    # The next commands for the statuses with which the program says that something is missing.
+    module: str
+    what: str  # the program's name in messages
+    next_command: str  # what to do when the program fails
+    group: str = ""  # a group of pyproject.toml that the program needs
+    repeated: int = 0  # how many of the program's last lines the error repeats
+    # The next commands for the exit statuses that mean that something is missing.
     missing: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     def run(
@@ -65,19 +60,14 @@ class Program:
             environment.install_group(self.group)
         words, show = list(_words(options)), environment.reporter.info
         outcome = run(environment, self.module, words, built=built, on_line=show)
-        if outcome.status == 0:
-            return
         if outcome.status in self.missing:
             raise errors.RequirementMissingError(
                 f"the {self.what} cannot run",
                 why=outcome.lines[-1] if outcome.lines else "it said nothing",
                 next_command=self.missing[outcome.status],
             )
-        raise errors.CheckFailedError(
-            f"the {self.what} ended with status {outcome.status}",
-            why="\n".join(outcome.lines[-self.repeated :] if self.repeated else ()),
-            next_command=self.next_command,
-        )
+        failure = f"the {self.what} ended with status {outcome.status}"
+        outcome.check(errors.CheckFailedError, failure, self.next_command, self.repeated)
 
 
 DEMONSTRATION = Program("k2mps.build.demo", "demonstration", "k2mps test, to see which tests fail")
@@ -111,7 +101,7 @@ KERNELS = Program(
 
 
 def _words(options: Mapping[str, object]) -> Iterator[str]:
-    """Options as words of a command line; a path is the user's, wherever the program runs."""
+    """Options as words of a command line; paths become absolute: the program runs elsewhere."""
     for name, value in options.items():
         for one in value if isinstance(value, tuple) else (value,):
             if one is True:
@@ -125,7 +115,8 @@ def test_pytorch(
 ) -> None:
     """Runs PyTorch's test/test_mps.py on the emulated device.
 
-    Without parts of names, all of its tests run.
+    Args:
+      names: parts of the names of tests; where empty, all tests run.
     """
     if not Device.MPS.emulated:
         raise errors.RequirementMissingError(
@@ -151,29 +142,23 @@ def test_pytorch(
 def train_without_k2(
     environment: Environment, request: builder.Request, error: errors.UnreachableError
 ) -> None:
-    """Does what `make build` can do without k2.
-
-    The environment and the emulator need nothing of k2, nor do the backend's
-    Metal kernels: a small transducer is trained by one of them.  Nothing of
-    this stands for k2: `import k2` fails as before.
+    """Does what `make build` can do without k2: trains a small transducer with a Metal kernel.
 
     Args:
-      request: what was to be built, for mps.
+      request: the build for mps that failed.
       error: why k2 cannot be had; shown first and last.
     """
     commit = environment.upstream.pin.commit[:12]
-    notice = [
+    lines = [
         f"k2 itself is missing: {error.what}",
         *(f"why: {line}" for line in error.why.splitlines()[-1:]),
         "next: make build, when the network is back; or make build K2=URL, a mirror, or"
         f" K2=DIRECTORY, a clone: either is verified to have the pinned commit {commit}",
     ]
-    show = environment.reporter.info
-    for line in notice:
-        show(line)
+    show, notice = environment.reporter.info, "\n".join(lines)
+    show(notice)
     show("what needs no k2 goes on: the environment, and training with a kernel alone")
     builder.prepare(environment, request)
     TRAINING.run(environment, {})
     show("the backend's kernel trains, beside float64; k2 has not been built")
-    for line in notice:
-        show(line)
+    show(notice)

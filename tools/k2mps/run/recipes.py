@@ -1,7 +1,7 @@
 """A checkout of icefall: rewriting it for mps, and restoring it.
 
-The original files are kept, by hard links, in the checkout's git directory: undoing needs no
-network and restores the bytes and the time of each file.  A file that was edited since is merged.
+Hard links in the checkout's git directory keep the original files: undoing needs no network, and
+restores the bytes and the time of each file.  A file that was edited meanwhile is merged.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from k2mps.run import rewriting
 
 _STATE = "k2mps-recipes"
 _RECORD = "record.json"
-# A folder that every icefall has.
+# Paths that every icefall has.
 _SIGNS = ("icefall/utils.py", "egs")
 
 
@@ -29,8 +29,8 @@ class Result:
     """The changes of a checkout."""
 
     changed: tuple[str, ...]  # the files that were written
-    merged: tuple[str, ...] = ()  # those of them that had been edited since
-    # Files with a known call shape that stay as they are, and why.
+    merged: tuple[str, ...] = ()  # the written files with merged edits of the user
+    # Files that have a known call shape and stay as they are, and why.
     left: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ class Recipes:
                 next_command="clone icefall with git, so that its files can be had back",
             )
         self._git_directory = Path(lines[1])
-        # What `undo` needs: the original files by their numbers, and the record.
+        # The folder of what `undo` needs: the original files by their numbers, and the record.
         self._state = self._git_directory / _STATE
         self._area = self._git_directory / f"{_STATE}.new"
 
@@ -123,14 +123,14 @@ class Recipes:
                     f"git -C {self._root} diff shows them",
                 )
             self._replace(restored, remember=False)
-            # A kill from here on leaves at most what the next run removes.
+            # A kill from here on leaves only what the next run removes.
             os.replace(self._state, self._area)
             transaction.leftover(self._area)
         return Result(tuple(restored), tuple(merged))
 
     @contextlib.contextmanager
     def _held(self) -> Iterator[None]:
-        """Keeps other runs away, and first reverts what a killed run left."""
+        """Keeps other runs away; first reverts or completes a killed run."""
         with exclusive(self._git_directory, str(self._root)):
             stopped = transaction.leftover(self._area)
             if stopped and stopped.note["remember"] and self.applied:
@@ -140,7 +140,7 @@ class Recipes:
             yield
 
     def _rewritten(self) -> tuple[dict[str, bytes], dict[str, str]]:
-        """The contents to write, and the reasons of files that stay as they are; by path."""
+        """The contents to write, and why other files stay as they are; both by path."""
         written, left = {}, {}
         for entry in split_z(self._git.bytes("ls-files", "-z", "--stage")):
             mode, path = entry.split(" ", 1)[0], entry.split("\t", 1)[1]

@@ -1,11 +1,9 @@
-"""A recipe for CUDA, rewritten to ask k2.mps.gpu for its device and the rest.
+"""Rewriting a recipe for CUDA to calls of k2.mps.gpu.
 
-Only known call shapes are rewritten, each to the same call of `k2.mps.gpu`, which does with CUDA
-what CUDA's call does.  Comments and strings stay as they are.  A rewritten program has none of the
-shapes: a second rewrite changes nothing.
+Each known call shape of CUDA becomes the same call of `k2.mps.gpu`, which has the same effect with
+CUDA.  Comments and strings stay as they are.  A second rewrite changes nothing.
 
-A program that uses kaldifeat keeps its device, so that it stays on the CPU where there is no CUDA:
-nobody has run kaldifeat on mps.
+A program that uses kaldifeat keeps its choice of CUDA or the CPU: nobody has run kaldifeat on mps.
 """
 
 import io
@@ -19,9 +17,9 @@ _MIXED = "autocast|GradScaler|custom_fwd|custom_bwd"
 _NAME = r"""["']cuda["']"""
 _CUDA = r"""torch\.device\(\s*["']cuda(?::0)?["']\s*(?:,\s*(?P<index>[\w.]+)\s*)?\)"""
 
-# `gpu` has to be imported for these and the next.
+# The shapes of `_DEVICE` and `_CALLS` need an import of `gpu`.
 _DEVICE = (
-    # Where nothing but the device depends on CUDA.
+    # An `if` with nothing but the device in it.
     (
         rf"if torch\.cuda\.is_available\(\):(?P<between>\s+(?:[\w.]+ = )){_CUDA}",
         r"if gpu.is_available():\g<between>gpu.pick_device(\g<index>)",
@@ -42,7 +40,7 @@ _CALLS = (
     ),
     (r"torch\.is_autocast_enabled\(\)", "gpu.is_autocast_enabled()"),
     (r"torch\.get_autocast_gpu_dtype\(\)", "gpu.get_autocast_dtype()"),
-    # torch has no kernel for it on mps.
+    # torch has no kernel for CTC on mps.
     (r"\b(?:torch\.nn\.functional|F)\.ctc_loss\(", "gpu.ctc_loss("),
     (rf"torch\.cuda\.({_MEMORY}|empty_cache|synchronize|is_bf16_supported)\b", r"gpu.\1"),
 )
@@ -56,10 +54,10 @@ _FROM_AMP = (
 
 
 def rewrite(source: str) -> str:
-    """Returns the text of a program with the known call shapes rewritten.
+    """The text of a program with the known call shapes rewritten.
 
     Raises:
-      ValueError: it is no Python, or has a variable `gpu` of its own.
+      ValueError: the text is no Python, or has a name `gpu` already.
     """
     ans, found = source, 0
     device = () if "kaldifeat" in source.lower() else _DEVICE
@@ -98,7 +96,7 @@ def _tokens(text: str) -> list[tokenize.TokenInfo]:
 
 
 def _hidden(text: str) -> list[tuple[int, int]]:
-    """The places, from and to, of comments and of strings that are no f-strings."""
+    """The ranges of comments, and of strings that are no f-strings."""
     begins = [0]
     for line in io.StringIO(text, newline=""):
         begins.append(begins[-1] + len(line))
@@ -113,7 +111,7 @@ def _hidden(text: str) -> list[tuple[int, int]]:
 
 
 def _names(text: str) -> list[tokenize.TokenInfo]:
-    """The names of a program that are no attributes."""
+    """The names in a program, without attributes."""
     tokens = _tokens(text)
     return [
         token

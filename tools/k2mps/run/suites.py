@@ -1,7 +1,6 @@
-"""The test suites: the table of them, building what they need, running them, and the summary.
+"""The test suites: the table `SUITES`, building k2 for them, running them, and the summary.
 
 Each suite is one pytest run in .venv, whose results are read from a JUnit file.
-To add or change a suite, edit `SUITES`.
 """
 
 import collections
@@ -33,7 +32,7 @@ _NOTHING_COLLECTED = 5
 _SHOWN_LINES = 80
 _TEST = re.compile(r"^def test_", re.MULTILINE)
 
-# What skips the tests that need k2 where it is missing, and its reason.
+# The plugin that skips the tests that need k2 where k2 is missing, and the reason that it gives.
 _WITHOUT_K2 = "k2_mps_tests.without_k2"
 _K2_IS_MISSING = "k2 itself is missing"
 
@@ -41,8 +40,8 @@ _K2_IS_MISSING = "k2 itself is missing"
 _MEMORY = "/dev/shm"
 _ROOM = 4 << 30
 
-# The longest tests take about a minute; one that hangs ends the run, with the
-# stack of each thread, even if it keeps Python's lock.
+# The longest tests take about a minute.  A test that hangs ends the run, with the stack of each
+# thread, even if the test keeps Python's lock.
 _SECONDS_PER_TEST = 600
 
 # How many of the slowest tests the summary names, and from how many seconds on.
@@ -54,29 +53,25 @@ _SLOW_SECONDS = 5.0
 class Suite:
     """One pytest run."""
 
-    name: str  # how the command line calls it
-    covers: str  # what it tests, in words
-    # What pytest collects, relative to the project; relative to the checkout where it
-    # starts with "{k2}/".
-    tests: str
+    name: str
+    covers: str  # what the suite tests, in words
+    tests: str  # what pytest collects, relative to the project; after "{k2}/", to the checkout
     device: Device = Device.MPS  # the device that .venv must be ready for, and k2 built for
-    on_k2: bool = True  # whether it runs on a build of k2
-    marked: bool = False  # whether only those of its tests need k2 that are marked `k2`
-    cpp: bool = False  # whether that build is k2's C++ tests
-    # How its tests are dealt out to a process for each processor, as pytest-xdist's --dist
-    # says; where empty, one process runs all.
+    on_k2: bool = True  # whether the suite runs on a build of k2
+    marked: bool = False  # whether only the tests that are marked `k2` need k2
+    cpp: bool = False  # whether the build of k2 is that of the C++ tests
+    # How pytest-xdist's --dist deals out the tests to a process for each processor; where empty,
+    # one process runs all.
     spread: str = "worksteal"
     arguments: tuple[str, ...] = ()  # further arguments for pytest
-    # Environment variables for the run.
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # On which systems it exists, as `sys.platform` says.
-    platforms: tuple[str, ...] = ("linux", "darwin")
-    extras: tuple[str, ...] = ()  # groups of pyproject.toml that it needs besides "test"
-    many_files: bool = False  # whether its tests write so many files that the disk is slow
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)  # of the environment
+    platforms: tuple[str, ...] = ("linux", "darwin")  # values of `sys.platform`
+    extras: tuple[str, ...] = ()  # groups of pyproject.toml that the suite needs besides "test"
+    many_files: bool = False  # whether the tests write so many files that the disk is slow
 
     @property
     def title(self) -> str:
-        """The name, with "emulated" wherever that is the case."""
+        """The name, and whether the device is emulated."""
         return self.name + (" (emulated)" if self.device.emulated else "")
 
 
@@ -125,7 +120,7 @@ SUITES = (
         "{k2}/k2/python/tests",
         device=Device.CPU,
         arguments=("-p", "k2_mps_tests.upstream.seed"),
-        # The mps device must be absent, also the emulated one.
+        # Without mps, also the emulated one.
         variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
     ),
     Suite(
@@ -133,8 +128,8 @@ SUITES = (
         "k2's own suite, unedited, on mps",
         "{k2}/k2/python/tests",
         arguments=("-p", "k2_mps_tests.upstream.seed", "-p", "k2_mps_tests.upstream.plugin"),
-        # Its tests compare k2 with torch's own CTC loss, which has no kernel
-        # for mps.  k2 itself needs no such help: parity runs without.
+        # The tests compare k2 with torch's CTC loss, which has no kernel for mps.  k2 itself needs
+        # no fallback: parity runs without.
         variables={"PYTORCH_ENABLE_MPS_FALLBACK": "1"},
     ),
     Suite(
@@ -158,34 +153,28 @@ SUITES = (
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    suite: Suite  # which
+    suite: Suite
     # passed, failed, errors, skipped: numbers of tests
     passed: int = 0
     failed: int = 0
     errors: int = 0
     skipped: int = 0
-    seconds: float = 0.0  # how long it took
-    # The slowest tests: seconds and name, the slowest first.
-    slowest: tuple[tuple[float, str], ...] = ()
-    # Why tests were skipped, to how many.
+    seconds: float = 0.0  # the duration
+    slowest: tuple[tuple[float, str], ...] = ()  # seconds and names of tests, the slowest first
+    # The reasons for which tests were skipped, and the number of tests for each.
     reasons: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    # The tests that failed, to the first line of why.
+    # The tests that failed, and the first line of each failure.
     failures: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    output: tuple[str, ...] = ()  # the last lines of pytest, where it went wrong
+    output: tuple[str, ...] = ()  # pytest's last lines, where anything failed
     not_run: str = ""  # why the suite could not be run at all, or an empty text
-    without_k2: bool = False  # whether k2 was missing, and only what needs none was run
-    # How many tests, or more, could not be run for lack of k2; None where they come with
-    # k2, and cannot be counted.
+    without_k2: bool = False  # whether k2 was missing, and only tests without k2 ran
+    # The least number of tests that could not run without k2; None where k2 has the tests.
     missed: int | None = 0
     broken: str = ""  # what is wrong besides failing tests, or an empty text
 
     @property
     def ok(self) -> bool:
-        """Whether nothing failed.
-
-        A suite that could not be run, because upstream is unreachable, has
-        not failed; it is shown as not run.
-        """
+        """Whether nothing failed; a suite that could not be run has not failed."""
         return not (self.failed or self.errors or self.broken)
 
     @property
@@ -194,8 +183,7 @@ class Result:
 
 
 def choose(names: Sequence[str]) -> tuple[Suite, ...]:
-    """The suites of these names, in the order of `SUITES`; all that exist on this system where
-    there are no names."""
+    """The suites of these names, in the order of `SUITES`; without names, all of this system."""
     here = {suite.name: suite for suite in SUITES if sys.platform in suite.platforms}
     for name in names:
         if name not in here:
@@ -212,8 +200,7 @@ def run(
     """Runs one suite.
 
     Args:
-      built: the build that it runs on; None where it needs none, or where k2
-        is missing and only its tests that need none are to run.
+      built: the build of k2; None where the suite needs none, or where k2 is missing.
       arguments: further arguments for pytest, from the user.
     """
     project, reporter = environment.project, environment.reporter
@@ -222,8 +209,8 @@ def run(
     report = folder / f"{suite.name}.xml"
     report.unlink(missing_ok=True)
     target = suite.tests
-    # Measurements of this machine must not influence a suite.  A suite starts
-    # thousands of interpreters, which need not all compile our modules.
+    # Measurements of this machine must not influence a suite.  The thousands of interpreters that
+    # a suite starts share compiled modules.
     variables = {"K2_MPS_COSTS": "", "PYTHONDONTWRITEBYTECODE": "", **suite.variables}
     if suite.many_files and _has_room(_MEMORY) and "TMPDIR" not in os.environ:
         variables["TMPDIR"] = _MEMORY
@@ -234,7 +221,7 @@ def run(
     without_k2 = suite.on_k2 and not built
     processes = builder.fitting_jobs() if suite.spread else 1
     options = [
-        # Neither configuration nor caches of the tested checkout's.
+        # Without the configuration and the caches of the tested checkout.
         *(f"--rootdir={project.root}", "-c", project.root / "pyproject.toml"),
         *("-p", "no:cacheprovider", "--import-mode=importlib"),
         *("-o", f"faulthandler_timeout={_SECONDS_PER_TEST}"),
@@ -242,7 +229,7 @@ def run(
         *("-v", "--tb=short", f"--junitxml={report}"),
         *suite.arguments,
         *(("-p", _WITHOUT_K2) if without_k2 else ()),
-        # A user with options of his own chooses a few tests, or wants to see what they print.
+        # A user who gives options runs a few tests, or wants to see their output.
         *(
             [f"--numprocesses={processes}", f"--dist={suite.spread}"]
             if processes > 1 and not arguments
@@ -274,7 +261,7 @@ def run(
 
 
 def _has_room(folder: str) -> bool:
-    """Whether tests may keep programs and gigabytes of files there."""
+    """Whether tests may keep programs and gigabytes of files in a folder."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -300,20 +287,19 @@ def run_all(
     names: Sequence[str],
     arguments: Sequence[str] = (),
 ) -> list[Result]:
-    """Runs suites, and does not stop at the first that fails.
+    """Runs all suites, also after a failure; one result a suite.
+
+    Where upstream cannot be reached, the suites and tests that need k2 are not run.
 
     Args:
       obtain: gives the checkout, cloned if need be.
-      request: what to build; the suite says for which device.
-      names: of the suites; all where empty.
-    Returns:
-      One result a suite.  Where upstream cannot be reached, the suites that
-      need k2 are not run, nor the tests of the others that do.
+      request: the build; the suite chooses the device.
+      names: the names of the suites; all where empty.
     """
 
     @functools.cache
     def outcome(device: Device, on_k2: bool, cpp: bool) -> Built | errors.K2mpsError | None:
-        """Builds k2 once a device; what failed stays the outcome for all suites that ask."""
+        """Builds k2 once a device; a failure counts for each suite of the device."""
         wanted = dataclasses.replace(request, device=device, tests=cpp)
         try:
             if on_k2:
@@ -344,7 +330,7 @@ def run_all(
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """The table of the results and what has to be said about them, as lines."""
+    """The table of the results, and what the user should know about them, as lines."""
     lines = _table(results)
     for result in results:
         title = result.suite.title
@@ -385,7 +371,8 @@ def summary(results: Sequence[Result]) -> list[str]:
 def report(results: Sequence[Result], reporter: Reporter) -> None:
     """Shows the failures, then the summary.
 
-    It is an error that a suite failed or collected nothing, and that none could be run.
+    Raises:
+      CheckFailedError: a suite failed or collected nothing, or no suite could be run.
     """
     for result in results:
         if result.output:
@@ -437,7 +424,7 @@ def outcome_of(case: ElementTree.Element) -> str:
 def _read(
     suite: Suite, report: Path, outcome: process.Outcome, seconds: float, without_k2: bool
 ) -> Result:
-    """Takes the numbers from the JUnit file, and doubts them."""
+    """Takes the numbers from the JUnit file; says what is wrong with the run as a whole."""
     cases = read_cases(report)
     counts, reasons = collections.Counter(), collections.Counter()
     failures, times = {}, []
