@@ -16,8 +16,7 @@ class WheelFile:
     """A wheel of k2 that was read.
 
     Attributes:
-      entries: what the archive says of each file, in its order.
-      files: the contents, by path in it.
+      entries, files: the archive's entries and contents, by path in the archive, in its order.
 
     Raises:
       CheckFailedError: the file is no archive.
@@ -27,14 +26,14 @@ class WheelFile:
         self.path = path
         try:
             with zipfile.ZipFile(path) as archive:
-                self.entries = archive.infolist()
-                self.files = {entry.filename: archive.read(entry) for entry in self.entries}
+                self.entries = {entry.filename: entry for entry in archive.infolist()}
+                self.files = {name: archive.read(name) for name in self.entries}
         except (zipfile.BadZipFile, OSError) as error:
             raise refusal(path, "a wheel", f"not a zip file that can be read: {error}") from None
 
     @property
     def info(self) -> str:
-        """The directory of its metadata; empty where there is none."""
+        """The path of .dist-info in the archive; empty where there is none."""
         found = (name for name in self.files if name.endswith(".dist-info/WHEEL"))
         return next(found, "").rpartition("/")[0]
 
@@ -44,7 +43,7 @@ class WheelFile:
 
     @property
     def origin(self) -> Mapping[str, Any]:
-        """The origin that it names, see provenance.py."""
+        """The origin of the build, see provenance.py."""
         try:
             return dict(json.loads(self._of_info(provenance.FILE)))
         except (TypeError, ValueError) as error:

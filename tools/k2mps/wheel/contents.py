@@ -1,9 +1,8 @@
 """A wheel of the patched k2: its name, its files, its metadata.
 
-A wheel holds what upstream's own would: `_k2`, its libraries in k2/lib, the Python package.  It is
-made for the Python of .venv, from a checkout whose files are the tree that upstream.toml locks.
-The same input gives the same wheel to the byte: names, times, modes and order of its files depend
-on nothing else.
+A wheel has the files of upstream's own: `_k2`, its libraries in k2/lib, the Python package.  The
+names, times, modes and order of the files depend on the input alone: the same input gives the same
+wheel to the byte.
 """
 
 import base64
@@ -56,9 +55,9 @@ class Description:
     """The metadata of a wheel."""
 
     version: str  # k2's version, as wheels write it
-    tag: str  # for which Python and system it is
-    origin: Mapping[str, object]  # where it comes from, see provenance.py; with the version
-    time: int  # of all its files, in seconds since 1970
+    tag: str  # the Python and the system of the wheel
+    origin: Mapping[str, object]  # see provenance.py; with the version
+    time: int  # the time of all files, in seconds since 1970
 
     @property
     def file_name(self) -> str:
@@ -89,7 +88,7 @@ def describe(upstream: Upstream, checkout: Checkout, built: Built, device: Devic
 
 
 def contents(checkout: Checkout, built: Built, description: Description) -> dict[str, bytes]:
-    """The files of a wheel but for its RECORD, by path."""
+    """The files of a wheel without its RECORD, by path."""
     root = checkout.directory
     names = checkout.git.text("ls-files", _PACKAGE + "k2").splitlines()
     files = {
@@ -97,7 +96,7 @@ def contents(checkout: Checkout, built: Built, description: Description) -> dict
         for name in names
         if name.endswith(".py")
     }
-    # What CMake and upstream's setup.py add.
+    # CMake adds the file, and upstream's setup.py the line.
     name = "k2/torch_version.py"
     files[name] = (root / _PACKAGE / name).read_bytes()
     files["k2/__init__.py"] += f"__dev_version__ = '{description.version}'\n".encode()

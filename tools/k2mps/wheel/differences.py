@@ -24,23 +24,19 @@ def differences(first: Path, second: Path) -> Iterator[str]:
         a, b = one.files[name], two.files[name]
         if a != b:
             found.append(f"{name}: {_of_contents(a, b)}")
-    # The same bytes can be compressed in several ways.
+    # zlib can compress the same bytes in several ways.
     yield from found or ["the archives: the same files, packed otherwise"]
 
 
 def _of_archives(one: WheelFile, two: WheelFile) -> Iterator[str]:
     for name in sorted(one.files.keys() ^ two.files.keys()):
         yield f"{name}: only in the {'first' if name in one.files else 'second'}"
-    common = one.files.keys() & two.files.keys()
-    first, second = (
-        {entry.filename: entry for entry in wheel.entries if entry.filename in common}
-        for wheel in (one, two)
-    )
-    if list(first) != list(second):
+    common = [name for name in one.files if name in two.files]
+    if common != [name for name in two.files if name in one.files]:
         yield "the archives: their files are in another order"
-    for name, entry in first.items():
+    for name in common:
         for fact in _ENTRY_FACTS:
-            a, b = getattr(entry, fact), getattr(second[name], fact)
+            a, b = getattr(one.entries[name], fact), getattr(two.entries[name], fact)
             if a != b:
                 yield f"{name}: {fact} is {a} and {b}"
 
@@ -63,15 +59,14 @@ def _of_sections(a: dict[str, bytes], b: dict[str, bytes]) -> str:
     for name in sorted(a.keys() | b.keys()):
         left, right = a.get(name, b""), b.get(name, b"")
         if left != right:
-            sizes = f"{len(left)} bytes"
-            if len(left) != len(right):
-                sizes = f"{len(left)} and {len(right)} bytes"
-            found.append(f"{name} ({sizes}, from {len(os.path.commonprefix([left, right]))} on)")
+            sizes = " and ".join(dict.fromkeys((str(len(left)), str(len(right)))))
+            same = len(os.path.commonprefix([left, right]))
+            found.append(f"{name} ({sizes} bytes, from {same} on)")
     return "sections " + ", ".join(found) if found else "outside of all sections"
 
 
 def _sections(content: bytes) -> dict[str, bytes]:
-    """The sections of an ELF or Mach-O file; nothing for another one."""
+    """The sections of an ELF or Mach-O file; empty for another file."""
     import lief
 
     lief.logging.disable()

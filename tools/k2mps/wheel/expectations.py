@@ -38,9 +38,9 @@ _FRONT_END = "emulator/mps_emulator/msl"
 class Problem:
     """One fault of a wheel."""
 
-    check: str  # the name of the check that found it
-    file: str  # in which file of the wheel; empty where it is the wheel's name
-    text: str  # what it is
+    check: str  # the name of the check
+    file: str  # the file of the wheel; empty where the wheel's name is wrong
+    text: str  # the fault, in words
 
     def __str__(self) -> str:
         where = f"{self.file}: " if self.file else ""
@@ -55,20 +55,19 @@ class Reference:
     kernels: Mapping[str, str]  # the text of each kernel source that a Mac needs, by name
     origin: str  # the id of the patched tree
     build_paths: tuple[str, ...] = ()  # directories of this machine that no wheel may name
-    torch: Path | None = None  # torch's package for macOS, which macOS wheels are checked with
-    # What macOS's libraries export, by install name.
+    torch: Path | None = None  # torch's package for macOS; None for a wheel of another system
+    # The symbols that macOS's libraries export, by install name.
     system: Mapping[str, set[str]] = dataclasses.field(default_factory=dict)
     # The messages about kernels that Metal would refuse, by name; and why none was checked, or "".
     refused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     unchecked: str = ""
-    # The Python that the wheel is for; default the running one.
-    interpreter: Interpreter = dataclasses.field(default_factory=find)
+    interpreter: Interpreter = dataclasses.field(default_factory=find)  # the wheel's Python
 
 
 def gather(
     wheel: Path, environment: Environment, checkout: Checkout, program: str | None = None
 ) -> Reference:
-    """Makes the reference for a wheel for a Python, by its name or path; default .venv's."""
+    """Makes the reference for a wheel; `program` is the wheel's Python, by default .venv's."""
     project, upstream = environment.project, environment.upstream
     environment.install_group("wheels")
     _, tags, version_of_torch, _ = parsed(wheel)
@@ -103,8 +102,7 @@ def gather(
 
 
 def _with_includes(name: str, files: Mapping[str, File]) -> str:
-    """A kernel's text as Metal gets it: each file of k2 that it includes is in
-    the place of its first `#include`."""
+    """A kernel's text as Metal gets it: with each file of k2 in place of its first `#include`."""
     text = files[name].content.decode()
     seen = set()
     while match := _INCLUDE.search(text):
@@ -116,13 +114,13 @@ def _with_includes(name: str, files: Mapping[str, File]) -> str:
 
 
 def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    """Has the emulator's front end read kernels: it refuses what Metal's compiler would refuse, as
-    far as it knows that.
+    """Checks kernels with the emulator's front end, which knows rules of Metal's compiler.
 
     Args:
       kernels: the text of each source by its name, e.g. "add.metal".
     Returns:
-      Its messages about the sources that it refuses, by name; and why it cannot run, or "".
+      The front end's messages about the sources that it refuses, by name; and why it cannot run,
+      or "".
     """
     program = environment.project.root / _FRONT_END
     for what, there in (
@@ -137,9 +135,8 @@ def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict
         for name, text in kernels.items():
             path = Path(folder, name)
             path.write_text(text, encoding="utf-8")
-            # As k2 has them compiled.
-            check = [environment.python, program, "check", "--no-fast-math", path]
-            outcome = process.run(check)
+            # k2 compiles without fast math.
+            outcome = process.run([environment.python, program, "check", "--no-fast-math", path])
             if outcome.status != 0:
                 lines = [line.replace(f"{folder}/", "") for line in outcome.lines]
                 found[name] = "\n".join(lines[-8:])
@@ -147,7 +144,7 @@ def refusals(environment: Environment, kernels: Mapping[str, str]) -> tuple[dict
 
 
 def parsed(wheel: Path):
-    """A wheel's name: version and tags; which torch it is for, or None; whether it is "dirty"."""
+    """The parts of a wheel's name: version, tags, torch's version or None, whether "dirty"."""
     try:
         _, version, _, tags = parse_wheel_filename(wheel.name)
     except InvalidWheelFilename as error:

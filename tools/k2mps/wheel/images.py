@@ -1,4 +1,4 @@
-"""Checks of a wheel's Mach-O files: those of macOS's dynamic linker."""
+"""Checks of a wheel's Mach-O files, as macOS's dynamic linker does them."""
 
 import functools
 import hashlib
@@ -19,7 +19,7 @@ _SHA256 = 2
 
 
 class Images:
-    """The libraries of a macOS wheel, and what is beside them once it is installed."""
+    """The libraries of a macOS wheel, and those beside them once the wheel is installed."""
 
     def __init__(self, wheel: WheelFile, reference: Reference):
         self._contents = {
@@ -98,12 +98,11 @@ class Images:
 
     @functools.cached_property
     def _pythons(self) -> set[str]:
-        """The symbols of the Python that the wheel is for, as a Mach-O file has them."""
+        """The symbols of the wheel's Python, as a Mach-O file names them."""
         return {f"_{name}" for name in self._reference.interpreter.symbols()}
 
     def _exported(self, name: str, binary, library: str) -> set[str] | None:
-        """The symbols of a library that a file of the wheel loads; None where
-        the library is not found."""
+        """The symbols of a library that a file of the wheel loads; None for an unknown library."""
         if not library.startswith("@rpath/"):
             return self._reference.system.get(library)
         torch = self._reference.torch
@@ -140,8 +139,8 @@ class Images:
 
 
 def _bound(binary) -> Iterator[tuple[str, str]]:
-    """Each symbol that a Mach-O file binds, with the library that it names,
-    "weak" where any library's will do first come, or "anywhere"."""
+    """Each symbol that a Mach-O file binds, with its library; or with "weak", where the first
+    library that has the symbol serves, or "anywhere"."""
     own, weak = 0, -3 & 0xFF
     for entry in binary.bindings:
         ordinal = entry.library_ordinal & 0xFF
@@ -152,8 +151,8 @@ def _bound(binary) -> Iterator[tuple[str, str]]:
 
 
 def signature_fault(content: bytes, offset: int) -> str:
-    """The fault of the code signature at an offset of a Mach-O file; empty where its hashes are
-    those of the file's pages."""
+    """The fault of the code signature at an offset of a Mach-O file; empty where the signature has
+    the hashes of the file's pages."""
     try:
         magic, _, count = struct.unpack_from(">III", content, offset)
         if magic != _EMBEDDED_SIGNATURE:
@@ -169,7 +168,7 @@ def signature_fault(content: bytes, offset: int) -> str:
 
 
 def _directory_fault(content: bytes, start: int, end: int) -> str:
-    """The same for a code directory that begins at `start`."""
+    """The fault of the code directory at `start`, for a signature at `end`."""
     (hashes,) = struct.unpack_from(">I", content, start + 16)
     pages, limit = struct.unpack_from(">II", content, start + 28)
     size, kind, _, log_page = struct.unpack_from("4B", content, start + 36)

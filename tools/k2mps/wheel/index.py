@@ -27,10 +27,10 @@ _ITEM = (
 
 
 def write(directory: Path, base_url: str = "") -> Path:
-    """Writes the page for the wheels of a directory into it; the same wheels give the same page.
+    """Writes a directory's index.html; the same wheels give the same page.
 
     Args:
-      base_url: where the wheels are, as a URL; default beside the page.
+      base_url: the URL of the wheels; default beside the page.
     """
     wheels = sorted(directory.glob("*.whl"))
     if not wheels:
@@ -43,7 +43,7 @@ def write(directory: Path, base_url: str = "") -> Path:
     for path in wheels:
         wheel = WheelFile(path)
         facts = {
-            # A "+" is a space to some servers.
+            # Some servers read "+" as a space.
             "link": base + urllib.parse.quote(path.name),
             "digest": sha256(path.read_bytes()),
             "python": wheel.metadata["Requires-Python"],

@@ -1,8 +1,6 @@
 """Making wheels: building k2 for one, packing it, checking it."""
 
 import os
-import re
-import subprocess
 import tempfile
 from pathlib import Path
 
@@ -32,8 +30,7 @@ def make(
 
     Args:
       request: a build for a wheel: with mps for a Mac, for the CPU elsewhere.
-      release: whether the wheel is meant for others: then this clone of k2-mps must be as
-        committed.
+      release: whether to refuse a clone of k2-mps with edits.
     """
     project = environment.project
     _refuse_edits(environment, checkout)
@@ -57,7 +54,7 @@ def make(
 
 
 def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
-    """A wheel says which patches it was made with; so there must be no more."""
+    """Refuses a checkout with edits, which the wheel's origin would not name."""
     now = status.of_checkout(environment.project, environment.upstream, checkout)
     if now.state is State.EDITED:
         raise errors.K2mpsError(
@@ -68,7 +65,7 @@ def _refuse_edits(environment: Environment, checkout: Checkout) -> None:
 
 
 def _refuse_dirt(project: Project) -> None:
-    """A release can be made again from a commit of k2-mps alone."""
+    """Refuses a clone with edits: a commit of k2-mps must be enough to make a release again."""
     found = provenance.edits(project)
     if found is None:
         raise errors.K2mpsError(
@@ -85,48 +82,30 @@ def _refuse_dirt(project: Project) -> None:
 
 
 def _try_import(environment: Environment, wheel: Path, tree: str) -> None:
-    """Installs a wheel for this machine in a clean environment and imports it.
+    """Installs a wheel for this machine in an empty folder and imports it.
 
-    The environment has what .venv has, but no k2 and nothing that leads to one.
+    Python's option -S ignores .venv's .pth files, which may lead to another k2.
     """
     reporter, root = environment.reporter, environment.project.build_root
-    version = wheel.name.split("-")[1]
-    # Loading binds all symbols, not each when it is called.
-    variables = {"LD_BIND_NOW": "1", "PYTHONPATH": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    check = _CHECK.format(version=wheel.name.split("-")[1], tree=tree)
     with (
         tempfile.TemporaryDirectory(dir=root, prefix="wheel-test-") as folder,
         reporter.task(f"importing {wheel.name}"),
     ):
-        clean = _clean_environment(Path(folder), environment)
-        pip = [environment.python, "-m", "pip", "--python", clean, "install"]
         options = ["--no-deps", "--no-index", "--quiet", "--disable-pip-version-check"]
-        check = [clean, "-c", _CHECK.format(version=version, tree=tree)]
-        for command in ([*pip, *options, wheel], check):
-            outcome = process.run(
-                command, reporter=reporter, cwd=Path(folder), environment=variables
+        variables = {
+            "LD_BIND_NOW": "1",  # Loading binds all symbols, not each when it is called.
+            "PYTHONPATH": os.pathsep.join([folder, str(environment.site_packages)]),
+            "TORCH_DEVICE_BACKEND_AUTOLOAD": "0",
+        }
+        for arguments in (
+            ["-m", "pip", "install", "--target", folder, *options, wheel],
+            ["-S", "-c", check],
+        ):
+            command = [environment.python, *arguments]
+            process.run(command, reporter=reporter, cwd=Path(folder), environment=variables).check(
+                errors.CheckFailedError,
+                f"{wheel.name} cannot be installed and imported",
+                f"look at {wheel}",
+                shown=1,
             )
-            if outcome.status != 0:
-                raise errors.CheckFailedError(
-                    f"{wheel.name} cannot be installed and imported",
-                    why=outcome.lines[-1] if outcome.lines else "",
-                    next_command=f"look at {wheel}",
-                )
-
-
-def _clean_environment(folder: Path, environment: Environment) -> Path:
-    """Makes a virtual environment with .venv's packages; its Python.
-
-    The packages are linked to, which makes it a matter of a second.  Files
-    that change Python's path stay behind.
-    """
-    directory = folder / "venv"
-    subprocess.run(
-        [str(environment.python), "-m", "venv", "--without-pip", str(directory)],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    [site] = directory.glob("lib/python3.*/site-packages")
-    for entry in environment.site_packages.iterdir():
-        if entry.suffix != ".pth" and not re.match(r"_?k2\b", entry.name):
-            (site / entry.name).symlink_to(entry)
-    return directory / "bin" / "python"

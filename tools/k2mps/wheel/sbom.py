@@ -1,10 +1,9 @@
 """The contents of a wheel, as a CycloneDX bill of materials.
 
-All of the bill is read from the wheel: the same file gives the same bill.
+The bill depends on the wheel alone.
 """
 
 import datetime
-import hashlib
 import re
 import uuid
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 
 from k2mps import __version__
+from k2mps.core.pins import sha256
 from k2mps.wheel.archive import WheelFile
 
 _LIBRARY = re.compile(r"_k2\..*\.so|k2/lib/.*\.(dylib|so)")
@@ -43,10 +43,10 @@ def write(path: Path) -> Path:
 def text(path: Path) -> str:
     """The bill of a wheel: CycloneDX 1.6, as JSON."""
     wheel = WheelFile(path)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    digest = sha256(path.read_bytes())
     subject = _subject(wheel, digest)
-    # The newest file's time is that of all of them.
-    newest = max(entry.date_time for entry in wheel.entries)
+    # The bill's time is that of the newest file.
+    newest = max(entry.date_time for entry in wheel.entries.values())
     time = datetime.datetime(*newest, tzinfo=datetime.timezone.utc)
     tool = Component(name="k2mps", version=__version__, type=ComponentType.APPLICATION)
     tools = ToolRepository(components=[tool])
@@ -114,10 +114,10 @@ def _package(how: str, name: str, version: str | None, description: str) -> Comp
 
 
 def _files(wheel: WheelFile) -> Iterator[Component]:
-    """Its libraries and the kernels in them."""
+    """The libraries of the wheel and the kernels in them."""
     for name, content in sorted(wheel.files.items()):
         if _LIBRARY.fullmatch(name):
-            yield _file(name, hashlib.sha256(content).hexdigest(), "library")
+            yield _file(name, sha256(content), "library")
     for name, digest in sorted(wheel.origin["kernels"].items()):
         yield _file(name, digest, "source of Metal kernels, embedded")
 

@@ -1,8 +1,8 @@
 """The checks of a wheel: is it what it says, and would it load?
 
-Where there is no Mac, these checks replace loading a macOS wheel: every symbol
-that the wheel binds is looked up in the library that it names.  That library
-is in torch's own wheel, or its symbols are known of macOS 14.
+Without a Mac, these checks replace loading a macOS wheel: they look up every symbol that the wheel
+binds in the library that it names.  torch's wheel has the library, or macOS 14 is known to export
+the symbol.
 """
 
 import csv
@@ -36,11 +36,11 @@ _BUILD_PATH = re.compile(
 def check(
     wheel: Path, environment: Environment, checkout: Checkout, python: str | None = None
 ) -> None:
-    """Refuses a wheel that is not what it should be.
+    """Refuses a wheel with problems.
 
     Args:
-      checkout: a k2 that the series has been applied to.
-      python: the Python that the wheel is for, by name or path; default .venv's.
+      checkout: a k2 with the series applied.
+      python: the wheel's Python, by name or path; default .venv's.
     """
     reporter = environment.reporter
     with reporter.task(f"verifying {wheel.name}"):
