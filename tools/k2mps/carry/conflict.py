@@ -11,7 +11,7 @@ from k2mps.series import hunks
 from k2mps.series.hunks import Hunk
 from k2mps.stack.checkout import Change, Checkout, Commit
 
-# A shorter line is in too many files to tell where upstream moved it.
+# A shorter line is in too many files to show where upstream moved it.
 _TELLING_LENGTH = 20
 
 
@@ -44,7 +44,7 @@ class Place:
     path: str  # the file, at its path in the patch
     hunk: str  # the hunk as text; empty for a whole file
     kind: Kind
-    detail: str  # more about the conflict, in words; may be empty
+    detail: str  # more about the conflict, or an empty text
     # The upstream commits that touched the place, the nearest to the old pin first.
     commits: tuple[Culprit, ...]
 
@@ -145,13 +145,15 @@ class Explainer:
         signs = b"".join(line[:1] for line in hunk.body)
         leading = len(signs) - len(signs.lstrip(b" "))
         trailing = len(signs) - len(signs.rstrip(b" "))
-        end = hunk.first + hunk.old_count - trailing
-        lines = _Lines(hunk.first + leading, end)
+        lines = (hunk.first + leading, hunk.first + hunk.old_count - trailing)
         # Patches before this one may have moved its lines.
-        lines.follow(self._hunks(commit.parents[0], self._base, hunk.path, 0))
-        return tuple(
-            culprit for culprit, diff in self._log(hunk.path) if lines.follow(hunks.split(diff))
-        )
+        lines, _ = _follow(lines, self._hunks(commit.parents[0], self._base, hunk.path, 0))
+        found = []
+        for culprit, diff in self._log(hunk.path):
+            lines, touched = _follow(lines, hunks.split(diff))
+            if touched:
+                found.append(culprit)
+        return tuple(found)
 
     def _hunks(self, old: str, new: str, path: str, context: int) -> list[Hunk]:
         """The hunks that lead from one commit's file to another's."""
@@ -159,8 +161,8 @@ class Explainer:
         return hunks.split(self._checkout.git.bytes(*options.split(), old, new, "--", path))
 
     def _log(self, path: str, only: str = "") -> Iterator[tuple[Culprit, bytes]]:
-        """The commits that change a file, the nearest to the base first, each with its diff in the
-        direction from the base; `only` is as `git log --diff-filter`."""
+        """The commits that change a file, the nearest to the base first, each with its diff away
+        from the base; `only` is an argument of `git log --diff-filter`."""
         options = "log --first-parent --diff-merges=first-parent -p -U0 --no-renames --text"
         for range_, back in self._route:
             output = self._checkout.git.bytes(
@@ -177,31 +179,25 @@ class Explainer:
                 yield Culprit(*head.decode("utf-8", "replace").split("\x02")), diff
 
 
-class _Lines:
-    """A range of lines, from 0 and without `end`, followed through the history of its file."""
+def _follow(lines: tuple[int, int], steps: Sequence[Hunk]) -> tuple[tuple[int, int], bool]:
+    """A range of lines after a change of its file, and whether the change touches the range.
 
-    def __init__(self, first: int, end: int):
-        self._first = first
-        self._end = end
-
-    def follow(self, steps: Sequence[Hunk]) -> bool:
-        """Follows the range through a change of the file; whether that touches the range or a line
-        next to it: git does not merge adjoining changes."""
-        before = within = 0
-        touched = False
-        for hunk in steps:
-            first, end = hunk.first, hunk.first + hunk.old_count
-            grown = hunk.new_count - hunk.old_count
-            if end < self._first:
-                before += grown
-            elif first <= self._end:
-                touched = True
-                within += grown
-                self._first = min(self._first, first)
-                self._end = max(self._end, end)
-        self._first += before
-        self._end += before + within
-        return touched
+    The range counts from 0, without its end.  A change of the next line touches the range: git
+    does not merge adjoining changes.
+    """
+    low, high = lines
+    before = within = 0
+    touched = False
+    for hunk in steps:
+        first, end = hunk.first, hunk.first + hunk.old_count
+        grown = hunk.new_count - hunk.old_count
+        if end < low:
+            before += grown
+        elif first <= high:
+            touched = True
+            within += grown
+            low, high = min(low, first), max(high, end)
+    return (low + before, high + before + within), touched
 
 
 def _has(text: bytes, block: bytes) -> bool:

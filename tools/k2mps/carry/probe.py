@@ -1,12 +1,13 @@
 """The first upstream commit that breaks each patch.
 
-The probe goes from a commit at which the series applies to an older or a newer
-one.  It bisects, which supposes that a broken patch stays broken.
+The probe goes from a commit at which the series applies to an older or a newer one.  It bisects,
+which supposes that a broken patch stays broken.
 
-The probe tries a patch on top of the earlier patches that it builds on, and of no
-others, so that it blames the patch that breaks.
+The probe tries a patch on top of only those earlier patches that the patch builds on: another patch
+that breaks is not to blame.
 """
 
+import bisect
 import collections
 import functools
 import os
@@ -114,14 +115,17 @@ class _Prober:
         return tuple(sorted(needed, key=order.index))
 
     def _fails(self, names: Sequence[str], target: str, path: str = "") -> str:
-        """The first of these patches that git cannot merge into a commit; empty if it can.
-        Of the last patch, only the file `path` counts, if given."""
+        """The first of these patches that git cannot merge into a commit, or an empty text.
+
+        Args:
+          path: the only file of the last patch that counts; all files where empty.
+        """
         renames = self._renames(self._pin, target)
         with self._checkout.scratch_index() as index:
             index.bytes("read-tree", target)
             for name in names:
                 moved = {old: renames[old] for old in self._paths(name) if old in renames}
-                # As for cherry-pick, what is gone already need not be deleted.
+                # cherry-pick, too, takes a deletion for done where the file is gone already.
                 some = [
                     f"--exclude={change.path}"
                     for change in self._changes[name]
@@ -136,7 +140,7 @@ class _Prober:
         return ""
 
     def _conflicts(self, names: Sequence[str], target: str) -> list[str]:
-        """The files in which the last of these patches conflicts; the others do not."""
+        """The files in which the last of these patches conflicts; the others apply."""
         if not self._fails(names, target):
             return []
         return [path for path in self._paths(names[-1]) if self._fails(names, target, path)]
@@ -147,22 +151,22 @@ class _Prober:
     def find(self, name: str, commits: Sequence[str], forward: bool) -> dict | None:
         """Where a patch breaks; None if it applies all the way.
 
-        The result has the upstream commit that breaks it; the number of commits from the start to
-        that, 0 where the patch does not apply at the start; the earlier patch that breaks there
-        and that this patch builds on, if any; and the hunks that conflict.
+        The result has the upstream commit that breaks the patch; the number of commits from the
+        start to that commit, 0 where the patch does not apply at the start; the earlier patch that
+        breaks there and that this patch builds on, if any; and the hunks that conflict.
         """
         names = [*self.builds_on[name], name]
-        good, bad = 0, len(commits) - 1
-        if self._fails(names, commits[good]):
-            good, bad = -1, 0
-        elif not self._fails(names, commits[bad]):
+        last = len(commits) - 1
+
+        def fails(at: int) -> bool:
+            return bool(self._fails(names, commits[at]))
+
+        if fails(0):
+            bad = 0
+        elif not fails(last):
             return None
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            if self._fails(names, commits[middle]):
-                bad = middle
-            else:
-                good = middle
+        else:
+            bad = bisect.bisect_left(range(last), True, lo=1, key=fails)
         culprit = self._fails(names, commits[bad])
         paths = self._conflicts(names[: names.index(culprit) + 1], commits[bad])
         explainer = Explainer(self._checkout, self._pin, commits[bad])

@@ -39,9 +39,8 @@ _TITLES = {
 class Submission:
     """A pull request."""
 
-    # base, tip: the commit before the first one, and the last one
-    base: str
-    tip: str
+    base: str  # the commit before the first one
+    tip: str  # the last commit
     cover: str  # the cover letter, subject first
     notes: tuple[str, ...]  # offences against k2's conventions, and checks that cannot run
 
@@ -49,11 +48,11 @@ class Submission:
 def make(
     project: Project, checkout: Checkout, names: Sequence[str] = (), group: str = ""
 ) -> Submission:
-    """Makes the commits; no ref has them yet.
+    """Makes the commits; no ref names them yet.
 
     Args:
-      names: of the patches to submit; all where empty.
-      group: the group to submit, on top of those before it; `names` is empty.
+      names: the patches to submit; all where empty.
+      group: the group to submit, on top of the groups before it; `names` is empty.
     """
     pinned = project.upstream()
     found = locked(project, pinned)
@@ -96,7 +95,7 @@ def make(
 
 
 def _sender(checkout: Checkout) -> dict[str, str]:
-    """The environment that names the user, as git knows them."""
+    """The environment variables by which git takes the user for author and committer."""
     name, email = checkout.user()
     if not name or not email:
         raise errors.K2mpsError(
@@ -130,7 +129,7 @@ def _commit(
 
 
 def branch(checkout: Checkout, made: Submission, name: str) -> None:
-    """Makes a branch of a submission."""
+    """Makes a branch for a submission."""
     result = checkout.git.run("branch", "--no-track", "--", name, made.tip)
     if result.status != 0:
         raise errors.K2mpsError(
@@ -187,9 +186,9 @@ def _cover(
 
 
 def _figures(project: Project) -> list[str]:
-    """The results of the suites, if they ran on this very series."""
+    """The results of the suites, if the suites ran on this very series."""
     folder = project.build_root / "tests"
-    # There is no mps on anything but a Mac.
+    # Only a Mac has mps.
     where = "" if sys.platform == "darwin" else ", emulated"
     written = project.config_file.stat().st_mtime
     lines = []

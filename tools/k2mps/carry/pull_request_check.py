@@ -28,7 +28,7 @@ from k2mps.run import suites
 from k2mps.stack.checkout import Checkout, Commit
 
 _SUITE = "upstream-cpu"
-# A build without optimization takes a third of the time, and tells as much.
+# A build without optimization takes a third of the time, and finds the same errors.
 _QUICK = ("-DCMAKE_CXX_FLAGS_RELEASE=-O0", "-DCMAKE_OBJCXX_FLAGS_RELEASE=-O0")
 _EACH_ALONE = (*_QUICK, "-DK2_UNITY=OFF")
 _OPTION = "cmake/mps.cmake"
@@ -130,7 +130,7 @@ def _try(
 
 
 def _worktree(checkout: Checkout, folder: Path, commit: str) -> Checkout:
-    """The worktree, with a commit checked out."""
+    """The worktree in `folder`, made if need be, with a commit checked out."""
     if not folder.exists():
         checkout.git.bytes("worktree", "add", "--quiet", "--detach", str(folder), commit)
     worktree = Checkout(folder, checkout.reporter)

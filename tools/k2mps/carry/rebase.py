@@ -1,8 +1,8 @@
 """Carrying the series to another upstream commit.
 
-`git cherry-pick` picks each patch onto the new commit, in a worktree under build/,
-so that no conflict is in the user's checkout.  At a conflict the rebase stops and explains it;
-`advance` continues.  After the last patch, patches/ and the pin are written together.
+`git cherry-pick` picks each patch onto the new commit, in a worktree under build/, so that no
+conflict is in the user's checkout.  At a conflict the rebase stops and explains it; `advance`
+continues.  After the last patch, the rebase writes patches/ and the pin together.
 """
 
 import dataclasses
@@ -27,27 +27,25 @@ from k2mps.stack.commits import commit_series
 
 _VERSION = re.compile(rb'^set\(K2_VERSION "?([0-9.]+)"?\)', re.MULTILINE)
 _STATE = "k2mps-rebase.json"
-# The worktree's git directory keeps resolutions until the rebase succeeds: those
-# of an aborted rebase must not be replayed.
+# The worktree's git directory keeps resolutions until the rebase succeeds: no rebase may replay
+# those of an aborted one.
 _RESOLUTIONS = "k2mps-resolutions"
-# Names that mean the checkout's own commits, not upstream's.
+# Names for commits of the checkout, not of upstream.
 _LOCAL = re.compile(r"HEAD|@|[0-9a-f]{4,40}|refs/.*|origin/.*")
 
-# With the base between the sides a conflict tells what upstream changed.
+# With the base between the sides, a conflict shows what upstream changed.
 _PICK = (
-    *(
-        "-c merge.conflictStyle=diff3 -c merge.renames=true -c "
-        "merge.directoryRenames=false -c rerere.enabled=false cherry-pick --no-commit"
-    ).split(),
-)
+    "-c merge.conflictStyle=diff3 -c merge.renames=true -c merge.directoryRenames=false"
+    " -c rerere.enabled=false cherry-pick --no-commit"
+).split()
 
 
 @dataclasses.dataclass(frozen=True)
 class Rebased:
-    """What a rebase did."""
+    """The result of a rebase."""
 
     pin: Pin  # the new pin
-    plan: extraction.Plan  # what it wrote, resolutions/ included
+    plan: extraction.Plan  # the written files, resolutions/ included
     dropped: Sequence[tuple[str, str]]  # names of dropped patches, each with the reason
     resolved: Sequence[str]  # conflicts that resolutions/ resolved, as "patch: path"
 
@@ -57,10 +55,9 @@ class _State:
     """The state of a rebase, a file in the worktree's git directory."""
 
     checkout: str  # the directory of the checkout
-    command: str  # as the log will show it
-    # onto, old_pin: the commits of the new and of the old pin
-    onto: str
-    old_pin: str
+    command: str  # the command, for the log
+    onto: str  # the commit of the new pin
+    old_pin: str  # the commit of the old pin
     head: str  # the commit of the last patch that was picked, or `onto`
     todo: list[str]  # commits of the series that are still to be picked
     count: int  # the number of patches in the series
@@ -70,18 +67,17 @@ class _State:
     resolved: list[str] = dataclasses.field(default_factory=list)
     # Files with conflicts, and their text as git left it; empty where it has no markers.
     unresolved: dict[str, str] = dataclasses.field(default_factory=dict)
-    # Why the patch at which the rebase stopped changes nothing any more; empty where it
-    # stopped for another reason.
+    # Why the patch at which the rebase stopped changes nothing; empty after another kind of stop.
     empty: str = ""
 
 
 def start(
     project: Project, checkout: Checkout, onto: str, drop_upstreamed: bool = False
 ) -> Rebased:
-    """Begins a rebase onto a name that upstream, or the checkout's git, has for a commit.
+    """Begins a rebase onto a commit, by a name that upstream or the checkout's git knows.
 
-    After a `ConflictError` the user must decide: `advance` or `abort` is next.  After any other
-    error all is as before.
+    After a `ConflictError` the user decides, then calls `advance` or `abort`.  Any other error
+    leaves everything as before.
     """
     with operations.at_work(project, checkout, rebasing=True):
         _forget_killed(project, checkout)
@@ -127,7 +123,7 @@ def advance(project: Project, checkout: Checkout, drop_upstreamed: bool = False)
 
 
 def abort(project: Project, checkout: Checkout) -> None:
-    """Ends a rebase; all is as before it, and its resolutions are forgotten."""
+    """Ends a rebase; everything is as before, and the resolutions are forgotten."""
     with operations.at_work(project, checkout, rebasing=True):
         if not project.rebase.exists():
             raise _no_rebase()
@@ -150,20 +146,14 @@ class _Rebase:
         """The rebase that has stopped."""
         if not project.rebase.exists():
             raise _no_rebase()
+        failure = f"the rebase in {project.rebase} was killed as it began"
         try:
             text = (_git_dir(project) / _STATE).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise errors.ConflictError(
-                f"the rebase in {project.rebase} was killed as it began",
-                next_command="k2mps rebase --abort, then begin again",
-            ) from None
-        try:
+            failure = "another version of k2mps began the rebase in progress"
             state = _State(**json.loads(text))
-        except TypeError:
-            raise errors.ConflictError(
-                "another version of k2mps began the rebase in progress",
-                next_command="k2mps rebase --abort, then begin again",
-            ) from None
+        except (FileNotFoundError, TypeError):
+            remedy = "k2mps rebase --abort, then begin again"
+            raise errors.ConflictError(failure, next_command=remedy) from None
         if state.checkout != str(checkout.directory):
             raise errors.ConflictError(
                 f"the rebase in progress is of the checkout {state.checkout}",
@@ -239,8 +229,8 @@ class _Rebase:
         return text if resolutions.has_markers(text) else b""
 
     def take_resolution(self, drop_upstreamed: bool) -> None:
-        """Commits the user's version of the patch at which the rebase stopped, and keeps how
-        conflicts were resolved."""
+        """Commits the user's version of the patch at which the rebase stopped, and remembers the
+        resolutions."""
         if not self._state.unresolved and not self._state.empty:
             return
         self._check_untracked()
@@ -281,28 +271,24 @@ class _Rebase:
 
     def _commit(self, commit: Commit, drop_upstreamed: bool) -> None:
         """Commits the worktree's index as the next patch."""
-        tree = self._checkout.tree_of(self._state.head)
+        state = self._state
         new = self._git.text("write-tree")
-        reason = self._state.empty or (
-            "its resolution leaves nothing of it"
-            if self._state.unresolved or self._replayed
-            else "upstream has it already"
-        )
-        if new == tree and not drop_upstreamed:
-            self._state.empty = reason
-            self._state.unresolved = {}
-            self.save()
-            raise self._stopped(commit)
-        if new == tree:
-            self._state.dropped.append((extraction.name_of(commit), reason))
+        if new != self._checkout.tree_of(state.head):
+            # patches/ keeps a date only where the patch had one.
+            author = commit.author.variables()
+            state.head = self._checkout.commit_tree(new, state.head, commit.message, author)
         else:
-            # Of a date, patches/ keeps what an author's own patch has.
-            self._state.head = self._checkout.commit_tree(
-                new, self._state.head, commit.message, commit.author.variables()
-            )
-        del self._state.todo[0]
-        self._state.unresolved = {}
-        self._state.empty = ""
+            resolved = state.unresolved or self._replayed
+            why = "its resolution leaves nothing of it" if resolved else "upstream has it already"
+            state.empty = state.empty or why
+            if not drop_upstreamed:
+                state.unresolved = {}
+                self.save()
+                raise self._stopped(commit)
+            state.dropped.append((extraction.name_of(commit), state.empty))
+        del state.todo[0]
+        state.unresolved = {}
+        state.empty = ""
         self.save()
 
     def _finish(self) -> Rebased:
@@ -326,11 +312,8 @@ class _Rebase:
         """The resolutions of this rebase, by their path in the project."""
         kept = self._git_dir / _RESOLUTIONS
         into = self._project.resolutions.relative_to(self._project.root)
-        return {
-            (into / path.relative_to(kept)).as_posix(): File(path.read_bytes())
-            for path in sorted(kept.rglob("*"))
-            if path.is_file()
-        }
+        found = sorted(kept.glob("*/*"))
+        return {str(into / path.relative_to(kept)): File(path.read_bytes()) for path in found}
 
     def _stopped(self, commit: Commit) -> errors.ConflictError:
         """Tells what the user has to decide about a patch."""
@@ -370,7 +353,7 @@ def _add_worktree(project: Project, checkout: Checkout, commit: str) -> None:
     result = checkout.git.run("worktree", "add", "--quiet", "--detach", str(project.rebase), commit)
     if result.status == 0:
         return
-    # git says no more than this, and removes what it has written.
+    # git has removed what it wrote; its message is the only sign of a full disk.
     full = "unable to write file" in result.stderr
     raise errors.K2mpsError(
         f"no worktree of k2 could be made in {project.rebase}"
@@ -406,10 +389,10 @@ def _check_exported(checkout: Checkout, pin: Pin) -> None:
 
 
 def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
-    """The upstream commit of that name, fetched if need be.
+    """The upstream commit of a name, fetched if need be.
 
-    Upstream says what a branch or a tag is now: the checkout's branch of that
-    name may be old, or the user's.
+    Upstream decides which commit a branch or a tag names: the checkout's branch of that name may
+    be old, or the user's.
     """
     base, suffix = re.fullmatch(r"(.*?)([~^@:].*)?", name, re.DOTALL).groups()
     local = checkout.commit_of(name)
@@ -444,10 +427,10 @@ def _resolve(checkout: Checkout, pin: Pin, name: str) -> str:
 
 
 def _check_upstreams(checkout: Checkout, pin: Pin, commit: str) -> None:
-    """Refuses a commit that another clone could not fetch as the pin."""
+    """Refuses a commit that other clones could not fetch as the pin."""
     if checkout.is_ancestor(commit, pin.commit):
         return
-    # In the checkout, which has the commit, git would not ask upstream.
+    # In the checkout, git has the commit and would not ask upstream.
     with tempfile.TemporaryDirectory(prefix="k2mps-") as folder:
         empty = git.Git(Path(folder), reporter=checkout.reporter)
         empty.bytes("init", "--quiet", "--bare")

@@ -1,5 +1,5 @@
-"""Figures of the series: the lines that each patch adds and touches, the budget, the upstream
-commits since the pin, and the files where conflicts are likely."""
+"""Figures of the series: lines of each patch, the budget, the upstream commits since the pin, and
+the files where conflicts are likely."""
 
 import collections
 import datetime
@@ -16,10 +16,10 @@ from k2mps.stack.checkout import Checkout
 # The checkout's ref for upstream's default branch.
 TIP_REF = "refs/k2mps/upstream"
 
-# The commits before the pin that tell how often upstream changes a file.
+# The number of commits before the pin in which the changes of a file count.
 RECENT_COMMITS = 200
 
-# The hot spots that are shown.
+# The number of hot spots that are shown.
 _SHOWN = 10
 
 
@@ -77,7 +77,7 @@ def _drift(pin: Pin, checkout: Checkout | None, offline: bool) -> dict:
         # commits from the pin to it.
         "tip": None,
         "behind": None,
-        # Why these two are missing or may be old; empty where upstream has just answered.
+        # Why `tip` and `behind` are missing or may be old; empty where upstream has just answered.
         "unknown": "",
     }
     if checkout is None:

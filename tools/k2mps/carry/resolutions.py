@@ -1,8 +1,8 @@
 """Resolutions of conflicts, which a later rebase replays.
 
-This is git's rerere in a form that can be committed.  rerere keeps whole files of
-upstream's; `resolutions/PATCH/HASH` has only the lines that replaced a conflict,
-under a hash of the conflict's sides.
+This is git's rerere in a form that can be committed.  rerere keeps whole files of upstream's;
+`resolutions/PATCH/HASH` has only the lines that replaced a conflict.  HASH is of the conflict's
+sides.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def has_markers(text: bytes) -> bool:
 
 
 def resolve(folder: Path, text: bytes) -> bytes | None:
-    """A text with its conflicts resolved as in the folder of its patch; None if one is unknown."""
+    """A text with its conflicts resolved by its patch's folder; None for an unknown conflict."""
     known = True
 
     def replace(match: re.Match) -> bytes:
@@ -38,8 +38,7 @@ def resolve(folder: Path, text: bytes) -> bytes | None:
 
 
 def remember(folder: Path, conflicting: bytes, resolved: bytes) -> None:
-    """Keeps how the conflicts of a text were resolved, unless the text between
-    them was edited too."""
+    """Keeps how the conflicts of a text were resolved, unless the user edited the text between."""
     matches = list(_CONFLICT.finditer(conflicting))
     starts = [0, *(match.end() for match in matches)]
     ends = [*(match.start() for match in matches), len(conflicting)]
@@ -57,8 +56,8 @@ def _key(match: re.Match) -> str:
 
 
 def _parts(between: Sequence[bytes], text: bytes) -> list[bytes]:
-    """The parts of a text between pieces that it has in order, the first and the
-    last at its ends; none if a piece is missing or is there twice."""
+    """The parts of a text between pieces, the first and the last of which are at the text's ends;
+    empty where the text lacks a piece or has it twice."""
     first, *middle, last = between
     if not text.startswith(first) or not text.endswith(last):
         return []

@@ -1,8 +1,7 @@
-"""Whether the lines that commits add are as k2's own style checkers want them.
+"""Whether the lines that commits add satisfy k2's style checkers.
 
-k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over
-the C++ of the last commit.  Here both read the files that commits change, and
-what they find on added lines counts: k2's own lines are k2's.
+k2's CI runs flake8 over its Python, and `scripts/check_style_cpplint.sh` over the C++ of the last
+commit.  Here both read the files that commits change; only findings on added lines count.
 """
 
 import re
@@ -16,16 +15,16 @@ from k2mps.series import hunks
 from k2mps.stack.checkout import Checkout
 
 _CXX = (".h", ".cc", ".cu")
-# To clang-format, .mm is another language, and .cu has no header of its own.
+# clang-format takes .mm for another language, and finds no header of a .cu.
 _FORMATTED = (".h", ".cc")
 _WITH_COPYRIGHT = (*_CXX, ".mm", ".py", ".cmake", ".metal")
-# k2's script edits cpplint so that it allows this.
+# k2's script edits cpplint to allow this text.
 _ALLOWED = b"__host__ __device__ ("
 _FINDING = re.compile(r"(.+?):(\d+):(?:\d+:)? +(.+)")
 
 
 def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True) -> Iterator[str]:
-    """What flake8 and cpplint say of the lines that lead from one commit to another, as path:line:
+    """The findings of flake8 and cpplint on the lines added between two commits, as path:line:
     text; cpplint takes 20 s for the whole series."""
     added: dict[str, set[int]] = {}
     options = "diff-tree -r -p -U0 --no-renames --diff-filter=AM"
@@ -58,9 +57,8 @@ def findings(checkout: Checkout, base: str, tip: str, with_cpplint: bool = True)
 
 
 def conventions(checkout: Checkout, tip: str, paths: Sequence[str]) -> Iterator[str]:
-    """What new files of commit `tip` lack that k2's own have: a copyright header, and the form that
-    clang-format gives C++."""
-    # The clang-format of the tool's environment, whose version is pinned.
+    """The new files of commit `tip` without a copyright header or, in C++, without k2's format."""
+    # .venv's clang-format has a pinned version.
     program = Path(sys.executable).parent / "clang-format"
     with tempfile.TemporaryDirectory(prefix="k2mps-") as name:
         folder = Path(name)
@@ -83,9 +81,9 @@ def conventions(checkout: Checkout, tip: str, paths: Sequence[str]) -> Iterator[
 def _write(
     checkout: Checkout, commit: str, paths: Sequence[str], folder: Path
 ) -> Mapping[str, bytes]:
-    """Writes those of these files that a commit has; their contents by path."""
+    """Writes the files that a commit has, of these paths; their contents by path."""
     contents = {path: file.content for path, file in checkout.files(commit, paths).items()}
-    # Without settings of k2's, flake8's own.
+    # Without a .flake8 of k2's, flake8 runs with its defaults.
     for path, content in {".flake8": b"", **contents}.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
