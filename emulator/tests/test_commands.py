@@ -49,15 +49,15 @@ CASES = {
         CHECK,
         [
             "kernel 'reverse': the host wrote to byte 12 of buffer 0 ('x') "
-            "after the command buffer was committed"
+            "after the commit of the command buffer"
         ],
     ),
     "threadgroup memory too short": (
         "out of bounds",
         {},
         [
-            "kernel 'through_threadgroup', threadgroup (0, 0, 0): it wrote to "
-            "byte 64 of its threadgroup memory at index 0, which has 64 bytes"
+            "kernel 'through_threadgroup', threadgroup (0, 0, 0): a thread wrote to "
+            "byte 64 of the threadgroup memory at index 0, which has 64 bytes"
         ],
     ),
     # torch 2.13, aten/src/ATen/mps/MPSStream.mm: commandEncoder() makes an
@@ -125,7 +125,7 @@ def test_a_kernel_that_never_ends(in_child):
         MPS_EMULATOR_WATCHDOG="2",
     )
     [line] = child.fatal_lines
-    assert "kernel 'meet', threadgroup (0, 0, 0): it has run for 2 s" in line
+    assert "kernel 'meet', threadgroup (0, 0, 0): the threadgroup has run for 2 s" in line
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@
 #endif
 
 #include <dispatch/dispatch.h>
+#include <limits.h>
 #include <objc/objc.h>
 #include <objc/runtime.h>
 #include <stdarg.h>

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
-#include <cstdio>
 
 #include "core/environment.h"
+#include "core/fatal.h"
 
 namespace mps_emulator {
 
@@ -50,26 +50,25 @@ void NoteFreed(const char *memory) {
 
 }  // namespace
 
-int CopyMemory::DescribeFault(const void *address, char *message, size_t size) {
+void CopyMemory::PrintFault(const void *address) {
   auto at = reinterpret_cast<uintptr_t>(address);
   for (const GuardedCopy &copy : guarded_copies) {
     uintptr_t begin = copy.begin;
     if (begin == 0 || at - begin >= copy.capacity + kPage) continue;
-    if (at - begin < copy.capacity && copy.freed)
-      return snprintf(message, size,
-                      "mps emulator: fatal: the CPU used [buffer contents], at "
-                      "byte +%zu, of an MTLBuffer that has been freed: its "
-                      "memory belongs to nobody, or to another buffer.  Keep a "
-                      "reference to the buffer (or the tensor) as long as the "
-                      "address is used\n",
-                      at - begin);
     if (at - begin >= copy.capacity)
-      return snprintf(message, size,
-                      "mps emulator: fatal: the CPU accessed byte +%zu of the "
-                      "contents of an MTLBuffer that ends at %zu\n",
-                      at - begin, copy.capacity);
+      return PrintFatalInHandler(
+          "the CPU accessed byte +%zu of the contents of an MTLBuffer that "
+          "ends "
+          "at %zu",
+          at - begin, copy.capacity);
+    if (copy.freed)
+      return PrintFatalInHandler(
+          "the CPU used [buffer contents], at byte +%zu, of an MTLBuffer that "
+          "has been freed: its memory belongs to nobody, or to another buffer. "
+          "Keep a reference to the buffer (or the tensor) as long as the "
+          "address is used",
+          at - begin);
   }
-  return 0;
 }
 
 SizeClass SizeClassOf(size_t size) {
@@ -109,7 +108,7 @@ char *CopyMemory::Allocate(size_t capacity) {
     return memory;
   }
   if (slab_left_ < size_class.capacity) {
-    // The rest of the old slab is lost; it is less than one class.
+    // The rest of the old slab, smaller than this class, is lost.
     slab_ = Map(kSlabBytes);
     if (!slab_) {
       slab_left_ = 0;

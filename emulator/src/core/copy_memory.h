@@ -21,10 +21,9 @@ SizeClass SizeClassOf(size_t size);
 inline constexpr unsigned kNumSizeClasses = 160;
 
 // Small copies are pieces of slabs.  A large copy is a mapping of its own, with
-// a page behind it that faults.  So a kernel's read far past the end of a small
-// buffer goes unnoticed, unless MPS_EMULATOR_GUARD=1 is set: then every copy
-// ends at an unmapped page, and at most about 10,000 buffers can live at a
-// time, by Linux' limit on mappings.
+// a page behind it that faults.  A read far past the end of a small copy goes
+// unnoticed.  With MPS_EMULATOR_GUARD=1 every copy ends at a page that faults;
+// Linux' limit on mappings then allows about 10,000 live buffers.
 class CopyMemory {
  public:
   CopyMemory();
@@ -36,13 +35,12 @@ class CopyMemory {
   // copies); nullptr if no memory is left.
   char *Allocate(size_t capacity);
 
-  // The address of a guarded copy is not used again for long.
+  // A guarded copy's address stays unused for the next kMostFreed calls.
   void Free(char *memory, size_t capacity);
 
-  // If `address` is in a freed copy, or in the page behind a copy, writes into
-  // `message` what is wrong with an access and returns its length; else returns
-  // 0.  Takes no lock; a signal handler may call it.
-  static int DescribeFault(const void *address, char *message, size_t size);
+  // For a signal handler: prints the mistake if `address` is in a freed copy,
+  // or in the page behind a copy.  Takes no lock.
+  static void PrintFault(const void *address);
 
  private:
   static constexpr size_t kSlabBytes = size_t{4} << 20;

@@ -1,5 +1,8 @@
 #include "core/fatal.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
@@ -11,13 +14,10 @@ namespace {
 
 std::atomic<FatalHandler> fatal_handler{nullptr};
 
-// Some messages contain kernel names and compiler texts.  Longer messages are
-// cut.
+// Longer messages are cut.
 constexpr int kMaxMessage = 4096;
 
 }  // namespace
-
-std::atomic<bool> fault_is_described{false};
 
 FatalHandler SetFatalHandler(FatalHandler handler) {
   return fatal_handler.exchange(handler);
@@ -46,6 +46,24 @@ void Fatal(const char *format, ...) {
   fprintf(stderr, "mps emulator: fatal: %s\n", message);
   fflush(stderr);
   abort();
+}
+
+void PrintFatalInHandler(const char *format, ...) {
+  static std::atomic<bool> has_printed{false};
+  if (has_printed.exchange(true)) return;
+  constexpr char kPrefix[] = "mps emulator: fatal: ";
+  constexpr int kPrefixLength = sizeof(kPrefix) - 1;
+  char line[1024];
+  constexpr int kRoom = sizeof(line) - kPrefixLength - 1;  // for the newline
+  std::copy_n(kPrefix, kPrefixLength, line);
+  va_list arguments;
+  va_start(arguments, format);
+  int length = vsnprintf(line + kPrefixLength, kRoom, format, arguments);
+  va_end(arguments);
+  length = kPrefixLength + std::min(length, kRoom - 1);
+  line[length++] = '\n';
+  ssize_t written = write(STDERR_FILENO, line, length);
+  static_cast<void>(written);
 }
 
 }  // namespace mps_emulator

@@ -1,15 +1,14 @@
 #include "core/json.h"
 
+#include "core/hexadecimal.h"
+
 namespace mps_emulator {
 
 Json::Json(const std::string &text) {
-  constexpr char kDigits[] = "0123456789abcdef";
   text_ = "\"";
   for (char c : text) {
     if (static_cast<unsigned char>(c) < 0x20) {
-      text_ += "\\u00";
-      text_ += kDigits[c >> 4];
-      text_ += kDigits[c & 15];
+      text_ += "\\u00" + Hexadecimal({&c, 1});
       continue;
     }
     if (c == '"' || c == '\\') text_ += '\\';

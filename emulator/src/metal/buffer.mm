@@ -1,6 +1,6 @@
 // MTLBuffer.  An id<MTLBuffer> is a handle (core/memory.h), an address without
-// an object.  The message lookup of runtime.mm knows handles.  In each method
-// below self is a handle, and the method must not dereference it.
+// an object.  The message lookup of runtime.mm knows handles.  In the methods
+// below self is a handle, which a method must not dereference.
 #include <Metal/Metal.h>
 
 #include <string>
@@ -16,8 +16,8 @@ using namespace mps_emulator;
 namespace {
 
 Class BufferClass() {
-  // Looked up at the first use: constructors of the library may send messages
-  // before the runtime has registered its classes.
+  // The lookup waits for the first use: constructors of the library may send
+  // messages before the runtime has registered its classes.
   static Class buffer_class = objc_getClass("MPSEmulatorBuffer");
   return buffer_class;
 }
@@ -63,10 +63,6 @@ GETTER(Class, superclass, class_getSuperclass(BufferClass()))
 
 - (BOOL)isMemberOfClass:(Class)aClass {
   return aClass == BufferClass();
-}
-
-- (BOOL)conformsToProtocol:(Protocol *)aProtocol {
-  return [BufferClass() conformsToProtocol:aProtocol];
 }
 
 - (BOOL)respondsToSelector:(SEL)aSelector {
@@ -119,15 +115,3 @@ GETTER(MTLResourceOptions, resourceOptions,
 }
 
 @end
-
-namespace mps_emulator {
-
-Buffer *RequireBuffer(id<MTLBuffer> buffer, const char *what) {
-  return RequireLiveBuffer(buffer, what);
-}
-
-id<MTLBuffer> ToMTLBuffer(Buffer *buffer) {
-  return reinterpret_cast<id<MTLBuffer>>(buffer->handle);
-}
-
-}  // namespace mps_emulator

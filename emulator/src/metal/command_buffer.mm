@@ -154,8 +154,8 @@ GETTER(CFTimeInterval, GPUEndTime, (*_buffer)->end_time())
   (*_buffer)->Wait();
 }
 
-// A program that asks for the status of a committed buffer may be polling, so
-// the device runs after the first answer.
+// A program may poll the status of a committed buffer, so the device runs after
+// the first answer.
 - (MTLCommandBufferStatus)status {
   MTLCommandBufferStatus status =
       static_cast<MTLCommandBufferStatus>((*_buffer)->status());
@@ -236,7 +236,7 @@ GETTER(id<MTLCommandBuffer>, rootCommandBuffer, _rootCommandBuffer)
   Assign(&_rootCommandBuffer, next);
 }
 
-// All other messages go to the root.
+// All other messages go to the root command buffer.
 #define FORWARD(type, method)           \
   -(type)method {                       \
     return [_rootCommandBuffer method]; \

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <string_view>
 
+#include "core/hexadecimal.h"
 #include "core/json.h"
 #include "core/record.h"
 
@@ -12,18 +12,8 @@ namespace mps_emulator {
 
 namespace {
 
-std::string Hex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string ans;
-  for (unsigned char byte : bytes) {
-    ans += kDigits[byte >> 4];
-    ans += kDigits[byte & 15];
-  }
-  return ans;
-}
-
 Json Describe(const msl::FunctionConstantValue &constant) {
-  Json bytes = Hex(constant.bytes);
+  Json bytes = Hexadecimal(constant.bytes);
   if (constant.name.empty())
     return Object({{"index", constant.index}, {"bytes", bytes}});
   return Object({{"name", constant.name}, {"bytes", bytes}});
@@ -64,8 +54,8 @@ std::string DescribeDispatch(
     else if (bytes.data)
       arguments.push_back(
           Object({{"index", index},
-                  {"bytes",
-                   Hex({static_cast<const char *>(bytes.data), bytes.size})}}));
+                  {"bytes", Hexadecimal({static_cast<const char *>(bytes.data),
+                                         bytes.size})}}));
   }
   return Members(
       {{"kind", "dispatch"},

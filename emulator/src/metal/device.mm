@@ -91,26 +91,13 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
 
 // An M1.
 - (BOOL)supportsFamily:(MTLGPUFamily)gpuFamily {
-  switch (gpuFamily) {
-    case MTLGPUFamilyApple8:
-    case MTLGPUFamilyApple9:
-      return NO;
-    case MTLGPUFamilyMac1:
-    case MTLGPUFamilyApple1:
-    case MTLGPUFamilyApple2:
-    case MTLGPUFamilyApple3:
-    case MTLGPUFamilyApple4:
-    case MTLGPUFamilyApple5:
-    case MTLGPUFamilyApple6:
-    case MTLGPUFamilyApple7:
-    case MTLGPUFamilyMac2:
-    case MTLGPUFamilyCommon1:
-    case MTLGPUFamilyCommon2:
-    case MTLGPUFamilyCommon3:
-    case MTLGPUFamilyMetal3:
-      return YES;
-  }
-  return NO;
+  auto isFrom = [gpuFamily](MTLGPUFamily first, MTLGPUFamily last) {
+    return first <= gpuFamily && gpuFamily <= last;
+  };
+  return isFrom(MTLGPUFamilyApple1, MTLGPUFamilyApple7) ||
+         isFrom(MTLGPUFamilyMac1, MTLGPUFamilyMac2) ||
+         isFrom(MTLGPUFamilyCommon1, MTLGPUFamilyCommon3) ||
+         gpuFamily == MTLGPUFamilyMetal3;
 }
 
 - (id<MTLCommandQueue>)newCommandQueue {
@@ -205,8 +192,8 @@ GETTER(NSUInteger, maxBufferLength, kMaxBufferLength)
     newComputePipelineStateWithFunction:(id<MTLFunction>)computeFunction
                                   error:(NSError **)error {
   if (!computeFunction)
-    Fatal("newComputePipelineStateWithFunction:error: the function is nil; did "
-          "newFunctionWithName: find it?");
+    Fatal("newComputePipelineStateWithFunction:error: the function is nil; "
+          "check the name that newFunctionWithName: got");
   if (error) *error = nil;
   return [[MPSEmulatorPipeline alloc]
       initWithFunction:(MPSEmulatorFunction *)computeFunction
@@ -250,7 +237,7 @@ GETTER(id<MTLSharedEvent>, newSharedEvent, [[MPSEmulatorEvent alloc] init])
 
 @end
 
-// The caller owns a reference, as on a Mac; the device lives for ever.
+// The caller owns a reference, as on a Mac; the device is never freed.
 id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
   static id<MTLDevice> device = [[MPSEmulatorDevice alloc] init];
   return [device retain];

@@ -35,8 +35,8 @@ Semaphore *SemaphoreOf(dispatch_semaphore_t handle) {
   return static_cast<Semaphore *>(FromHandle(handle));
 }
 
-// A thread in torch's queue may need the GIL, so another thread that holds the
-// GIL and waits for the queue may wait for ever.
+// A deadlock: a thread in torch's queue waits for the GIL, and the thread that
+// holds the GIL waits for the queue.
 void CountIfGilIsHeld() {
   static auto *const holds_gil =
       reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
@@ -179,8 +179,8 @@ dispatch_data_t dispatch_data_create(const void *buffer, size_t size,
                                      dispatch_queue_t,
                                      dispatch_block_t destructor) {
   if (destructor != DISPATCH_DATA_DESTRUCTOR_DEFAULT)
-    Fatal("dispatch_data_create: the emulator copies the bytes and has no "
-          "other destructor than DISPATCH_DATA_DESTRUCTOR_DEFAULT");
+    Fatal("dispatch_data_create: the emulator copies the bytes; pass "
+          "DISPATCH_DATA_DESTRUCTOR_DEFAULT, its only destructor");
   Data *data = new Data;
   data->bytes.assign(static_cast<const char *>(buffer), size);
   return reinterpret_cast<dispatch_data_t>(static_cast<DispatchObject *>(data));

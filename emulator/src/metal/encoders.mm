@@ -57,8 +57,8 @@ struct ComputeState : EncoderState {
   MPSEmulatorPipeline *pipeline = nil;
   std::array<Argument, msl::kMaxBuffers> arguments;
   std::array<size_t, msl::kMaxBuffers> threadgroup_bytes{};
-  // For a concurrent encoder the number of the group of dispatches since the
-  // last barrier, which may run at the same time.  0: they run in order.
+  // For a concurrent encoder: the number of the group of dispatches since the
+  // last barrier, which may run at the same time.  0: dispatches run in order.
   uint64_t concurrent_group = 0;
 
   void BeginConcurrentGroup() {
@@ -145,7 +145,7 @@ GETTER(NSString *, label, ToNSString(_state->label))
 - (void)popDebugGroup {
 }
 
-// Commands of a queue run in order, so each fence comes in time.
+// Commands of a queue run in order, so a fence has nothing to do.
 - (void)updateFence:(id<MTLFence>)fence {
   [self checkOpen:"updateFence:"];
 }
@@ -181,7 +181,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
 - (void)setComputePipelineState:(id<MTLComputePipelineState>)pipeline {
   [self checkOpen:"setComputePipelineState:"];
   if (!pipeline)
-    Fatal("setComputePipelineState: got nil; did creating the pipeline fail?");
+    Fatal("setComputePipelineState: the pipeline is nil; check the NSError of "
+          "the call that was to create the pipeline");
   Assign(&[self state]->pipeline, (MPSEmulatorPipeline *)pipeline);
 }
 
@@ -213,7 +214,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
     argument.Clear();
     return;
   }
-  BufferUse use = AnnounceUse(RequireBuffer(buffer, what), false);
+  BufferUse use = AnnounceUse(RequireLiveBuffer(buffer, what), false);
   argument.Clear();
   argument.use = use;
   argument.offset = offset;
@@ -313,16 +314,16 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   Command command;
   command.name = "kernel " + kernel.name;
   if (!state->label.empty()) command.name += " (" + state->label + ")";
-  // The indexes in the argument table of the buffers of command.uses, and bytes
-  // that the command keeps alive.
+  // For each of command.uses the index in the argument table and the offset.
   std::vector<std::pair<unsigned, size_t>> places;
+  // The bytes of setBytes:, which the command keeps alive.
   std::vector<std::shared_ptr<std::vector<char>>> bytes;
   for (const msl::Parameter &parameter : kernel.parameters) {
     if (parameter.kind != msl::Parameter::Kind::kBuffer) continue;
     const Argument &argument = state->arguments[parameter.index];
     switch (argument.kind) {
       case Argument::Kind::kNone:
-        break;  // msl::Run() reports it
+        break;  // msl::Run() reports the missing buffer
       case Argument::Kind::kBytes:
         dispatch->buffers[parameter.index] = {argument.bytes->data(),
                                               argument.bytes->size()};
@@ -356,8 +357,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   state->buffer->Encode(std::move(command));
 }
 
-// Buffers never move.  The program is responsible for arguments with addresses
-// of other buffers.
+// Buffers never move, so nothing is to be made resident.  The emulator does not
+// see which buffers a kernel reaches through addresses in other buffers.
 - (void)useResource:(id<MTLResource>)resource usage:(MTLResourceUsage)usage {
   [self checkOpen:"useResource:usage:"];
 }
@@ -377,7 +378,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   [self barrier:"memoryBarrierWithScope:"];
 }
 
-// A barrier needs no work: commands of an encoder run one after the other.
+// The commands of an encoder run one after the other, so a barrier only begins
+// a new group for the race checker, and an entry in a recording.
 - (void)barrier:(const char *)what {
   [self checkOpen:what];
   [self state]->BeginConcurrentGroup();
@@ -403,8 +405,8 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
   const char *what =
       "copyFromBuffer:sourceOffset:toBuffer:destinationOffset:size:";
   [self checkOpen:what];
-  Buffer *source = RequireBuffer(sourceBuffer, what);
-  Buffer *destination = RequireBuffer(destinationBuffer, what);
+  Buffer *source = RequireLiveBuffer(sourceBuffer, what);
+  Buffer *destination = RequireLiveBuffer(destinationBuffer, what);
   if (sourceOffset > source->size || size > source->size - sourceOffset)
     Fatal("%s: bytes %lu + %lu are beyond the source, MTLBuffer #%lu of %zu",
           what, sourceOffset, size, source->id, source->size);
@@ -436,7 +438,7 @@ GETTER(MTLDispatchType, dispatchType, [self state]->dispatch_type)
              value:(uint8_t)value {
   const char *what = "fillBuffer:range:value:";
   [self checkOpen:what];
-  Buffer *filled = RequireBuffer(buffer, what);
+  Buffer *filled = RequireLiveBuffer(buffer, what);
   if (range.location > filled->size ||
       range.length > filled->size - range.location)
     Fatal("%s: bytes %lu + %lu are beyond MTLBuffer #%lu of %zu", what,

@@ -32,8 +32,8 @@ struct EventState {
   std::vector<Listener> listeners;
 };
 
-// The time for which a command waits for a value that no committed work
-// signals: a CPU thread may still signal it.
+// A command waits so long for a value that no committed work signals, because a
+// CPU thread may still signal the value.
 constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace
@@ -154,8 +154,8 @@ GETTER(EventState *, state, static_cast<EventState *>(_state))
   if (!state->changed.wait_for(lock, kPatience,
                                [&] { return state->value >= value; }))
     Fatal("encodeWaitForEvent:value: waits for the value %lu, the event stands "
-          "at %lu, and no committed work will signal it: on a Mac the device "
-          "hangs",
+          "at %lu, and no committed work will signal the value: on a Mac the "
+          "device hangs",
           value, state->value);
 }
 

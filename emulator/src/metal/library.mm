@@ -19,14 +19,14 @@ NSErrorDomain const MTLLibraryErrorDomain = @"MTLLibraryErrorDomain";
 namespace {
 
 // The most threads that a pipeline allows if the program gives no number.  On a
-// Mac the number depends on the kernel's registers, which the emulator does not
-// count. MPS_EMULATOR_MAX_THREADS lowers it for all pipelines, so that a
-// program which never reads maxTotalThreadsPerThreadgroup fails.
+// Mac the limit depends on the kernel's registers, which the emulator does not
+// count.  With a low MPS_EMULATOR_MAX_THREADS a program that never reads
+// maxTotalThreadsPerThreadgroup fails here too.
 NSUInteger MostThreadsOfAPipeline() {
   const char *given = getenv("MPS_EMULATOR_MAX_THREADS");
   NSUInteger most = given ? strtoul(given, nullptr, 10) : 0;
-  // A simdgroup always fits.
-  return most ? std::max<NSUInteger>(most, msl::kSimdWidth) : ~NSUInteger{0};
+  // Every pipeline allows at least one simdgroup.
+  return most ? std::max<NSUInteger>(most, msl::kSimdWidth) : NSUIntegerMax;
 }
 
 }  // namespace
@@ -189,8 +189,8 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
 
 @implementation MPSEmulatorLibrary
 
-+ (instancetype)newWithSource:(std::string)source
-                      options:(msl::CompileOptions)options
++ (instancetype)newWithSource:(const std::string &)source
+                      options:(const msl::CompileOptions &)options
                         error:(NSError **)error {
   if (error) *error = nil;
   std::string diagnostics;
@@ -203,15 +203,11 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
   }
   MPSEmulatorLibrary *library = [[MPSEmulatorLibrary alloc] init];
   library->_library = new LibraryPointer(std::move(compiled));
-  library->_source = new std::string(std::move(source));
-  library->_options = new msl::CompileOptions(std::move(options));
   return library;
 }
 
 - (void)dealloc {
   delete _library;
-  delete _source;
-  delete _options;
   [super dealloc];
 }
 
@@ -225,11 +221,14 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
                         constantValues:
                             (MTLFunctionConstantValues *)constantValues
                                  error:(NSError **)error {
-  msl::CompileOptions options = *_options;
+  // A function with constant values is compiled again, from the source.
+  const msl::Library &general = **_library;
+  msl::CompileOptions options = general.options;
   options.function_constants = *[constantValues values];
-  MPSEmulatorLibrary *specialised = [MPSEmulatorLibrary newWithSource:*_source
-                                                              options:options
-                                                                error:error];
+  MPSEmulatorLibrary *specialised =
+      [MPSEmulatorLibrary newWithSource:general.source
+                                options:options
+                                  error:error];
   if (!specialised) return nil;
   id<MTLFunction> function = [specialised newFunctionWithName:name];
   [specialised release];
@@ -290,11 +289,9 @@ GETTER(ConstantValues *, values, static_cast<ConstantValues *>(_values))
                            label:(NSString *)label {
   _library = new LibraryPointer(*function->_library);
   _kernel = function->_kernel;
-  _maxTotalThreads = _kernel->max_total_threads;
-  if (!maxTotalThreads)
-    _maxTotalThreads = std::min(_maxTotalThreads, MostThreadsOfAPipeline());
-  if (maxTotalThreads && maxTotalThreads < _maxTotalThreads)
-    _maxTotalThreads = maxTotalThreads;
+  _maxTotalThreads = std::min<NSUInteger>(
+      _kernel->max_total_threads,
+      maxTotalThreads ? maxTotalThreads : MostThreadsOfAPipeline());
   _label = [label retain];
   return self;
 }

@@ -13,11 +13,10 @@
 
 namespace mps_emulator {
 
-// The buffer behind an id<MTLBuffer>; ends the program if there is none.
-Buffer *RequireBuffer(id<MTLBuffer> buffer, const char *what);
-
 // The id<MTLBuffer> of a live buffer, without a new reference.
-id<MTLBuffer> ToMTLBuffer(Buffer *buffer);
+inline id<MTLBuffer> ToMTLBuffer(Buffer *buffer) {
+  return reinterpret_cast<id<MTLBuffer>>(buffer->handle);
+}
 
 // A new MTLCommandQueue object over `queue`, which must outlive it.
 id<MTLCommandQueue> NewCommandQueueObject(CommandQueue *queue);
@@ -61,16 +60,12 @@ void LetDeviceProgress();
                            label:(NSString *)label;
 @end
 
-// Keeps its source, from which functions with constant values are compiled
-// again.
 @interface MPSEmulatorLibrary : MPSEmulatorObject <MTLLibrary> {
   std::shared_ptr<const mps_emulator::msl::Library> *_library;
-  std::string *_source;
-  mps_emulator::msl::CompileOptions *_options;
 }
 // Returns nil, and an autoreleased error, if `source` does not compile.
-+ (instancetype)newWithSource:(std::string)source
-                      options:(mps_emulator::msl::CompileOptions)options
++ (instancetype)newWithSource:(const std::string &)source
+                      options:(const mps_emulator::msl::CompileOptions &)options
                         error:(NSError **)error;
 @end
 

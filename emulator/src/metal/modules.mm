@@ -1,10 +1,11 @@
-// What clang compiles for ObjFW's runtime, loaded by GCC's.
+// Lets GCC's Objective-C runtime load modules that clang compiles for ObjFW's
+// runtime: only for ObjFW's does clang compile subscripts on collections.
 //
-// clang has subscripts on collections for ObjFW's runtime and not for GCC's.
-// The two differ in little.  A module and its protocols have another version.
-// The two functions that look up a method that returns a struct in memory have
-// names of their own.  And a class counts its size and the offsets of its
-// instance variables from the end of its superclass, which the runtime adds.
+// The two runtimes differ in three points.  A module and its protocols have
+// another version.  The lookup of a method that returns a struct in memory has
+// functions of its own.  A class counts its size and the offsets of its
+// instance variables from the end of its superclass, whose size the runtime
+// adds.
 #include <dlfcn.h>
 #include <objc/message.h>
 #include <objc/runtime.h>
@@ -19,7 +20,7 @@ constexpr unsigned long kModuleVersionOfGcc = 8;
 constexpr uintptr_t kProtocolVersionOfGcc = 2;
 constexpr uintptr_t kProtocolVersionOfObjFW = 3;
 
-// What the compiler writes, as far as it is read here.
+// The compiler's data, as far as this file reads it.
 
 struct ProtocolList;
 
@@ -50,7 +51,7 @@ struct CompiledClass {
   const char *name;
   long version;
   unsigned long info;
-  long size;  // not above 0: that of its own variables alone, negated
+  long size;  // up to 0: the size of its own variables alone, negated
   InstanceVariables *variables;
   void *of_the_runtime[4];
   ProtocolList *protocols;
@@ -92,7 +93,7 @@ std::vector<CompiledClass *> &Waiting() {
   return classes;
 }
 
-// Adds the superclass's size.  Returns whether that is known.
+// Adds the superclass's size.  Returns whether this size is known.
 bool LayOut(CompiledClass *compiled) {
   if (compiled->size > 0) return true;
   size_t begin = 0;
@@ -115,9 +116,9 @@ bool LayOut(CompiledClass *compiled) {
 
 }  // namespace
 
-// Each module calls this while its library is loaded, one after another.  The
-// linker takes this definition and the next two instead of libobjc's, as with
-// objc_msg_lookup (see runtime.mm).
+// Each module calls this function while its library is loaded, one module after
+// another.  The linker takes this definition and the next two instead of
+// libobjc's, as with objc_msg_lookup (see runtime.mm).
 extern "C" __attribute__((visibility("default"))) void __objc_exec_class(
     Module *module) {
   using Load = void (*)(Module *);

@@ -44,8 +44,8 @@ MPSCommandBuffer_t MPSStream::commandBuffer() {
   return _commandBuffer;
 }
 
-// Operators leave no encoder here; mps_emulator::CommandBuffer knows where a
-// Mac's would have left one.
+// The emulator's operators open no encoder.  mps_emulator::CommandBuffer notes
+// where a Mac's operator would have left its encoder open.
 static void TakeCoalescedEncoder() {
   if (const auto &open = mps_emulator::OpenCommandBuffer())
     open->SetCoalescing(nullptr);
@@ -103,8 +103,8 @@ void MPSStream::commitAndContinue() {
   mps_emulator::SetOpenCommandBuffer(CommandBufferOf(_commandBuffer));
 }
 
-// Programs keep pointers to command buffers that torch has released.  The
-// objects stay for a while, so that they can report the mistake.
+// Some programs use a command buffer that torch has released.  The last kKept
+// objects stay alive to report this mistake.
 static void ReleaseLater(MPSCommandBuffer_t buffer) {
   constexpr size_t kKept = 64;
   static MPSCommandBuffer_t kept[kKept];
@@ -115,7 +115,7 @@ static void ReleaseLater(MPSCommandBuffer_t buffer) {
 }
 
 void MPSStream::commitAndWait() {
-  // There is work, but maybe without a command buffer: operators run at once.
+  // Operators run at once, so there may be work without a command buffer.
   commandBuffer();
   mps_emulator::SetOpenCommandBuffer(nullptr);
   [_commandBuffer commit];

@@ -43,7 +43,7 @@ const TypeNames *Find(ScalarType dtype) {
   return nullptr;
 }
 
-// A scalar is a number of the host; in MPS a double becomes a float.
+// The dtype in MPS of a number of the host: a double becomes a float.
 ScalarType AsScalar(ScalarType dtype) {
   if (dtype == kDouble) return kFloat;
   return dtype == kComplexDouble ? kComplexFloat : dtype;
@@ -266,67 +266,43 @@ size_t compute_storage_numel_distance(const TensorBase &t) {
 
 // ---- functions that need graphs
 
-void runMPSGraph(MPSStream *, MPSGraph *, NSDictionary *, NSDictionary *) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *castToIHFTypes(MPSGraph *, MPSGraphTensor *,
-                               const TensorBase &) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *castFromIHFTypes(MPSGraph *, MPSGraphTensor *,
-                                 const TensorBase &) {
-  NeedsGraph(__func__);
-}
-MPSNDArray *getStridedMPSNDArray(const TensorBase &, MPSNDArray *) {
-  NeedsGraph(__func__);
-}
-MPSNDArray *getMPSNDArray(const TensorBase &, const IntArrayRef &,
-                          const IntArrayRef &) {
-  NeedsGraph(__func__);
-}
-MPSNDArray *getMPSNDArray(const TensorBase &, MPSShape *, MPSShape *) {
-  NeedsGraph(__func__);
-}
-Placeholder::Placeholder(MPSGraphTensor *, MPSNDArray *) {
-  NeedsGraph(__func__);
-}
-Placeholder::Placeholder(MPSGraphTensor *, const Tensor &, MPSShape *, bool,
-                         MPSDataType, bool) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *convertNHWCtoNCHW(MPSGraph *, MPSGraphTensor *) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *castMPSTensor(MPSGraph *, MPSGraphTensor *, ScalarType) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *castMPSTensor(MPSGraph *, MPSGraphTensor *, MPSDataType) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensorData *getMPSGraphTensorData(MPSGraph *, MPSStream *,
-                                          const TensorBase &) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensorData *getMPSGraphTensorFromScalar(MPSStream *, MPSScalar &) {
-  NeedsGraph(__func__);
-}
-MPSGraph *make_mps_graph() { NeedsGraph(__func__); }
-MPSGraphTensor *mpsGraphUnrankedPlaceHolder(MPSGraph *, MPSDataType) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *mpsGraphRankedPlaceHolder(MPSGraph *, MPSDataType, MPSShape *) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *mpsGraphRankedPlaceHolder(MPSGraph *, const TensorBase &) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *mpsGraphScalarPlaceHolder(MPSGraph *, MPSDataType) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *mpsGraphScalarPlaceHolder(MPSGraph *, const Scalar &) {
-  NeedsGraph(__func__);
-}
-MPSGraphTensor *log1p(MPSGraph *, MPSGraphTensor *) { NeedsGraph(__func__); }
+#define NEEDS_GRAPH(...) \
+  __VA_ARGS__ { NeedsGraph(__func__); }
+NEEDS_GRAPH(void runMPSGraph(MPSStream *, MPSGraph *, NSDictionary *,
+                             NSDictionary *))
+NEEDS_GRAPH(MPSGraphTensor *castToIHFTypes(MPSGraph *, MPSGraphTensor *,
+                                           const TensorBase &))
+NEEDS_GRAPH(MPSGraphTensor *castFromIHFTypes(MPSGraph *, MPSGraphTensor *,
+                                             const TensorBase &))
+NEEDS_GRAPH(MPSNDArray *getStridedMPSNDArray(const TensorBase &, MPSNDArray *))
+NEEDS_GRAPH(MPSNDArray *getMPSNDArray(const TensorBase &, const IntArrayRef &,
+                                      const IntArrayRef &))
+NEEDS_GRAPH(MPSNDArray *getMPSNDArray(const TensorBase &, MPSShape *,
+                                      MPSShape *))
+NEEDS_GRAPH(Placeholder::Placeholder(MPSGraphTensor *, MPSNDArray *))
+NEEDS_GRAPH(Placeholder::Placeholder(MPSGraphTensor *, const Tensor &,
+                                     MPSShape *, bool, MPSDataType, bool))
+NEEDS_GRAPH(MPSGraphTensor *convertNHWCtoNCHW(MPSGraph *, MPSGraphTensor *))
+NEEDS_GRAPH(MPSGraphTensor *castMPSTensor(MPSGraph *, MPSGraphTensor *,
+                                          ScalarType))
+NEEDS_GRAPH(MPSGraphTensor *castMPSTensor(MPSGraph *, MPSGraphTensor *,
+                                          MPSDataType))
+NEEDS_GRAPH(MPSGraphTensorData *getMPSGraphTensorData(MPSGraph *, MPSStream *,
+                                                      const TensorBase &))
+NEEDS_GRAPH(MPSGraphTensorData *getMPSGraphTensorFromScalar(MPSStream *,
+                                                            MPSScalar &))
+NEEDS_GRAPH(MPSGraph *make_mps_graph())
+NEEDS_GRAPH(MPSGraphTensor *mpsGraphUnrankedPlaceHolder(MPSGraph *,
+                                                        MPSDataType))
+NEEDS_GRAPH(MPSGraphTensor *mpsGraphRankedPlaceHolder(MPSGraph *, MPSDataType,
+                                                      MPSShape *))
+NEEDS_GRAPH(MPSGraphTensor *mpsGraphRankedPlaceHolder(MPSGraph *,
+                                                      const TensorBase &))
+NEEDS_GRAPH(MPSGraphTensor *mpsGraphScalarPlaceHolder(MPSGraph *, MPSDataType))
+NEEDS_GRAPH(MPSGraphTensor *mpsGraphScalarPlaceHolder(MPSGraph *,
+                                                      const Scalar &))
+NEEDS_GRAPH(MPSGraphTensor *log1p(MPSGraph *, MPSGraphTensor *))
+#undef NEEDS_GRAPH
 
 MPSKernelCache *MPSKernelCache::_instance_cache = nullptr;
 MPSGraphCache *MPSGraphCache::_instance_cache = nullptr;

@@ -14,7 +14,6 @@ IMP LookUpBufferMethod(id receiver, SEL selector);
 // class of the same module adopts.
 bool ProtocolIsNamed(const void *protocol, const char *name);
 
-// The name of a protocol.
 const char *NameOfProtocol(const void *protocol);
 
 }  // namespace mps_emulator

@@ -11,6 +11,7 @@
 
 #include "core/fatal.h"
 #include "core/memory.h"
+#include "metal/foundation_internal.h"
 
 using namespace mps_emulator;
 
@@ -43,14 +44,14 @@ id Refuse(id receiver, SEL selector, ...) {
   return nil;
 }
 
-// libobjc would look for a method named forward::, and its search fails while
-// no program has that name.  Set before the methods of any program run.
+// Without this function libobjc would look for a method named forward::, and
+// fail if no program has that name.  Set before the methods of any program run.
 __attribute__((constructor)) void SetForwarding() {
   __objc_msg_forward2 = [](id, SEL) -> IMP { return &Refuse; };
 }
 
-// The compiler's code for a captured object pointer of an ordinary variable; a
-// __block variable retains nothing.
+// The compiler's code for a captured variable that holds an object; a __block
+// variable, which retains nothing, has another code.
 constexpr int kFieldIsObject = 3;
 constexpr int kFieldKindMask = 0xFF;
 
@@ -68,7 +69,7 @@ struct CompiledProtocol {
 }  // namespace
 
 // Each message that clang compiles for GCC's runtime calls this function.  The
-// emulator is before libobjc in every link line (see cmake/), so the linker
+// emulator stands before libobjc in every link line (see cmake/), so the linker
 // takes this definition.
 extern "C" __attribute__((visibility("default"))) IMP
 objc_msg_lookup(id receiver, SEL selector) {
@@ -112,8 +113,8 @@ extern "C" __attribute__((visibility("default"))) void _Block_object_dispose(
 }
 
 // clang gives each function of an Objective-C++ file GCC's Objective-C
-// personality routine, which does not know typed C++ handlers.  C++'s routine
-// suffices.
+// personality routine, which ignores typed C++ handlers.  C++'s own routine
+// serves both languages.
 extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
     int version, int actions, uint64_t exception_class, void *exception,
     void *context) {
@@ -127,29 +128,19 @@ extern "C" __attribute__((visibility("default"))) int __gnu_objc_personality_v0(
 
 @implementation MPSEmulatorBlock
 
-- (id)copy {
-  return static_cast<id>(_Block_copy(self));
-}
+GETTER(id, copy, static_cast<id>(_Block_copy(self)))
+GETTER(instancetype, retain, [self copy])
 
 - (id)copyWithZone:(NSZone *)zone {
   return [self copy];
-}
-
-- (instancetype)retain {
-  return static_cast<id>(_Block_copy(self));
 }
 
 - (oneway void)release {
   _Block_release(self);
 }
 
-- (Class)class {
-  return objc_getClass("MPSEmulatorBlock");
-}
-
-- (NSString *)description {
-  return [NSString stringWithFormat:@"<block %p>", self];
-}
+GETTER(Class, class, objc_getClass("MPSEmulatorBlock"))
+GETTER(NSString *, description, [NSString stringWithFormat:@"<block %p>", self])
 
 @end
 

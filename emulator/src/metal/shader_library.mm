@@ -158,8 +158,7 @@ MTLLibrary_t MetalShaderLibrary::compileLibrary(const std::string &src) {
     if (made) return made;
     const std::string text =
         "Failed to create metal library, error: " + Text(error);
-    if ([error code] ==
-        static_cast<NSInteger>(MTLLibraryErrorCompileFailure))
+    if ([error code] == static_cast<NSInteger>(MTLLibraryErrorCompileFailure))
       C10_THROW_ERROR(SyntaxError, text);
     TORCH_CHECK(false, text);
   }
@@ -248,7 +247,7 @@ namespace {
 
 using at::native::mps::DynamicMetalShaderLibrary;
 
-// The source of bytes, or a buffer, for an argument of a kernel.
+// An argument of a kernel: a buffer, or bytes.
 struct Argument {
   void *buffer;  // an MTLBuffer, null for bytes
   uint64_t offset;
@@ -268,8 +267,8 @@ char *Copy(const std::exception &error) {
 
 // is_refusal: set to 1 if the compiler refuses the source.
 MPS_EMULATOR_EXPORT char *mps_emulator_compile_shader(const char *source,
-                                                   void **library,
-                                                   int *is_refusal) {
+                                                      void **library,
+                                                      int *is_refusal) {
   *is_refusal = 0;
   try {
     *library = new DynamicMetalShaderLibrary(source);
@@ -301,9 +300,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_names(void *library) {
 // limits: the most threads of a threadgroup, the threads of a SIMD group, the
 // bytes of threadgroup memory.
 MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
-                                                  const char *name,
-                                                  void **pipeline,
-                                                  uint64_t *limits) {
+                                                     const char *name,
+                                                     void **pipeline,
+                                                     uint64_t *limits) {
   try {
     id<MTLComputePipelineState> made =
         static_cast<DynamicMetalShaderLibrary *>(library)
@@ -319,12 +318,9 @@ MPS_EMULATOR_EXPORT char *mps_emulator_shader_kernel(void *library,
 }
 
 // error_index: the index of torch's error buffer, -1 if the kernel takes none.
-MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(void *pipeline,
-                                               const Argument *arguments,
-                                               uint64_t num_arguments,
-                                               int64_t error_index,
-                                               const uint64_t *threads,
-                                               const uint64_t *group) {
+MPS_EMULATOR_EXPORT char *mps_emulator_run_shader(
+    void *pipeline, const Argument *arguments, uint64_t num_arguments,
+    int64_t error_index, const uint64_t *threads, const uint64_t *group) {
   try {
     at::mps::MPSStream *stream = at::mps::getCurrentMPSStream();
     at::mps::dispatch_sync_with_rethrow(stream->queue(), ^() {

@@ -18,7 +18,7 @@ namespace {
 
 using LibraryHandle = std::shared_ptr<const msl::Library>;
 
-// The caller gets Fatal()'s message instead of the end of its process.
+// Thrown out of Fatal(): the caller gets the message, and its process goes on.
 struct FatalMessage {
   std::string text;
 };

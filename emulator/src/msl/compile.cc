@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 struct Outcome {
   std::shared_ptr<const Library> library;
   std::string diagnostics;  // set if there is no library
-  bool is_refusal = false;  // by Metal's rules, no failure of the front end
+  bool is_refusal = false;  // Metal's rules refuse the source
 };
 
 // The folder of the cache of compiled libraries: MPS_EMULATOR_CACHE_DIR, else
@@ -90,8 +90,8 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-// Compiles into the cache.  Other processes may compile the same text at the
-// same time; the file of the last rename stays.
+// Compiles into the cache.  If several processes compile the same text at the
+// same time, the file of the last rename stays.
 FrontEnd::Result Build(const FrontEnd &front_end, const std::string &source,
                        const CompileOptions &options, bool check_races,
                        const fs::path &cached, std::string *diagnostics) {

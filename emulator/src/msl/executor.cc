@@ -36,7 +36,7 @@ unsigned LineOf(uint64_t site) { return static_cast<unsigned>(site >> 32); }
 }  // namespace
 
 Executor &Executor::OfThisThread() {
-  // A second, plain pointer is for signal handlers.
+  // Signal handlers read the plain pointer.
   static thread_local std::unique_ptr<Executor> owner;
   if (owner == nullptr) {
     owner = std::make_unique<Executor>();
@@ -56,7 +56,7 @@ Executor::Executor() : memory_(new char[kMemoryBytes + kMemoryAlignment]) {
 void Executor::Run(const Dispatch &dispatch,
                    const mps_emulator_msl_kernel &kernel) {
   outermost_frame_ = __builtin_frame_address(0);
-  // Restores the state for the next dispatch, also if a handler of Fatal()
+  // Restores the state for the next dispatch, even if a handler of Fatal()
   // throws an exception.
   struct Cleanup {
     Executor *executor;
@@ -95,7 +95,7 @@ void Executor::Run(const Dispatch &dispatch,
     unsigned most = dispatch.threadgroup[0] * dispatch.threadgroup[1] *
                     dispatch.threadgroup[2];
     if (most > threads_.size()) {
-      // New stacks are at other addresses, so all fibers begin anew.
+      // The new stacks have other addresses, so all fibers start again.
       started_ = 0;
       if (!stacks_.Reserve(most))
         Fatal(
@@ -109,19 +109,18 @@ void Executor::Run(const Dispatch &dispatch,
     }
   }
 
-  if (schedule_.is_forward()) {
-    for (uint32_t z = 0; z < groups[2]; ++z)
-      for (uint32_t y = 0; y < groups[1]; ++y)
-        for (uint32_t x = 0; x < groups[0]; ++x) RunThreadgroup(x, y, z);
-    if (checker_ != nullptr) checker_->End();
-    return;
+  const uint64_t count = uint64_t{groups[0]} * groups[1] * groups[2];
+  std::vector<uint32_t> order;
+  if (!schedule_.is_forward()) {
+    order.resize(count);
+    std::iota(order.begin(), order.end(), 0u);
+    schedule_.Arrange(std::span<uint32_t>(order));
   }
-  std::vector<uint32_t> order(groups[0] * groups[1] * groups[2]);
-  std::iota(order.begin(), order.end(), 0u);
-  schedule_.Arrange(std::span<uint32_t>(order));
-  for (uint32_t group : order)
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t group = order.empty() ? i : order[i];
     RunThreadgroup(group % groups[0], group / groups[0] % groups[1],
                    group / groups[0] / groups[1]);
+  }
   if (checker_ != nullptr) checker_->End();
 }
 
@@ -146,10 +145,11 @@ void Executor::CheckThreadgroupBuffers() const {
     for (size_t i = 0; i < kRedzone; ++i) {
       if (static_cast<unsigned char>(behind[i]) == kPoison) continue;
       Fatal(
-          "kernel '%s', threadgroup (%u, %u, %u): it wrote to byte %zu of its "
-          "threadgroup memory at index %d, which has %zu bytes: "
-          "setThreadgroupMemoryLength:atIndex: has to be given as many as the "
-          "kernel uses",
+          "kernel '%s', threadgroup (%u, %u, %u): a thread wrote to byte %zu "
+          "of "
+          "the threadgroup memory at index %d, which has %zu bytes: pass the "
+          "number of bytes that the kernel uses to "
+          "setThreadgroupMemoryLength:atIndex:",
           kernel_->name, launch_.threadgroup_position[0],
           launch_.threadgroup_position[1], launch_.threadgroup_position[2],
           piece.bytes + i, piece.argument, piece.bytes);
@@ -168,7 +168,7 @@ void Executor::RunThreadgroup(uint32_t x, uint32_t y, uint32_t z) {
     thread_count_ *= launch_.threadgroup_size[d];
   }
   memset(memory_begin_, kPoison, memory_used_);
-  if (checker_ != nullptr) checker_->BeginThreadgroup(position, thread_count_);
+  if (checker_ != nullptr) checker_->BeginThreadgroup(thread_count_);
   if (kernel_->flags & kMpsEmulatorMslNeedsFibers)
     RunOnFibers();
   else
@@ -306,14 +306,14 @@ void Executor::FailAtBarrier() {
   for (const auto &[place, count] : waiting) {
     if (!places.empty()) places += ", ";
     places += std::to_string(count) + " of " + std::to_string(thread_count_) +
-              " threads wait at the one in " + place;
+              " threads wait in " + place;
   }
   if (returned > 0)
     places += ", " + std::to_string(returned) + " have returned";
   Fatal(
       "kernel '%s', threadgroup (%u, %u, %u): divergent threadgroup_barrier: "
-      "%s. On a GPU this is undefined, often a hang: every thread of a "
-      "threadgroup has to reach the same threadgroup_barrier call",
+      "%s. On a GPU the effect is undefined, often a hang: every thread of a "
+      "threadgroup must reach the same threadgroup_barrier call",
       kernel_->name, launch_.threadgroup_position[0],
       launch_.threadgroup_position[1], launch_.threadgroup_position[2],
       places.c_str());
@@ -365,7 +365,7 @@ void Executor::Suspend() {
   Thread *self = running_;
   if (order_next_ < order_size_) {
     running_ = &threads_[order_[order_next_++]];
-    // The wait for the other stack's memory is most of the time of a switch.
+    // Most of a switch's time is the wait for the other stack's memory.
     if (order_next_ < order_size_) {
       auto *stack =
           static_cast<const char *>(threads_[order_[order_next_]].context);
@@ -379,7 +379,7 @@ void Executor::Suspend() {
 }
 
 void Executor::FiberMain() {
-  // A fiber never changes its host thread, so `self` stays right.
+  // A fiber never changes its host thread, so `self` stays valid.
   Executor *self = executor;
   for (;;) {
     Thread *thread = self->running_;
@@ -394,16 +394,15 @@ void Executor::FiberMain() {
 Executor::Thread &Executor::RunningFiber(const char *operation) {
   if (running_ == nullptr)
     Fatal(
-        "kernel '%s' reached a %s that its compilation had not seen: this is "
-        "an error of the emulator; please report it with the kernel",
+        "kernel '%s' reached a %s that the compiler did not see: this is an "
+        "error of the emulator; please report it with the kernel",
         kernel_->name, operation);
   return *running_;
 }
 
 unsigned Executor::ThreadIndex() {
-  Executor *self = executor;
-  Thread &thread = self->RunningFiber("simdgroup function");
-  return static_cast<unsigned>(&thread - self->threads_.data());
+  executor->RunningFiber("simdgroup function");
+  return executor->RunningThread();
 }
 
 void Executor::ThreadgroupBarrier(unsigned flags, unsigned long site) {
@@ -425,7 +424,7 @@ const void *Executor::SimdgroupExchange(const void *value, unsigned size,
   thread.value_size = size;
   thread.state = State::kAtExchange;
   self->Suspend();
-  auto index = static_cast<unsigned>(&thread - self->threads_.data());
+  unsigned index = self->RunningThread();
   unsigned first = index / kSimdWidth * kSimdWidth;
   unsigned count = std::min(self->thread_count_ - first, kSimdWidth);
   lanes->active = thread.active;
@@ -442,9 +441,8 @@ void *Executor::ThreadgroupVariable(unsigned slot, unsigned long size,
                           std::max<size_t>(alignment, kVariableAlignment));
   if (offset + size > kMemoryBytes)
     Fatal(
-        "kernel '%s' uses more threadgroup memory than its compilation had "
-        "seen: this is an error of the emulator; please report it with the "
-        "kernel",
+        "kernel '%s' uses more threadgroup memory than the compiler counted: "
+        "this is an error of the emulator; please report it with the kernel",
         self->kernel_->name);
   char *variable = self->memory_begin_ + offset;
   memset(variable, kPoison, size);
@@ -456,14 +454,12 @@ void *Executor::ThreadgroupVariable(unsigned slot, unsigned long size,
 }
 
 void Executor::EnterCall(unsigned long site) {
-  Executor *self = executor;
-  Thread &thread = self->RunningFiber("function with a barrier");
-  self->paths_[&thread - self->threads_.data()].Enter(site);
+  executor->RunningFiber("function with a barrier");
+  executor->paths_[executor->RunningThread()].Enter(site);
 }
 
 void Executor::LeaveCall() {
-  Executor *self = executor;
-  self->paths_[self->running_ - self->threads_.data()].Leave();
+  executor->paths_[executor->RunningThread()].Leave();
 }
 
 unsigned Executor::RunningThread() const {

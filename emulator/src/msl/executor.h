@@ -21,9 +21,9 @@ namespace mps_emulator::msl {
 // fibers' stacks between dispatches.
 class Executor {
  public:
-  // Creates it at the first call on a thread.
+  // The first call on a thread creates the thread's executor.
   static Executor &OfThisThread();
-  // nullptr if there is none yet.  Safe in a signal handler.
+  // nullptr if this thread has no executor.  Safe in a signal handler.
   static const Executor *OfThisThreadOrNull();
 
   Executor();
@@ -70,13 +70,13 @@ class Executor {
     State state = State::kReady;
   };
 
-  // The calls of functions that lead to a thread's place.  Calls beyond kMost
-  // are distinguished only by their hash.
+  // The nested calls of functions that lead to a thread's place.  Of calls
+  // deeper than kMost only the hash distinguishes two paths.
   struct CallPath {
     static constexpr unsigned kMost = 16;
     unsigned depth = 0;
     std::array<uint64_t, kMost> sites;
-    std::array<uint64_t, kMost> hashes;  // each is that of the calls so far
+    std::array<uint64_t, kMost> hashes;  // hashes[i]: of the sites up to i
 
     uint64_t Hash() const;
     void Enter(uint64_t site);
@@ -88,7 +88,7 @@ class Executor {
   };
 
   void PlaceThreadgroupBuffers(const mps_emulator_msl_kernel &kernel);
-  // Ends the program if a kernel wrote behind a piece.
+  // Calls Fatal() if the kernel wrote behind one of these buffers.
   void CheckThreadgroupBuffers() const;
   void RunThreadgroup(uint32_t x, uint32_t y, uint32_t z);
   void RunAsLoop();
@@ -97,10 +97,10 @@ class Executor {
 
   // Runs the ready threads of a SIMD group until each waits or has finished.
   void RunSimdgroup(unsigned simdgroup);
-  // Carries out the first exchange, in the order of the source, of a SIMD group
-  // whose threads all wait.
+  // For a SIMD group whose threads all wait: carries out the exchange that
+  // comes first in the source.
   void CompleteExchange(unsigned simdgroup);
-  // Lets all threads pass the barrier that they wait at.
+  // Lets all threads pass the barrier at which they wait.
   void CompleteBarrier();
   [[noreturn]] void FailAtBarrier();
 
@@ -131,24 +131,26 @@ class Executor {
   static void SimdgroupBarrier(unsigned flags);
   static void InactiveLane(unsigned lane, unsigned long site);
   Thread &RunningFiber(const char *operation);
-  // The index of the running thread in its threadgroup.  In a kernel without
-  // fibers only if races are checked.
+  // The index of the running thread in its threadgroup.  Without fibers the
+  // index is right only if races are checked.
   unsigned RunningThread() const;
+  // Whether memory belongs to a kernel thread's own stack.
+  bool IsOnStack(const void *address) const;
+  // Whether memory is a source of a simdgroup function's copy.
+  bool IsExchanged(const void *address) const;
 
   const Dispatch *dispatch_ = nullptr;
   const mps_emulator_msl_kernel *kernel_ = nullptr;
   mps_emulator_msl_launch launch_;
   Schedule schedule_;
   Watchdog watchdog_{this};
-  unsigned thread_count_ = 0;  // of the threadgroup that is running
+  unsigned thread_count_ = 0;       // of the threadgroup that is running
   volatile uint64_t progress_ = 0;  // read by a signal handler
 
   FiberStacks stacks_;
   std::vector<Thread> threads_;
   std::vector<CallPath> paths_;  // of `threads_`
-  // The fibers of threads below this index are in FiberMain, between two kernel
-  // calls or inside a call.
-  unsigned started_ = 0;
+  unsigned started_ = 0;         // the fibers that have entered FiberMain()
   FiberContext main_context_ = nullptr;
   Thread *running_ = nullptr;  // nullptr while the main context runs
   unsigned unfinished_ = 0;
@@ -171,12 +173,7 @@ class Executor {
   // Where races are checked.
   std::unique_ptr<RaceChecker> checker_;
   const void *outermost_frame_ = nullptr;  // Run()'s
-  unsigned looping_thread_ = 0;  // of a kernel without fibers
-
-  // Whether memory belongs to a kernel thread's own stack.
-  bool IsOnStack(const void *address) const;
-  // Whether memory is a source of a simdgroup function's copy.
-  bool IsExchanged(const void *address) const;
+  unsigned looping_thread_ = 0;            // of a kernel without fibers
 
   friend struct RuntimeTable;
 };

@@ -1,11 +1,8 @@
 #include "msl/faults.h"
 
 #include <signal.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 
 #include "core/fatal.h"
@@ -37,68 +34,55 @@ const Parameter *NearestBuffer(const Dispatch &dispatch, uintptr_t address) {
   return nearest;
 }
 
-int Describe(const Dispatch &dispatch, int signal, const siginfo_t &info,
-             char *message, size_t size) {
+void Print(const Executor &executor, int signal, const siginfo_t &info) {
+  const Dispatch &dispatch = *executor.dispatch();
   const char *name = dispatch.kernel->name.c_str();
-  // The checker would report at the threadgroup's end, which does not come.
-  if (const char *failure = Executor::OfThisThreadOrNull()->failure())
-    return snprintf(message, size, "mps emulator: fatal: kernel '%s': %s\n",
-                    name, failure);
-  constexpr const char *kAdvice = "MPS_EMULATOR_CHECK_RACES=1 tells the line";
+  // The checker reports at the threadgroup's end, which a fault prevents.
+  if (const char *failure = executor.failure())
+    return PrintFatalInHandler("kernel '%s': %s", name, failure);
+  constexpr const char *kAdvice = "MPS_EMULATOR_CHECK_RACES=1 names the line";
   if (signal == SIGFPE)
-    return snprintf(message, size,
-                    "mps emulator: fatal: kernel '%s' divided an integer by "
-                    "zero, or the smallest by -1: on a GPU the result is "
-                    "undefined\n",
-                    name);
-  if (IsKernelStackOverflow(info.si_addr))
-    return snprintf(message, size,
-                    "mps emulator: fatal: kernel '%s' uses more memory of its "
-                    "own in one thread than the emulator gives it, 256 KiB\n",
-                    name);
+    return PrintFatalInHandler(
+        "kernel '%s' divided an integer by zero, or the smallest by -1: on a "
+        "GPU the result is undefined",
+        name);
+  if (executor.stacks().IsGuard(info.si_addr))
+    return PrintFatalInHandler(
+        "kernel '%s' uses more private memory in one thread than the "
+        "emulator's 256 KiB",
+        name);
   // The processor does not report every address.
   if (info.si_code == SI_KERNEL)
-    return snprintf(message, size,
-                    "mps emulator: fatal: kernel '%s' accessed an address that "
-                    "no memory can have, or a vector at an address that is "
-                    "not aligned to it.  %s\n",
-                    name, kAdvice);
+    return PrintFatalInHandler(
+        "kernel '%s' accessed an address that no memory can have, or a vector "
+        "at an unaligned address.  %s",
+        name, kAdvice);
   auto address = reinterpret_cast<uintptr_t>(info.si_addr);
   const Parameter *nearest = NearestBuffer(dispatch, address);
   if (nearest == nullptr)
-    return snprintf(message, size,
-                    "mps emulator: fatal: kernel '%s' accessed memory that it "
-                    "has not, at %p.  %s\n",
-                    name, info.si_addr, kAdvice);
+    return PrintFatalInHandler(
+        "kernel '%s' accessed memory that it has not, at %p.  %s", name,
+        info.si_addr, kAdvice);
   const Binding &binding = dispatch.buffers[nearest->index];
   if (binding.data == nullptr)
-    return snprintf(
-        message, size,
-        "mps emulator: fatal: kernel '%s': no buffer is bound at index %u "
-        "(parameter '%s'), and the kernel accesses it: call "
-        "setBuffer:offset:atIndex: or setBytes:length:atIndex: before the "
-        "dispatch\n",
+    return PrintFatalInHandler(
+        "kernel '%s': no buffer is bound at index %u (parameter '%s'), and the "
+        "kernel accesses it: call setBuffer:offset:atIndex: or "
+        "setBytes:length:atIndex: before the dispatch",
         name, nearest->index, nearest->name.c_str());
-  return snprintf(
-      message, size,
-      "mps emulator: fatal: kernel '%s' accessed memory that it has not: that "
-      "is byte %td of the buffer at index %u ('%s'), the nearest one, which "
-      "has %zu bytes.  %s\n",
+  PrintFatalInHandler(
+      "kernel '%s' accessed memory that it has not: byte %td of the buffer at "
+      "index %u ('%s'), the nearest one, which has %zu bytes.  %s",
       name,
       static_cast<char *>(info.si_addr) - static_cast<char *>(binding.data),
       nearest->index, nearest->name.c_str(), binding.size, kAdvice);
 }
 
 void OnFault(int signal, siginfo_t *info, void *) {
-  if (const Dispatch *dispatch = RunningDispatch()) {
-    char message[1024];
-    int length = Describe(*dispatch, signal, *info, message, sizeof(message));
-    length = std::min<int>(length, sizeof(message) - 1);
-    ssize_t written = write(STDERR_FILENO, message, length);
-    static_cast<void>(written);
-    fault_is_described = true;
-  }
-  // Returning runs the faulting instruction again, under the former action.
+  const Executor *executor = Executor::OfThisThreadOrNull();
+  if (executor != nullptr && executor->dispatch() != nullptr)
+    Print(*executor, signal, *info);
+  // After the return the instruction faults again, under the former action.
   for (int i = 0; i < 3; ++i)
     if (kSignals[i] == signal) sigaction(signal, &former_actions[i], nullptr);
 }
@@ -113,7 +97,7 @@ bool InstallHandlers() {
   return true;
 }
 
-// A handler needs a stack of its own if the thread's stack is full.
+// A stack of its own lets a handler run when the thread's stack is full.
 class SignalStack {
  public:
   SignalStack() {

@@ -93,9 +93,9 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-// The distance of stacks is a power of two, so equal places in them share a few
-// cache lines.  Each stack begins at another place in its topmost page, which
-// spreads the threads over the whole cache.
+// The distance of stacks is a power of two, so equal offsets in all stacks fall
+// into the same few lines of the cache.  A start at another offset for each
+// stack spreads the threads over the whole cache.
 size_t Stagger(unsigned index) { return index * 5 % 48 * 64; }
 
 }  // namespace

@@ -27,8 +27,8 @@ class FiberStacks {
   FiberStacks &operator=(const FiberStacks &) = delete;
   ~FiberStacks();
 
-  // Provides at least `count` stacks; returns false if the system has no memory
-  // for them.
+  // Provides at least `count` stacks.  Returns false if the system lacks
+  // memory.
   bool Reserve(unsigned count);
 
   // A context that calls `entry`, which must never return, on stack `index`.
@@ -41,8 +41,8 @@ class FiberStacks {
            count_ * kStackBytes;
   }
 
-  // Whether `address` is in the inaccessible page of a stack: a kernel's thread
-  // used more stack than there is.
+  // Whether `address` is in the inaccessible page below a stack: a thread used
+  // more than kStackBytes.  Safe in a signal handler.
   bool IsGuard(const void *address) const;
 
  private:

@@ -14,6 +14,7 @@
 
 #include "core/environment.h"
 #include "core/export.h"
+#include "core/hexadecimal.h"
 #include "msl/hash.h"
 #include "msl/process.h"
 
@@ -61,19 +62,7 @@ std::string Cpu() {
 }
 
 bool IsPartOfFrontEnd(const fs::path &path) {
-  for (const fs::path &part : path)
-    if (part == "__pycache__") return false;
-  return true;
-}
-
-std::string ToHex(std::string_view bytes) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string hex;
-  for (char byte : bytes) {
-    hex += kDigits[static_cast<unsigned char>(byte) >> 4];
-    hex += kDigits[static_cast<unsigned char>(byte) & 15];
-  }
-  return hex;
+  return std::find(path.begin(), path.end(), "__pycache__") == path.end();
 }
 
 std::string &DefaultPython() {
@@ -105,7 +94,7 @@ FrontEnd::FrontEnd() : cpu_(Cpu()) {
     error_ =
         "the emulator compiles Metal kernels with clang 19, which is not "
         "found: apt-get install clang-19 lld-19 libclang1-19, or set "
-        "MPS_EMULATOR_CLANG to its clang++";
+        "MPS_EMULATOR_CLANG to the path of its clang++";
     return;
   }
 
@@ -156,7 +145,7 @@ FrontEnd::Result FrontEnd::Build(const std::string &source,
     std::string key =
         constant.name.empty() ? std::to_string(constant.index) : constant.name;
     command.push_back("--function-constant=" + key + "=" +
-                      ToHex(constant.bytes));
+                      Hexadecimal(constant.bytes));
   }
 
   ProcessResult result = RunProcess(command);

@@ -10,8 +10,8 @@ namespace mps_emulator::msl {
 
 class FrontEnd {
  public:
-  // Finds the front end, the Python interpreter and clang.  These environment
-  // variables come first:
+  // Finds the front end, the Python interpreter and clang.  An environment
+  // variable comes before the usual places:
   //   MPS_EMULATOR_MSL_DIR  the folder of the front end's __main__.py; else
   //                         the folder msl beside this library
   //   MPS_EMULATOR_PYTHON   the interpreter; else this process's, which the
@@ -22,7 +22,7 @@ class FrontEnd {
   // Empty, or the reason why the front end cannot compile, and the remedy.
   const std::string &error() const { return error_; }
 
-  // A key of all other inputs of a compilation than source and options: the
+  // A hash of what a compilation depends on besides source and options: the
   // front end's files, the compiler, this processor.
   const std::string &identity() const { return identity_; }
 

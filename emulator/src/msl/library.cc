@@ -15,7 +15,7 @@ Kernel Describe(const mps_emulator_msl_kernel &from) {
   kernel.static_threadgroup_bytes = from.static_threadgroup_bytes;
   kernel.max_total_threads = from.max_total_threads;
   kernel.needs_fibers = (from.flags & kMpsEmulatorMslNeedsFibers) != 0;
-  kernel.entry = const_cast<mps_emulator_msl_kernel *>(&from);
+  kernel.entry = &from;
   for (unsigned i = 0; i < from.parameter_count; ++i) {
     const mps_emulator_msl_parameter &p = from.parameters[i];
     kernel.parameters.push_back({static_cast<Parameter::Kind>(p.kind), p.name,
@@ -37,7 +37,7 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
                                            const CompileOptions &options,
                                            std::string *error) {
-  // Never closed: a command buffer that never runs may have a kernel of it
+  // Never closed: a command buffer that never runs may hold one of the kernels
   // until the end of the process.
   void *object = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
@@ -47,7 +47,7 @@ std::shared_ptr<const Library> LoadLibrary(const std::string &path,
   auto *module = static_cast<const mps_emulator_msl_module *>(
       dlsym(object, "mps_emulator_msl_description"));
   if (module == nullptr || module->abi_version != kMpsEmulatorMslAbiVersion) {
-    *error = path + " is no kernel library of this version of the emulator";
+    *error = path + " is not a kernel library of this version of the emulator";
     dlclose(object);
     return nullptr;
   }

@@ -8,9 +8,9 @@
 
 namespace mps_emulator::msl {
 
-// Returns nullptr and sets `*error` if the file is no kernel library of this
-// version. A library stays loaded for the rest of the process.  `source` and
-// `options` are those of its compilation.
+// Loads a library that was compiled from `source` with `options`, for the rest
+// of the process.  Returns nullptr and sets `*error` if the file is not a
+// kernel library of this version.
 std::shared_ptr<const Library> LoadLibrary(const std::string &path,
                                            const std::string &source,
                                            const CompileOptions &options,

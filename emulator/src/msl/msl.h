@@ -27,7 +27,7 @@ struct Parameter {
   std::string name;
   unsigned index = 0;     // of [[buffer(i)]] or [[threadgroup(i)]]
   bool writable = false;  // a `device` pointer or reference to a non-const type
-  bool by_reference = false;  // `T &`: one whole element has to be bound
+  bool by_reference = false;  // `T &`: at least one whole element must be bound
   // False: a function constant removes the parameter.
   bool active = true;
   bool constant = false;    // in `constant` memory
@@ -50,10 +50,10 @@ struct Kernel {
   std::vector<FunctionConstant> function_constants;
   unsigned static_threadgroup_bytes = 0;
   unsigned max_total_threads = kMaxThreadsPerThreadgroup;
-  // The kernel can reach a barrier or a simdgroup function, so its threads must
-  // be suspendable.  The front end sets it.
+  // Whether the kernel can reach a barrier or a simdgroup function, which
+  // suspends a thread.
   bool needs_fibers = false;
-  void *entry = nullptr;
+  const void *entry = nullptr;  // an mps_emulator_msl_kernel
 };
 
 // The value of a function constant, by name or, if `name` is empty, by index.
@@ -69,10 +69,9 @@ struct CompileOptions {
   uint32_t language_version = 0;
   // MTLCompileOptions.preprocessorMacros as (name, value)
   std::vector<std::pair<std::string, std::string>> macros;
-  // The values of newFunctionWithName:constantValues:.  A specialised function
-  // is the function of that name in a library compiled from the same source
-  // with these values.  Like Metal, the compiler ignores values of other
-  // constants.
+  // The values of newFunctionWithName:constantValues:, which compiles the
+  // source again.  Like Metal, the compiler ignores values for constants that
+  // the source lacks.
   std::vector<FunctionConstantValue> function_constants;
 };
 
@@ -90,8 +89,8 @@ struct Library {
   }
 };
 
-// Compiles `source`.  If Metal's compiler would refuse it, returns nullptr and
-// sets `*diagnostics` to the compiler's text, with lines like
+// Compiles `source`.  If Metal's compiler would refuse the source, returns
+// nullptr and sets `*diagnostics` to the compiler's text, with lines like
 // `program_source:LINE:COL: error:`.  Caches results by content, on disk and in
 // the process.  Thread-safe.
 std::shared_ptr<const Library> Compile(const std::string &source,
@@ -128,14 +127,5 @@ struct Dispatch {
 // The environment variable MPS_EMULATOR_SCHEDULE chooses the order in which
 // threads and threadgroups run: forward (the default), reverse or random:SEED.
 void Run(const Dispatch &dispatch);
-
-// The dispatch that the calling thread is running, nullptr if none.
-// Safe in a signal handler.
-const Dispatch *RunningDispatch();
-
-// Whether `address` is below the stack of a kernel thread that the calling
-// thread runs: the kernel used more stack than its 256 KiB.  Safe in a signal
-// handler.
-bool IsKernelStackOverflow(const void *address);
 
 }  // namespace mps_emulator::msl

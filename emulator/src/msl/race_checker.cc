@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <functional>
 #include <sstream>
 
 #include "abi.h"
@@ -28,8 +29,8 @@ constexpr uintptr_t kNear = uintptr_t{1} << 24;
 // The least size of a page of memory.
 constexpr uintptr_t kPage = 4096;
 
-// "line 12" for an address behind a call, by binutils.  Code of an emulator's
-// header counts for the line that calls it.
+// "line 12" for an address behind a call, by binutils.  For code of the
+// emulator's headers: the program's line that calls this code.
 std::string LineOf(const void *place) {
   Dl_info info;
   if (dladdr(place, &info) == 0 || info.dli_fname == nullptr) return "?";
@@ -61,12 +62,9 @@ void RaceChecker::Begin(const Dispatch &dispatch,
                         const std::vector<ThreadgroupPiece> *pieces) {
   pieces_ = pieces;
   dispatch_ = &dispatch;
-  launch_ = reinterpret_cast<uintptr_t>(launch);
+  launch_ = launch;
   threadgroup_begin_ = reinterpret_cast<uintptr_t>(threadgroup_memory);
   threadgroup_bytes_ = threadgroup_bytes;
-  for (int d = 0; d < 3; ++d)
-    group_count_[d] = (dispatch.grid[d] + dispatch.threadgroup[d] - 1) /
-                      dispatch.threadgroup[d];
   fences_used_ = false;
   failure_.clear();
   recent_ = nullptr;
@@ -101,11 +99,12 @@ void RaceChecker::End() {
       former_[word].push_back({record, dispatch_->kernel->name});
 }
 
-void RaceChecker::BeginThreadgroup(const uint32_t (&position)[3],
-                                   unsigned threads) {
-  group_ = position[0] +
-           group_count_[0] * (position[1] + group_count_[1] * position[2]);
-  // Epochs begin at 1; an unknown threadgroup's 0 is before all.
+void RaceChecker::BeginThreadgroup(unsigned threads) {
+  const unsigned *position = launch_->threadgroup_position;
+  const unsigned *count = launch_->threadgroup_count;
+  group_ = position[0] + count[0] * (position[1] + count[1] * position[2]);
+  // Epochs begin at 1: Progress::epoch is 0 for a threadgroup of which nothing
+  // is known.
   epoch_[kDevice] = epoch_[kThreadgroup] = 1;
   threads_.assign(threads, Thread());
   initialized_.assign(threadgroup_bytes_, 0);
@@ -159,15 +158,16 @@ void RaceChecker::Access(unsigned thread, const void *address, size_t size,
 bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
                              unsigned flags, const void *place) {
   const bool is_write = flags & kMpsEmulatorMslWrite;
-  // Most accesses are to the buffer of the access before.
+  // Most accesses go to the buffer of the access before.
   if (recent_ != nullptr && recent_->Has(begin, size) &&
       !(is_write && recent_->may_be_constant))
     return true;
-  if (begin - launch_ < sizeof(mps_emulator_msl_launch)) return false;
+  if (begin - reinterpret_cast<uintptr_t>(launch_) < sizeof(*launch_))
+    return false;
   const uintptr_t page = begin / kPage;
   uintptr_t &known = library_pages_[page % std::size(library_pages_)];
   if (page == known) return false;
-  const Buffer *near = nullptr;  // the nearest
+  const Buffer *near = nullptr;  // the nearest buffer
   uintptr_t distance = UINTPTR_MAX;
   const Buffer *hit = nullptr;
   const Parameter *constant = nullptr;
@@ -189,8 +189,8 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
     if (constant != nullptr && is_write)
       failure_ = Text(
           "%s writes to memory that is buffer %u ('%s') as well, in %s: "
-          "nothing may write to `constant` memory while a kernel that has it "
-          "runs, the GPU reads it from a cache.  Declare the parameter "
+          "nothing may write to a kernel's `constant` memory while the kernel "
+          "runs, because the GPU reads it from a cache.  Declare the parameter "
           "`device const`, or bind another buffer",
           Name(thread, group_).c_str(), constant->index, constant->name.c_str(),
           LineOf(place).c_str());
@@ -215,26 +215,18 @@ bool RaceChecker::IsInBuffer(unsigned thread, uintptr_t begin, size_t size,
 
 void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
   if (!failure_.empty()) return;
-  bool is_write = record.flags & kMpsEmulatorMslWrite;
-  if (!former_.empty()) {
-    auto found = former_.find(word);
-    if (found != former_.end()) {
-      for (const Former &other : found->second) {
-        const bool races =
-            (other.record.bytes & record.bytes) &&
-            (is_write || (other.record.flags & kMpsEmulatorMslWrite)) &&
-            !(other.record.flags & record.flags & kMpsEmulatorMslAtomic);
-        if (!races) continue;
-        failure_ = Text(
-            "data race between two dispatches of a concurrent encoder on %s: "
-            "kernel '%s', %s, and this one, %s: put "
-            "memoryBarrierWithScope:MTLBarrierScopeBuffers between the "
-            "dispatches, or take a serial encoder",
-            DescribeAddress(word, kDevice).c_str(), other.kernel.c_str(),
-            DescribeAccess(other.record).c_str(),
-            DescribeAccess(record).c_str());
-        return;
-      }
+  auto found = former_.find(word);
+  if (found != former_.end()) {
+    for (const Former &other : found->second) {
+      if (!record.ConflictsWith(other.record)) continue;
+      failure_ = Text(
+          "data race between two dispatches of a concurrent encoder on %s: "
+          "kernel '%s', %s, and this one, %s: put "
+          "memoryBarrierWithScope:MTLBarrierScopeBuffers between the "
+          "dispatches, or take a serial encoder",
+          DescribeAddress(word, kDevice).c_str(), other.kernel.c_str(),
+          DescribeAccess(other.record).c_str(), DescribeAccess(record).c_str());
+      return;
     }
   }
   if (dispatch_->host_writes == nullptr) return;
@@ -243,9 +235,8 @@ void RaceChecker::CheckOthers(uintptr_t word, const Record &record) {
         word >= reinterpret_cast<uintptr_t>(end))
       continue;
     failure_ = Text(
-        "the host wrote to %s after the command buffer was committed, which "
-        "%s: whether it sees the old bytes or the new ones is chance on a Mac. "
-        " "
+        "the host wrote to %s after the commit of the command buffer in which "
+        "%s: on a Mac the kernel sees the old or the new bytes, by chance.  "
         "Wait for the command buffer first, or write to another buffer",
         DescribeAddress(word, kDevice).c_str(), DescribeAccess(record).c_str());
     return;
@@ -263,48 +254,43 @@ RaceChecker::Word &RaceChecker::WordAt(uintptr_t word, Memory memory) {
 void RaceChecker::AccessWord(unsigned thread, uintptr_t word,
                              const Record &record, Memory memory) {
   Word &records = WordAt(word, memory);
-  bool is_write = record.flags & kMpsEmulatorMslWrite;
-  size_t kept = 0;
-  bool is_known = false;
-  for (size_t i = 0; i < records.size(); ++i) {
-    const Record &other = records[i];
-    bool ordered = IsOrdered(other, record);
-    bool both_atomic = other.flags & record.flags & kMpsEmulatorMslAtomic;
-    bool other_writes = other.flags & kMpsEmulatorMslWrite;
-    if ((other.bytes & record.bytes) && !ordered && !both_atomic &&
-        (is_write || other_writes)) {
-      Report(other, record, word, memory);
+  // The same access, which was compared with the records behind it when they
+  // were added.
+  const auto known =
+      std::find_if(records.begin(), records.end(), [&](const Record &other) {
+        return other.group == record.group && other.thread == record.thread &&
+               other.flags == record.flags && other.bytes == record.bytes &&
+               other.epoch == record.epoch &&
+               other.simd_epoch == record.simd_epoch;
+      });
+  const bool is_known = known != records.end();
+  auto kept = records.begin();
+  for (auto other = records.begin(); other != known; ++other) {
+    const bool ordered = IsOrdered(*other, record);
+    if (!ordered && record.ConflictsWith(*other)) {
+      Report(*other, record, word, memory);
       return;
     }
     // An access that races with an earlier access also races with a write that
     // is ordered behind the earlier one.  The same holds for two reads.
-    bool is_covered = ordered && (other.bytes & ~record.bytes) == 0 &&
-                      (is_write || !other_writes) &&
-                      (other.flags & kMpsEmulatorMslAtomic) ==
-                          (record.flags & kMpsEmulatorMslAtomic);
-    if (is_covered && other.group == record.group &&
-        other.thread == record.thread && other.flags == record.flags &&
-        other.bytes == record.bytes && other.epoch == record.epoch &&
-        other.simd_epoch == record.simd_epoch)
-      is_known = true;
-    if (!is_covered || is_known) records[kept++] = records[i];
-    if (is_known) {
-      for (++i; i < records.size(); ++i) records[kept++] = records[i];
-    }
+    const bool is_covered = ordered && (other->bytes & ~record.bytes) == 0 &&
+                            (record.Writes() || !other->Writes()) &&
+                            other->IsAtomic() == record.IsAtomic();
+    if (!is_covered) *kept++ = *other;
   }
-  records.resize(kept);
+  records.erase(kept, known);
   if (is_known) return;
   if (records.size() < kMostRecords) {
     records.push_back(record);
     return;
   }
   // The checker forgets a read rather than a write.
-  for (Record &other : records) {
-    if (other.flags & kMpsEmulatorMslWrite) continue;
-    other = record;
-    return;
-  }
-  records[thread % kMostRecords] = record;
+  const auto read = std::find_if_not(records.begin(), records.end(),
+                                     std::mem_fn(&Record::Writes));
+  if (read != records.end())
+    *read = record;
+  else
+    records[thread % kMostRecords] = record;
 }
 
 bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
@@ -326,7 +312,7 @@ bool RaceChecker::IsOrdered(const Record &before, const Record &now) const {
 bool RaceChecker::IsInPiece(unsigned thread, uintptr_t begin, size_t size,
                             unsigned flags, const void *place) {
   const size_t offset = begin - threadgroup_begin_;
-  const ThreadgroupPiece *before = nullptr;  // the last that begins no later
+  const ThreadgroupPiece *before = nullptr;  // the last one up to `begin`
   for (const ThreadgroupPiece &piece : *pieces_)
     if (piece.offset <= offset &&
         (before == nullptr || before->offset < piece.offset))
@@ -358,8 +344,8 @@ void RaceChecker::ReadInactiveLane(unsigned thread, unsigned lane,
   if (!failure_.empty()) return;
   failure_ = Text(
       "%s reads the value of lane %u of its simdgroup, which takes no part in "
-      "the shuffle in line %u: what it gets is undefined on a GPU.  Have all "
-      "lanes reach the call, or read none that does not",
+      "the shuffle in line %u: on a GPU the value is undefined.  Let all lanes "
+      "reach the call, or read only lanes that reach it",
       Name(thread, group_).c_str(), lane, line);
 }
 
@@ -375,8 +361,7 @@ void RaceChecker::CheckInitialized(unsigned thread, uintptr_t begin,
       std::find(first, last, 0) != last)
     failure_ = Text(
         "%s reads threadgroup memory that no thread has written so far, in %s: "
-        "either it is not initialised, or a threadgroup_barrier is missing "
-        "before",
+        "initialise the memory, and put a threadgroup_barrier before the read",
         Name(thread, group_).c_str(), LineOf(place).c_str());
   std::fill(first, last, 1);
 }
@@ -446,10 +431,9 @@ std::string RaceChecker::DescribeAccess(const Record &record) const {
 }
 
 std::string RaceChecker::Name(unsigned thread, uint32_t group) const {
-  return Text("thread %u of threadgroup (%u, %u, %u)", thread,
-              group % group_count_[0],
-              group / group_count_[0] % group_count_[1],
-              group / group_count_[0] / group_count_[1]);
+  const unsigned *count = launch_->threadgroup_count;
+  return Text("thread %u of threadgroup (%u, %u, %u)", thread, group % count[0],
+              group / count[0] % count[1], group / count[0] / count[1]);
 }
 
 std::string RaceChecker::DescribeAddress(uintptr_t address,

@@ -1,8 +1,8 @@
 // Finds data races of kernels: two threads access a byte, at least one of them
-// writes, not both accesses are atomic, and nothing orders them.
+// writes, at most one access is atomic, and nothing orders the accesses.
 //
-// Metal's rules order accesses, not the order in which the emulator runs
-// threads, so the checker finds a race under every schedule:
+// Only Metal's rules order accesses.  The order in which the emulator runs
+// threads does not count, so the checker finds a race under every schedule:
 //
 // - threadgroup_barrier orders the threads of a threadgroup, for the kinds of
 //   memory that its flags name;
@@ -10,10 +10,10 @@
 // - atomic_thread_fence with memory_order_seq_cst, before an atomic write and
 //   behind an atomic read of the written value, orders threadgroups.
 //
-// The checker also finds reads of unwritten threadgroup memory, and accesses a
-// little before or behind a buffer.
+// The checker also finds reads of unwritten threadgroup memory, and accesses
+// outside of a kernel's buffers.
 //
-// It needs instrumented kernels: see CheckRaces().
+// The checker needs instrumented kernels: see CheckRaces().
 #pragma once
 
 #include <cstddef>
@@ -48,14 +48,14 @@ class RaceChecker {
   void Begin(const Dispatch &dispatch, const mps_emulator_msl_launch *launch,
              const char *threadgroup_memory, size_t threadgroup_bytes,
              const std::vector<ThreadgroupPiece> *pieces);
-  // A threadgroup of `threads` threads begins.
-  void BeginThreadgroup(const uint32_t (&position)[3], unsigned threads);
+  // A threadgroup of `threads` threads begins, at the position in `launch`.
+  void BeginThreadgroup(unsigned threads);
 
   // The dispatch has ended.
   void End();
 
-  // A threadgroup has ended.  Calls Fatal() for its first fault: an exception
-  // could not leave the kernel's code.
+  // A threadgroup has ended.  Calls Fatal() for its first fault: Fatal() may
+  // throw an exception, which cannot leave the kernel's code.
   void EndThreadgroup() const;
 
   // Thread number `thread` of the threadgroup is about to access memory.
@@ -80,6 +80,14 @@ class RaceChecker {
 
   // An access to some of the four bytes of a word.
   struct Record {
+    bool Writes() const { return flags & kMpsEmulatorMslWrite; }
+    bool IsAtomic() const { return flags & kMpsEmulatorMslAtomic; }
+    // Whether two accesses conflict, unless something orders them.
+    bool ConflictsWith(const Record &other) const {
+      return (bytes & other.bytes) && (Writes() || other.Writes()) &&
+             !(IsAtomic() && other.IsAtomic());
+    }
+
     uint32_t group;
     uint32_t epoch;       // threadgroup barriers before it
     uint32_t simd_epoch;  // simdgroup barriers before it
@@ -152,23 +160,22 @@ class RaceChecker {
   std::string DescribeAddress(uintptr_t address, Memory memory) const;
 
   const Dispatch *dispatch_ = nullptr;
-  uintptr_t launch_ = 0;
+  const mps_emulator_msl_launch *launch_ = nullptr;
   uintptr_t threadgroup_begin_ = 0;
   size_t threadgroup_bytes_ = 0;
   const std::vector<ThreadgroupPiece> *pieces_ = nullptr;
-  uint32_t group_count_[3] = {};
   uint32_t group_ = 0;
   uint32_t epoch_[kMemories] = {};
   bool fences_used_ = false;
-  std::string failure_;  // the first one, which ends the checks
+  std::string failure_;  // the first failure, which ends the checks
   std::vector<Thread> threads_;
   std::vector<Buffer> buffers_;
-  const Buffer *recent_ = nullptr;  // that of the last access to device memory
-  uintptr_t library_pages_[8];      // numbers of pages of a kernel's library
+  const Buffer *recent_ = nullptr;    // the last one that a thread accessed
+  uintptr_t library_pages_[8];        // numbers of pages of a kernel's library
   std::vector<uint8_t> initialized_;  // of each byte of threadgroup memory
   std::unordered_map<uintptr_t, Word> device_words_;  // by their addresses
   std::vector<Word> threadgroup_words_;
-  std::vector<size_t> used_words_;             // those that are not empty
+  std::vector<size_t> used_words_;  // the indexes of words with records
   std::unordered_map<uintptr_t, Clock> told_;  // by atomic objects
   uint64_t concurrent_group_ = 0;
   std::unordered_map<uintptr_t, std::vector<Former>> former_;

@@ -1,6 +1,5 @@
 #include "core/fatal.h"
 #include "msl/executor.h"
-#include "msl/library.h"
 
 namespace mps_emulator::msl {
 
@@ -25,8 +24,8 @@ void Check(const Dispatch &dispatch) {
     if (!parameter.active) continue;
     if (parameter.kind == Parameter::Kind::kBuffer) {
       const Binding &binding = dispatch.buffers[parameter.index];
-      // A null pointer is a mistake only if the kernel uses it: a function
-      // constant may turn that code off.  faults.cc reports the use.
+      // A kernel may leave a null pointer unused, for example where a function
+      // constant turns code off.  faults.cc reports a use.
       if (binding.data == nullptr && parameter.by_reference)
         Fatal(
             "kernel '%s': no buffer is bound at index %u (parameter '%s'): "
@@ -37,8 +36,8 @@ void Check(const Dispatch &dispatch) {
         Fatal(
             "kernel '%s': the offset of the buffer at index %u is not a "
             "multiple of %zu bytes, to which the type of parameter '%s' is "
-            "aligned: on a Mac its reads and writes go elsewhere.  Copy the "
-            "data to an aligned place, or take a packed type",
+            "aligned: on a Mac the kernel reads and writes other bytes.  Copy "
+            "the data to an aligned place, or take a packed type",
             name, parameter.index, parameter.alignment, parameter.name.c_str());
       if (parameter.by_reference && binding.size < parameter.element_size)
         Fatal(
@@ -80,16 +79,6 @@ void Run(const Dispatch &dispatch) {
   Executor::OfThisThread().Run(
       dispatch,
       *static_cast<const mps_emulator_msl_kernel *>(dispatch.kernel->entry));
-}
-
-const Dispatch *RunningDispatch() {
-  const Executor *executor = Executor::OfThisThreadOrNull();
-  return executor == nullptr ? nullptr : executor->dispatch();
-}
-
-bool IsKernelStackOverflow(const void *address) {
-  const Executor *executor = Executor::OfThisThreadOrNull();
-  return executor != nullptr && executor->stacks().IsGuard(address);
 }
 
 }  // namespace mps_emulator::msl

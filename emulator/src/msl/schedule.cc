@@ -33,8 +33,9 @@ Schedule Schedule::FromEnvironment() {
     }
   }
   Fatal(
-      "MPS_EMULATOR_SCHEDULE is '%s'; it has to be forward, reverse or "
-      "random:SEED with an unsigned number SEED",
+      "MPS_EMULATOR_SCHEDULE is '%s': set it to forward, reverse or "
+      "random:SEED "
+      "with an unsigned number SEED",
       value);
 }
 

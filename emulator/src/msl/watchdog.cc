@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstdlib>
 
 #include "core/environment.h"
+#include "core/fatal.h"
 #include "msl/executor.h"
 
 // glibc has the member without the name.
@@ -20,7 +20,7 @@ namespace mps_emulator::msl {
 
 namespace {
 
-// Grows with each fork, because a child has no timer of its parent.
+// Grows with each fork: a child does not inherit its parent's timers.
 std::atomic<unsigned> process{1};
 
 int Signal() { return SIGRTMIN + 9; }
@@ -53,7 +53,7 @@ void Watchdog::Watch() {
     event.sigev_signo = Signal();
     event.sigev_value.sival_ptr = this;
     event.sigev_notify_thread_id = static_cast<pid_t>(syscall(SYS_gettid));
-    // Without a timer there is no watchdog, which does no harm.
+    // Without a timer the program runs on, without a watchdog.
     if (timer_create(CLOCK_THREAD_CPUTIME_ID, &event, &timer_) != 0) return;
     process_ = process;
     limit_ = Limit();
@@ -91,18 +91,15 @@ void Watchdog::Tick() {
   if (++ticks_ < limit_) return;
   // No exception can leave the kernel's code, so Fatal() cannot be called here.
   const unsigned(&position)[3] = executor_->threadgroup_position();
-  char message[512];
-  int length = snprintf(
-      message, sizeof(message),
-      "mps emulator: fatal: kernel '%s', threadgroup (%u, %u, %u): it has run "
-      "for %u s without coming to its end: a loop that never ends, or one that "
-      "waits for another thread or threadgroup.  Metal does not promise that "
-      "those run meanwhile, so on a Mac it may hang until the GPU's watchdog "
-      "ends it.  MPS_EMULATOR_WATCHDOG=seconds sets the limit (0: none)\n",
+  PrintFatalInHandler(
+      "kernel '%s', threadgroup (%u, %u, %u): the threadgroup has run for %u s "
+      "without coming to its end: a loop never ends, or waits for another "
+      "thread or threadgroup.  Metal does not promise that two threads or "
+      "threadgroups run at the same time, so a Mac may hang until the GPU's "
+      "watchdog ends the kernel.  MPS_EMULATOR_WATCHDOG=seconds sets the limit "
+      "(0: none)",
       dispatch->kernel->name.c_str(), position[0], position[1], position[2],
       limit_);
-  ssize_t written = write(STDERR_FILENO, message, length);
-  static_cast<void>(written);
   abort();
 }
 

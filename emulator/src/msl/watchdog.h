@@ -1,9 +1,9 @@
 // Ends the program if a kernel never ends.
 //
 // A GPU's watchdog ends work after some seconds.  Here the limit of a
-// threadgroup is MPS_EMULATOR_WATCHDOG seconds of processor time (0: none), by
-// default kDefaultSeconds, and ten times that if races are checked.  That is
-// far more than any measured threadgroup that ends.
+// threadgroup is MPS_EMULATOR_WATCHDOG seconds of processor time (0: none). The
+// default is kDefaultSeconds, and ten times as much if races are checked: far
+// more than any threadgroup took that ended.
 #pragma once
 
 #include <csignal>
@@ -22,8 +22,8 @@ class Watchdog {
   ~Watchdog();
   Watchdog(const Watchdog &) = delete;
 
-  // The executor's thread calls this at the begin of a dispatch.  The call is
-  // free while the timer of an earlier call still runs.
+  // The executor's thread calls this function at the begin of a dispatch.  The
+  // call costs nothing while the timer of an earlier call runs.
   void Watch();
 
  private:

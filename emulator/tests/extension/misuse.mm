@@ -183,7 +183,7 @@ const std::vector<Case> &Cases() {
        [] { [(id) @"text" contents]; }},
       {"+[NSString pipelineNamed:]: the object has no such method",
        [] { [(id)[NSString class] pipelineNamed:@"axpy"]; }},
-      {"setComputePipelineState: got nil",
+      {"setComputePipelineState: the pipeline is nil",
        [] { [ReadyEncoder() setComputePipelineState:nil]; }},
       {"newComputePipelineStateWithFunction:error: the function is nil",
        [] {

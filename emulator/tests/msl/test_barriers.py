@@ -109,7 +109,7 @@ kernel void k(device atomic_uint *next, device uint *out,
 def test_unknown_schedule(metal, schedule, value):
     library = metal.compile("kernel void k(device uint *a) {}\n")
     schedule(value)
-    with pytest.raises(Fatal, match="has to be forward, reverse or random"):
+    with pytest.raises(Fatal, match="set it to forward, reverse or random"):
         library.run("k", [uint(0)], 1, 1)
 
 
@@ -123,7 +123,7 @@ DIVERGENT = {
         (128, 64),
         [
             "kernel 'k', threadgroup (1, 0, 0)",
-            "26 of 64 threads wait at the one in line 6",
+            "26 of 64 threads wait in line 6",
             "38 have returned",
         ],
     ),
@@ -135,10 +135,7 @@ DIVERGENT = {
     threadgroup_barrier(mem_flags::mem_none);
 """,
         (32, 32),
-        [
-            "10 of 32 threads wait at the one in line 6",
-            "22 of 32 threads wait at the one in line 8",
-        ],
+        ["10 of 32 threads wait in line 6", "22 of 32 threads wait in line 8"],
     ),
     "two barriers in one line": (
         "if (i < 10) { B; } else { B; }",
@@ -196,8 +193,8 @@ kernel void good(device uint *a, uint i [[thread_position_in_grid]]) {
     with pytest.raises(Fatal) as caught:
         library.run("bad", [uint(*[0] * 32)], 32, 32)
     message = str(caught.value)
-    assert "10 of 32 threads wait at the one in line 5, called in line 11" in (message)
-    assert "22 of 32 threads wait at the one in line 5, called in line 13" in (message)
+    assert "10 of 32 threads wait in line 5, called in line 11" in (message)
+    assert "22 of 32 threads wait in line 5, called in line 13" in (message)
     a = uint(*[0] * 64)
     library.run("good", [a], 64, 32)
     assert a[:10].tolist() == [7] * 10 and a[10:].tolist() == [8] * 54

@@ -41,8 +41,8 @@ RACES = {
     "missing barrier": (
         "s[l] = l;\na[i] = s[(l + 1) % 64];",
         "thread 0 of threadgroup (0, 0, 0) reads threadgroup memory that no "
-        "thread has written so far, in line 10: either it is not initialised, "
-        "or a threadgroup_barrier is missing before",
+        "thread has written so far, in line 10: initialise the memory, and put a "
+        "threadgroup_barrier before the read",
     ),
     "barrier missing behind the reads": (
         "s[l] = l;\n"

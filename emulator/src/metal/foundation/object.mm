@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/fatal.h"
+#include "metal/foundation_internal.h"
 #include "metal/runtime.h"
 
 using mps_emulator::Fatal;
@@ -19,8 +20,6 @@ struct Header {
 };
 
 Header *HeaderOf(id object) { return reinterpret_cast<Header *>(object) - 1; }
-
-const char *ClassName(id object) { return object_getClassName(object); }
 
 thread_local NSAutoreleasePool *innermost_pool = nil;
 
@@ -53,9 +52,7 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return [[self alloc] init];
 }
 
-- (instancetype)init {
-  return self;
-}
+GETTER(instancetype, init, self)
 
 - (void)dealloc {
   free(HeaderOf(self));
@@ -77,11 +74,10 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return self;
 }
 
-- (NSUInteger)retainCount {
-  return static_cast<NSUInteger>(HeaderOf(self)->references.load());
-}
+GETTER(NSUInteger, retainCount,
+       static_cast<NSUInteger>(HeaderOf(self)->references.load()))
 
-// A class is an object too, and lives for ever.
+// A class is an object too, and is never freed.
 + (id)retain {
   return self;
 }
@@ -93,36 +89,22 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return self;
 }
 
-- (id)copy {
-  return [static_cast<id<NSCopying>>(self) copyWithZone:nullptr];
-}
-
-- (instancetype)self {
-  return self;
-}
+GETTER(id, copy, [static_cast<id<NSCopying>>(self) copyWithZone:nullptr])
+GETTER(instancetype, self, self)
+GETTER(Class, class, object_getClass(self))
+GETTER(Class, superclass, class_getSuperclass(object_getClass(self)))
+GETTER(NSUInteger, hash, reinterpret_cast<NSUInteger>(self) >> 4)
 
 + (Class)class {
   return self;
-}
-
-- (Class)class {
-  return object_getClass(self);
 }
 
 + (Class)superclass {
   return class_getSuperclass(self);
 }
 
-- (Class)superclass {
-  return class_getSuperclass(object_getClass(self));
-}
-
 - (BOOL)isEqual:(id)object {
   return object == self;
-}
-
-- (NSUInteger)hash {
-  return reinterpret_cast<NSUInteger>(self) >> 4;
 }
 
 - (BOOL)isKindOfClass:(Class)aClass {
@@ -160,18 +142,14 @@ Objects *ObjectsOf(void *objects) { return static_cast<Objects *>(objects); }
   return [[self class] conformsToProtocol:aProtocol];
 }
 
-- (NSString *)description {
-  return [NSString stringWithFormat:@"<%s: %p>", ClassName(self), self];
-}
-
-- (NSString *)debugDescription {
-  return [self description];
-}
+GETTER(NSString *, description,
+       [NSString stringWithFormat:@"<%s: %p>", object_getClassName(self), self])
+GETTER(NSString *, debugDescription, [self description])
 
 - (void)doesNotRecognizeSelector:(SEL)aSelector {
   Fatal("%c[%s %s]: the object has no such method",
-        class_isMetaClass(object_getClass(self)) ? '+' : '-', ClassName(self),
-        sel_getName(aSelector));
+        class_isMetaClass(object_getClass(self)) ? '+' : '-',
+        object_getClassName(self), sel_getName(aSelector));
 }
 
 @end
