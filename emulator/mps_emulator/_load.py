@@ -38,10 +38,9 @@ def load() -> ctypes.CDLL:
     torch._C._has_mps = True
     if not torch._C._mps_is_available():
         raise RuntimeError(
-            "mps-emulator came too late: torch looked for its mps device "
-            "before the emulator was loaded, and keeps that answer. Import "
-            "mps_emulator (or leave torch's backend autoload on) before "
-            "anything asks torch.backends.mps."
+            "mps-emulator was loaded too late: torch looked for its mps device "
+            "before, and keeps the answer. Import mps_emulator (or leave torch's "
+            "backend autoload on) before anything asks torch.backends.mps."
         )
     library.mps_emulator_use_python(os.fsencode(sys.executable))
     _let_storages_be_made(torch)
@@ -84,9 +83,8 @@ def _let_storages_be_made(torch) -> None:
 def _let_autograd_finish() -> None:
     """Releases the GIL for a moment, so that torch's backward thread can take it.
 
-    The backward thread of the device drops the objects of the last backward shortly after
-    backward() returned, and takes the GIL for that.  When the interpreter is finalizing, Python
-    ends a thread that takes the GIL, and C++ then ends the process.  torch has this trait with
-    every device whose backward runs in its own thread.
+    The backward thread takes the GIL shortly after backward() returned, to drop objects.  When
+    the interpreter is finalizing, Python ends a thread that takes the GIL, and C++ then ends the
+    process.  torch has this problem with every device whose backward runs in its own thread.
     """
     time.sleep(0.01)

@@ -13,9 +13,10 @@ from ._shaders import take_text
 def record(folder: str | os.PathLike) -> Iterator[None]:
     """Record what the device runs inside a `with` block.
 
-    The device runs commands encoded before the block before the block begins, and commands encoded
-    on torch's stream inside the block before it ends.  The program need not wait.  python -m
-    mps_emulator.replay repeats the recorded work on the emulated device or on an NVIDIA GPU.
+    Commands that were encoded before the block run before the recording begins.  Commands that the
+    block encodes on torch's stream run before the recording ends, without a wait of the program.
+    python -m mps_emulator.replay repeats the recorded work on the emulated device or on an NVIDIA
+    GPU.
 
     Args:
       folder: the path of a new or empty folder; mps_emulator/replay/README.md

@@ -216,8 +216,8 @@ class _Casts:
                 raise RuntimeError("Empty list/tuple can not be an argument to metal kernel")
             if isinstance(argument[0], torch.Tensor):
                 raise RuntimeError(
-                    "lists of tensors need buffers' addresses on the GPU, "
-                    "which the emulator has not"
+                    "a list of tensors needs the buffers' addresses on the GPU, "
+                    "which the emulator lacks: pass each tensor as an argument"
                 )
         else:
             values = [argument]

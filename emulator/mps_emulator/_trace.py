@@ -89,15 +89,15 @@ class Trace:
             key = (post.subsystem, post.category, post.name, post.id)
             if post.kind == "begin":
                 if key in opened:
-                    raise ValueError(f"it begins twice: {post}")
+                    raise ValueError(f"the interval begins twice: {post}")
                 opened[key] = post
             elif post.kind == "end":
                 if key not in opened:
-                    raise ValueError(f"it has not begun: {post}")
+                    raise ValueError(f"the interval has not begun: {post}")
                 first = opened.pop(key)
                 found.append(Interval(*key[:3], first.message, first.thread, first.time, post.time))
         if opened:
-            raise ValueError(f"it has no end: {next(iter(opened.values()))}")
+            raise ValueError(f"the interval has no end: {next(iter(opened.values()))}")
         return sorted(found, key=lambda interval: interval.begin)
 
 
@@ -108,7 +108,10 @@ def trace() -> Iterator[Trace]:
     Yields a Trace that is filled when the block ends.  A dispatch belongs to the
     block in which the device runs the dispatch: wait inside the block.
     """
-    library = _functions()
+    library = load()
+    library.mps_emulator_start_trace.restype = ctypes.c_uint64
+    library.mps_emulator_stop_trace.argtypes = [ctypes.c_uint64]
+    library.mps_emulator_stop_trace.restype = ctypes.c_char_p
     recorded = Trace()
     begin = library.mps_emulator_start_trace()
     try:
@@ -119,12 +122,3 @@ def trace() -> Iterator[Trace]:
                 recorded.signposts.append(Signpost(**record))
             else:
                 recorded.dispatches.append(Dispatch(**record))
-
-
-def _functions():
-    library = load()
-    uint64 = ctypes.c_uint64
-    library.mps_emulator_start_trace.restype = uint64
-    library.mps_emulator_stop_trace.argtypes = [uint64]
-    library.mps_emulator_stop_trace.restype = ctypes.c_char_p
-    return library

@@ -3,8 +3,8 @@
     pytest -p mps_emulator.pytest_plugin --mps-isolate
 
 runs every test in a forked process of its own.  Without the option only tests
-with the mark `mps_isolate` run so.  Each process sets up fixtures of wider
-scope anew.  A test's changes to its process are lost.
+with the mark `mps_isolate` run in their own process.  Each process sets up
+fixtures of wider scope again.  A test's changes to its process are lost.
 """
 
 import os

@@ -105,7 +105,7 @@ def test_too_late_says_so(run_python):
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert done.returncode == 1
-    assert "mps-emulator came too late" in done.stderr
+    assert "mps-emulator was loaded too late" in done.stderr
 
 
 def test_refuses_macos(run_python):

@@ -57,7 +57,7 @@ def test_dynamic_tracing_is_off_unless_somebody_records(extension):
     id_ = extension.begin_interval(DYNAMIC, "before")
     with mps_emulator.trace() as trace:
         assert extension.signposts_enabled(DYNAMIC)
-        with pytest.raises(ValueError, match="it has not begun"):
+        with pytest.raises(ValueError, match="the interval has not begun"):
             with mps_emulator.trace() as inner:
                 extension.end_interval(DYNAMIC, id_)
             inner.intervals()
@@ -68,10 +68,10 @@ def test_dynamic_tracing_is_off_unless_somebody_records(extension):
 def test_an_interval_without_an_end_or_with_two_begins(extension):
     with mps_emulator.trace() as trace:
         extension.begin_interval(POINTS, "open")
-    with pytest.raises(ValueError, match="it has no end"):
+    with pytest.raises(ValueError, match="the interval has no end"):
         trace.intervals()
     trace.signposts *= 2
-    with pytest.raises(ValueError, match="it begins twice"):
+    with pytest.raises(ValueError, match="the interval begins twice"):
         trace.intervals()
 
 

@@ -1,7 +1,7 @@
 """Entry point of ``python -m mps_emulator.msl``, and of this folder as a file.
 
-The emulator starts this folder by its path, because the package mps_emulator
-loads torch, and compiling a kernel needs no torch.
+The emulator starts this folder by its path: an import of the package
+mps_emulator would load torch, which the front end does not need.
 """
 
 import importlib.util
@@ -12,7 +12,7 @@ import sys
 def _load_by_path():
     """Imports this folder as a top-level package."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    # The interpreter put this folder there; its modules are not top-level.
+    # The interpreter put this folder in front; its modules are not top-level.
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.abspath(entry) != folder]
     name = "_mps_emulator_msl"
     spec = importlib.util.spec_from_file_location(

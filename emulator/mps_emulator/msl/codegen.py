@@ -1,6 +1,6 @@
 """Writes the C++ that makes a shared object a kernel library.
 
-It is a thunk for every kernel, which the executor calls, and the table that describes all kernels.
+The executor calls a thunk for each kernel, and reads a table that describes all kernels.
 """
 
 ALLOW_POINTERS = "MSL_ALLOW_FUNCTION_POINTERS "
@@ -58,19 +58,12 @@ def tables(kernels):
     """The tables that describe the library; `kernels` is in the order of the thunks."""
     lines = ["", ALLOW_POINTERS]
     for number, kernel in enumerate(kernels):
-        lines += _parameter_table(number, kernel)
-        lines += _constant_table(number, kernel)
-    lines.append("static const mps_emulator_msl_kernel mps_emulator_msl_kernels[] = {")
-    for number, kernel in enumerate(kernels):
-        lines.append(
-            f'  {{"{_escape(kernel.name)}", &mps_emulator_msl_thunk_{number}, '
-            f"mps_emulator_msl_parameters_{number}, {len(kernel.parameters)}, "
-            f"mps_emulator_msl_constants_{number}, {len(kernel.function_constants)}, "
-            f"{kernel.static_threadgroup_bytes}, {kernel.max_total_threads}, "
-            f"{'kMpsEmulatorMslNeedsFibers' if kernel.suspends else '0'}}},"
+        lines += _array("parameter", f"parameters_{number}", map(_parameter, kernel.parameters))
+        lines += _array(
+            "function_constant", f"constants_{number}", map(_constant, kernel.function_constants)
         )
+    lines += _array("kernel", "kernels", [_kernel(*pair) for pair in enumerate(kernels)])
     lines += [
-        "  {}};",  # A program without kernels is a library too.
         'extern "C" __attribute__((visibility("default")))',
         "const mps_emulator_msl_module mps_emulator_msl_description = {",
         f"  kMpsEmulatorMslAbiVersion, {len(kernels)}, mps_emulator_msl_kernels,",
@@ -81,39 +74,39 @@ def tables(kernels):
     return "\n".join(lines)
 
 
-def _parameter_table(number, kernel):
-    kinds = {
-        "buffer": "kMpsEmulatorMslBuffer",
-        "threadgroup": "kMpsEmulatorMslThreadgroup",
-        "builtin": "kMpsEmulatorMslBuiltin",
-    }
-    lines = [
-        (f"static const mps_emulator_msl_parameter mps_emulator_msl_parameters_{number}[] = {{")
-    ]
-    for parameter in kernel.parameters:
-        lines.append(
-            f'  {{"{_escape(parameter.name)}", {kinds[parameter.kind]}, {parameter.index or 0}, '
-            f"{parameter.writable:d}, {parameter.by_reference:d}, {parameter.active:d}, "
-            f"{parameter.constant:d}, {parameter.element_size}, {parameter.alignment}}},"
-        )
-    lines.append("  {}};")
-    return lines
+def _array(kind, name, rows):
+    """The definition of an array of a structure of abi.h.
+
+    An empty row at the end makes the array valid where there are no others.
+    """
+    head = f"static const mps_emulator_msl_{kind} mps_emulator_msl_{name}[] = {{"
+    return [head, *(f"  {{{row}}}," for row in rows), "  {}};"]
 
 
-def _constant_table(number, kernel):
-    lines = [
-        (
-            "static const mps_emulator_msl_function_constant "
-            f"mps_emulator_msl_constants_{number}[] = {{"
-        )
-    ]
-    for constant in kernel.function_constants:
-        lines.append(
-            f'  {{"{_escape(constant.name)}", "{_escape(constant.type)}", {constant.index_text}, '
-            f"{constant.value is not None:d}}},"
-        )
-    lines.append("  {}};")
-    return lines
+def _parameter(parameter):
+    return (
+        f'"{_escape(parameter.name)}", kMpsEmulatorMsl{parameter.kind.capitalize()}, '
+        f"{parameter.index or 0}, {parameter.writable:d}, {parameter.by_reference:d}, "
+        f"{parameter.active:d}, {parameter.constant:d}, {parameter.element_size}, "
+        f"{parameter.alignment}"
+    )
+
+
+def _constant(constant):
+    return (
+        f'"{_escape(constant.name)}", "{_escape(constant.type)}", {constant.index_text}, '
+        f"{constant.value is not None:d}"
+    )
+
+
+def _kernel(number, kernel):
+    return (
+        f'"{_escape(kernel.name)}", &mps_emulator_msl_thunk_{number}, '
+        f"mps_emulator_msl_parameters_{number}, {len(kernel.parameters)}, "
+        f"mps_emulator_msl_constants_{number}, {len(kernel.function_constants)}, "
+        f"{kernel.static_threadgroup_bytes}, {kernel.max_total_threads}, "
+        f"{'kMpsEmulatorMslNeedsFibers' if kernel.suspends else '0'}"
+    )
 
 
 def _escape(text):

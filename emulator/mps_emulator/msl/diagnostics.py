@@ -1,11 +1,13 @@
 """Errors in the format of Metal's compiler, with places in the original text."""
 
 import bisect
+import dataclasses
 import re
+import typing
 
 from . import lexer
 
-# Words of clang's messages that MSL calls otherwise.
+# Words of clang's messages, and their names in MSL.
 _VOCABULARY = (
     (re.compile(r"__global_device\b ?"), "device "),
     (re.compile(r"\bconst __global\b ?"), "constant "),
@@ -35,26 +37,25 @@ def in_metal_words(message):
     return message
 
 
-class Location:
+class Location(typing.NamedTuple):
     """A place in the original text; lines and columns count from 1."""
 
-    def __init__(self, file, line, column):
-        self.file = file
-        self.line = line
-        self.column = column
+    file: str
+    line: int
+    column: int
 
     def __str__(self):
         return f"{self.file}:{self.line}:{self.column}"
 
 
+@dataclasses.dataclass
 class Diagnostic:
     """One error with its notes."""
 
-    def __init__(self, location, message, severity="error"):
-        self.location = location
-        self.message = message
-        self.severity = severity
-        self.notes = []
+    location: Location
+    message: str
+    severity: str = "error"
+    notes: list["Diagnostic"] = dataclasses.field(default_factory=list)
 
     def add_note(self, location, message):
         self.notes.append(Diagnostic(location, message, "note"))
@@ -63,9 +64,9 @@ class Diagnostic:
 class SourceMap:
     """Finds the original place of a token.
 
-    The preprocessor keeps lines but not columns; the original texts give these.
+    The preprocessor keeps lines; the original texts give the columns.
 
-    files:  the original texts that are known, {name: text}.
+    files:  the known original texts, {name: text}.
     """
 
     def __init__(self, tokens, files):
@@ -100,8 +101,8 @@ class SourceMap:
         token = self._tokens[index]
         original = self._original_line(token.file, token.line)
         # The n-th token of this spelling in the preprocessed line stands for
-        # the n-th in the original line.  The original line lacks a token that
-        # came out of a macro; such a token gets the line's first column.
+        # the n-th in the original line.  A token that came out of a macro gets
+        # the line's first column.
         same = [
             i for i in self._by_line[(token.file, token.line)] if self._tokens[i].text == token.text
         ]

@@ -4,6 +4,7 @@ clang's preprocessor has removed the comments and expanded the macros.  Line
 markers (``# 12 "file"``) give the original place of each line.
 """
 
+import dataclasses
 import re
 
 _PUNCTUATORS = (
@@ -26,6 +27,7 @@ _SPACE = re.compile(r"[ \t\f\v\r\n]*")
 _MARKER = re.compile(r'#(?:line)?[ \t]+(\d+)(?:[ \t]+"((?:\\.|[^"\\])*)")?')
 
 
+@dataclasses.dataclass(slots=True)
 class Token:
     """One token.
 
@@ -35,17 +37,11 @@ class Token:
     file, line:  the token's place before preprocessing.
     """
 
-    __slots__ = ("kind", "text", "space", "file", "line")
-
-    def __init__(self, kind, text, space, file, line):
-        self.kind = kind
-        self.text = text
-        self.space = space
-        self.file = file
-        self.line = line
-
-    def __repr__(self):
-        return f"{self.file}:{self.line}:{self.text}"
+    kind: str
+    text: str
+    space: str
+    file: str
+    line: int
 
 
 def tokenize(text, file=""):
@@ -84,19 +80,14 @@ def tokenize(text, file=""):
 def columns_of_lines(text):
     """Maps each line of unpreprocessed `text` to [(column, spelling), ...].
 
-    The function takes comments for code and a continued line for several.  This
-    does no harm: callers look up only the columns of known spellings.
+    Words of comments count as tokens, and a continued line as several lines.
+    Callers look up only the columns of known spellings.
     """
-    lines = []
-    for line in text.split("\n"):
-        found = []
-        position = 0
-        while True:
-            position += len(_SPACE.match(line, position).group())
-            if position >= len(line):
-                break
-            match = _TOKEN.match(line, position)
-            found.append((position + 1, match.group()))
-            position = match.end()
-        lines.append(found)
-    return lines
+    return [
+        [
+            (match.start() + 1, match.group())
+            for match in _TOKEN.finditer(line)
+            if not match.group().isspace()
+        ]
+        for line in text.split("\n")
+    ]

@@ -5,7 +5,7 @@ import ctypes
 _MESSAGE_SIZE = 1 << 20
 _BUFFERS = 31
 
-_KINDS = {0: "buffer", 1: "threadgroup", 2: "builtin"}
+_KINDS = ("buffer", "threadgroup", "builtin")
 
 
 class CompileError(Exception):
@@ -44,25 +44,17 @@ class Metal:
 
     def __init__(self, path):
         self._lib = ctypes.CDLL(str(path))
-        self._lib.mps_emulator_msl_compile.restype = ctypes.c_void_p
-        self._lib.mps_emulator_msl_compile.argtypes = [
-            ctypes.c_char_p,
-            ctypes.c_uint64,
-            ctypes.POINTER(_Options),
-            ctypes.c_char_p,
-            ctypes.c_uint64,
-        ]
-        self._lib.mps_emulator_msl_release.argtypes = [ctypes.c_void_p]
-        self._lib.mps_emulator_msl_describe.argtypes = [
-            ctypes.c_void_p,
-            ctypes.c_char_p,
-            ctypes.c_uint64,
-        ]
+        text = [ctypes.c_char_p, ctypes.c_uint64]
+        handle = ctypes.c_void_p
+        self._lib.mps_emulator_msl_compile.restype = handle
+        self._lib.mps_emulator_msl_compile.argtypes = [*text, ctypes.POINTER(_Options), *text]
+        self._lib.mps_emulator_msl_release.argtypes = [handle]
+        self._lib.mps_emulator_msl_describe.argtypes = [handle, *text]
         self._lib.mps_emulator_msl_run.argtypes = [
-            ctypes.c_void_p,
+            handle,
             ctypes.c_char_p,
-            *[ctypes.c_void_p] * 6,
-            ctypes.c_uint64,
+            *[ctypes.c_void_p] * 5,
+            *text,
         ]
 
     def compile(self, source, version=None, macros=None, constants=None, fast_math=True):
@@ -108,25 +100,24 @@ class Metal:
 
 
 class Kernel:
-    """The library's description of a kernel."""
+    """The library's description of a kernel, from a line of mps_emulator_msl_describe()."""
 
     def __init__(self, words):
         self.name = words[0]
-        self.static_threadgroup_bytes = int(words[1])
-        self.max_total_threads = int(words[2])
+        self.static_threadgroup_bytes, self.max_total_threads = map(int, words[1:3])
         self.needs_fibers = words[3] == "1"
         self.parameters = []
         self.constants = []
 
 
 class Parameter:
+    """One parameter, from another line."""
+
     def __init__(self, words):
         self.name = words[0]
         self.kind = _KINDS[int(words[1])]
         self.index = int(words[2])
-        self.writable = words[3] == "1"
-        self.by_reference = words[4] == "1"
-        self.active = words[5] == "1"
+        self.writable, self.by_reference, self.active = (word == "1" for word in words[3:6])
         self.element_size = int(words[6])
 
 

@@ -1,7 +1,7 @@
-"""Writes the code that makes a program run on NVIDIA GPUs.
+"""Writes an entry for each kernel, with which a program runs on NVIDIA GPUs.
 
-It is an entry for every kernel.  C++ for OpenCL cannot express all of it: the
-rest is edited in LLVM's intermediate representation.
+C++ for OpenCL cannot express shared memory and limits of threads for this target:
+finish() adds both to LLVM's intermediate representation.
 """
 
 import re
@@ -125,8 +125,8 @@ def finish(ir, kernels):
 def _limits_of_threads(kernels):
     """Metadata with the kernels' limits of threads in a threadgroup.
 
-    Without the limit the assembler may give a thread more registers than a threadgroup of this
-    size has.  The limit is that of the product of the three sizes.
+    Without a limit the assembler may give each thread so many registers that a threadgroup of
+    this size does not fit.  The limit counts the threads of all three dimensions together.
     """
     lines = [""]
     for kernel in kernels:

@@ -17,23 +17,23 @@ PROGRAM_SOURCE = "program_source"
 _PARSED_FILE = "program.clcpp"
 
 _PREFACE = '#include "implementation/prelude.h"\n'
-# Every program sees namespace metal, as with Metal's compiler; the headers that a
-# program includes add nothing.
+# As with Metal's compiler every program sees namespace metal, whatever headers
+# the program includes.
 _NAMES = '#include "implementation/stdlib.h"\n'
 _PTX_PREFACE = '#include "implementation/target_nvptx.h"\n'
 _LIBRARY_PREFACE = '#include "implementation/thunk.h"\n'
-# With fast math the compiler may rearrange the program's sums, and may assume that
-# no value is a NaN or an infinity.  The headers before it keep IEEE's rules.
+# From this line on the compiler may rearrange sums, and may assume that no value is
+# a NaN or an infinity.  The headers before this line keep IEEE's rules.
 _FAST_MATH = "#pragma float_control(precise, off)\n"
 
-# A GPU keeps an array in registers where all its indices are constants, so kernels
-# ask for full unrolling.  On a CPU full unrolling only costs compile time, most of
-# all for nested loops; clang unrolls small loops without the pragma.
+# Kernels ask for full unrolling because a GPU keeps an array in registers only if
+# all its indices are constants.  On a CPU full unrolling costs compile time and
+# gains nothing; clang unrolls small loops without the pragma.
 _UNROLLED_TO_THE_LAST = re.compile(
     r"^[ \t]*#[ \t]*pragma[ \t]+clang[ \t]+loop[ \t]+unroll[ \t]*\([ \t]*full[ \t]*\)[ \t]*$", re.M
 )
 
-# Several rounds, because a repaired operand may be part of the next one.
+# The rounds of repairs: a repaired operand may be part of another one.
 _MOST_REPAIRS = 20
 
 _PREPROCESSOR_MESSAGE = re.compile(
@@ -138,8 +138,8 @@ class Program:
         status, printed = toolchain.run(command)
         if status != 0:
             raise ToolError(
-                "clang refuses what the front end made of the program; this "
-                "is an error of the emulator:\n" + printed
+                "clang refuses the program as the front end rewrote it; this is an "
+                "error of the emulator, please report it with the kernel:\n" + printed
             )
 
     # ---- Preprocessing

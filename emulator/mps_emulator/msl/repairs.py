@@ -1,15 +1,14 @@
-"""Rewrites code that Metal accepts and C++ for OpenCL refuses, where types matter.
+"""Rewrites code that Metal accepts and C++ for OpenCL refuses because of its types.
 
-clang's errors give the places.  In MSL, other than in C++ for OpenCL:
+clang's errors give the places.  MSL has these rules, C++ for OpenCL does not:
 
 - A scalar operand beside a vector is converted to the vector's component type,
   as in `half4 * 2.0f`.  OpenCL refuses a scalar type of the greater rank.
 - The results of ?: may be objects of a class in two address spaces.
-- A list in braces may be shorter than the vector that it initialises.  An
-  argument that is such a list may stand for a vector.
+- A list in braces may be shorter than the vector that it initialises, and may
+  be an argument for a parameter that is a vector.
 - A `thread const T &` may refer to a temporary, which is in `thread` memory.
-- An operand that is added to a pointer may be an object that converts to a
-  number.
+- An object that converts to a number may be added to a pointer.
 """
 
 import re
@@ -46,7 +45,7 @@ class Repairs:
             if location.file is None or location.file.name != main_file:
                 continue
             error = _Error(found, text, rewritten_map)
-            # The instances of a template have their errors in the same place.
+            # All instances of a template report their errors in the same place.
             if error.token not in repaired and self._repair(error):
                 repaired.add(error.token)
         return bool(repaired)
@@ -56,7 +55,7 @@ class Repairs:
             match = pattern.match(error.message)
             if match is None:
                 continue
-            # A repair that did not help once does not help again.
+            # If the error is back after a repair, the repair does not help.
             place = (error.token, repair)
             if place not in self._tried and repair(self, error, match):
                 self._tried.add(place)

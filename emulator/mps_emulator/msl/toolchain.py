@@ -35,8 +35,7 @@ def find_clang():
     if not path:
         raise ToolError(
             f"clang++ {CLANG_VERSION} is not found: apt-get install clang-{CLANG_VERSION} "
-            f"lld-{CLANG_VERSION}, or set "
-            "MPS_EMULATOR_CLANG to its path"
+            f"lld-{CLANG_VERSION}, or set MPS_EMULATOR_CLANG to the path of clang++"
         )
     return path
 
@@ -59,8 +58,8 @@ def load_libclang():
             return cindex
     raise ToolError(
         f"libclang {CLANG_VERSION} is not found{' at ' + path if path else ''}: apt-get "
-        f"install libclang1-{CLANG_VERSION}, or set "
-        "MPS_EMULATOR_LIBCLANG to libclang.so"
+        f"install libclang1-{CLANG_VERSION}, or set MPS_EMULATOR_LIBCLANG to the path of "
+        "libclang.so"
     )
 
 
@@ -125,8 +124,8 @@ def dialect_options(language, fast_math):
     ]
 
 
-# Every access to memory calls a function of target_host.h, and the library keeps
-# line numbers.  Vectorized accesses would be too wide for these functions.
+# With these options every access to memory calls a function of target_host.h, and
+# the library keeps line numbers.  Vectorized accesses are too wide for the functions.
 _CHECK_RACES = """
     -DMSL_CHECK_RACES -fsanitize=thread -fno-sanitize-link-runtime
     -mllvm -tsan-instrument-func-entry-exit=0 -mllvm -tsan-instrument-atomics=0

@@ -41,33 +41,33 @@ def _parser():
     check.add_argument("recording", type=Path)
     player.add_options(check)
     check.set_defaults(run=_check)
-    command = commands.add_parser(
+    make = commands.add_parser(
         "prepare",
         help="make a folder whose replay.py replays on an NVIDIA GPU",
         description="Makes a folder from which another machine's NVIDIA GPU "
         "replays a recording: python FOLDER/replay.py.",
     )
-    command.add_argument("recording", type=Path)
-    command.add_argument("folder", type=Path, help="a new or empty one")
-    command.add_argument(
+    make.add_argument("recording", type=Path)
+    make.add_argument("folder", type=Path, help="a new or empty folder")
+    make.add_argument(
         "--gpu",
         default="sm_80",
         metavar="ARCHITECTURE",
-        help="the oldest GPU that the PTX is for (default: sm_80)",
+        help="the oldest GPU that can load the PTX (default: sm_80)",
     )
-    command.add_argument(
+    make.add_argument(
         "--libdevice",
         type=Path,
         default=prepare.find_libdevice(),
         metavar="FILE",
         help="CUDA's libdevice.10.bc; default: the installed toolkit's",
     )
-    command.add_argument(
+    make.add_argument(
         "--whole-simdgroups",
         action="store_true",
-        help="all lanes of a simdgroup reach each simdgroup function",
+        help="assume that all lanes of a simdgroup reach each simdgroup function",
     )
-    command.set_defaults(run=_prepare)
+    make.set_defaults(run=_prepare)
     return parser
 
 

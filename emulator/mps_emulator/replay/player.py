@@ -45,6 +45,7 @@ class Recording:
       programs: the manifest's entries of the programs.
       commands: the manifest's entries of the commands, in their order.
       sizes: {id of a buffer: its bytes}.
+      contents: the bytes of contents.bin, an array of uint8.
     Raises:
       ValueError: the folder holds no recording that this program can read.
     """
@@ -67,19 +68,14 @@ class Recording:
         self.sizes = {b["id"]: b["size"] for b in manifest["buffers"]}
         packed = folder / "contents.packed"
         if packed.exists():
-            self._contents = unpack(packed.read_bytes())
+            self.contents = unpack(packed.read_bytes())
         else:
-            self._contents = np.fromfile(folder / "contents.bin", np.uint8)
+            self.contents = np.fromfile(folder / "contents.bin", np.uint8)
 
-    @property
-    def contents(self):
-        """The bytes of contents.bin."""
-        return self._contents
-
-    def changes(self, command, key):
+    def changes(self, command, when):
         """Yields (buffer, offset, array) for each change, `when` "before" or "after"."""
-        for buffer, offset, size, place in command.get(key, ()):
-            yield buffer, offset, self._contents[place : place + size]
+        for buffer, offset, size, place in command.get(when, ()):
+            yield buffer, offset, self.contents[place : place + size]
 
     def poisoned(self):
         """The contents of buffers before their first write, {id: array}."""
@@ -172,6 +168,18 @@ class Judge:
         self._kernels = kernels
         self._tolerances = tolerances
 
+    def differences(self, expected, found, writers):
+        """The Differences of buffers whose contents are not the expected ones, {buffer: it}.
+
+        expected, found: {buffer: contents}; the result has buffers of `found` only.
+        writers: {buffer: the command that wrote it}; other buffers must be equal.
+        """
+        compared = {
+            buffer: self.difference(writers.get(buffer), buffer, content, expected[buffer])
+            for buffer, content in found.items()
+        }
+        return {buffer: found for buffer, found in compared.items() if found is not None}
+
     def difference(self, command, buffer, found, expected):
         """The Difference of a buffer that a command wrote, or None."""
         if np.array_equal(found, expected):
@@ -214,9 +222,12 @@ class Player:
     def _set(self, buffer, content, offset=0):
         self._machine.write(self._buffers[buffer], offset, content)
 
-    def read(self, buffer):
-        """The present contents of a buffer."""
-        return self._machine.read(self._buffers[buffer], self._recording.sizes[buffer])
+    def read(self, buffers):
+        """The present contents of buffers, {id: array}."""
+        return {
+            id_: self._machine.read(self._buffers[id_], self._recording.sizes[id_])
+            for id_ in buffers
+        }
 
     def do(self, command):
         """Runs a command on the present contents of the buffers."""
@@ -257,30 +268,23 @@ class Player:
             self.do(command)
             for buffer, offset, content in self._recording.changes(command, "after"):
                 self.expected[buffer][offset : offset + len(content)] = content
-            differences = {}
-            for buffer in written(command):
-                difference = judge.difference(
-                    command, buffer, self.read(buffer), self.expected[buffer]
-                )
-                if difference is not None:
-                    differences[buffer] = difference
-                    elsewhere.add(buffer)
-                    reported.add(buffer)
+            outputs = written(command)
+            differences = judge.differences(
+                self.expected, self.read(outputs), dict.fromkeys(outputs, command)
+            )
+            elsewhere.update(differences)
+            reported.update(differences)
             yield command, differences
-        differences = {}
-        for buffer in set(self.expected) - reported:
-            difference = judge.difference(None, buffer, self.read(buffer), self.expected[buffer])
-            if difference is not None:
-                differences[buffer] = difference
-        yield None, differences
+        unreported = set(self.expected) - reported
+        yield None, judge.differences(self.expected, self.read(unreported), {})
 
 
 class Sequence:
     """All commands of a recording, one after the other from its begin.
 
-    Other writers, torch's operators and the CPU, wrote between the commands.
-    Copies between the commands stand for them.  Contents written before the first
-    command that uses the buffer are there from the begin.
+    Copies between the commands stand for the writes of torch's operators and of
+    the CPU.  Contents written before the first command that uses the buffer are
+    there from the begin.
 
     Attributes:
       steps: [(command, function)], the command None for a copy.
@@ -374,21 +378,11 @@ def replay(recording, machine, kernels, tolerances, say=print, measure=None):
     times = measure(sequence) if measure else None
     sequence.restore()
     sequence.run()
-    first = {buffer: player.read(buffer) for buffer in recording.sizes}
+    first = player.read(recording.sizes)
     sequence.restore()
     sequence.run()
-    again = [
-        buffer
-        for buffer, content in first.items()
-        if not np.array_equal(content, player.read(buffer))
-    ]
-    at_end = {}
-    for buffer, content in first.items():
-        difference = judge.difference(
-            sequence.writers.get(buffer), buffer, content, player.expected[buffer]
-        )
-        if difference is not None:
-            at_end[buffer] = difference
+    again = list(judge.differences(first, player.read(recording.sizes), {}))
+    at_end = judge.differences(player.expected, first, sequence.writers)
 
     rows = _rows(recording, outcomes, sequence, times)
     wrong = sum(not row["right"] for row in rows)
@@ -444,17 +438,17 @@ def _sums(rows, times, sequence):
 
 
 def _rows(recording, outcomes, sequence, times):
+    numbers = {id(command): number for number, command in enumerate(recording.commands)}
     measured = {}
     if times:
         for (command, _), values in zip(sequence.steps, times["steps"]):
-            if command is not None:
-                measured[id(command)] = _median(values)
+            measured[id(command)] = _median(values)
     rows = []
     for command, differences in outcomes:
         row = {
             "name": command["name"],
             "kind": command["kind"],
-            "number": next(n for n, other in enumerate(recording.commands) if other is command),
+            "number": numbers[id(command)],
             "right": all(d.allowed for d in differences.values()),
             "same bits": not differences,
             "differences": {str(b): str(d) for b, d in differences.items()},

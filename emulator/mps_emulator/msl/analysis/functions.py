@@ -142,8 +142,8 @@ class Functions:
     def suspending_calls(self):
         """The list of Calls that suspend, except those that return a reference.
 
-        The instances of a template share their text.  A call that has a value in
-        one instance and none in another is left out.
+        The instances of a template share their text, so the list leaves out a call
+        that has a value in one instance and none in another.
         """
         found = {}
         for function in self.all():
@@ -167,7 +167,7 @@ def definition_of(cursor):
 
 
 def _is_implicit(cursor):
-    """Whether clang generated the member: its place is then that of its class."""
+    """Whether clang generated the member, which then has the place of its class."""
     parent = cursor.semantic_parent
     return parent is not None and cursor.location.offset == parent.location.offset
 

@@ -69,7 +69,7 @@ class Report:
 
     def _add_clang_error(self, found):
         if "__msl_instance" in found.spelling and self.errors:
-            return  # The emulator uses an instance that clang refused before.
+            return  # the emulator's use of an instance that clang refused before
         in_program = [
             (self.locate(part.location), part.spelling)
             for part in [found, *found.children]
@@ -77,8 +77,8 @@ class Report:
             and not part.spelling.startswith("in file included from")
         ]
         if not in_program:
-            # clang names only once the place that entered a header, and gives
-            # "too many errors" no place.
+            # clang names the place that entered a header only once, and "too many
+            # errors" has no place.
             if self.errors or found.location.file is None:
                 return
             raise AssertionError(

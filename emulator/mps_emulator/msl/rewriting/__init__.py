@@ -1,14 +1,14 @@
 """Rewrites MSL's own syntax as C++ for OpenCL that clang understands.
 
-The steps work on tokens and need no types.  They keep the line breaks, and so
-clang's line numbers.  The steps:
+The steps work on tokens and need no types.  Line breaks stay, so that clang's line
+numbers are the program's.  The steps:
 
 ``words``                  refuses words that MSL lacks, renames others;
 ``attributes``             brings attributes in [[ ]] into clang's AST;
 ``function_constants``     gives function constants their values;
 ``instantiations``         brings instances of kernel templates into the AST;
-``methods``                gives each member function an address space:
-                           `thread` where it names none;
+``methods``                gives each member function an address space, `thread`
+                           by default;
 ``threadgroup_variables``  takes threadgroup variables from the executor;
 ``vectors``                turns constructors and conversions into calls of
                            functions in include/implementation/prelude.h.
@@ -19,7 +19,6 @@ from .edits import Edits
 from .function_constants import FunctionConstants
 from .instantiations import Instantiations
 from .methods import Methods
-from .structure import CLOSING
 from .threadgroup_variables import ThreadgroupVariables
 from .types import Types
 from .vectors import Vectors
@@ -78,17 +77,9 @@ class Rewriter:
         The variable itself must be constant, not its pointee.
         """
         s = self._edits.structure
-        index = name - 1
-        while index >= 0:
-            text = s.text(index)
-            if text == "constant":
-                return True
-            if text in ("*", "&", "&&", ";", "{", "}"):
-                return False
-            if text in CLOSING and index in s.match:
-                index = s.match[index]
-            index -= 1
-        return False
+        stops = ("constant", "*", "&", "&&", ";", "{", "}")
+        texts = map(s.text, s.backwards(name - 1))
+        return next((text for text in texts if text in stops), "") == "constant"
 
     # ---- The repairs after clang's parse
 

@@ -2,7 +2,6 @@
 
 from . import names
 from .edits import Step
-from .structure import CLOSING, OPENING
 
 
 class Attributes(Step):
@@ -35,7 +34,7 @@ class Attributes(Step):
         if "function_constant" in given and (self._function_constants.is_declaration(begin)):
             self._function_constants.take(begin, end, attributes)
             return
-        if any(self._is_of_functions(name) for name in given):
+        if not names.FUNCTION_ATTRIBUTES.isdisjoint(given):
             self._rewrite_function_attributes(begin, end, attributes)
             return
         annotations = []
@@ -51,17 +50,6 @@ class Attributes(Step):
         self._edits.erase(begin, end)
         if annotations:
             self._edits.replace(begin, " ".join(annotations))
-
-    @staticmethod
-    def _is_of_functions(name):
-        return name in (
-            "kernel",
-            "host_name",
-            "max_total_threads_per_threadgroup",
-            "user_annotation",
-            "visible",
-            "stitchable",
-        )
 
     def _rewrite_function_attributes(self, begin, end, attributes):
         self._edits.erase(begin, end)
@@ -107,8 +95,7 @@ class Attributes(Step):
             return "0"  # a declaration: the definition has the value
         name = f"__msl_value_{self._values}"
         self._values += 1
-        text = "".join(t.space + t.text for t in self._tokens[begin:end])
-        text = " ".join(text.split())
+        text = self._structure.joined(begin, end)
         self._edits.insert_after(body, f" enum : long {{ {name} = ({text}) }};")
         return name
 
@@ -116,16 +103,11 @@ class Attributes(Step):
         """The { of the function whose parameter is at `index`."""
         s = self._structure
         opening = None
-        position = index
-        while position >= 0:
-            text = s.text(position)
-            if text in CLOSING and position in s.match:
-                position = s.match[position]
-            elif text == "(":
+        for position in s.backwards(index):
+            if s.text(position) == "(":
                 opening = position
-            elif text in ("{", ";"):
+            elif s.text(position) in ("{", ";"):
                 break
-            position -= 1
         if opening is None:
             return None
         after = s.end_of_bracket(opening)
@@ -134,12 +116,10 @@ class Attributes(Step):
     def _body_after(self, index):
         """The { of the function whose declaration goes on at `index`."""
         s = self._structure
-        while index < len(self._tokens) and s.text(index) not in (";", "{"):
-            if s.text(index) in OPENING:
-                index = s.end_of_bracket(index)
-            else:
-                index += 1
-        return index if s.text(index) == "{" else None
+        for position in s.forwards(index, len(self._tokens)):
+            if s.text(position) in (";", "{"):
+                return position if s.text(position) == "{" else None
+        return None
 
 
 def parse_attributes(structure, begin, end):

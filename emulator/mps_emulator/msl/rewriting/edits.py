@@ -12,8 +12,8 @@ class Edits:
     source_map: a diagnostics.SourceMap of them.
     structure:  the Structure of them.
     errors:     the refusals, a list of diagnostics.Diagnostic.
-    claimed:    numbers of the tokens that the last step, which replaces single
-                words, must leave alone.
+    claimed:    numbers of the tokens that the last step, Words.rename(), must
+                leave alone.
     """
 
     def __init__(self, tokens, source_map):

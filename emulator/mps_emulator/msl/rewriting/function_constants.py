@@ -1,34 +1,22 @@
 """Gives function constants their values."""
 
+import dataclasses
+
 from . import names
 from .edits import Step
 
-_VALUE_FORMATS = {
-    "bool": (1, "({0} != 0)"),
-    "char": (1, "(char){0}"),
-    "int8_t": (1, "(char){0}"),
-    "uchar": (1, "(uchar){0}"),
-    "uint8_t": (1, "(uchar){0}"),
-    "short": (2, "(short){0}"),
-    "int16_t": (2, "(short){0}"),
-    "ushort": (2, "(ushort){0}"),
-    "uint16_t": (2, "(ushort){0}"),
-    "int": (4, "(int){0}u"),
-    "int32_t": (4, "(int){0}u"),
-    "uint": (4, "{0}u"),
-    "uint32_t": (4, "{0}u"),
-    "unsigned": (4, "{0}u"),
-    "unsigned int": (4, "{0}u"),
-    "long": (8, "(long){0}ul"),
-    "int64_t": (8, "(long){0}ul"),
-    "ulong": (8, "{0}ul"),
-    "uint64_t": (8, "{0}ul"),
-    "half": (2, "__builtin_bit_cast(half, (ushort){0})"),
-    "bfloat": (2, "__builtin_bit_cast(bfloat, (ushort){0})"),
-    "float": (4, "__builtin_bit_cast(float, {0}u)"),
+# The size of a scalar, in bytes, by its name in MSL.
+_SIZES = {
+    **dict.fromkeys(["bool", "char", "int8_t", "uchar", "uint8_t"], 1),
+    **dict.fromkeys(["short", "int16_t", "ushort", "uint16_t", "half", "bfloat"], 2),
+    **dict.fromkeys(["int", "int32_t", "uint", "uint32_t", "unsigned", "unsigned int"], 4),
+    **dict.fromkeys(["long", "int64_t", "ulong", "uint64_t"], 8),
+    "float": 4,
 }
+_UNSIGNED = {1: "uchar", 2: "ushort", 4: "uint", 8: "ulong"}  # by size
 
 
+@dataclasses.dataclass
 class FunctionConstant:
     """A program-scope constant with [[function_constant(index)]].
 
@@ -37,13 +25,12 @@ class FunctionConstant:
     value:  its bytes, or None without a value.
     """
 
-    def __init__(self, number, token, name, type_words, index_text):
-        self.number = number
-        self.token = token
-        self.name = name
-        self.type = type_words
-        self.index_text = index_text
-        self.value = None
+    number: int
+    token: int
+    name: str
+    type: str
+    index_text: str
+    value: bytes | None = None
 
 
 class FunctionConstants(Step):
@@ -142,9 +129,9 @@ def _literal(type_name, value):
     element = type_name
     if type_name in names.VECTOR_NAMES:
         element, count = type_name[:-1], int(type_name[-1])
-    if element not in _VALUE_FORMATS:
+    if element not in _SIZES:
         raise ValueError(f"a function constant is a scalar or a vector, not '{type_name}'")
-    size, form = _VALUE_FORMATS[element]
+    size = _SIZES[element]
     if value is None:
         value = bytes(size * count)
     if len(value) < size * count:
@@ -152,10 +139,14 @@ def _literal(type_name, value):
             f"the value given for a function constant of type '{type_name}' has {len(value)} "
             f"bytes instead of {size * count}"
         )
-    words = [
-        form.format(int.from_bytes(value[i * size : (i + 1) * size], "little"))
-        for i in range(count)
-    ]
+    words = [_scalar_literal(element, value[i * size : (i + 1) * size]) for i in range(count)]
     if count == 1:
         return words[0]
     return "::__msl::make<{}>({})".format(type_name, ", ".join(words))
+
+
+def _scalar_literal(type_name, value):
+    number = int.from_bytes(value, "little")
+    if type_name == "bool":
+        return f"({number} != 0)"
+    return f"__builtin_bit_cast({type_name}, ({_UNSIGNED[len(value)]}){number}ul)"

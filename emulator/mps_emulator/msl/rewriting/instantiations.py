@@ -1,10 +1,13 @@
 """Rewrites explicit instantiations of kernel templates."""
 
+import dataclasses
+
 from . import names
 from .attributes import parse_attributes, string_argument
 from .edits import Step
 
 
+@dataclasses.dataclass
 class Instantiation:
     """An explicit instantiation of a kernel template.
 
@@ -13,11 +16,10 @@ class Instantiation:
     expression: an expression for the function's address, in the rewritten text.
     """
 
-    def __init__(self, number, token, host_name, expression):
-        self.number = number
-        self.token = token
-        self.host_name = host_name
-        self.expression = expression
+    number: int
+    token: int
+    host_name: str | None
+    expression: str
 
     @property
     def assertion(self):

@@ -10,31 +10,34 @@ The word behind the parameters of a member function in MSL:
 clang has the same rule with its own keywords, except that no keyword means any memory.
 """
 
+import dataclasses
+
 from . import names
 from .edits import Step
 from .structure import CLOSING, OPENING
 
 
+@dataclasses.dataclass
 class _Member:
     """One declaration of a function in a class.
 
-    name:       the words of its name; for a constructor the name of the class.
-    key:        distinguishes overloads, apart from the address space.
-    begin, end: its tokens, including a body.
-    after:      the token after the parameters.
+    name:           the words of its name; for a constructor the name of the class.
+    key:            distinguishes overloads, apart from the address space.
+    begin, end:     its tokens, including a body.
+    last_qualifier: the token before the body: of a qualifier, or the closing
+                    parenthesis.
+    spaces:         the tokens of the qualifiers that name an address space.
     """
 
-    def __init__(self, name, key, begin, after, is_static, is_constructor):
-        self.name = name
-        self.key = key
-        self.begin = begin
-        self.end = begin
-        self.after = after
-        self.is_static = is_static
-        self.is_constructor = is_constructor
-        self.spaces = []  # the tokens that name an address space
-        self.is_const = False
-        self.last_qualifier = after - 1
+    name: str
+    key: str
+    begin: int
+    end: int
+    last_qualifier: int
+    is_static: bool
+    is_constructor: bool
+    spaces: list[int] = dataclasses.field(default_factory=list)
+    is_const: bool = False
 
 
 class Methods(Step):
@@ -60,8 +63,6 @@ class Methods(Step):
                 index += 2
                 continue
             index = self._read_member(scope, index, end, members)
-        for member in members:
-            self._read_qualifiers(member)
         for member in members:
             self._members_of_classes.setdefault((scope.name, member.name), []).append(member)
         for member in members:
@@ -109,20 +110,27 @@ class Methods(Step):
     def _note_member(self, scope, begin, name, parameters, is_static, members):
         """Notes the function whose name begins at `name`; returns the index behind it."""
         s = self._structure
+        end = self._end_of_function(s.end_of_bracket(parameters))
+        text = s.joined(name, parameters)
+        is_constructor = text == scope.name or s.text(name - 1) == "~"
+        members.append(self._member(name, parameters, begin, end, is_static, is_constructor))
+        return end
+
+    def _member(self, name, parameters, begin, end, is_static, is_constructor):
+        """The _Member in tokens [begin, end), with its qualifiers."""
+        s = self._structure
         after = s.end_of_bracket(parameters)
-        name_text = " ".join(s.text(i) for i in range(name, parameters))
-        is_constructor = name_text == scope.name or s.text(name - 1) == "~"
         member = _Member(
-            name_text,
-            " ".join(s.text(i) for i in range(name, after)),
+            s.joined(name, parameters),
+            s.joined(name, after),
             begin,
-            after,
+            end,
+            after - 1,
             is_static,
             is_constructor,
         )
-        member.end = self._end_of_function(after)
-        members.append(member)
-        return member.end
+        self._read_qualifiers(member)
+        return member
 
     def _end_of_function(self, index):
         """The index behind a function; `index` is that behind its parameters."""
@@ -146,7 +154,7 @@ class Methods(Step):
         return index
 
     def _read_qualifiers(self, member):
-        index = member.after
+        index = member.last_qualifier + 1
         while True:
             text = self._structure.text(index)
             if text in names.METHOD_SPACES:
@@ -169,17 +177,9 @@ class Methods(Step):
             class_name = s.text(name - 2)
             declared = self._members_of_classes.get((class_name, s.text(name)))
             if declared and not declared[0].is_static:
-                after = s.end_of_bracket(index)
-                member = _Member(
-                    s.text(name),
-                    " ".join(s.text(i) for i in range(name, after)),
-                    name,
-                    after,
-                    is_static=False,
-                    is_constructor=declared[0].is_constructor,
-                )
-                member.end = after
-                self._read_qualifiers(member)
+                end = s.end_of_bracket(index)
+                is_constructor = declared[0].is_constructor
+                member = self._member(name, index, name, end, False, is_constructor)
                 self._qualify(member, class_name)
 
     # ---- Rewriting them
@@ -215,8 +215,9 @@ class Methods(Step):
     def _is_for_temporaries(self, member, overloads):
         """Whether a member for `thread` memory must become one for any memory.
 
-        To clang a temporary has no address space, so it matches no member for a
-        certain space.  clang prefers a member for a certain space to one for any.
+        In clang a temporary has no address space, so a temporary matches only a
+        member for any memory.  For other objects clang prefers a member for
+        their address space.
         """
         return member.is_const and any(
             self._structure.text(index) != "thread" for other in overloads for index in other.spaces

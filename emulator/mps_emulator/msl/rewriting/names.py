@@ -100,6 +100,9 @@ BUILTINS_OF_ONE_DIMENSION = (
 )
 BUILTINS = frozenset(BUILTINS_OF_THREE_DIMENSIONS + BUILTINS_OF_ONE_DIMENSION)
 
+FUNCTION_ATTRIBUTES = frozenset(
+    "kernel host_name max_total_threads_per_threadgroup user_annotation visible stitchable".split()
+)
 # Attributes that clang knows by the same name.
 STANDARD_ATTRIBUTES = frozenset(
     ["maybe_unused", "nodiscard", "noreturn", "fallthrough", "deprecated", "likely", "unlikely"]

@@ -35,6 +35,10 @@ class Structure:
             return self.tokens[index].kind
         return ""
 
+    def joined(self, begin, end):
+        """The texts of tokens [begin, end), with spaces between them."""
+        return " ".join(token.text for token in self.tokens[begin:end])
+
     def is_identifier(self, index):
         return self.kind(index) == "identifier"
 
@@ -44,6 +48,24 @@ class Structure:
         while index >= 0 and self.tokens[index].kind == "directive":
             index -= 1
         return index
+
+    # ---- Walks outside of brackets
+
+    def forwards(self, begin, end):
+        """The indexes in [begin, end), without the contents and ends of brackets."""
+        index = begin
+        while index < end:
+            yield index
+            index = self.end_of_bracket(index) if self.text(index) in OPENING else index + 1
+
+    def backwards(self, index):
+        """The indexes from `index` down to 0, without the contents and begins of brackets.
+
+        A bracket around `index` itself is among the indexes.
+        """
+        while index >= 0:
+            yield index
+            index = min(index, self.match.get(index, index)) - 1
 
     # ---- Brackets
 
@@ -99,16 +121,19 @@ class Structure:
             index += 1
         return None
 
+    def end_of_qualifying_arguments(self, index):
+        """The index after the template arguments of a call or of a scope.
+
+        None where the < at `index` is an operator, or where no (, { or :: follows.
+        """
+        after = self.end_of_template_arguments(index)
+        return after if after is not None and self.text(after) in ("(", "{", "::") else None
+
     def end_of_statement(self, index):
         """The index of the `;` that ends the statement around `index`."""
-        while index < len(self.tokens) and self.text(index) != ";":
-            if self.text(index) in OPENING:
-                index = self.end_of_bracket(index)
-            elif self.text(index) in CLOSING:
-                break
-            else:
-                index += 1
-        return index
+        end = len(self.tokens)
+        ends = (i for i in self.forwards(index, end) if self.text(i) in (";", *CLOSING))
+        return next(ends, end)
 
     # ---- Expressions
 
@@ -152,9 +177,7 @@ class Structure:
             elif text in OPENING:
                 index = self.end_of_bracket(index)
             elif text == "<" and self.is_identifier(index - 1):
-                after = self.end_of_template_arguments(index)
-                is_list = after is not None and self.text(after) in ("(", "{", "::")
-                index = after if is_list else index + 1
+                index = self.end_of_qualifying_arguments(index) or index + 1
             elif text == "?":
                 nested += 1
                 index += 1

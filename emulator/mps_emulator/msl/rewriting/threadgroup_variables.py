@@ -2,7 +2,6 @@
 
 from . import names
 from .edits import Step
-from .structure import OPENING
 
 
 class ThreadgroupVariables(Step):
@@ -43,11 +42,8 @@ class ThreadgroupVariables(Step):
         if name is None:
             return
         begin = keyword
-        while s.text(s.previous(begin)) not in ("{", "}", ";", ":"):
-            begin = s.previous(begin)
-            if begin < 0:
-                begin = 0
-                break
+        while begin > 0 and s.text(s.previous(begin)) not in ("{", "}", ";", ":"):
+            begin = max(s.previous(begin), 0)
         alignment = self._take_alignment(begin, end)
         for index in range(begin, name):
             if s.text(index) == "static":
@@ -83,14 +79,12 @@ class ThreadgroupVariables(Step):
         """Removes an initializer, `= ...` or `{...}`.
 
         Metal's compiler accepts initializers: kernels that run on Macs have them.
-        Metal does not document whether they set the memory, so a program must
-        not rely on them, and the emulator leaves the memory as it was.
+        Metal does not document whether an initializer sets the memory, so the
+        emulator leaves the memory as it was.
         """
         s = self._structure
-        index = name
-        while index < end and s.text(index) not in ("=", "{"):
-            index = s.end_of_bracket(index) if s.text(index) in OPENING else index + 1
-        self._edits.erase(index, end)
+        begins = (i for i in s.forwards(name, end) if s.text(i) in ("=", "{"))
+        self._edits.erase(next(begins, end), end)
 
     def _declared_name(self, index, end):
         """The index of the first declared name, None for a pointer."""
@@ -118,23 +112,12 @@ class ThreadgroupVariables(Step):
         for index in range(begin, end):
             if s.text(index) == "alignas":
                 close = s.end_of_bracket(index + 1)
-                text = " ".join(t.text for t in self._tokens[index + 2 : close - 1])
                 self._edits.erase(index, close)
-                return text
+                return s.joined(index + 2, close - 1)
         return ""
 
     def _declarators(self, name, end):
         """The declarators from the first name on, [(begin, end)]."""
         s = self._structure
-        found = []
-        begin = index = name
-        while index < end:
-            if s.text(index) in OPENING:
-                index = s.end_of_bracket(index)
-                continue
-            if s.text(index) == ",":
-                found.append((begin, index))
-                begin = index + 1
-            index += 1
-        found.append((begin, end))
-        return found
+        commas = [i for i in s.forwards(name, end) if s.text(i) == ","]
+        return list(zip([name, *(comma + 1 for comma in commas)], [*commas, end]))

@@ -106,20 +106,15 @@ class Types:
 
     def is_type(self, begin, end):
         """Whether parentheses around [begin, end) are a cast."""
-        s = self._structure
         after = self.end_of_type(begin)
         if after is not None:
-            begin = after
-        elif not all(
-            s.text(i) in names.SCALAR_WORDS
-            or s.text(i) in names.ADDRESS_SPACES
-            or s.text(i) in ("const", "volatile", "*", "&")
-            for i in range(begin, end)
-        ):
-            return False
-        else:
-            return begin < end
-        return all(s.text(i) in ("*", "&", "const") for i in range(begin, end))
+            return all(token.text in ("*", "&", "const") for token in self._tokens[after:end])
+        return begin < end and all(
+            token.text in names.SCALAR_WORDS
+            or token.text in names.ADDRESS_SPACES
+            or token.text in ("const", "volatile", "*", "&")
+            for token in self._tokens[begin:end]
+        )
 
     def end_of_name(self, index):
         """The index after a::b<c>::d."""
@@ -131,8 +126,6 @@ class Types:
                 return index
             index += 1
             if s.text(index) == "<":
-                after = s.end_of_template_arguments(index)
-                if after is not None and s.text(after) in ("(", "::", "{"):
-                    index = after
+                index = s.end_of_qualifying_arguments(index) or index
             if s.text(index) != "::":
                 return index

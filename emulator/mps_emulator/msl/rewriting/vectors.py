@@ -83,8 +83,8 @@ class Vectors(Step):
                 index = s.end_of_bracket(index)
                 continue
             if text == "<" and s.is_identifier(index - 1):
-                after = s.end_of_template_arguments(index)
-                if after is not None and s.text(after) in ("(", "::", "{"):
+                after = s.end_of_qualifying_arguments(index)
+                if after is not None:
                     index = after
                     continue
             if text in ("<", ">", "<=", ">=", "==", "!=", "&&", "||", "!"):

@@ -178,11 +178,7 @@ class Words(Step):
     def _opening_bracket(self, index):
         """The innermost opening bracket around token `index`, or this token itself."""
         s = self._structure
-        while index >= 0 and s.text(index) not in OPENING:
-            # A closing bracket is passed together with its opening one.
-            index = s.match.get(index, index)
-            index -= 1
-        return index
+        return next((i for i in s.backwards(index) if s.text(i) in OPENING), -1)
 
     def _rewrite_number(self, index, text):
         """Rewrites literals whose suffix or type differs in clang.
@@ -211,7 +207,7 @@ class Words(Step):
             self._edits.replace(index, "__msl::bool_vector")
             self._edits.erase(index + 2, index + 4)
         elif s.text(s.previous(begin)) == "typedef":
-            # The component type may turn out to be bool.  In other places the
+            # The component type may turn out to be bool.  Outside of typedefs the
             # replacement would keep clang from deducing template arguments.
             end = s.end_of_template_arguments(index + 1)
             if end is not None and s.text(end - 1) == ">":
