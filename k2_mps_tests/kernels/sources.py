@@ -119,7 +119,7 @@ def enumerators(header):
     }
 
 
-def compile_to_ptx(name, output, libdevice, gpu, *options):
+def compile_to_ptx(name, output, libdevice, gpu):
     """Compiles a file for an NVIDIA GPU, by the emulator's front end.
 
     The options are k2's: no fast math.  All lanes of a SIMD group reach each simdgroup function.
@@ -128,7 +128,6 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
     output: Path of the PTX to write.
     libdevice: Path of CUDA's libdevice.10.bc.
     gpu: the GPU's architecture, like sm_90.
-    options: further options of the front end.
     Returns:
       [{"name", "entry", "arguments", "max_threads", "threadgroup_bytes"}],
       one for each kernel.
@@ -140,5 +139,5 @@ def compile_to_ptx(name, output, libdevice, gpu, *options):
         command = [sys.executable, FRONT_END, "ptx", path(name), "--include", ROOT]
         command += ["--output", output, "--json", described]
         command += ["--gpu", gpu, "--libdevice", libdevice, "--no-fast-math", "--whole-simdgroups"]
-        subprocess.run([*command, *options], check=True, stdout=subprocess.PIPE)
+        subprocess.run(command, check=True, stdout=subprocess.PIPE)
         return json.loads(described.read_text())

@@ -19,8 +19,8 @@
 #
 #   NAME       the name, e.g. mutual_information
 #   SOURCE     the .metal file
-#   METALLIB   what Metal's compiler made of it; may be empty
-#   ROOT       what its #include "k2/..." are relative to
+#   METALLIB   the compiled file; may be empty
+#   ROOT       the folder that #include "k2/..." is relative to
 #   OUTPUT     the C++ source to write
 
 cmake_minimum_required(VERSION 3.16)
@@ -39,7 +39,7 @@ while(text MATCHES "(^|\n)#include \"([^\"\n]+)\"[^\n]*")
     endif()
     file(READ "${ROOT}/${header}" body)
   endif()
-  # The first such line only: of a later one nothing is left.
+  # The text of a header replaces the first #include of it.  The other ones go.
   string(FIND "${text}" "${line}" begin)
   string(LENGTH "${line}" length)
   math(EXPR end "${begin} + ${length}")
@@ -48,8 +48,8 @@ while(text MATCHES "(^|\n)#include \"([^\"\n]+)\"[^\n]*")
   set(text "${before}\n${body}${behind}")
 endwhile()
 
-# Compilers limit the length of one literal (65,536 characters by the
-# standard); adjacent ones are joined.
+# The standard lets compilers limit a literal to 65,536 characters, so the
+# source has several adjacent literals, which the compiler joins.
 set(literals "")
 set(delimiter "k2_metal")
 string(LENGTH "${text}" length)

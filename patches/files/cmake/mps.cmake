@@ -17,18 +17,18 @@
 # The MPS backend: k2 on the GPU of an Apple device, through Metal.
 #
 # Reads
-#   K2_WITH_MPS         whether to build it
-#   K2_METAL_COMPILER   the program that compiles Metal; default Xcode's, if it
-#                       has one.  What it makes is embedded beside the text,
-#                       which spares a process the first compilation.
+#   K2_WITH_MPS         whether to build the backend
+#   K2_METAL_COMPILER   the program that compiles Metal; default: Xcode's, if
+#                       any.  The library then contains compiled kernels beside
+#                       their text, so a process need not compile them.
 # Defines
-#   k2_metal      with K2_WITH_MPS, an interface target that stands for Metal
-#                 and Foundation; a toolchain may define it before this file
-#                 is read, else it is Apple's frameworks
+#   k2_metal      with K2_WITH_MPS, an interface target for Metal and
+#                 Foundation: Apple's frameworks, unless a toolchain has defined
+#                 the target before
 #   k2_use_mps(<target>)
-#                 with K2_WITH_MPS, adds the backend to a target of k2/csrc.
-#                 Whatever includes its headers sees K2_WITH_MPS=1; without it
-#                 they say that there is no backend.
+#                 with K2_WITH_MPS, adds the backend to a target of k2/csrc, and
+#                 K2_WITH_MPS=1 to all code that links the target.  Without
+#                 K2_WITH_MPS, the backend's headers say that there is none.
 
 # .mm where there is Objective-C, .cu and .cc as everywhere in k2, .metal for
 # kernels.
@@ -47,7 +47,7 @@ if(K2_WITH_MPS)
     message(FATAL_ERROR "Please choose one of K2_WITH_MPS and K2_WITH_CUDA.")
   endif()
   if(K2_TORCH_VERSION VERSION_LESS 2.12)
-    # Older ones keep tensors in private memory, which the host cannot read.
+    # Older versions keep tensors in private memory, which the host cannot read.
     message(FATAL_ERROR "K2_WITH_MPS needs torch 2.12 or newer. "
       "This is torch ${K2_TORCH_VERSION}.")
   endif()
@@ -70,7 +70,7 @@ if(K2_WITH_MPS)
     execute_process(COMMAND xcrun -sdk macosx -find metal
       OUTPUT_VARIABLE compiler OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
     if(compiler)
-      # It may be a stand-in that only asks for a download.
+      # xcrun may find a stand-in that only asks for a download.
       set(probe ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/k2_metal_probe)
       file(WRITE ${probe}.metal "kernel void probe() {}\n")
       execute_process(
@@ -90,20 +90,21 @@ if(K2_WITH_MPS)
   endif()
 endif()
 
-# Sets a variable to a C++ source that is made of a kernel file.  It holds the
-# text, with the files of k2 that it includes in their place, since Metal
-# compiles a single string; and its compiled form, with K2_METAL_COMPILER.
+# Sets a variable to a C++ source made of a kernel file.  The source contains
+# the file's text, in which k2's headers replace their #include lines: Metal
+# compiles a single string.  With K2_METAL_COMPILER, the source also contains
+# the compiled file.
 function(k2_embed_metal variable kernel)
   get_filename_component(name ${kernel} NAME_WE)
   get_filename_component(kernel ${kernel} ABSOLUTE)
   get_filename_component(dir ${kernel} DIRECTORY)
-  # Any of them may be included by any other.
+  # Any kernel file may include any header.
   file(GLOB headers CONFIGURE_DEPENDS ${dir}/*.h)
   set(embedded ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.cc)
   set(metallib "")
   if(K2_METAL_COMPILER)
     set(metallib ${CMAKE_CURRENT_BINARY_DIR}/mps/kernels/${name}.metallib)
-    # The options say what those of newLibraryWithSource in metal.mm do.
+    # The same options as for newLibraryWithSource in metal.mm.
     add_custom_command(OUTPUT ${metallib}
       COMMAND ${K2_METAL_COMPILER} -fno-fast-math
         -mmacosx-version-min=14.0 -I ${PROJECT_SOURCE_DIR}

@@ -91,7 +91,7 @@ inline int64_t NumParts(int64_t work, int64_t num_steps) {
 /* Launches a kernel that goes through steps one after another, in NumParts()
    dispatches.  Each is a command buffer of its own; see Commit().
 
-   @param [in] work        As of NumParts().
+   @param [in] work        As for NumParts().
    @param [in] num_steps   Number of steps.
    @param [in] launch      Called as launch(first, last) for each part, in
                            order: launches steps first to last - 1.

@@ -79,7 +79,7 @@ inline int OfLastLane(int value, uint bits) {
   return simd_shuffle(value, ushort(HighestBit(bits)));
 }
 
-// What is kept of a frame.
+// Counts of what a frame keeps.
 struct Count {
   int states, arcs;
   int leaving_arcs;    // arcs of the graph that leave the kept states

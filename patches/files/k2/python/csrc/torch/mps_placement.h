@@ -50,9 +50,9 @@ inline void PybindMpsPlacement(py::module &m) {
   m.def("mps_set_costs",
         [](const std::string &operation, double host, double step,
            double call) { k2::mps::SetCosts(operation, {host, step, call}); });
-  // For benchmarks: what the recursion asks of a GPU with so many cores.
-  // Returns the number of threadgroups, that of threads in each of them, and
-  // the members of MutualInformationParams for each dispatch.
+  // For tests: the dispatches of the recursion for a GPU of `cores` cores.
+  // Returns the number of threadgroups, the threads of a threadgroup, and for
+  // each dispatch the members of MutualInformationParams.
   m.def("mps_mutual_information_dispatches", [](int B, int S, int T,
                                                 int t_offset, bool has_boundary,
                                                 int64_t cores) {

@@ -112,7 +112,7 @@ class _TotScores(torch.autograd.Function):
         if has_gradient:
             ctx.batched = _batched(fsas, log_semiring, True)
             ctx.scores = forward, backward
-            # So that torch notes if they change.
+            # torch raises if the scores have changed before backward().
             ctx.save_for_backward(unused_scores)
         # An object in the cache must not refer to this function.
         return (backward or forward).totals.detach()
