@@ -231,6 +231,20 @@ kernel void count_lattice(device const Arc *arcs [[buffer(0)]],
   if (lane == 0) counts[frame] = count;
 }
 
+// Tells whether rounding may cut the best path of an FSA, as MayCutBestPath()
+// of k2/csrc/best_paths.h does.  Sets `apart` to the difference of the FSA's
+// forward and backward total score.
+inline bool MayCutBestPath(Input in, Fsa fsa, constant LatticeParams &params,
+                           thread float &apart) {
+  const float start = StartScore(in, fsa, params),
+              end = EndScore(in, fsa, params),
+              size = fmax(fabs(start), fabs(end));
+  apart = fabs(end - start);
+  return start > -INFINITY && end > -INFINITY &&
+         !(params.beam >
+           apart + (float(fsa.last_time) + 1.0f) * FLT_EPSILON * size);
+}
+
 // counts         [num_fsas * num_steps]
 // frame_states   [num_fsas * num_steps + 1], gets the number of states before
 //                each frame
@@ -287,20 +301,9 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
   states[thread_id] = num_states;
   numbers[thread_id] = num_arcs;
   leaving[thread_id] = num_leaving;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  for (int distance = 1; distance < threads; distance *= 2) {
-    const bool add = thread_id >= distance;
-    const int other = add ? thread_id - distance : thread_id;
-    const long more_states = states[other], more_arcs = numbers[other],
-               more_leaving = leaving[other];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (add) {
-      states[thread_id] += more_states;
-      numbers[thread_id] += more_arcs;
-      leaving[thread_id] += more_leaving;
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-  }
+  PrefixSums(states, thread_id, threads);
+  PrefixSums(numbers, thread_id, threads);
+  PrefixSums(leaving, thread_id, threads);
   // The host refuses totals of more than 32 bits, and reads no place then.
   int state_begin = int(states[thread_id] - num_states),
       arc_begin = int(numbers[thread_id] - num_arcs);
@@ -316,26 +319,19 @@ kernel void place_lattice(device const Arc *arcs [[buffer(0)]],
   }
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
 
-  int is_near = 0;
+  int may_cut = 0;
   float largest = 0.0f;
   for (int i = thread_id; i < params.num_fsas; i += threads) {
     const Fsa fsa = GetFsa(in, i, params);
     if (frame_arcs[fsa.first_frame] ==
         frame_arcs[fsa.first_frame + params.num_steps])
       lacks |= kNonempty;
-    // See MayCutBestPath() in k2/csrc/best_paths.h.
-    const float start = StartScore(in, fsa, params),
-                end_score = EndScore(in, fsa, params),
-                apart = fabs(end_score - start),
-                size = fmax(fabs(start), fabs(end_score));
-    if (!(params.beam >
-          apart + (float(fsa.last_time) + 1.0f) * FLT_EPSILON * size) &&
-        start > -INFINITY && end_score > -INFINITY)
-      is_near = 1;
+    float apart;
+    if (MayCutBestPath(in, fsa, params, apart)) may_cut = 1;
     if (apart > largest) largest = apart;
   }
   atomic_fetch_or_explicit(&not_properties, lacks, memory_order_relaxed);
-  atomic_fetch_or_explicit(&rounding, is_near, memory_order_relaxed);
+  atomic_fetch_or_explicit(&rounding, may_cut, memory_order_relaxed);
   // The bits of floats that are not negative have the order of the floats.
   atomic_fetch_max_explicit(&difference, as_type<int>(largest),
                             memory_order_relaxed);

@@ -131,13 +131,7 @@ kernel void place_batches(device const int *frame_states [[buffer(0)]],
     if (pass == 1) break;
     own = sum;
     sums[thread_id] = own;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int distance = 1; distance < threads; distance *= 2) {
-      const int more = thread_id >= distance ? sums[thread_id - distance] : 0;
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-      sums[thread_id] += more;
-      threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
+    PrefixSums(sums, thread_id, threads);
   }
   if (thread_id == threads - 1) row_splits2[num_parts] = params.num_states;
 }

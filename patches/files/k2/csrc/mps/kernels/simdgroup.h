@@ -19,8 +19,8 @@
 #ifndef K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 #define K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
 
-// For kernels in which a simdgroup of 32 lanes processes a list.  For Metal
-// only.
+// For kernels only: a simdgroup of 32 lanes, or a threadgroup, goes through a
+// list.
 
 // The votes of all lanes; lane 0's is the lowest bit.
 inline uint Ballot(bool vote) {
@@ -47,6 +47,20 @@ inline int Find(device const int *begins, int n, int at) {
       n = middle;
   }
   return low;
+}
+
+// Replaces each value, of which thread_id writes number thread_id, by the sum
+// of the values up to it.  All threads of the threadgroup must call this
+// function.
+template <typename T>
+inline void PrefixSums(threadgroup T *values, int thread_id, int threads) {
+  metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  for (int distance = 1; distance < threads; distance *= 2) {
+    const T more = thread_id >= distance ? values[thread_id - distance] : T(0);
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    values[thread_id] += more;
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+  }
 }
 
 #endif  // K2_CSRC_MPS_KERNELS_SIMDGROUP_H_
