@@ -428,12 +428,14 @@ kernel void emit_lattice(device const Arc *arcs [[buffer(0)]],
         row_ids2[at] = row;
         arc_map_a[at] = i;
         arc_map_b[at] = (fsa.first_row + t) * params.stride + column;
+        // The states between the two rows have no arcs.
         for (int r = row_before + 1; r <= row; ++r) row_splits2[r] = at;
       }
       last_row = OfLastLane(row, bits);
       position += int(popcount(bits));
     }
   }
+  // The states behind the last arc have no arcs either.
   for (int r = last_row + 1 + lane; r < states_end; r += kLtSimdWidth)
     row_splits2[r] = arcs_end;
   if (frame == params.num_fsas * params.num_steps - 1 && lane == 0) {
