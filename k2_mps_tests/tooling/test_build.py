@@ -62,10 +62,21 @@ FILES = {
     "CMakeLists.txt": CMAKE,
     "k2/csrc/module.cc": MODULE,
     "k2/csrc/answer.cc": "int Answer() { return 41; }\n",
-    "k2/python/k2/__init__.py": ("from _k2 import answer  # noqa\nfrom . import mps  # noqa\n"),
+    # With an FSA, which `k2mps upstream --check` scores.
+    "k2/python/k2/__init__.py": (
+        "from types import SimpleNamespace as Made\n"
+        "from _k2 import answer  # noqa\n"
+        "from . import mps  # noqa\n"
+        "Fsa = Made(from_str=str)\n"
+        "def create_fsa_vec(fsas):\n"
+        "  score = Made(item=lambda: 0.75)\n"
+        "  return Made(to=lambda device: Made(get_tot_scores=lambda *how: score))\n"
+    ),
     # Only tests that read wheels need this file.
     "k2/python/k2/mps.py": (
         "import importlib.metadata, json\n"
+        "def is_available():\n"
+        "  return False\n"
         "def build_info():\n"
         "  k2 = importlib.metadata.distribution('k2')\n"
         "  return json.loads(k2.read_text('k2mps.json'))\n"
@@ -478,3 +489,37 @@ def test_doctor_of_a_fresh_clone_needs_no_environment(sandbox):
     shutil.rmtree(sandbox.root / ".venv")
     out = sandbox.ok("doctor", "--device", "cpu")
     assert "absent\t.venv" in out
+
+
+def test_a_pull_request_is_checked_commit_by_commit(sandbox):
+    """`upstream --check` names the commit that does not build, and skips the others next time."""
+    work = sandbox.root.parent / "authoring"
+    answers = "import k2\n\n\ndef test_answer():\n    assert k2.answer() == 43\n"
+    for message, files in {
+        "answer: broken": {"k2/csrc/answer.cc": "int Answer() { return wrong; }\n"},
+        "answer: mended": {
+            "k2/csrc/answer.cc": "int Answer() { return 43; }\n",
+            "k2/python/tests/answer_test.py": answers,
+        },
+    }.items():
+        support.commit(work, message, files)
+    sandbox.ok("export", "--k2", str(work))
+    # The last commit runs the suite upstream-cpu.
+    for name in ("__init__.py", "upstream/__init__.py", "upstream/seed.py"):
+        content = (ROOT / "k2_mps_tests" / name).read_text()
+        support.write(sandbox.root / "k2_mps_tests", {name: content})
+    sandbox.ok("apply")
+    git(sandbox.checkout, "config", "user.name", "A Sender")
+    git(sandbox.checkout, "config", "user.email", "sender@example.org")
+    for built in (["answer: 42", "answer: broken", "answer: mended"], ["answer: broken"]):
+        result = sandbox.run("upstream", "--check", "--quick")
+        assert result.returncode == 34, result.stdout + result.stderr
+        assert "1 of 3 commits fail: answer: broken" in result.stderr
+        assert re.findall(r"^[0-9a-f]{12} (answer: \w+)$", result.stdout, re.MULTILINE) == built
+        for fact in (
+            "answer: 42\timport k2 and an FSA on cpu\t-\twell",
+            "answer: broken\tdoes not build: ",
+            "k2/csrc/answer.cc:1:",
+            "answer: mended\t1 passed\t-\twell",
+        ):
+            assert fact in result.stdout
