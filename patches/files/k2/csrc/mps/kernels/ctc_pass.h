@@ -162,7 +162,8 @@ struct Loaded {
 };
 
 inline float LoadScore(Input input, Frame frame, Step step) {
-  return input.b_scores[frame.row_begin + metal::max(step.column, 0)];
+  const int column = metal::max(step.column, 0);  // NOLINT
+  return input.b_scores[frame.row_begin + column];
 }
 
 inline Loaded Load(Input input, Frame frame, Step step, BestScore) {

@@ -57,14 +57,16 @@ inline Fsa GetFsa(Input in, int fsa, constant LatticeParams &params) {
 
 inline device const float *ForwardAt(Input in, Fsa fsa, int t,
                                      constant LatticeParams &params) {
-  return in.state_scores + 2 * (long(t) * params.num_states + fsa.first_state) +
+  return in.state_scores +
+         2 * (ptrdiff_t{t} * params.num_states + fsa.first_state) +
          fsa.num_states;
 }
 
 inline device const float *BackwardAt(Input in, Fsa fsa, int t,
                                       constant LatticeParams &params) {
   return in.state_scores +
-         2 * (long(fsa.last_time - t) * params.num_states + fsa.first_state);
+         2 * (ptrdiff_t{fsa.last_time - t} * params.num_states +
+              fsa.first_state);
 }
 
 inline float StartScore(Input in, Fsa fsa, constant LatticeParams &params) {
@@ -127,7 +129,7 @@ inline Arcs GetArcs(Input in, Fsa fsa, int t, float cutoff,
                     constant LatticeParams &params) {
   return Arcs{GetStates(in, fsa, t, cutoff, params),
               GetStates(in, fsa, t + 1, cutoff, params),
-              in.b_scores + long(fsa.first_row + t) * params.stride,
+              in.b_scores + ptrdiff_t{fsa.first_row + t} * params.stride,
               params.num_columns, BestArc(in, fsa, t, params)};
 }
 

@@ -42,8 +42,8 @@ import torch
 
 OK, DIFFERS, NO_DEVICE = 0, 1, 3
 
-# (sequences, frames, symbols, target length) of the problems; the small ones are
-# for a quick look.
+# (sequences, frames, symbols, target length) of the problems; the small ones
+# are for a quick look.
 SIZES = {'small': (4, 60, 12, 8), 'large': (32, 400, 60, 50)}
 
 EPS = torch.finfo(torch.float32).eps
@@ -73,7 +73,7 @@ class Comparison:
         the largest absolute value of each tensor.  NaN if only one of the two
         has NaN or infinity.
       tolerance: the largest difference that is allowed.
-      error: the error that the operation raised on mps; empty without an error.
+      error: the error that the operation raised on mps, or an empty text.
     '''
     name: str
     difference: float
@@ -341,8 +341,8 @@ def _ragged(size: str) -> Operation:
     return prepare
 
 
-# By name: the function that makes the operation, and the largest difference that
-# is allowed.  All operations compute in float32 somewhere.
+# By name: the function that makes the operation, and the largest difference
+# that is allowed.  All operations compute in float32 somewhere.
 OPERATIONS: Dict[str, Tuple[Callable[[str], Operation], float]] = {
     # Scores are double; torch's log_softmax and the conversion round.  The
     # gradient is a softmax less a posterior, whose exponent is a sum over
